@@ -1,0 +1,58 @@
+# Every target sets up .venv by itself; all that a machine needs is Python >= 3.11 and make.
+#   make serve ARGS="--port 9000"      make test PYTEST_ARGS="-k sse"      make test PYTHON=python3.13
+
+PYTHON ?= python3
+ARGS ?=
+PYTEST_ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+RUNTIME := $(VENV)/.runtime
+TEST := $(VENV)/.test
+PINS := pyproject.toml constraints.txt
+PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: serve test bench check docs install clients clean
+.DELETE_ON_ERROR:
+
+serve: $(RUNTIME)
+	$(BIN)/openresponses-bridge serve $(ARGS)
+
+test: $(TEST)
+	$(BIN)/python -m pytest -n auto --dist worksteal --cov --durations 5 $(PYTEST_ARGS)
+
+bench: $(TEST)
+	$(BIN)/python -m tests.benchmarks $(ARGS)
+
+check: $(TEST)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+docs: $(RUNTIME)
+	$(BIN)/python docs/generate.py
+
+install: $(TEST)
+
+clients: $(TEST)
+	$(BIN)/python -m pytest -m clients --durations 5 $(PYTEST_ARGS)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .coverage .coverage.* .hypothesis .import_linter_cache \
+	    .mypy_cache .pytest_cache .ruff_cache
+	find bridge server tests docs -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed (make PYTHON=...)" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(RUNTIME): $(PINS) | $(VENV)/.created
+	$(PIP_INSTALL) --editable .
+	@touch $@
+
+# What the tests need includes what serving needs, so both stamps are set.
+$(TEST): $(PINS) | $(VENV)/.created
+	$(PIP_INSTALL) --editable '.[test]'
+	@touch $(RUNTIME) $@

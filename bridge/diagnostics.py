@@ -1,0 +1,73 @@
+"""What was repaired, lost or ignored on the way: told once per case, counted, bounded.
+
+Every half that tolerates something keeps a `Diagnostics`; the server turns it into a log line and
+a response header, `replay` prints it. Nothing is dropped silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+Kind = Literal["repair", "loss", "ignored", "warning"]
+
+
+class Diagnostic(NamedTuple):
+    """One case: `where` it stood (a path, an event type, a field), `what` was done, how often."""
+
+    kind: Kind
+    where: str
+    what: str
+    times: int = 1
+
+    def __str__(self) -> str:
+        often = f" (×{self.times})" if self.times > 1 else ""
+        return f"{self.kind}: {self.where}: {self.what}{often}"
+
+
+class Diagnostics:
+    """Cases in order of first appearance. At most `limit` distinct ones are kept; `dropped` counts
+    the rest. Never put content or secrets in: these lines leave through logs and headers."""
+
+    __slots__ = ("_counts", "_limit", "dropped")
+
+    def __init__(self, limit: int = 200) -> None:
+        self._counts: dict[tuple[Kind, str, str], int] = {}
+        self._limit = limit
+        self.dropped = 0
+
+    def note(self, kind: Kind, where: str, what: str) -> bool:
+        """Count one case. True when it is the first of its kind."""
+        key = (kind, where, what)
+        count = self._counts.get(key)
+        if count is None and len(self._counts) >= self._limit:
+            self.dropped += 1
+            return False
+        self._counts[key] = (count or 0) + 1
+        return count is None
+
+    def repair(self, where: str, what: str) -> bool:
+        return self.note("repair", where, what)
+
+    def loss(self, where: str, what: str) -> bool:
+        return self.note("loss", where, what)
+
+    def ignored(self, where: str, what: str) -> bool:
+        return self.note("ignored", where, what)
+
+    def warning(self, where: str, what: str) -> bool:
+        return self.note("warning", where, what)
+
+    def of(self, kind: Kind) -> list[Diagnostic]:
+        return [case for case in self if case.kind == kind]
+
+    def extend(self, other: Diagnostics) -> None:
+        for case in other:
+            key = (case.kind, case.where, case.what)
+            self._counts[key] = self._counts.get(key, 0) + case.times
+
+    def __iter__(self) -> Iterator[Diagnostic]:
+        return (Diagnostic(*key, times) for key, times in self._counts.items())
+
+    def __len__(self) -> int:
+        return len(self._counts)

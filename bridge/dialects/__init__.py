@@ -1,0 +1,1 @@
+"""Wire formats on either side of the hub. Dialects do not know each other."""

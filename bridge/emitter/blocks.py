@@ -1,0 +1,136 @@
+"""The items that are one open block at a time: a message and a reasoning item (law E5)."""
+
+from __future__ import annotations
+
+from msgspec import UNSET, UnsetType
+
+from bridge.emitter.output import Closing
+from bridge.emitter.parts import REASONING, SUMMARY, Number, OpenPart, PartKind
+from bridge.protocol.content import ContentPart
+from bridge.protocol.events import Event, OutputItemAdded, OutputItemDone
+from bridge.protocol.items import ItemStatus, Message, MessagePhase, ReasoningItem
+
+
+class MessageBlock:
+    """An assistant message. Text and refusal are successive parts of it; one is open at a time."""
+
+    __slots__ = ("_number", "item_id", "output_index", "part", "parts", "phase")
+
+    def __init__(
+        self, number: Number, item_id: str, output_index: int, phase: MessagePhase | UnsetType = UNSET
+    ) -> None:
+        self._number = number
+        self.item_id = item_id
+        self.output_index = output_index
+        self.phase = phase
+        self.parts: list[ContentPart] = []
+        self.part: OpenPart | None = None
+
+    def added(self) -> Event:
+        return OutputItemAdded(self._number(), self.output_index, self.item("in_progress"))
+
+    def open_part(self, kind: PartKind) -> list[Event]:
+        """Begin a part of this kind, closing the open one."""
+        events = self.close_part()
+        self.part = OpenPart(kind, self._number, self.item_id, self.output_index, len(self.parts))
+        events.append(self.part.added())
+        return events
+
+    def close_part(self) -> list[Event]:
+        if self.part is None:
+            return []
+        events, part = self.part.close()
+        self.parts.append(part)
+        self.part = None
+        return events
+
+    def close(self, stopped: bool, abandoned: bool = False) -> Closing:
+        cut = abandoned or not stopped
+        events = self.close_part()
+        item = self.item("incomplete" if cut else "completed")
+        events.append(OutputItemDone(self._number(), self.output_index, item))
+        return Closing(events, item, cut)
+
+    def item(self, status: ItemStatus) -> Message:
+        """The message as it stands, open text included."""
+        live = [] if self.part is None else [self.part.content()]
+        return Message(self.item_id, status, "assistant", [*self.parts, *live], self.phase)
+
+
+class ReasoningBlock:
+    """A reasoning item: raw content, summaries, encrypted content, in any combination.
+
+    Encrypted content has no event of its own: it shows when the item is done.
+    """
+
+    __slots__ = (
+        "_kind",
+        "_number",
+        "content",
+        "encrypted",
+        "item_id",
+        "output_index",
+        "part",
+        "summaries",
+        "summary",
+        "summary_key",
+    )
+
+    def __init__(self, number: Number, item_id: str, output_index: int, wire: str) -> None:
+        self._number = number
+        self._kind = REASONING[wire]
+        self.item_id = item_id
+        self.output_index = output_index
+        self.content: list[ContentPart] = []
+        self.summaries: list[ContentPart] = []
+        self.part: OpenPart | None = None
+        self.summary: OpenPart | None = None
+        self.summary_key = 0
+        self.encrypted: str | None = None
+
+    def added(self) -> Event:
+        return OutputItemAdded(self._number(), self.output_index, self.item("in_progress"))
+
+    def open_raw(self) -> tuple[list[Event], OpenPart]:
+        """The open raw part, begun when there is none."""
+        if self.part is not None:
+            return [], self.part
+        self.part = OpenPart(self._kind, self._number, self.item_id, self.output_index, len(self.content))
+        return [self.part.added()], self.part
+
+    def open_summary(self, key: int) -> tuple[list[Event], OpenPart]:
+        """The summary part the upstream calls `key`; another key closes the open one."""
+        if self.summary is not None and self.summary_key == key:
+            return [], self.summary
+        events = self.close_summary()
+        self.summary_key = key
+        self.summary = OpenPart(SUMMARY, self._number, self.item_id, self.output_index, len(self.summaries))
+        events.append(self.summary.added())
+        return events, self.summary
+
+    def close_summary(self) -> list[Event]:
+        if self.summary is None:
+            return []
+        events, part = self.summary.close()
+        self.summaries.append(part)
+        self.summary = None
+        return events
+
+    def close(self, stopped: bool, abandoned: bool = False) -> Closing:
+        cut = abandoned or not stopped
+        events: list[Event] = []
+        if self.part is not None:
+            events, part = self.part.close()
+            self.content.append(part)
+            self.part = None
+        events += self.close_summary()
+        item = self.item("incomplete" if cut else "completed", done=True)
+        events.append(OutputItemDone(self._number(), self.output_index, item))
+        return Closing(events, item, cut)
+
+    def item(self, status: ItemStatus, done: bool = False) -> ReasoningItem:
+        """The item as it stands; `done` lets the encrypted content show."""
+        content = [*self.content, *([self.part.content()] if self.part else [])]
+        summary = [*self.summaries, *([self.summary.content()] if self.summary else [])]
+        encrypted = self.encrypted if done and self.encrypted is not None else UNSET
+        return ReasoningItem(self.item_id, summary, content or UNSET, encrypted, status)

@@ -1,0 +1,115 @@
+"""The response as it stands before any output: the request's fields, echoed as the schema wants."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from msgspec import UNSET, UnsetType
+
+from bridge.protocol import tools as tl
+from bridge.protocol.request import CreateResponse, JsonSchemaFormatParam, TextParam
+from bridge.protocol.response import (
+    RESPONSE_DEFAULTS,
+    Format,
+    JsonSchemaFormat,
+    Reasoning,
+    Response,
+    TextField,
+    TextFormat,
+)
+from bridge.protocol.unknown import UnknownTool, UnknownToolChoice
+from bridge.state import Wire
+
+T = TypeVar("T")
+
+# request fields that stand in the response as they are; null there means the schema's default here
+_PLAIN = (
+    "previous_response_id",
+    "instructions",
+    "truncation",
+    "parallel_tool_calls",
+    "top_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "top_logprobs",
+    "temperature",
+    "max_output_tokens",
+    "max_tool_calls",
+    "store",
+    "background",
+    "service_tier",
+    "metadata",
+    "safety_identifier",
+    "prompt_cache_key",
+)
+
+
+def initial_response(
+    model: str, request: CreateResponse | None, response_id: str, created_at: int, wire: Wire
+) -> Response:
+    """A response with no output yet, status `queued`. `created_at` is in Unix seconds."""
+    fields: dict[str, Any] = dict(RESPONSE_DEFAULTS)
+    if request is not None:
+        given = {name: getattr(request, name) for name in _PLAIN}
+        fields.update({name: value for name, value in given.items() if value is not None})
+        fields["tools"] = [_tool(tool, wire) for tool in request.tools or ()]
+        fields["tool_choice"] = _choice(request.tool_choice, wire)
+        fields["text"] = _text(request.text, wire)
+        if request.reasoning is not None:
+            fields["reasoning"] = Reasoning(
+                request.reasoning.effort or None, request.reasoning.summary or None
+            )
+    return Response(id=response_id, created_at=created_at, model=model, status="queued", **fields)
+
+
+def _tool(tool: tl.ToolParam, wire: Wire) -> tl.Tool:
+    if isinstance(tool, tl.FunctionToolParam):
+        return tl.FunctionTool(
+            tool.name, _given(tool.description), _given(tool.parameters), _given(tool.strict)
+        )
+    if wire.openai_items:
+        return tool
+    if isinstance(tool, tl.CustomTool):
+        # the published schema knows functions only, and a function is how the model sees it
+        parameters = {
+            "type": "object",
+            "properties": {"input": {"type": "string"}},
+            "required": ["input"],
+        }
+        return tl.FunctionTool(tool.name, _given(tool.description), parameters, None)
+    raw = dict(tool.raw) if isinstance(tool, UnknownTool) else _raw(tool)
+    kind = str(raw.get("type"))
+    return UnknownTool({**raw, "type": kind if ":" in kind else wire.slug + kind})
+
+
+def _raw(tool: Any) -> dict[str, Any]:
+    fields = {name: getattr(tool, name) for name in tool.__struct_fields__}
+    return {"type": tool.type} | {name: value for name, value in fields.items() if value is not UNSET}
+
+
+def _choice(choice: tl.ToolChoice | None, wire: Wire) -> tl.ToolChoice:
+    if choice is None:
+        return "auto"
+    if isinstance(choice, UnknownToolChoice) and not wire.openai_items:
+        name = choice.raw.get("name")
+        return tl.FunctionToolChoice(name) if isinstance(name, str) else "required"
+    return choice
+
+
+def _text(text: TextParam | None, wire: Wire) -> TextField:
+    if text is None:
+        return TextField(TextFormat())
+    return TextField(_format(text, wire), text.verbosity or UNSET)
+
+
+def _format(text: TextParam, wire: Wire) -> Format:
+    given = text.format or TextFormat()
+    if not isinstance(given, JsonSchemaFormatParam):
+        return given
+    # the published schema admits only null for the echoed schema (openresponses.md, "Schema traps")
+    schema = _given(given.schema) if wire.openai_items else None
+    return JsonSchemaFormat(given.name or "", _given(given.description), schema, bool(given.strict))
+
+
+def _given(value: T | UnsetType | None) -> T | None:
+    return None if isinstance(value, UnsetType) else value

@@ -1,0 +1,44 @@
+"""Whatever a caller hands to `fail()` → the two forms an error takes on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bridge.errors import BridgeError
+from bridge.protocol.errors import ErrorPayload, ResponseError
+
+DEFAULT_CODE = "server_error"
+DEFAULT_TYPE = "server_error"
+
+Failure = ErrorPayload | ResponseError | BridgeError | Mapping[str, Any] | BaseException | str
+
+
+def payload_of(error: Failure) -> ErrorPayload:
+    """The error as the `error` event carries it. An unforeseen exception gives its class, never its
+    text, which may hold what nobody should see."""
+    if isinstance(error, ErrorPayload):
+        return error
+    if isinstance(error, ResponseError):
+        return ErrorPayload(DEFAULT_TYPE, error.code, error.message, None)
+    if isinstance(error, BridgeError):
+        return ErrorPayload(error.error_type, error.code, error.message, error.param)
+    if isinstance(error, Mapping):
+        return ErrorPayload(
+            _text(error.get("type")) or DEFAULT_TYPE,
+            _text(error.get("code")),
+            _text(error.get("message")) or "unknown error",
+            _text(error.get("param")),
+        )
+    if isinstance(error, str):
+        return ErrorPayload(DEFAULT_TYPE, DEFAULT_CODE, error, None)
+    return ErrorPayload(DEFAULT_TYPE, DEFAULT_CODE, f"internal error ({type(error).__name__})", None)
+
+
+def response_error(payload: ErrorPayload) -> ResponseError:
+    """The error as a failed response carries it, where the code is never null."""
+    return ResponseError(payload.code or payload.type or DEFAULT_CODE, payload.message)
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)

@@ -1,0 +1,85 @@
+"""The ordered output of one response: who has which index, which blocks are still open, which ids are
+taken. Indexes are dense, in order of first appearance, never reused (law E4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from bridge.emitter.parts import Number
+from bridge.protocol.events import Event
+from bridge.protocol.items import Item, ItemStatus
+
+IdFactory = Callable[[str], str]
+
+
+class Closing(NamedTuple):
+    """What closing a block gives: its done events, its finished item, whether it was cut."""
+
+    events: list[Event]
+    item: Item
+    cut: bool
+
+
+class Block(Protocol):
+    """An open item."""
+
+    output_index: int
+
+    def item(self, status: ItemStatus) -> Item:
+        """The item as it stands."""
+        ...
+
+    def close(self, stopped: bool, abandoned: bool) -> Closing:
+        """`stopped`: upstream ended by itself, not by a limit. `abandoned`: what is open counts as
+        cut, whatever it looks like."""
+        ...
+
+
+class Output:
+    """Items in output_index order, finished ones as items and open ones as blocks."""
+
+    __slots__ = ("_ids", "_items", "_taken", "blocks", "number")
+
+    def __init__(self, ids: IdFactory, number: Number) -> None:
+        self._ids = ids
+        self._items: list[Item | None] = []
+        self._taken: set[str] = set()
+        self.blocks: dict[int, Block] = {}
+        self.number = number
+
+    def next_index(self) -> int:
+        return len(self._items)
+
+    def unique(self, prefix: str, wanted: str = "") -> str:
+        """An id nobody here has: the wanted one if it is free, else a fresh one."""
+        candidate = wanted or self._ids(prefix)
+        base, turn = candidate, 1
+        while candidate in self._taken:
+            turn += 1
+            candidate = f"{base}_{turn}"
+        self._taken.add(candidate)
+        return candidate
+
+    def begin(self, block: Block) -> None:
+        """Give the next index to a block, which must already carry it."""
+        self._items.append(None)
+        self.blocks[block.output_index] = block
+
+    def whole(self, item: Item) -> None:
+        """Give the next index to a finished item."""
+        self._items.append(item)
+
+    def close(self, block: Block, stopped: bool, abandoned: bool = False) -> tuple[list[Event], bool]:
+        """(done events, cut) of a block that ends here."""
+        events, item, cut = block.close(stopped, abandoned)
+        self._items[block.output_index] = item
+        del self.blocks[block.output_index]
+        return events, cut
+
+    def live(self, status: ItemStatus = "in_progress") -> list[Item]:
+        """All items as they stand, open ones with this status."""
+        return [
+            self.blocks[index].item(status) if item is None else item
+            for index, item in enumerate(self._items)
+        ]

@@ -1,0 +1,79 @@
+"""What can go wrong, as one hierarchy: whose fault it is, which code names it, what to answer.
+
+`LocalError` is the caller's misuse of this library (a call in the wrong phase); `RemoteError` is
+bad data from a peer (an upstream or a client). Both carry the same four facts, so that every
+surface can put them in its own error shape.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class BridgeError(Exception):
+    """Base of every error this library raises.
+
+    `code` is a stable dotted name, `message` says what and where in plain words, `param` is the
+    path of the offending field when there is one (`input[0].content`), `http_status` is what a
+    server should answer, `context` holds the facts of the case (never secrets or content).
+    """
+
+    http_status = 500
+    error_type = "server_error"
+
+    def __init__(self, code: str, message: str, *, param: str | None = None, **context: Any) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.param = param
+        self.context = context
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"
+
+
+class LocalError(BridgeError):
+    """The caller used the library wrongly; the object called is unchanged and goes on."""
+
+
+class RemoteError(BridgeError):
+    """A peer sent what the protocol does not allow."""
+
+    http_status = 400
+    error_type = "invalid_request_error"
+
+
+class StreamStateError(LocalError):
+    """A machine call in the wrong phase (law E9). Names the phase and the call."""
+
+    OUTPUT_BEFORE_START = "bridge.stream.output_before_start"
+    DELTA_AFTER_TERMINAL = "bridge.stream.delta_after_terminal"
+    INVALID_TRANSITION = "bridge.stream.invalid_transition"
+    INCOMPLETE_TOOL_CALL = "bridge.stream.incomplete_tool_call"
+    INVALID_ARGUMENT = "bridge.stream.invalid_argument"
+
+
+class ToolError(LocalError):
+    """Tool names or buffers that can't be kept: a collision, a cap that was passed."""
+
+    NAME_COLLISION = "bridge.tools.name_collision"
+    ARGUMENTS_TOO_LARGE = "bridge.tools.arguments_too_large"
+
+
+class InvalidRequestError(RemoteError):
+    """A request that can't be honoured as it is; `param` names the field."""
+
+    INVALID_VALUE = "invalid_value"
+    UNSUPPORTED = "unsupported_parameter"
+    UNPAIRED_CALL = "unpaired_tool_call"
+
+
+class WireError(RemoteError):
+    """Bytes that are not what their format says: broken JSON, an oversized frame, no type."""
+
+    http_status = 502
+    error_type = "server_error"
+
+    INVALID_JSON = "bridge.wire.invalid_json"
+    INVALID_SHAPE = "bridge.wire.invalid_shape"
+    FRAME_TOO_LARGE = "bridge.sse.frame_too_large"

@@ -1,0 +1,1 @@
+"""The wire vocabulary as msgspec structs, and the codec between them and bytes."""

@@ -1,0 +1,184 @@
+"""Structs ↔ bytes: decoders and encoders, each built once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import msgspec
+
+from bridge.errors import InvalidRequestError, WireError
+from bridge.protocol import vocabulary
+from bridge.protocol.events import Event, KnownEvent
+from bridge.protocol.items import Item, KnownItem
+from bridge.protocol.lenient import (
+    Repair,
+    Repairing,
+    SchemaError,
+    Strict,
+    build,
+    build_struct,
+)
+from bridge.protocol.request import CompactRequest, CreateResponse
+from bridge.protocol.response import Response
+from bridge.protocol.unknown import UnknownEvent, enc_hook
+from bridge.protocol.websocket import ResponseCreateMessage
+
+T = TypeVar("T")
+
+_encoder = msgspec.json.Encoder(enc_hook=enc_hook)
+_events: msgspec.json.Decoder[Any] = msgspec.json.Decoder(KnownEvent)
+_items: msgspec.json.Decoder[Any] = msgspec.json.Decoder(KnownItem)
+_response: msgspec.json.Decoder[Response] = msgspec.json.Decoder(Response)
+_create: msgspec.json.Decoder[CreateResponse] = msgspec.json.Decoder(CreateResponse)
+_compact: msgspec.json.Decoder[CompactRequest] = msgspec.json.Decoder(CompactRequest)
+_message: msgspec.json.Decoder[ResponseCreateMessage] = msgspec.json.Decoder(ResponseCreateMessage)
+_anything: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+
+MAX_DEPTH_MESSAGE = "JSON is nested too deeply"
+
+encode = _encoder.encode
+"""Any protocol value → JSON bytes."""
+
+
+def decode_json(data: bytes | str) -> Any:
+    """JSON → plain values. Accepts lone surrogates in escapes (an upstream may split an emoji over
+    two chunks) and refuses NaN and Infinity. Duplicate keys: the last one counts.
+
+    Raises WireError (`bridge.wire.invalid_json`) naming what and at which byte.
+    """
+    try:
+        return _anything.decode(data)
+    except msgspec.MsgspecError as error:
+        return _decode_surrogates(data, error)
+    except RecursionError as error:
+        raise WireError(WireError.INVALID_JSON, MAX_DEPTH_MESSAGE) from error
+    except UnicodeDecodeError as error:
+        raise WireError(WireError.INVALID_JSON, f"not UTF-8: {error.reason} (byte {error.start})") from error
+
+
+def _decode_surrogates(data: bytes | str, first: msgspec.MsgspecError) -> Any:
+    if (b"\\u" if isinstance(data, bytes) else "\\u") in data:  # type: ignore[operator]
+        try:
+            return json.loads(data, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError):
+            pass
+    raise WireError(WireError.INVALID_JSON, str(first)) from first
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def decode_event(data: bytes | str, repairs: list[Repair] | None = None) -> Event:
+    """One event. What a peer left out or got wrong is put right as far as can be, and each such
+    repair is appended to `repairs`; unknown types come back whole as `UnknownEvent`.
+
+    Raises WireError when the data is no JSON object.
+    """
+    try:
+        return _events.decode(data)  # type: ignore[no-any-return]
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return event_from(_object(decode_json(data)), repairs)
+
+
+def event_from(value: dict[str, Any], repairs: list[Repair] | None = None) -> Event:
+    """`decode_event` for a value already parsed."""
+    manner = Repairing()
+    event: Event = build(vocabulary.EVENTS, value, manner)
+    if repairs is not None:
+        repairs.extend(manner.repairs)
+    return event
+
+
+def check_event(data: bytes | str) -> Event:
+    """One event, held to the published schema (extensions and unknown types are admitted).
+
+    Raises SchemaError with the path of the first deviation, WireError when it is no JSON object.
+    """
+    try:
+        return _events.decode(data)  # type: ignore[no-any-return]
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return build(vocabulary.EVENTS, _object(decode_json(data)), Strict())  # type: ignore[no-any-return]
+
+
+def decode_item(data: bytes | str, repairs: list[Repair] | None = None) -> Item:
+    """One output item, repaired like an event."""
+    try:
+        return _items.decode(data)  # type: ignore[no-any-return]
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return item_from(_object(decode_json(data)), repairs)
+
+
+def item_from(value: dict[str, Any], repairs: list[Repair] | None = None) -> Item:
+    """`decode_item` for a value already parsed."""
+    manner = Repairing()
+    item: Item = build(vocabulary.ITEMS, value, manner)
+    if repairs is not None:
+        repairs.extend(manner.repairs)
+    return item
+
+
+def decode_response(data: bytes | str, repairs: list[Repair] | None = None) -> Response:
+    """A response resource, repaired like an event."""
+    try:
+        return _response.decode(data)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        manner = Repairing()
+        response: Response = build_struct(Response, _object(decode_json(data)), manner)
+        if repairs is not None:
+            repairs.extend(manner.repairs)
+        return response
+
+
+def decode_request(data: bytes | str) -> CreateResponse:
+    """The body of a create request. Raises InvalidRequestError with `param`."""
+    return _request(_create, CreateResponse, data)
+
+
+def decode_compact_request(data: bytes | str) -> CompactRequest:
+    """The body of a compact request. Raises InvalidRequestError with `param`."""
+    return _request(_compact, CompactRequest, data)
+
+
+def decode_create_message(data: bytes | str) -> ResponseCreateMessage:
+    """A client's WebSocket frame. Raises InvalidRequestError with `param`."""
+    return _request(_message, ResponseCreateMessage, data)
+
+
+def _request(decoder: msgspec.json.Decoder[T], struct: type[T], data: bytes | str) -> T:
+    try:
+        return decoder.decode(data)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        pass
+    try:
+        return build_struct(struct, _object(decode_json(data)), Strict())  # type: ignore[no-any-return]
+    except SchemaError as error:
+        raise InvalidRequestError(
+            InvalidRequestError.INVALID_VALUE, error.message, param=error.param
+        ) from error
+    except WireError as error:
+        raise InvalidRequestError("invalid_json", error.message) from error
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return value
+    raise WireError(WireError.INVALID_SHAPE, f"expected a JSON object, got {type(value).__name__}")
+
+
+_PREFIXES = {struct: f"event: {tag}\ndata: ".encode() for tag, struct in vocabulary.EVENTS.structs.items()}
+
+
+def encode_sse(events: Iterable[Event]) -> bytes:
+    """Events → SSE frames, `event:` equal to `type`, LF line ends (specification, "Streaming")."""
+    return b"".join([_frame(event) for event in events])
+
+
+def _frame(event: Event) -> bytes:
+    prefix = _PREFIXES.get(type(event))
+    if prefix is None:
+        assert isinstance(event, UnknownEvent)
+        prefix = f"event: {event.type}\ndata: ".encode()
+    return prefix + _encoder.encode(event) + b"\n\n"

@@ -1,0 +1,106 @@
+"""Items of tools that a server runs itself (OpenAI's hosted tools), as typed views.
+
+On the wire they stay `UnknownItem`s, whole, because their fields grow with every release; these
+structs read the part of them that clients use. `view(item)` gives the struct or None.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from bridge.protocol.unknown import UnknownItem
+
+
+class HostedCall(Struct, frozen=True):
+    """What every hosted-tool item has."""
+
+    type: str
+    id: str
+    status: str | UnsetType = UNSET
+
+
+class WebSearchCall(HostedCall, frozen=True):
+    """`action` is search, open_page or find_in_page with its own fields."""
+
+    action: dict[str, Any] | UnsetType | None = UNSET
+
+
+class FileSearchCall(HostedCall, frozen=True):
+    """`results` only when asked for by `include`."""
+
+    queries: list[str] = []
+    results: list[dict[str, Any]] | UnsetType | None = UNSET
+
+
+class CodeInterpreterCall(HostedCall, frozen=True):
+    """`outputs` are logs and images, only when asked for."""
+
+    code: str | UnsetType | None = UNSET
+    container_id: str | UnsetType = UNSET
+    outputs: list[dict[str, Any]] | UnsetType | None = UNSET
+
+
+class ImageGenerationCall(HostedCall, frozen=True):
+    """`result` is the image as base64."""
+
+    result: str | UnsetType | None = UNSET
+    output_format: str | UnsetType = UNSET
+
+
+class McpCall(HostedCall, frozen=True):
+    """A call of a tool on a remote MCP server."""
+
+    server_label: str = ""
+    name: str = ""
+    arguments: str = ""
+    output: str | UnsetType | None = UNSET
+    error: Any = None
+
+
+class McpListTools(HostedCall, frozen=True):
+    """The tools a remote MCP server offers."""
+
+    server_label: str = ""
+    tools: list[dict[str, Any]] = []
+    error: Any = None
+
+
+class McpApprovalRequest(HostedCall, frozen=True):
+    """A remote MCP call that waits for the user's leave."""
+
+    server_label: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+class ComputerCall(HostedCall, frozen=True):
+    """An action on a computer the client drives."""
+
+    call_id: str = ""
+    action: dict[str, Any] | UnsetType | None = UNSET
+
+
+HOSTED_ITEMS: dict[str, type[HostedCall]] = {
+    "web_search_call": WebSearchCall,
+    "file_search_call": FileSearchCall,
+    "code_interpreter_call": CodeInterpreterCall,
+    "image_generation_call": ImageGenerationCall,
+    "mcp_call": McpCall,
+    "mcp_list_tools": McpListTools,
+    "mcp_approval_request": McpApprovalRequest,
+    "computer_call": ComputerCall,
+}
+
+
+def view(item: UnknownItem) -> HostedCall | None:
+    """The typed view of a hosted-tool item, whatever slug it carries; None if it is none of ours."""
+    struct = HOSTED_ITEMS.get(item.type.removeprefix("openai:"))
+    if struct is None:
+        return None
+    try:
+        return msgspec.convert(item.raw, type=struct)
+    except msgspec.ValidationError:
+        return None

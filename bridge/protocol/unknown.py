@@ -1,0 +1,97 @@
+"""What lies outside the vocabulary, kept whole so that it leaves as it came.
+
+Extensions (`slug:name`), hosted-tool progress events and whatever a newer server sends become one
+of these wrappers. They encode to exactly the JSON value they were made from.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Unknown:
+    """A JSON object of a type this vocabulary does not name. `raw` is the whole object."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: dict[str, Any]) -> None:
+        self.raw = raw
+
+    @property
+    def type(self) -> str:
+        kind = self.raw.get("type")
+        return kind if isinstance(kind, str) else ""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Unknown) and type(other) is type(self) and other.raw == self.raw
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.type))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.raw!r})"
+
+
+class UnknownEvent(Unknown):
+    """An extension or unlisted event; carries at least `type` and `sequence_number`."""
+
+    __slots__ = ()
+
+    @property
+    def sequence_number(self) -> int:
+        """The event's number, -1 when it came without one."""
+        number = self.raw.get("sequence_number")
+        return number if isinstance(number, int) else -1
+
+
+class UnknownItem(Unknown):
+    """An extension item or one of a tool we have no struct for."""
+
+    __slots__ = ()
+
+    @property
+    def id(self) -> str:
+        value = self.raw.get("id")
+        return value if isinstance(value, str) else ""
+
+    @property
+    def status(self) -> str | None:
+        value = self.raw.get("status")
+        return value if isinstance(value, str) else None
+
+
+class UnknownPart(Unknown):
+    """A content part of an unlisted type."""
+
+    __slots__ = ()
+
+
+class UnknownAnnotation(Unknown):
+    """A citation of an unlisted type."""
+
+    __slots__ = ()
+
+
+class UnknownTool(Unknown):
+    """A hosted or extension tool, kept as declared."""
+
+    __slots__ = ()
+
+
+class UnknownToolChoice(Unknown):
+    """A tool choice beyond the published three (`{"type": "custom"}`, `{"type": "mcp"}` …)."""
+
+    __slots__ = ()
+
+
+class UnknownFormat(Unknown):
+    """A text format beyond text, json_object and json_schema (a grammar, say)."""
+
+    __slots__ = ()
+
+
+def enc_hook(value: object) -> Any:
+    """msgspec encoder hook: an unknown leaves as the object it came as."""
+    if isinstance(value, Unknown):
+        return value.raw
+    raise NotImplementedError(f"cannot encode {type(value).__name__}")

@@ -1,0 +1,179 @@
+"""Which struct stands for which `type`, where each kind of object may stand, and its zero values.
+
+Data only: `lenient` walks these tables, and the codec builds its decoders from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, get_args
+
+import msgspec
+from msgspec import Struct
+
+from bridge.protocol import content, events, items, request, response, tools, websocket
+from bridge.protocol.unknown import (
+    Unknown,
+    UnknownAnnotation,
+    UnknownEvent,
+    UnknownFormat,
+    UnknownItem,
+    UnknownPart,
+    UnknownTool,
+    UnknownToolChoice,
+)
+
+
+class Slot(NamedTuple):
+    """A place that takes one of several objects, told apart by `type`."""
+
+    structs: dict[str, type[Any]]
+    unknown: type[Unknown]
+    infer: Callable[[dict[str, Any]], str | None] | None = None
+    plain: type | None = None
+
+
+def by_tag(union: Any) -> dict[str, type[Any]]:
+    """The members of a union of tagged structs, by tag."""
+    return {str(member.__struct_config__.tag): member for member in get_args(union)}
+
+
+def infer_input_type(value: dict[str, Any]) -> str | None:
+    """The type of an input item that came without one, as real clients send them."""
+    for key, kind in _INPUT_SIGNS:
+        if key in value:
+            return kind
+    return None
+
+
+_INPUT_SIGNS = (
+    ("role", "message"),
+    ("output", "function_call_output"),
+    ("arguments", "function_call"),
+    ("encrypted_content", "reasoning"),
+    ("id", "item_reference"),
+)
+
+
+def infer_item_type(value: dict[str, Any]) -> str | None:
+    """The type of an output item that came without one."""
+    if "call_id" in value and "name" in value:
+        return "function_call"
+    return "message" if "role" in value else None
+
+
+def infer_tool_type(value: dict[str, Any]) -> str | None:
+    """A tool without a type is a function (the allowed_tools example of the prose omits it too)."""
+    return "function" if "name" in value else None
+
+
+EVENTS = Slot(by_tag(events.KnownEvent), UnknownEvent)
+ITEMS = Slot(by_tag(items.KnownItem), UnknownItem, infer_item_type)
+PARTS = Slot(by_tag(content.KnownContentPart), UnknownPart)
+ANNOTATIONS = Slot(by_tag(content.KnownAnnotation), UnknownAnnotation)
+TOOLS = Slot(by_tag(tools.KnownTool), UnknownTool, infer_tool_type)
+TOOL_CHOICES = Slot(by_tag(tools.KnownToolChoice), UnknownToolChoice, plain=str)
+FORMATS = Slot(by_tag(response.KnownFormat), UnknownFormat)
+INPUT_ITEMS = Slot(by_tag(request.KnownInputItem), UnknownItem, infer_input_type)
+INPUT_PARTS = Slot(by_tag(content.KnownInputPart), UnknownPart)
+TOOL_OUTPUT_PARTS = Slot(by_tag(items.ToolOutputPart), UnknownPart)
+TOOL_PARAMS = Slot(by_tag(tools.KnownToolParam), UnknownTool, infer_tool_type)
+FORMAT_PARAMS = Slot(by_tag(request.KnownFormatParam), UnknownFormat)
+
+_REQUEST_CHILDREN = {"input": INPUT_ITEMS, "tools": TOOL_PARAMS, "tool_choice": TOOL_CHOICES}
+
+# struct → field → the slot its value (or each element of it) fills
+CHILDREN: dict[type[Any], dict[str, Slot]] = {
+    content.OutputTextContent: {"annotations": ANNOTATIONS},
+    content.OutputTextParam: {"annotations": ANNOTATIONS},
+    items.Message: {"content": PARTS},
+    items.ReasoningItem: {"content": PARTS, "summary": PARTS},
+    items.FunctionCallOutput: {"output": TOOL_OUTPUT_PARTS},
+    tools.NamespaceTool: {"tools": TOOL_PARAMS},
+    tools.AllowedToolChoice: {"tools": TOOL_CHOICES},
+    response.TextField: {"format": FORMATS},
+    response.Response: {"output": ITEMS, "tools": TOOLS, "tool_choice": TOOL_CHOICES},
+    response.CompactResource: {"output": ITEMS},
+    request.MessageParam: {"content": INPUT_PARTS},
+    request.FunctionCallOutputParam: {"output": TOOL_OUTPUT_PARTS},
+    request.CustomToolCallOutputParam: {"output": TOOL_OUTPUT_PARTS},
+    request.ToolSearchOutputParam: {"tools": TOOL_PARAMS},
+    request.AdditionalTools: {"tools": TOOL_PARAMS},
+    request.TextParam: {"format": FORMAT_PARAMS},
+    request.CreateResponse: _REQUEST_CHILDREN,
+    request.CompactRequest: {"input": INPUT_ITEMS},
+    websocket.ResponseCreateMessage: _REQUEST_CHILDREN,
+    events.OutputItemAdded: {"item": ITEMS},
+    events.OutputItemDone: {"item": ITEMS},
+    events.ContentPartAdded: {"part": PARTS},
+    events.ContentPartDone: {"part": PARTS},
+    events.ReasoningSummaryPartAdded: {"part": PARTS},
+    events.ReasoningSummaryPartDone: {"part": PARTS},
+    events.OutputTextAnnotationAdded: {"annotation": ANNOTATIONS},
+}
+
+# Zero values that differ from those of the field's type, by struct and field.
+_ZEROS: dict[tuple[type[Any], str], Any] = {
+    **{(response.Response, name): value for name, value in response.RESPONSE_DEFAULTS.items()},
+    (response.Response, "status"): "in_progress",
+    (items.Message, "role"): "assistant",
+}
+_ZEROS_BY_TYPE: dict[Any, Any] = {str: "", int: 0, float: 0.0, bool: False}
+
+
+class Field(NamedTuple):
+    """A struct's field: how to convert a value to it, and the struct it holds if it holds one."""
+
+    name: str
+    required: bool
+    annotation: Any
+    convert: Callable[[Any], Any]
+    nested: type[Any] | None
+
+
+_FIELDS: dict[type[Any], tuple[Field, ...]] = {}
+
+
+def fields_of(struct: type[Any]) -> tuple[Field, ...]:
+    """The fields of a struct, each with its converter (which raises msgspec.ValidationError)."""
+    known = _FIELDS.get(struct)
+    if known is None:
+        known = _FIELDS[struct] = tuple(
+            Field(field.name, field.required, field.type, _converter(field.type), _nested(field.type))
+            for field in msgspec.structs.fields(struct)
+        )
+    return known
+
+
+def _converter(annotation: Any) -> Callable[[Any], Any]:
+    # A union is expensive to prepare, and msgspec.convert prepares it at each call: a decoder keeps it.
+    decoder = msgspec.json.Decoder(annotation)
+    encoder = msgspec.json.Encoder()
+    return lambda value: decoder.decode(encoder.encode(value))
+
+
+def _nested(annotation: Any) -> type[Any] | None:
+    candidates = get_args(annotation) or (annotation,)
+    structs = [each for each in candidates if isinstance(each, type) and issubclass(each, Struct)]
+    untagged = [each for each in structs if each.__struct_config__.tag is None]
+    return untagged[0] if len(untagged) == 1 else None
+
+
+def zero(struct: type[Any], field: Field) -> Any:
+    """What the schema's prose calls the zero value of a required field."""
+    if (struct, field.name) in _ZEROS:
+        return _ZEROS[struct, field.name]
+    if field.name == "sequence_number":
+        return -1
+    kinds = get_args(field.annotation) or (field.annotation,)
+    if type(None) in kinds:
+        return None
+    if field.nested is not None:
+        return field.nested(
+            **{each.name: zero(field.nested, each) for each in fields_of(field.nested) if each.required}
+        )
+    for kind in kinds:
+        if kind in _ZEROS_BY_TYPE:
+            return _ZEROS_BY_TYPE[kind]
+    first = kinds[0]
+    return first if isinstance(first, str) else []

@@ -1,0 +1,249 @@
+"""Every state of a stream and every way between them. Data only; nothing here does anything.
+
+Two rules hold this file together. Whatever decides which call or event may follow which stands
+here and nowhere else. And it does not know who is reading: the machine that emits, the validator
+that judges and the diagrams in docs/ all walk these same tables.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from bridge.protocol import events as ev
+
+
+class ResponseStreamPhase(StrEnum):
+    """Where a response's stream stands."""
+
+    IDLE = "idle"
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+    INCOMPLETE = "incomplete"
+    FAILED = "failed"
+
+
+_P = ResponseStreamPhase
+TERMINAL_PHASES = frozenset({_P.COMPLETED, _P.INCOMPLETE, _P.FAILED})
+
+# ── The machine's calls ────────────────────────────────────────────────────────────────────────────
+# Calls that carry output or facts about it, and calls that move the stream. A wrong one of the first
+# kind is a delta before the start or after the end; a wrong one of the second an invalid transition
+# (law E9).
+OUTPUT_CALLS = frozenset(
+    {
+        "text",
+        "annotation",
+        "refusal",
+        "reasoning",
+        "reasoning_summary",
+        "reasoning_encrypted",
+        "block_done",
+        "tool_call",
+        "tool_call_done",
+        "item",
+        "extension_event",
+        "usage",
+    }
+)
+LIFECYCLE_CALLS = frozenset({"start", "defer_finish", "finish", "fail", "cancel"})
+
+# phase → call → phases it may lead to
+CALLS: dict[ResponseStreamPhase, dict[str, frozenset[ResponseStreamPhase]]] = {
+    _P.IDLE: {"start": frozenset({_P.IN_PROGRESS})},
+    _P.IN_PROGRESS: {
+        **dict.fromkeys(sorted(OUTPUT_CALLS), frozenset({_P.IN_PROGRESS})),
+        "defer_finish": frozenset({_P.IN_PROGRESS}),
+        "finish": frozenset({_P.COMPLETED, _P.INCOMPLETE}),
+        "fail": frozenset({_P.FAILED}),
+        "cancel": frozenset({_P.INCOMPLETE}),
+    },
+    _P.COMPLETED: {},
+    _P.INCOMPLETE: {},
+    _P.FAILED: {},
+}
+
+# response status → the phase it belongs to, and the event that says so at the end
+PHASE_OF_STATUS: dict[str, ResponseStreamPhase] = {
+    "completed": _P.COMPLETED,
+    "incomplete": _P.INCOMPLETE,
+    "cancelled": _P.INCOMPLETE,
+    "failed": _P.FAILED,
+}
+TERMINAL_EVENT: dict[ResponseStreamPhase, type[Any]] = {
+    _P.COMPLETED: ev.ResponseCompleted,
+    _P.INCOMPLETE: ev.ResponseIncomplete,
+    _P.FAILED: ev.ResponseFailed,
+}
+
+
+# ── The stream as its reader sees it ───────────────────────────────────────────────────────────────
+class StreamState(StrEnum):
+    """Where a reader stands in a response's events."""
+
+    EXPECTING = "expecting"
+    CREATED = "created"
+    RUNNING = "running"
+    FAILING = "failing"
+    ENDED = "ended"
+
+
+_S = StreamState
+OUTPUT = "output"  # stands for every event that is not named in STREAM
+
+# state → event type → next state
+STREAM: dict[StreamState, dict[str, StreamState]] = {
+    _S.EXPECTING: {"response.created": _S.CREATED},
+    _S.CREATED: {
+        "response.queued": _S.CREATED,
+        "response.in_progress": _S.RUNNING,
+        "response.failed": _S.ENDED,
+        "error": _S.FAILING,
+    },
+    _S.RUNNING: {
+        OUTPUT: _S.RUNNING,
+        "response.completed": _S.ENDED,
+        "response.incomplete": _S.ENDED,
+        "response.failed": _S.ENDED,
+        "error": _S.FAILING,
+    },
+    _S.FAILING: {"response.failed": _S.ENDED},
+    _S.ENDED: {},
+}
+LIFECYCLE_EVENTS = frozenset(
+    {
+        "response.created",
+        "response.queued",
+        "response.in_progress",
+        "response.completed",
+        "response.incomplete",
+        "response.failed",
+        "error",
+    }
+)
+# the status a response must carry in each lifecycle event (field case 20)
+STATUSES: dict[str, frozenset[str]] = {
+    "response.created": frozenset({"in_progress", "queued"}),
+    "response.queued": frozenset({"queued"}),
+    "response.in_progress": frozenset({"in_progress"}),
+    "response.completed": frozenset({"completed"}),
+    "response.incomplete": frozenset({"incomplete", "cancelled"}),
+    "response.failed": frozenset({"failed"}),
+}
+
+
+# ── Items, parts, calls ────────────────────────────────────────────────────────────────────────────
+class BlockState(StrEnum):
+    """Where an item, a part or a call's arguments stand."""
+
+    ABSENT = "absent"
+    OPEN = "open"
+    SEALED = "sealed"  # its text is done, its own closing event is still to come
+    CLOSED = "closed"
+
+
+_B = BlockState
+
+# block state → verb → next state
+ITEM: dict[BlockState, dict[str, BlockState]] = {
+    _B.ABSENT: {"added": _B.OPEN},
+    _B.OPEN: {"within": _B.OPEN, "closed": _B.CLOSED},
+    _B.CLOSED: {},
+}
+PART: dict[BlockState, dict[str, BlockState]] = {
+    _B.ABSENT: {"added": _B.OPEN},
+    _B.OPEN: {"delta": _B.OPEN, "annotation": _B.OPEN, "done": _B.SEALED},
+    _B.SEALED: {"annotation": _B.SEALED, "closed": _B.CLOSED},
+    _B.CLOSED: {},
+}
+CALL: dict[BlockState, dict[str, BlockState]] = {
+    _B.ABSENT: {"delta": _B.OPEN, "done": _B.SEALED},
+    _B.OPEN: {"delta": _B.OPEN, "done": _B.SEALED},
+    _B.SEALED: {},
+}
+ITEM_STATUSES: dict[str, frozenset[str]] = {
+    "in_progress": frozenset({"completed", "incomplete"}),
+    "completed": frozenset(),
+    "incomplete": frozenset(),
+}
+
+
+class EventRole(NamedTuple):
+    """What an event does: to which kind of block (item, part, summary, call) and which verb."""
+
+    subject: str
+    verb: str
+
+
+ROLES: dict[str, EventRole] = {
+    "response.output_item.added": EventRole("item", "added"),
+    "response.output_item.done": EventRole("item", "closed"),
+    "response.content_part.added": EventRole("part", "added"),
+    "response.content_part.done": EventRole("part", "closed"),
+    "response.output_text.delta": EventRole("part", "delta"),
+    "response.output_text.done": EventRole("part", "done"),
+    "response.output_text.annotation.added": EventRole("part", "annotation"),
+    "response.refusal.delta": EventRole("part", "delta"),
+    "response.refusal.done": EventRole("part", "done"),
+    "response.reasoning.delta": EventRole("part", "delta"),
+    "response.reasoning.done": EventRole("part", "done"),
+    "response.reasoning_text.delta": EventRole("part", "delta"),
+    "response.reasoning_text.done": EventRole("part", "done"),
+    "response.reasoning_summary_part.added": EventRole("summary", "added"),
+    "response.reasoning_summary_part.done": EventRole("summary", "closed"),
+    "response.reasoning_summary_text.delta": EventRole("summary", "delta"),
+    "response.reasoning_summary_text.done": EventRole("summary", "done"),
+    "response.function_call_arguments.delta": EventRole("call", "delta"),
+    "response.function_call_arguments.done": EventRole("call", "done"),
+    "response.custom_tool_call_input.delta": EventRole("call", "delta"),
+    "response.custom_tool_call_input.done": EventRole("call", "done"),
+}
+
+# which kind of part the text events belong to, and which kind of item the part belongs to
+PART_OF_EVENT: dict[str, str] = {
+    "response.output_text": "output_text",
+    "response.refusal": "refusal",
+    "response.reasoning": "reasoning_text",
+    "response.reasoning_text": "reasoning_text",
+    "response.reasoning_summary_text": "summary_text",
+}
+PARTS_OF_ITEM: dict[str, frozenset[str]] = {
+    "message": frozenset({"output_text", "refusal"}),
+    "reasoning": frozenset({"reasoning_text", "summary_text"}),
+}
+ITEM_OF_CALL_EVENT: dict[str, str] = {
+    "response.function_call_arguments": "function_call",
+    "response.custom_tool_call_input": "custom_tool_call",
+}
+
+
+# ── The two wires (law E10) ────────────────────────────────────────────────────────────────────────
+class Wire(NamedTuple):
+    """One spelling of the protocol: which events and items it admits and what it calls them."""
+
+    name: str
+    reasoning_delta: type[Any]
+    reasoning_done: type[Any]
+    openai_items: bool  # custom_tool_call, shell_call … leave under their own names
+    nested_error: bool  # the error event's fields stand in `error`, else at top level
+    cancelled_status: str
+    slug: str  # what is put before types that are not published
+
+
+WIRES: dict[str, Wire] = {
+    "openresponses": Wire(
+        "openresponses", ev.ReasoningDelta, ev.ReasoningDone, False, True, "incomplete", "openai:"
+    ),
+    "openai": Wire("openai", ev.ReasoningTextDelta, ev.ReasoningTextDone, True, False, "cancelled", ""),
+}
+PUBLISHED_EVENTS = (
+    frozenset(ROLES)
+    - {
+        "response.reasoning_text.delta",
+        "response.reasoning_text.done",
+        "response.custom_tool_call_input.delta",
+        "response.custom_tool_call_input.done",
+    }
+    | LIFECYCLE_EVENTS
+)
+PUBLISHED_ITEMS = frozenset({"message", "function_call", "function_call_output", "reasoning", "compaction"})

@@ -1,0 +1,5 @@
+"""`python -m server` is `openresponses-bridge`."""
+
+from server.cli import main
+
+main()

@@ -1,0 +1,87 @@
+"""Refusals and failures as HTTP: one table of types and codes by status, one body shape."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bridge.errors import BridgeError, RemoteError
+from bridge.protocol.codec import encode
+from bridge.protocol.errors import ErrorBody, ErrorPayload, ResponseError
+
+# status → (type, code) when nobody said better (specification, "Errors"; types beyond it are OpenAI's)
+_BY_STATUS: Final = {
+    400: ("invalid_request_error", "invalid_request"),
+    401: ("authentication_error", "invalid_api_key"),
+    403: ("permission_error", "permission_denied"),
+    404: ("not_found", "not_found"),
+    405: ("invalid_request_error", "method_not_allowed"),
+    408: ("server_error", "request_timeout"),
+    413: ("invalid_request_error", "request_too_large"),
+    415: ("invalid_request_error", "unsupported_media_type"),
+    422: ("invalid_request_error", "invalid_request"),
+    429: ("too_many_requests", "rate_limit_exceeded"),
+    503: ("server_error", "server_is_overloaded"),
+    529: ("server_error", "server_is_overloaded"),
+}
+
+# what an upstream says inside a stream that has not shown any output yet → the status it means
+_BY_CODE: Final = {
+    "rate_limit_exceeded": 429,
+    "rate_limit_error": 429,
+    "too_many_requests": 429,
+    "insufficient_quota": 429,
+    "context_length_exceeded": 400,
+    "invalid_prompt": 400,
+    "invalid_request_error": 400,
+    "server_is_overloaded": 503,
+    "overloaded_error": 503,
+    "upstream_timeout": 504,
+}
+
+
+def type_and_code(status: int) -> tuple[str, str]:
+    """What to call an error of this status."""
+    default = _BY_STATUS[400] if 400 <= status < 500 else ("server_error", "server_error")
+    return _BY_STATUS.get(status, default)
+
+
+class HttpError(RemoteError):
+    """A request refused with this HTTP status; type and code come from the table unless given."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str | None = None,
+        error_type: str | None = None,
+        param: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        usual_type, usual_code = type_and_code(status)
+        super().__init__(code or usual_code, message, param=param)
+        self.http_status = status
+        self.error_type = error_type or usual_type
+        self.headers = headers or {}
+
+
+class UpstreamError(HttpError):
+    """The upstream failed or refused (law S5). `status` is what our client gets when nothing has been
+    sent yet; its `retry-after` is kept in `headers`."""
+
+    UNREACHABLE = "upstream_unreachable"
+    TIMEOUT = "upstream_timeout"
+    INVALID_RESPONSE = "upstream_invalid_response"
+    DISCONNECTED = "upstream_disconnected"
+
+
+def failure_status(error: ResponseError) -> int:
+    """The HTTP status for a response that failed without any output: upstreams put statuses in codes."""
+    if error.code.isascii() and error.code.isdigit() and 400 <= int(error.code) <= 599:
+        return int(error.code)
+    return _BY_CODE.get(error.code, 502)
+
+
+def error_body(error: BridgeError) -> bytes:
+    """The JSON body of a refused request."""
+    return encode(ErrorBody(ErrorPayload(error.error_type, error.code, error.message, error.param)))

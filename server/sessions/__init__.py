@@ -1,0 +1,1 @@
+"""Stored responses and the conversations that they chain into."""

@@ -1,0 +1,1 @@
+"""Where a model is reached: behind HTTP, or built in."""

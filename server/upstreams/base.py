@@ -1,0 +1,43 @@
+"""The one interface behind which every model stands, and what can go wrong there."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from msgspec import Struct
+
+
+class UpstreamRequest(Struct, frozen=True):
+    """What goes out: `path` below the upstream's address, `body` in its dialect, which asks for a
+    stream. `request_id` is passed on for the logs at both ends."""
+
+    path: str
+    body: bytes
+    request_id: str
+
+
+class UpstreamReply(Protocol):
+    """An accepted request: its status was good and it is an event stream."""
+
+    async def read(self) -> bytes:
+        """Whatever has arrived, at least one byte; b"" at the end.
+
+        Raises UpstreamError when the stream is cut or idle for too long.
+        """
+        ...
+
+
+class Upstream(Protocol):
+    """Where a model is reached."""
+
+    def open(self, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamReply]:
+        """Send the request; leaving the context early aborts it at the upstream.
+
+        Raises UpstreamError when the upstream can't be reached, refuses, or answers something else.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go of its connections."""
+        ...

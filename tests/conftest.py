@@ -1,0 +1,46 @@
+"""What every test can ask for: the shared folder, snapshots, the async back end, hypothesis profiles."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from syrupy.assertion import SnapshotAssertion
+
+from tests.support.shared import require_shared
+from tests.support.snapshots import JsonSnapshots, SseSnapshots
+
+# No deadline and no "too slow": the machine may be busy, and the timeout of each test is the limit.
+# In CI the examples are the same each time, so that a red run can be run again.
+settings.register_profile(
+    "modest",
+    deadline=None,
+    max_examples=60,
+    derandomize="CI" in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("thorough", parent=settings.get_profile("modest"), max_examples=2_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "modest"))
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of recorded streams and the published schema; the test skips where it is absent."""
+    return require_shared()
+
+
+@pytest.fixture
+def snapshot(snapshot: SnapshotAssertion) -> SnapshotAssertion:
+    """`assert value == snapshot` against a JSON file under snapshots/ (`--snapshot-update` writes it)."""
+    return snapshot.use_extension(JsonSnapshots)
+
+
+@pytest.fixture
+def sse_snapshot(snapshot: SnapshotAssertion) -> SnapshotAssertion:
+    """The same for the bytes of a stream, in an .sse file."""
+    return snapshot.use_extension(SseSnapshots)

@@ -1,0 +1,83 @@
+"""The published OpenAPI document as an independent judge: one cached validator per schema.
+
+The protocol structs are never asked here, so that a mistake in them cannot hide itself.
+"""
+
+import json
+from functools import cache
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+from referencing import Registry
+from referencing.jsonschema import DRAFT202012
+
+from tests.support.shared import require_shared
+
+_DOCUMENT_URI = "urn:openresponses"
+_EVENT_SUFFIX = "StreamingEvent"
+_LINE_LENGTH = 300
+
+
+@cache
+def document() -> dict[str, Any]:
+    """The newest published OpenAPI document of the shared folder; skips the test when there is none."""
+    newest = max((require_shared() / "spec").glob("openresponses-*.openapi.json"))
+    loaded: dict[str, Any] = json.loads(newest.read_bytes())
+    return loaded
+
+
+def schemas() -> dict[str, Any]:
+    """Every schema of the document, by name."""
+    found: dict[str, Any] = document()["components"]["schemas"]
+    return found
+
+
+@cache
+def validator(name: str) -> Draft202012Validator:
+    """The validator of one schema. KeyError: the document has no schema of that name."""
+    if name not in schemas():
+        raise KeyError(f"the published document has no schema {name!r}")
+    reference = {"$ref": f"{_DOCUMENT_URI}#/components/schemas/{name}"}
+    return Draft202012Validator(reference, registry=_registry())
+
+
+@cache
+def event_schemas() -> dict[str, str]:
+    """Event type on the wire → name of its schema, for the 24 published events."""
+    names = [name for name in schemas() if name.endswith(_EVENT_SUFFIX)]
+    return {schemas()[name]["properties"]["type"]["enum"][0]: name for name in names}
+
+
+def violations(name: str, instance: Any) -> list[str]:
+    """What the schema has against the instance, one line each with its path; empty when it is valid."""
+    return [_describe(error) for error in validator(name).iter_errors(instance)]
+
+
+def event_violations(event: dict[str, Any]) -> list[str]:
+    """The same for an event, judged by the schema that its type names."""
+    name = event_schemas().get(event.get("type", ""))
+    return violations(name, event) if name else [f"$.type: {event.get('type')!r} is no published event"]
+
+
+@cache
+def _registry() -> "Registry[Any]":
+    published = DRAFT202012.create_resource(document())
+    registry: Registry[Any] = Registry().with_resource(_DOCUMENT_URI, published)
+    return registry
+
+
+def _describe(error: ValidationError) -> str:
+    """One line on what is wrong; of a failed union, what is wrong with the branch that was meant."""
+    branches: dict[Any, list[ValidationError]] = {}
+    for inner in error.context or ():
+        branches.setdefault(inner.relative_schema_path[0], []).append(inner)
+    meant = [branch for branch in branches.values() if not any(map(_is_of_another_kind, branch))]
+    if meant:
+        return _describe(meant[0][0])
+    return f"{error.json_path}: {error.message}"[:_LINE_LENGTH]
+
+
+def _is_of_another_kind(error: ValidationError) -> bool:
+    path = list(error.relative_path)
+    return (error.validator == "type" and not path) or (error.validator == "enum" and path == ["type"])

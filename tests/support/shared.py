@@ -1,0 +1,55 @@
+"""Where the recorded streams and the published schema lie: a folder beside the project, never inside it.
+
+`OPENRESPONSES_SHARED` names it; without that it is `shared` beside the repository. Tests that need it skip
+with a reason when it is absent, so a clone on its own still runs everything else.
+"""
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from _pytest.mark import ParameterSet
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@cache
+def shared_root() -> Path | None:
+    """The shared folder, or None when this machine has none."""
+    named = os.environ.get("OPENRESPONSES_SHARED")
+    root = Path(named) if named else REPOSITORY.parent / "shared"
+    return root if (root / "fixtures").is_dir() else None
+
+
+def require_shared() -> Path:
+    """The shared folder; skips the calling test (or its module, at import time) when there is none."""
+    root = shared_root()
+    if root is None:
+        pytest.skip(_absent(), allow_module_level=True)
+    return root
+
+
+def shared_files(folder: str, *patterns: str) -> "list[ParameterSet]":
+    """Parameters for `parametrize`: each file of `fixtures/<folder>` that matches one of the patterns.
+
+    The id of each is its name. Without the shared folder the list holds one skipped parameter, so that the
+    test is collected and says why it did not run. A folder that has no such file is an error.
+    """
+    root = shared_root()
+    if root is None:
+        return [pytest.param(None, id="no-shared-folder", marks=pytest.mark.skip(reason=_absent()))]
+    base = root / "fixtures" / folder
+    found = sorted({path for pattern in patterns or ("*",) for path in base.glob(pattern) if path.is_file()})
+    if not found:
+        raise FileNotFoundError(f"no file under fixtures/{folder} matches {patterns}")
+    return [pytest.param(path, id=path.name) for path in found]
+
+
+def _absent() -> str:
+    named = os.environ.get("OPENRESPONSES_SHARED")
+    where = f"OPENRESPONSES_SHARED={named}" if named else "a folder 'shared' beside the repository"
+    return f"needs the shared fixtures: {where} is not there"

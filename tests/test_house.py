@@ -1,0 +1,157 @@
+"""The house: one version, pins without addresses, no machine paths, small modules, a sans-IO bridge."""
+
+import ast
+import os
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.schema import event_schemas, event_violations, violations
+from tests.support.shared import REPOSITORY
+
+LINES_PER_MODULE = 300
+MACHINE_PATH = re.compile(r"(?<![\w.~/-])/(?:home|root|work|Users)/[\w.]")
+
+
+@pytest.fixture(scope="module")
+def pyproject() -> dict[str, Any]:
+    return tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+
+
+def modules(*packages: str) -> list[Path]:
+    return sorted(path for package in packages for path in (REPOSITORY / package).rglob("*.py"))
+
+
+def imported_names(module: Path) -> Iterator[str]:
+    """Absolute names that the module imports; those from a relative import stay inside its package."""
+    for node in ast.walk(ast.parse(module.read_bytes())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def tracked_files() -> list[Path]:
+    """What git tracks, and what it would track once added."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        check=False,
+    )
+    if listing.returncode:
+        pytest.skip("not a git checkout")
+    return [path for name in listing.stdout.decode().split("\0") if (path := REPOSITORY / name).is_file()]
+
+
+def test_version_is_the_same_in_pyproject_and_in_the_installed_package(pyproject: dict[str, Any]) -> None:
+    assert metadata.version("openresponses-bridge") == pyproject["project"]["version"]
+
+
+def test_console_script_is_installed_under_its_name() -> None:
+    (script,) = metadata.entry_points(group="console_scripts", name="openresponses-bridge")
+    assert script.value == "server.cli:main"
+    assert callable(script.load())
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("LICENSE", "Apache License"),
+        ("CHANGELOG.md", "## [Unreleased]"),
+        ("README.md", "make test"),
+        (".ci/run", "make test"),
+    ],
+)
+def test_files_that_stand_beside_the_code(name: str, words: str) -> None:
+    assert words in (REPOSITORY / name).read_text()
+
+
+def test_ci_run_can_be_executed() -> None:
+    assert os.access(REPOSITORY / ".ci/run", os.X_OK)
+
+
+@pytest.mark.parametrize("package", ["bridge", "server"])
+def test_packages_say_that_they_are_typed(package: str) -> None:
+    assert (REPOSITORY / package / "py.typed").is_file()
+
+
+def test_no_tracked_file_holds_a_path_of_a_machine() -> None:
+    parent, home = f"{REPOSITORY.parent}/", f"{Path.home()}/"
+    found = []
+    for path in tracked_files():
+        text = path.read_text(errors="replace")
+        for number, line in enumerate(text.splitlines(), 1):
+            if MACHINE_PATH.search(line) or parent in line or home in line:
+                found.append(f"{path.relative_to(REPOSITORY)}:{number}")
+    assert not found
+
+
+def test_constraints_pin_versions_and_nothing_else() -> None:
+    lines = (REPOSITORY / "constraints.txt").read_text().splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    odd = [line for line in pins if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+", line)]
+    assert pins
+    assert not odd
+
+
+def test_constraints_pin_every_declared_dependency(pyproject: dict[str, Any]) -> None:
+    def canonical(name: str) -> str:
+        return re.sub(r"[-_.]+", "-", name).lower()
+
+    text = (REPOSITORY / "constraints.txt").read_text()
+    pinned = {canonical(line.split("==")[0]) for line in text.splitlines() if "==" in line}
+    project = pyproject["project"]
+    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    declared = {canonical(re.split(r"[^\w.-]", need, maxsplit=1)[0]) for group in groups for need in group}
+    assert declared <= pinned
+
+
+def test_every_module_is_small_enough_to_read() -> None:
+    sizes = {
+        str(path.relative_to(REPOSITORY)): len(path.read_bytes().splitlines())
+        for path in modules("bridge", "server")
+    }
+    assert sizes
+    assert not {name: lines for name, lines in sizes.items() if lines > LINES_PER_MODULE}
+
+
+def test_bridge_imports_nothing_that_does_io(pyproject: dict[str, Any]) -> None:
+    contracts = pyproject["tool"]["importlinter"]["contracts"]
+    (sans_io,) = [contract for contract in contracts if contract["type"] == "forbidden"]
+    # import-linter knows outside packages by their first name only, and urllib.parse is welcome.
+    roots = tuple(f"{name}." for name in [*sans_io["forbidden_modules"], "urllib.request"])
+    found = [
+        f"{path.relative_to(REPOSITORY)}: {name}"
+        for path in modules("bridge")
+        for name in imported_names(path)
+        if f"{name}.".startswith(roots)
+    ]
+    assert not found
+
+
+def test_schema_support_tells_a_valid_instance_from_an_invalid_one() -> None:
+    delta = {
+        "type": "response.output_text.delta",
+        "sequence_number": 3,
+        "item_id": "msg_1",
+        "output_index": 0,
+        "content_index": 0,
+        "delta": "a",
+        "logprobs": [],
+    }
+    assert len(event_schemas()) == 24
+    assert event_violations(delta) == []
+    assert event_violations(delta | {"delta": 1}) == ["$.delta: 1 is not of type 'string'"]
+    assert event_violations({"type": "response.unheard_of"})
+    part = {"type": "response.content_part.added", "part": {"type": "refusal"}}
+    assert "$.part: 'refusal' is a required property" in event_violations(part)
+    # ResponseResource refers to most of the others: an unresolved reference would raise here.
+    assert violations("ResponseResource", {"object": "response"})
