@@ -38,21 +38,26 @@ OUTPUT_CALLS = frozenset(
         "reasoning",
         "reasoning_summary",
         "reasoning_encrypted",
+        "part_done",
         "block_done",
+        "expect_item",
         "tool_call",
         "tool_call_done",
+        "item_added",
+        "item_event",
         "item",
         "extension_event",
         "usage",
     }
 )
-LIFECYCLE_CALLS = frozenset({"start", "defer_finish", "finish", "fail", "cancel"})
+LIFECYCLE_CALLS = frozenset({"adopt", "start", "defer_finish", "finish", "fail", "cancel"})
 
 # phase → call → phases it may lead to
 CALLS: dict[ResponseStreamPhase, dict[str, frozenset[ResponseStreamPhase]]] = {
-    _P.IDLE: {"start": frozenset({_P.IN_PROGRESS})},
+    _P.IDLE: {"adopt": frozenset({_P.IDLE}), "start": frozenset({_P.IN_PROGRESS})},
     _P.IN_PROGRESS: {
         **dict.fromkeys(sorted(OUTPUT_CALLS), frozenset({_P.IN_PROGRESS})),
+        "adopt": frozenset({_P.IN_PROGRESS}),
         "defer_finish": frozenset({_P.IN_PROGRESS}),
         "finish": frozenset({_P.COMPLETED, _P.INCOMPLETE}),
         "fail": frozenset({_P.FAILED}),
@@ -90,11 +95,13 @@ class StreamState(StrEnum):
 
 _S = StreamState
 OUTPUT = "output"  # stands for every event that is not named in STREAM
+EXTENSION = "extension"  # stands for the events of extensions, `slug:name`
 
 # state → event type → next state
 STREAM: dict[StreamState, dict[str, StreamState]] = {
     _S.EXPECTING: {"response.created": _S.CREATED},
     _S.CREATED: {
+        EXTENSION: _S.CREATED,
         "response.queued": _S.CREATED,
         "response.in_progress": _S.RUNNING,
         "response.failed": _S.ENDED,
@@ -102,6 +109,7 @@ STREAM: dict[StreamState, dict[str, StreamState]] = {
     },
     _S.RUNNING: {
         OUTPUT: _S.RUNNING,
+        EXTENSION: _S.RUNNING,
         "response.completed": _S.ENDED,
         "response.incomplete": _S.ENDED,
         "response.failed": _S.ENDED,
@@ -199,7 +207,7 @@ ROLES: dict[str, EventRole] = {
     "response.custom_tool_call_input.done": EventRole("call", "done"),
 }
 
-# which kind of part the text events belong to, and which kind of item the part belongs to
+# which kind of part the text events belong to, and which kinds an item holds, by item and subject
 PART_OF_EVENT: dict[str, str] = {
     "response.output_text": "output_text",
     "response.refusal": "refusal",
@@ -207,14 +215,27 @@ PART_OF_EVENT: dict[str, str] = {
     "response.reasoning_text": "reasoning_text",
     "response.reasoning_summary_text": "summary_text",
 }
-PARTS_OF_ITEM: dict[str, frozenset[str]] = {
-    "message": frozenset({"output_text", "refusal"}),
-    "reasoning": frozenset({"reasoning_text", "summary_text"}),
+PARTS_OF_ITEM: dict[tuple[str, str], frozenset[str]] = {
+    ("message", "part"): frozenset({"output_text", "refusal"}),
+    ("message", "summary"): frozenset(),
+    ("function_call", "part"): frozenset(),
+    ("function_call", "summary"): frozenset(),
+    ("reasoning", "part"): frozenset({"reasoning_text"}),
+    ("reasoning", "summary"): frozenset({"summary_text"}),
 }
 ITEM_OF_CALL_EVENT: dict[str, str] = {
     "response.function_call_arguments": "function_call",
     "response.custom_tool_call_input": "custom_tool_call",
 }
+# where an item that streams keeps what is streamed, by subject; all of it is empty when it is added
+PAYLOADS: dict[str, dict[str, str]] = {
+    "message": {"part": "content"},
+    "reasoning": {"part": "content", "summary": "summary"},
+    "function_call": {"call": "arguments"},
+    "custom_tool_call": {"call": "input"},
+}
+# subject → the field that says which of an item's blocks an event is about
+INDEX_OF_SUBJECT: dict[str, str] = {"part": "content_index", "summary": "summary_index"}
 
 
 # ── The two wires (law E10) ────────────────────────────────────────────────────────────────────────
@@ -236,14 +257,32 @@ WIRES: dict[str, Wire] = {
     ),
     "openai": Wire("openai", ev.ReasoningTextDelta, ev.ReasoningTextDone, True, False, "cancelled", ""),
 }
-PUBLISHED_EVENTS = (
-    frozenset(ROLES)
-    - {
+OPENAI_ROLES = frozenset(
+    {
         "response.reasoning_text.delta",
         "response.reasoning_text.done",
         "response.custom_tool_call_input.delta",
         "response.custom_tool_call_input.done",
     }
-    | LIFECYCLE_EVENTS
 )
+PUBLISHED_EVENTS = frozenset(ROLES) - OPENAI_ROLES | LIFECYCLE_EVENTS
 PUBLISHED_ITEMS = frozenset({"message", "function_call", "function_call_output", "reasoning", "compaction"})
+
+# OpenAI's progress events of hosted tools: what the tool is called there → its verbs
+HOSTED_EVENTS: dict[str, tuple[str, ...]] = {
+    "response.audio": ("delta", "done"),
+    "response.audio.transcript": ("delta", "done"),
+    "response.code_interpreter_call": ("in_progress", "interpreting", "completed"),
+    "response.code_interpreter_call_code": ("delta", "done"),
+    "response.file_search_call": ("in_progress", "searching", "completed"),
+    "response.image_generation_call": ("in_progress", "generating", "partial_image", "completed"),
+    "response.mcp_call": ("in_progress", "completed", "failed"),
+    "response.mcp_call_arguments": ("delta", "done"),
+    "response.mcp_list_tools": ("in_progress", "completed", "failed"),
+    "response.web_search_call": ("in_progress", "searching", "completed"),
+}
+OPENAI_EVENTS = (
+    PUBLISHED_EVENTS - {"response.reasoning.delta", "response.reasoning.done"}
+    | OPENAI_ROLES
+    | {f"{tool}.{verb}" for tool, verbs in HOSTED_EVENTS.items() for verb in verbs}
+)

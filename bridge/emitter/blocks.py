@@ -8,7 +8,7 @@ from bridge.emitter.output import Closing
 from bridge.emitter.parts import REASONING, SUMMARY, Number, OpenPart, PartKind
 from bridge.protocol.content import ContentPart
 from bridge.protocol.events import Event, OutputItemAdded, OutputItemDone
-from bridge.protocol.items import ItemStatus, Message, MessagePhase, ReasoningItem
+from bridge.protocol.items import Item, ItemStatus, Message, MessagePhase, ReasoningItem, with_status
 
 
 class MessageBlock:
@@ -29,12 +29,12 @@ class MessageBlock:
     def added(self) -> Event:
         return OutputItemAdded(self._number(), self.output_index, self.item("in_progress"))
 
-    def open_part(self, kind: PartKind) -> list[Event]:
+    def open_part(self, kind: PartKind) -> tuple[list[Event], OpenPart]:
         """Begin a part of this kind, closing the open one."""
         events = self.close_part()
-        self.part = OpenPart(kind, self._number, self.item_id, self.output_index, len(self.parts))
-        events.append(self.part.added())
-        return events
+        part = self.part = OpenPart(kind, self._number, self.item_id, self.output_index, len(self.parts))
+        events.append(part.added())
+        return events, part
 
     def close_part(self) -> list[Event]:
         if self.part is None:
@@ -116,14 +116,18 @@ class ReasoningBlock:
         self.summary = None
         return events
 
-    def close(self, stopped: bool, abandoned: bool = False) -> Closing:
-        cut = abandoned or not stopped
+    def close_part(self) -> list[Event]:
+        """Close what is open within: raw content first, then the summary."""
         events: list[Event] = []
         if self.part is not None:
             events, part = self.part.close()
             self.content.append(part)
             self.part = None
-        events += self.close_summary()
+        return events + self.close_summary()
+
+    def close(self, stopped: bool, abandoned: bool = False) -> Closing:
+        cut = abandoned or not stopped
+        events = self.close_part()
         item = self.item("incomplete" if cut else "completed", done=True)
         events.append(OutputItemDone(self._number(), self.output_index, item))
         return Closing(events, item, cut)
@@ -134,3 +138,30 @@ class ReasoningBlock:
         summary = [*self.summaries, *([self.summary.content()] if self.summary else [])]
         encrypted = self.encrypted if done and self.encrypted is not None else UNSET
         return ReasoningItem(self.item_id, summary, content or UNSET, encrypted, status)
+
+
+class WholeBlock:
+    """An item that a server fills by itself (a hosted tool's): announced, then told whole."""
+
+    __slots__ = ("_item", "_number", "item_id", "output_index")
+
+    def __init__(self, number: Number, item: Item, output_index: int) -> None:
+        self._number = number
+        self._item = item
+        self.item_id = item.id
+        self.output_index = output_index
+
+    def added(self) -> Event:
+        return OutputItemAdded(self._number(), self.output_index, self.item("in_progress"))
+
+    def complete(self, item: Item) -> None:
+        """Take the finished item."""
+        self._item = item
+
+    def close(self, stopped: bool, abandoned: bool = False) -> Closing:
+        cut = abandoned or not stopped
+        item = self.item("incomplete" if cut else "completed")
+        return Closing([OutputItemDone(self._number(), self.output_index, item)], item, cut)
+
+    def item(self, status: ItemStatus) -> Item:
+        return with_status(self._item, status)

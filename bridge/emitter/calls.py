@@ -14,7 +14,7 @@ from bridge.errors import StreamStateError
 from bridge.protocol.events import Event, OutputItemAdded, OutputItemDone
 from bridge.protocol.items import Item, with_status
 from bridge.state import BlockState, Wire
-from bridge.tools.identity import ToolIdentityMap
+from bridge.tools.identity import ToolIdentity, ToolIdentityMap, ToolKind
 
 MAX_CALL_ID = 64  # schema FunctionCallItemParam: clients must be able to send it back
 
@@ -43,6 +43,7 @@ class ToolCalls:
         name: str,
         arguments: str,
         free_text: bool,
+        namespace: str | None,
         before: Callable[[], list[Event]],
     ) -> list[Event]:
         """One fragment. `before` closes what must not stay open beside a call that is announced."""
@@ -55,6 +56,7 @@ class ToolCalls:
             self._late(arguments)
             return events
         block.free_text = block.free_text or free_text
+        block.namespace = namespace or block.namespace
         announce = self._identify(block, call_id, name)
         if arguments:
             events += block.delta(arguments)
@@ -82,7 +84,10 @@ class ToolCalls:
                 self._diagnostics.ignored("tool_call.id", "came after the call was announced")
         if not name or block.upstream_name:
             return False
-        return block.identify(name, self._identities.resolve(name), self._wire)
+        identity = self._identities.resolve(name)
+        if identity is None and block.namespace:
+            identity = ToolIdentity(ToolKind.FUNCTION, name, block.namespace, name)
+        return block.identify(name, identity, self._wire)
 
     def _late(self, arguments: str) -> None:
         if arguments.strip():
@@ -91,7 +96,7 @@ class ToolCalls:
     def _announce(self, block: ToolCallBlock) -> list[Event]:
         del self.waiting[block.index]
         block.call_id = block.call_id or self._call_id(block.upstream_id)
-        events = block.open(self._output.unique("fc"), self._output.next_index())
+        events = block.open(self._output.expected("fc"), self._output.next_index())
         self._output.begin(block)
         return events
 
@@ -151,7 +156,7 @@ class ToolCalls:
         events: list[Event] = []
         if block.state is BlockState.ABSENT:
             block.call_id = self._call_id(block.upstream_id)
-            item = block.restored(self._output.unique("fc"), stopped and not abandoned)
+            item = block.restored(self._output.expected("fc"), stopped and not abandoned)
             if item is not None:
                 return self._whole(block, item)
             self._diagnostics.repair(f"tool_call.{block.name}", "not restorable, left as function_call")

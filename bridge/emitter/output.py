@@ -39,7 +39,7 @@ class Block(Protocol):
 class Output:
     """Items in output_index order, finished ones as items and open ones as blocks."""
 
-    __slots__ = ("_ids", "_items", "_taken", "blocks", "number")
+    __slots__ = ("_ids", "_items", "_taken", "blocks", "expect", "number")
 
     def __init__(self, ids: IdFactory, number: Number) -> None:
         self._ids = ids
@@ -47,6 +47,7 @@ class Output:
         self._taken: set[str] = set()
         self.blocks: dict[int, Block] = {}
         self.number = number
+        self.expect = ""
 
     def next_index(self) -> int:
         return len(self._items)
@@ -60,6 +61,11 @@ class Output:
             candidate = f"{base}_{turn}"
         self._taken.add(candidate)
         return candidate
+
+    def expected(self, prefix: str) -> str:
+        """The id that was said to come next if one was, else a fresh one."""
+        wanted, self.expect = self.expect, ""
+        return self.unique(prefix, wanted)
 
     def begin(self, block: Block) -> None:
         """Give the next index to a block, which must already carry it."""

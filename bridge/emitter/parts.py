@@ -102,6 +102,10 @@ class OpenPart:
             self.logprobs.extend(logprobs)
         return [self._event(ev.OutputTextDelta, delta, list(logprobs or ()))]
 
+    def whole(self, text: str, logprobs: list[LogProb] | None = None) -> list[Event]:
+        """All of the part's text at once."""
+        return self.delta(text, logprobs) if text else []
+
     def annotate(self, annotation: Annotation) -> Event:
         self.annotations.append(annotation)
         index = len(self.annotations) - 1

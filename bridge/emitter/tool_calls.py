@@ -12,7 +12,7 @@ from bridge.emitter.output import Closing
 from bridge.emitter.parts import Number
 from bridge.emitter.restore import RESTORED_KINDS, restore
 from bridge.emitter.text_buffer import TextBuffer
-from bridge.protocol.events import Event, OutputItemAdded, OutputItemDone
+from bridge.protocol.events import Event, FunctionCallArgumentsDelta, OutputItemAdded, OutputItemDone
 from bridge.protocol.items import Item, ItemStatus
 from bridge.state import BlockState, Wire
 from bridge.tools.identity import ToolIdentity, ToolKind
@@ -25,6 +25,7 @@ class ToolCallBlock:
     __slots__ = (
         "_checked",
         "_number",
+        "_plain",
         "_shape",
         "buffer",
         "call_id",
@@ -33,6 +34,7 @@ class ToolCallBlock:
         "index",
         "item_id",
         "name",
+        "namespace",
         "output_index",
         "state",
         "upstream_id",
@@ -44,11 +46,13 @@ class ToolCallBlock:
         self._number = number
         self._shape: Shape = JsonShape()
         self._checked = -1
+        self._plain = False
         self.index = index
         self.call_id = ""
         self.upstream_id = ""
         self.upstream_name = ""
         self.name = ""
+        self.namespace: str | None = None
         self.free_text = False
         self.identity: ToolIdentity | None = None
         self.waiting: list[str] = []
@@ -82,12 +86,17 @@ class ToolCallBlock:
         self.item_id = item_id
         self.output_index = output_index
         self.state = BlockState.OPEN
+        self._plain = type(self._shape) is JsonShape
         events: list[Event] = [OutputItemAdded(self._number(), output_index, self._item("", "in_progress"))]
         waiting, self.waiting = "".join(self.waiting), []
         return events + self.delta(waiting) if waiting else events
 
     def delta(self, fragment: str) -> list[Event]:
         """The next piece of the arguments; nothing while the call waits or the piece shows nothing."""
+        if self._plain and fragment.isascii() and not self.buffer.held:
+            # the common piece: JSON passes as it is and nothing is held back
+            self.buffer.write(fragment)
+            return [FunctionCallArgumentsDelta(self._number(), self.item_id, self.output_index, fragment)]
         if self.state is BlockState.ABSENT:
             self.waiting.append(fragment)
             return []

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 
 from bridge.emitter.arguments import wrong_argument
-from bridge.emitter.blocks import MessageBlock, ReasoningBlock
+from bridge.emitter.blocks import MessageBlock, ReasoningBlock, WholeBlock
 from bridge.emitter.output import Output
 from bridge.emitter.parts import REFUSAL, TEXT
 from bridge.emitter.tool_calls import ToolCallBlock
 from bridge.protocol import content as ct
 from bridge.protocol import items as it
-from bridge.protocol.events import Event, OutputItemAdded, OutputItemDone
+from bridge.protocol.events import Event
 from bridge.protocol.unknown import UnknownItem
 from bridge.state import PUBLISHED_ITEMS, Wire
 from bridge.tools.identity import ToolIdentity, ToolKind
@@ -26,6 +26,7 @@ class ItemEmitter:
     def __init__(self, output: Output, wire: Wire) -> None:
         self._output = output
         self._wire = wire
+        self._announced: dict[str, WholeBlock] = {}
         self._emitters: dict[type[Any], Callable[[Any], tuple[list[Event], bool]]] = {
             it.Message: self._message,
             it.ReasoningItem: self._reasoning,
@@ -55,16 +56,14 @@ class ItemEmitter:
         block = MessageBlock(output.number, output.unique("msg", item.id), output.next_index(), item.phase)
         events = [block.added()]
         output.begin(block)
-        for part in item.content:
-            if isinstance(part, ct.RefusalContent):
-                events += block.open_part(REFUSAL)
-                assert block.part is not None
-                events += block.part.delta(part.refusal) if part.refusal else []
-            elif isinstance(part, ct.OutputTextContent):
-                events += block.open_part(TEXT)
-                assert block.part is not None
-                events += block.part.delta(part.text, part.logprobs or None) if part.text else []
-                events += [block.part.annotate(annotation) for annotation in part.annotations]
+        for content in item.content:
+            if isinstance(content, ct.RefusalContent):
+                opened, part = block.open_part(REFUSAL)
+                events += opened + part.whole(content.refusal)
+            elif isinstance(content, ct.OutputTextContent):
+                opened, part = block.open_part(TEXT)
+                events += opened + part.whole(content.text, content.logprobs or None)
+                events += [part.annotate(annotation) for annotation in content.annotations]
         closed, cut = output.close(block, stopped=item.status != "incomplete")
         return events + closed, cut
 
@@ -78,11 +77,10 @@ class ItemEmitter:
         text = "".join(_text(part) for part in item.content or ())
         if text:
             opened, part = block.open_raw()
-            events += opened + part.delta(text)
+            events += opened + part.whole(text)
         for key, summary in enumerate(item.summary):
             opened, part = block.open_summary(key)
-            events += opened
-            events += part.delta(_text(summary)) if _text(summary) else []
+            events += opened + part.whole(_text(summary))
         block.encrypted = item.encrypted_content or None
         closed, cut = output.close(block, stopped=item.status != "incomplete")
         return events + closed, cut
@@ -110,27 +108,29 @@ class ItemEmitter:
         closed, cut = output.close(block, stopped=whole, abandoned=not whole)
         return events + closed, cut
 
+    def announce(self, item: it.Item) -> list[Event]:
+        """Begin an item that is told whole later, by `emit` with the same id."""
+        block = WholeBlock(
+            self._output.number, self._spelled(self._identified(item)), self._output.next_index()
+        )
+        self._output.begin(block)
+        self._announced[item.id] = block
+        return [block.added()]
+
+    def announced(self, item_id: str) -> WholeBlock | None:
+        """The item that was announced under this id and is still open."""
+        return self._announced.get(item_id)
+
     def _plain(self, item: it.Item) -> tuple[list[Event], bool]:
-        output = self._output
-        finished = self._spelled(self._identified(item))
-        cut = finished.status == "incomplete" if hasattr(finished, "status") else False
-        index = output.next_index()
-        done = it.with_status(finished, "incomplete" if cut else "completed")
-        events: list[Event] = [
-            OutputItemAdded(output.number(), index, it.with_status(finished, "in_progress")),
-            OutputItemDone(output.number(), index, done),
-        ]
-        output.whole(done)
-        return events, cut
+        events = [] if item.id in self._announced else self.announce(item)
+        block = self._announced.pop(item.id)
+        finished = self._spelled(item)
+        block.complete(_with_id(finished, block.item_id))
+        closed, cut = self._output.close(block, stopped=getattr(item, "status", None) != "incomplete")
+        return events + closed, cut
 
     def _identified(self, item: it.Item) -> it.Item:
-        unique = self._output.unique(item.type, item.id)
-        if unique == item.id:
-            return item
-        if isinstance(item, UnknownItem):
-            return UnknownItem({**item.raw, "id": unique})
-        changed: it.Item = msgspec.structs.replace(item, id=unique)
-        return changed
+        return _with_id(item, self._output.unique(item.type, item.id))
 
     def _spelled(self, item: it.Item) -> it.Item:
         """Types that are not published carry a slug where only published ones are known (law E10)."""
@@ -138,6 +138,15 @@ class ItemEmitter:
             return item
         raw = item.raw if isinstance(item, UnknownItem) else msgspec.to_builtins(item)
         return UnknownItem({**raw, "type": self._wire.slug + item.type})
+
+
+def _with_id(item: it.Item, item_id: str) -> it.Item:
+    if item.id == item_id:
+        return item
+    if isinstance(item, UnknownItem):
+        return UnknownItem({**item.raw, "id": item_id})
+    changed: it.Item = msgspec.structs.replace(item, id=item_id)
+    return changed
 
 
 def _text(part: ct.ContentPart) -> str:

@@ -22,7 +22,7 @@ from bridge.protocol.lenient import (
 )
 from bridge.protocol.request import CompactRequest, CreateResponse
 from bridge.protocol.response import Response
-from bridge.protocol.unknown import UnknownEvent, enc_hook
+from bridge.protocol.unknown import enc_hook
 from bridge.protocol.websocket import ResponseCreateMessage
 
 T = TypeVar("T")
@@ -173,12 +173,8 @@ _PREFIXES = {struct: f"event: {tag}\ndata: ".encode() for tag, struct in vocabul
 
 def encode_sse(events: Iterable[Event]) -> bytes:
     """Events → SSE frames, `event:` equal to `type`, LF line ends (specification, "Streaming")."""
-    return b"".join([_frame(event) for event in events])
-
-
-def _frame(event: Event) -> bytes:
-    prefix = _PREFIXES.get(type(event))
-    if prefix is None:
-        assert isinstance(event, UnknownEvent)
-        prefix = f"event: {event.type}\ndata: ".encode()
-    return prefix + _encoder.encode(event) + b"\n\n"
+    pieces: list[bytes] = []
+    for event in events:
+        prefix = _PREFIXES.get(type(event)) or f"event: {event.type}\ndata: ".encode()
+        pieces += (prefix, encode(event), b"\n\n")
+    return b"".join(pieces)

@@ -18,8 +18,6 @@ from bridge.protocol.unknown import UnknownEvent
 
 
 class _ResponseEvent(Struct, frozen=True, tag_field="type"):
-    """A lifecycle event: the whole response as it stands."""
-
     sequence_number: int
     response: Response
 
@@ -247,8 +245,7 @@ class CustomToolCallInputDone(
 
 
 class ErrorEvent(Struct, frozen=True, tag="error", tag_field="type"):
-    """Schema ErrorStreamingEvent. OpenAI puts code, message and param at the top level instead;
-    `payload` reads either."""
+    """Schema ErrorStreamingEvent. OpenAI has its fields at the top level; `payload` reads either."""
 
     type: ClassVar[Literal["error"]] = "error"
     sequence_number: int
@@ -295,7 +292,6 @@ KnownEvent = (
     | CustomToolCallInputDone
     | ErrorEvent
 )
-TerminalEvent = ResponseCompleted | ResponseFailed | ResponseIncomplete
 TERMINAL_EVENTS: frozenset[type] = frozenset({ResponseCompleted, ResponseFailed, ResponseIncomplete})
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 from msgspec import Struct
 
-from bridge.protocol import content, events, items, request, response, tools, websocket
+from bridge.protocol import content, events, input_items, items, request, response, tools, websocket
 from bridge.protocol.unknown import (
     Unknown,
     UnknownAnnotation,
@@ -74,7 +74,7 @@ ANNOTATIONS = Slot(by_tag(content.KnownAnnotation), UnknownAnnotation)
 TOOLS = Slot(by_tag(tools.KnownTool), UnknownTool, infer_tool_type)
 TOOL_CHOICES = Slot(by_tag(tools.KnownToolChoice), UnknownToolChoice, plain=str)
 FORMATS = Slot(by_tag(response.KnownFormat), UnknownFormat)
-INPUT_ITEMS = Slot(by_tag(request.KnownInputItem), UnknownItem, infer_input_type)
+INPUT_ITEMS = Slot(by_tag(input_items.KnownInputItem), UnknownItem, infer_input_type)
 INPUT_PARTS = Slot(by_tag(content.KnownInputPart), UnknownPart)
 TOOL_OUTPUT_PARTS = Slot(by_tag(items.ToolOutputPart), UnknownPart)
 TOOL_PARAMS = Slot(by_tag(tools.KnownToolParam), UnknownTool, infer_tool_type)
@@ -94,11 +94,11 @@ CHILDREN: dict[type[Any], dict[str, Slot]] = {
     response.TextField: {"format": FORMATS},
     response.Response: {"output": ITEMS, "tools": TOOLS, "tool_choice": TOOL_CHOICES},
     response.CompactResource: {"output": ITEMS},
-    request.MessageParam: {"content": INPUT_PARTS},
-    request.FunctionCallOutputParam: {"output": TOOL_OUTPUT_PARTS},
-    request.CustomToolCallOutputParam: {"output": TOOL_OUTPUT_PARTS},
-    request.ToolSearchOutputParam: {"tools": TOOL_PARAMS},
-    request.AdditionalTools: {"tools": TOOL_PARAMS},
+    input_items.MessageParam: {"content": INPUT_PARTS},
+    input_items.FunctionCallOutputParam: {"output": TOOL_OUTPUT_PARTS},
+    input_items.CustomToolCallOutputParam: {"output": TOOL_OUTPUT_PARTS},
+    input_items.ToolSearchOutputParam: {"tools": TOOL_PARAMS},
+    input_items.AdditionalTools: {"tools": TOOL_PARAMS},
     request.TextParam: {"format": FORMAT_PARAMS},
     request.CreateResponse: _REQUEST_CHILDREN,
     request.CompactRequest: {"input": INPUT_ITEMS},

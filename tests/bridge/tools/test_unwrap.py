@@ -2,7 +2,9 @@
 
 import json
 import time
+import tracemalloc
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import assume, example, given
@@ -159,7 +161,7 @@ CUTS = st.lists(st.integers(0, 10_000), max_size=10)
 )
 @example("🙂", "input", {}, True, {}, [12, 13, 14, 18, 19])
 def test_e11_any_text_in_any_wrapper_comes_back_exactly(
-    text: str, key: str, before: dict[str, object], ascii_only: bool, layout: dict[str, str], at: list[int]
+    text: str, key: str, before: dict[str, object], ascii_only: bool, layout: dict[str, Any], at: list[int]
 ) -> None:
     assume(is_plain(text))
     sent = json.dumps({**before, key: text}, ensure_ascii=ascii_only, **layout)
@@ -268,6 +270,13 @@ def test_case_34_only_what_may_be_the_closing_line_is_held() -> None:
     assert unwrapper.close() == ""
 
 
+@pytest.mark.parametrize("begin", ["apply_patch ", "```", "  ", "<<"])
+def test_case_34_a_first_line_too_long_to_open_a_wrapper_streams(begin: str) -> None:
+    unwrapper = InputUnwrapper()
+    text = begin + "x" * 100
+    assert unwrapper.feed(wrap_input(text)[:-2]) == text
+
+
 @pytest.mark.parametrize(
     ("text", "arguments"),
     [
@@ -288,6 +297,25 @@ def test_case_33_what_is_wrapped_unwraps_to_itself(text: str) -> None:
     assert unwrap(list(wrap_input(text))) == (text, [], False)
 
 
+@pytest.mark.bench
+def test_e12_nothing_is_kept_once_the_input_is_found() -> None:
+    unwrapper = InputUnwrapper()
+    tracemalloc.start()
+    try:
+        unwrapper.feed('{"why":"')
+        for _ in range(100):
+            assert unwrapper.feed("x" * 10_000) == ""
+        held, _ = tracemalloc.get_traced_memory()
+        unwrapper.feed('","input":"')
+        for _ in range(100):
+            assert unwrapper.feed("x" * 10_000) == "x" * 10_000
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held > 1_000_000
+    assert kept < 50_000
+
+
 BEGINNINGS = {
     "input": '{"input":"',
     "held": '{"zzz":"',
@@ -303,17 +331,17 @@ BEGINNINGS = {
 
 @pytest.mark.bench
 @pytest.mark.parametrize("begin", BEGINNINGS.values(), ids=BEGINNINGS)
-def test_cost_is_linear_in_one_character_fragments(begin: str) -> None:
-    def seconds(length: int) -> float:
+def test_cost_of_a_fragment_does_not_grow_with_what_came_before(begin: str) -> None:
+    character = "\n" if begin.endswith("\n```\n") or not begin else "x"
+
+    def seconds(before: int) -> float:
         unwrapper = InputUnwrapper()
         unwrapper.feed(begin)
-        character = "\n" if begin.endswith("\n```\n") or not begin else "x"
+        unwrapper.feed(character * before)
         start = time.process_time()
-        for _ in range(length):
+        for _ in range(1_000):
             unwrapper.feed(character)
-        unwrapper.close()
         return time.process_time() - start
 
-    once = min(seconds(10_000) for _ in range(3))
-    # Linear is 8 and quadratic 64; the room between them is for a busy machine.
-    assert min(seconds(80_000) for _ in range(2)) < 30 * once + 0.005
+    # Reading or copying 4 MB again for each fragment would cost some hundred times as much.
+    assert min(seconds(4_000_000) for _ in range(3)) < 10 * min(seconds(1_000) for _ in range(3)) + 0.005

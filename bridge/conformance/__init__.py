@@ -1,0 +1,6 @@
+"""Judging a stream: every event against the clauses it has to keep, each clause a rule with an id."""
+
+from bridge.conformance.registry import RULES, Rule, Violation
+from bridge.conformance.validator import StreamValidator
+
+__all__ = ["RULES", "Rule", "StreamValidator", "Violation"]

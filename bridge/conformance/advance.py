@@ -1,0 +1,155 @@
+"""Going on after an event, whatever was wrong with it.
+
+Recovery is quiet: what is out of order is taken as if what should have come before it had come, so that
+one mistake is told once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bridge.conformance.moment import Moment
+from bridge.conformance.tracks import BlockTrack, ItemTrack, StreamTrack, text_of
+from bridge.state import (
+    EXTENSION,
+    LIFECYCLE_EVENTS,
+    OUTPUT,
+    PART_OF_EVENT,
+    STREAM,
+    BlockState,
+    StreamState,
+)
+
+# where a stream stands after an event that had no business there
+_IMPLIED = {
+    "response.created": StreamState.CREATED,
+    "response.queued": StreamState.CREATED,
+    "response.completed": StreamState.ENDED,
+    "response.incomplete": StreamState.ENDED,
+    "response.failed": StreamState.ENDED,
+    "error": StreamState.FAILING,
+}
+
+
+def follow(state: StreamState, event_type: str) -> StreamState | None:
+    """The next state by `state.STREAM`; None when the event can't stand here."""
+    if event_type in LIFECYCLE_EVENTS:
+        return STREAM[state].get(event_type)
+    return STREAM[state].get(EXTENSION if ":" in event_type else OUTPUT)
+
+
+def advance(moment: Moment) -> None:
+    """Take the event into the stream's track."""
+    stream = moment.stream
+    stream.events += 1
+    number = moment.number("sequence_number")
+    if number is None and stream.number is not None:
+        number = stream.number + 1
+    stream.number = number
+    if stream.state is StreamState.ENDED:
+        return
+    stream.state = follow(stream.state, moment.type) or _recover(stream.state, moment.type)
+    stream.in_progress = stream.in_progress or moment.type == "response.in_progress"
+    response = moment.object("response")
+    if stream.response_id is None and response is not None and isinstance(response.get("id"), str):
+        stream.response_id = response["id"]
+    if moment.role is not None:
+        _VERBS[moment.role.verb](stream, moment)
+
+
+def _recover(state: StreamState, event_type: str) -> StreamState:
+    implied = _IMPLIED.get(event_type, StreamState.RUNNING)
+    backwards = implied is StreamState.CREATED and state is not StreamState.EXPECTING
+    return state if backwards else implied
+
+
+def _added(stream: StreamTrack, moment: Moment) -> None:
+    if moment.role is not None and moment.role.subject == "item":
+        index = moment.number("output_index")
+        _begin(stream, stream.next_index if index is None else index, moment)
+    else:
+        part = moment.object("part") or {}
+        kind = part.get("type")
+        block = _block(stream, moment)
+        block.kind = kind if isinstance(kind, str) else None
+        block.write(text_of(part))
+
+
+def _begin(stream: StreamTrack, index: int, moment: Moment) -> ItemTrack:
+    item = ItemTrack(index, moment.object("item"))
+    if item.id is None:
+        item.id = moment.text("item_id")
+    stream.items.setdefault(index, item)
+    if item.id is not None:
+        stream.by_id.setdefault(item.id, item)
+    if item.added is not None and isinstance(call_id := item.added.get("call_id"), str):
+        stream.call_ids.add(call_id)
+    return item
+
+
+def _item(stream: StreamTrack, moment: Moment) -> ItemTrack:
+    """The item, begun here when nothing had begun it."""
+    if moment.item is None:
+        index = moment.number("output_index")
+        moment.item = _begin(stream, stream.next_index if index is None else index, moment)
+        moment.item.added = None
+    return moment.item
+
+
+def _block(stream: StreamTrack, moment: Moment) -> BlockTrack:
+    """The part or call, begun here when nothing had begun it."""
+    item = _item(stream, moment)
+    if moment.block is None:
+        assert moment.role is not None
+        if moment.role.subject == "call":
+            moment.block = item.call
+        else:
+            kind = PART_OF_EVENT.get(moment.stem)
+            moment.block = item.blocks[moment.role.subject][moment.block_index] = BlockTrack(kind)
+    if moment.block.state is BlockState.ABSENT:
+        moment.block.state = BlockState.OPEN
+    return moment.block
+
+
+def _delta(stream: StreamTrack, moment: Moment) -> None:
+    _block(stream, moment).write(moment.payload or "")
+
+
+def _done(stream: StreamTrack, moment: Moment) -> None:
+    block = _block(stream, moment)
+    block.seal(block.text if moment.payload is None else moment.payload)
+    block.state = BlockState.SEALED
+
+
+def _annotation(stream: StreamTrack, moment: Moment) -> None:
+    _block(stream, moment).annotations.append(moment.raw.get("annotation"))
+
+
+def _closed(stream: StreamTrack, moment: Moment) -> None:
+    if moment.role is not None and moment.role.subject == "item":
+        item = _item(stream, moment)
+        done = moment.object("item")
+        item.close(done)
+        if done is not None and done.get("status") == "incomplete" and stream.cut is None:
+            stream.cut = item
+        return
+    block = _block(stream, moment)
+    part = moment.object("part") or {}
+    kind = part.get("type")
+    block.kind = kind if isinstance(kind, str) else block.kind
+    block.seal(text_of(part))
+    block.state = BlockState.CLOSED
+
+
+def _within(stream: StreamTrack, moment: Moment) -> None:
+    _item(stream, moment)
+
+
+_VERBS: dict[str, Callable[[StreamTrack, Moment], None]] = {
+    "added": _added,
+    "within": _within,
+    "delta": _delta,
+    "done": _done,
+    "annotation": _annotation,
+    "closed": _closed,
+}

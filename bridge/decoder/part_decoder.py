@@ -1,0 +1,201 @@
+"""`PartDecoder`: a Responses stream in, VS Code's language-model parts out (RFC 00022).
+
+A table says which event goes to whom; what text, thinking, tool calls and endings need is in the modules
+of these names. Events nobody knows are ignored and noted once per type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from bridge.decoder.call_ids import CALL_ID_PREFIX
+from bridge.decoder.finish import (
+    PREMATURE_END,
+    PartResult,
+    ending_of,
+    error_of,
+    marker_part,
+    usage_part,
+)
+from bridge.decoder.flow import BREAK, Flow, Mode
+from bridge.decoder.images import Images
+from bridge.decoder.parts import LanguageModelTextPart, Part
+from bridge.decoder.prose import Prose
+from bridge.decoder.spellings import respelled
+from bridge.decoder.thinking import CONTENT, SUMMARY, Thinking, ThinkingPolicy
+from bridge.decoder.tool_calls import CallIdSource, ToolCalls
+from bridge.errors import ToolError
+from bridge.protocol import events as ev
+from bridge.protocol import items as it
+from bridge.protocol.content import ReasoningTextContent, SummaryTextContent
+from bridge.protocol.errors import ResponseError
+from bridge.protocol.events import Event
+from bridge.protocol.response import Response
+from bridge.protocol.unknown import UnknownEvent, UnknownItem
+from bridge.tools.aggregator import MAX_ARGUMENT_BYTES
+
+Handler = Callable[["PartDecoder", Any], list[Part]]
+
+
+class PartDecoder:
+    """Decodes one response. `feed` returns the parts that an event makes whole, `close` says that the
+    stream has ended; after a terminal event, a `cancel` or a `close` nothing more comes out.
+
+    - `thinking`: reasoning as thinking parts, as text, or not at all.
+    - `call_id_prefix`: put before every tool-call id; `strip_call_id` takes it off again.
+    - `call_id_source`: whether a call goes by its `call_id` or its item's id.
+    - `custom_tools`: custom tool calls leave as tool calls with `{"input": text}`. Without, they are lost.
+    - `citations`: URL citations as inline links, or not at all.
+    - `errors`: failures and cut-offs end in a line of text for the user, or only in `result`.
+    - `paragraph_breaks`: a blank line where text goes on in another output item.
+    - `include_encrypted_thinking`: encrypted reasoning as metadata of a thinking part.
+    - `max_argument_bytes`: of one call. More ends the stream with the error
+      `bridge.tools.arguments_too_large`.
+    - `model`: the name in the stateful marker; without, the one the response names.
+    - `trace`: is told each event and the kinds of parts it made, never content.
+    """
+
+    def __init__(
+        self,
+        thinking: ThinkingPolicy = "part",
+        call_id_prefix: str = CALL_ID_PREFIX,
+        *,
+        call_id_source: CallIdSource = "call_id",
+        custom_tools: bool = True,
+        citations: Literal["link", "drop"] = "link",
+        errors: Literal["text", "none"] = "text",
+        paragraph_breaks: bool = False,
+        include_encrypted_thinking: bool = False,
+        max_argument_bytes: int = MAX_ARGUMENT_BYTES,
+        model: str | None = None,
+        trace: Callable[[str], None] | None = None,
+    ) -> None:
+        self.result = PartResult()
+        diagnostics = self.result.diagnostics
+        self._flow = Flow(paragraph_breaks)
+        self._prose = Prose(self._flow, diagnostics, citations == "link")
+        self._thinking = Thinking(self._flow, thinking, include_encrypted_thinking)
+        self._images = Images(diagnostics)
+        self._calls = ToolCalls(
+            diagnostics,
+            prefix=call_id_prefix,
+            id_source=call_id_source,
+            custom=custom_tools,
+            max_argument_bytes=max_argument_bytes,
+        )
+        self._tells = errors == "text"
+        self._model = model
+        self._trace = trace
+        self._handlers = _HANDLERS
+
+    def feed(self, event: Event) -> list[Part]:
+        """The parts that this event makes whole, in order. Never raises on what a peer sent."""
+        handler = self._handlers.get(type(event))
+        if self._trace is not None:
+            return self._traced(event, handler)
+        return [] if handler is None else handler(self, event)
+
+    def close(self) -> list[Part]:
+        """The stream has ended. Without a terminal event before it, that is an error (field case 26)."""
+        if self._handlers is _ENDED:
+            return []
+        if self.result.error is not None:
+            return self._end("error", [])
+        cut = ResponseError(PREMATURE_END, "The stream ended before the response was complete.")
+        return self._end("error", self._fail(cut))
+
+    def cancel(self) -> None:
+        """The user has gone: nothing more comes out, and no error is told. After the end, nothing."""
+        if self._handlers is not _ENDED:
+            self._end("cancelled", [])
+
+    # ── events ─────────────────────────────────────────────────────────────────────────────────────
+    def _lifecycle(self, event: ev.ResponseCreated) -> list[Part]:
+        self._note_identity(event.response)
+        return []
+
+    def _text_delta(self, event: ev.OutputTextDelta) -> list[Part]:
+        delta = event.delta
+        if delta.isascii() and delta and self._prose.follows(event.output_index, event.content_index):
+            return [LanguageModelTextPart(delta)]
+        return self._prose.text(event.output_index, event.content_index, delta)
+
+    def _text_done(self, event: ev.OutputTextDone) -> list[Part]:
+        return self._prose.text_done(event.output_index, event.content_index, event.text)
+
+    def _refusal_delta(self, event: ev.RefusalDelta) -> list[Part]:
+        return self._prose.refusal(event.output_index, event.content_index, event.delta)
+
+    def _refusal_done(self, event: ev.RefusalDone) -> list[Part]:
+        return self._prose.refusal_done(event.output_index, event.content_index, event.refusal)
+
+    def _annotation(self, event: ev.OutputTextAnnotationAdded) -> list[Part]:
+        return self._prose.annotation(event.output_index, event.annotation)
+
+    def _reasoning_delta(self, event: ev.ReasoningDelta) -> list[Part]:
+        section = (event.output_index, CONTENT, event.content_index)
+        return self._thinking.delta(section, event.item_id, event.delta)
+
+    def _reasoning_done(self, event: ev.ReasoningDone) -> list[Part]:
+        section = (event.output_index, CONTENT, event.content_index)
+        return self._thinking.done(section, event.item_id, event.text)
+
+    def _summary_delta(self, event: ev.ReasoningSummaryTextDelta) -> list[Part]:
+        section = (event.output_index, SUMMARY, event.summary_index)
+        return self._thinking.delta(section, event.item_id, event.delta)
+
+    def _summary_done(self, event: ev.ReasoningSummaryTextDone) -> list[Part]:
+        section = (event.output_index, SUMMARY, event.summary_index)
+        return self._thinking.done(section, event.item_id, event.text)
+
+    def _summary_part_done(self, event: ev.ReasoningSummaryPartDone) -> list[Part]:
+        section = (event.output_index, SUMMARY, event.summary_index)
+        text = event.part.text if isinstance(event.part, SummaryTextContent) else ""
+        return self._thinking.summary_part_done(section, event.item_id, text)
+
+    def _part_done(self, event: ev.ContentPartDone) -> list[Part]:
+        if isinstance(event.part, ReasoningTextContent):
+            section = (event.output_index, CONTENT, event.content_index)
+            return self._thinking.done(section, event.item_id, event.part.text)
+        return self._prose.part_done(event.output_index, event.content_index, event.part)
+
+    def _item_added(self, event: ev.OutputItemAdded) -> list[Part]:
+        if isinstance(event.item, it.ReasoningItem):
+            self._thinking.added(event.output_index, event.item)
+        return self._calling(self._calls.added, event.output_index, event.item)
+
+    def _item_done(self, event: ev.OutputItemDone) -> list[Part]:
+        return self._finished(event.output_index, event.item)
+
+    def _call_delta(self, event: ev.FunctionCallArgumentsDelta) -> list[Part]:
+        return self._calling(self._calls.delta, event.output_index, event.item_id, event.delta)
+
+    def _arguments_done(self, event: ev.FunctionCallArgumentsDone) -> list[Part]:
+        return self._calling(self._calls.arguments_done, event.output_index, event.item_id, event.arguments)
+
+    def _input_done(self, event: ev.CustomToolCallInputDone) -> list[Part]:
+        return self._calling(self._calls.arguments_done, event.output_index, event.item_id, event.input)
+
+    def _error(self, event: ev.ErrorEvent) -> list[Part]:
+        return self._fail(error_of(event.payload))
+
+    def _terminal(self, event: ev.TerminalEvent) -> list[Part]:
+        response = event.response
+        self._note_identity(response)
+        parts = self._remaining(event)
+        if self._handlers is _ENDED:
+            return parts
+        ending = ending_of(event, self._calls.any_emitted)
+        if ending.error is not None:
+            parts += self._fail(ending.error)
+        if ending.note is not None:
+            parts += self._tell("Note", ending.note)
+        return parts + self._end(ending.finish_reason, self._data(response, event))
+
+    def _unknown(self, event: UnknownEvent) -> list[Part]:
+        known = respelled(event)
+        if known is not None:
+            return _HANDLERS[type(known)](self, known)
+        self.result.diagnostics.ignored(event.type[:80], "unknown event")
+        return []

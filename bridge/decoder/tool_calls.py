@@ -1,0 +1,197 @@
+"""Tool calls: each emitted exactly once and whole, from the first event that can vouch for it.
+
+Three places can: `arguments.done`, `output_item.done`, the completed response (RFC 00022). A call said
+to be incomplete never is, and arguments whose JSON is cut short wait for the item to say which it is,
+so that no client runs half a call (field case 25).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+from msgspec import UNSET
+
+from bridge.decoder.call_ids import CALL_ID_PREFIX, namespace_call_id, unique_call_id
+from bridge.decoder.parts import LanguageModelToolCallPart, Part
+from bridge.decoder.surrogates import mended
+from bridge.decoder.tool_input import ToolInput, signature, tool_input
+from bridge.diagnostics import Diagnostics
+from bridge.protocol.codec import encode
+from bridge.protocol.items import CustomToolCall, FunctionCall, ToolSearchCall
+from bridge.tools.aggregator import MAX_ARGUMENT_BYTES, AggregatedCall, ToolCallAggregator
+from bridge.tools.json_text import JsonState, json_state
+
+CallIdSource = Literal["call_id", "item_id"]
+
+
+_WHOLE = frozenset({JsonState.COMPLETE, JsonState.EMPTY})
+
+
+class Facts(NamedTuple):
+    """What an item says of the call it is."""
+
+    item_id: str
+    call_id: str
+    name: str
+    arguments: str
+    custom: bool
+    status: Any
+
+
+def _function(item: FunctionCall) -> Facts:
+    return Facts(item.id, item.call_id, item.name, item.arguments, False, item.status)
+
+
+def _custom(item: CustomToolCall) -> Facts:
+    return Facts(item.id, item.call_id, item.name, item.input, True, item.status)
+
+
+def _client_search(item: ToolSearchCall) -> Facts | None:
+    """A search over deferred tools is the client's to answer only when it says so."""
+    if item.execution != "client":
+        return None
+    arguments = item.arguments if isinstance(item.arguments, str) else encode(item.arguments).decode()
+    return Facts(item.id, item.call_id or "", "tool_search", arguments, False, item.status)
+
+
+_FACTS: dict[type[Any], Callable[[Any], Facts | None]] = {
+    FunctionCall: _function,
+    CustomToolCall: _custom,
+    ToolSearchCall: _client_search,
+}
+
+
+class ToolCalls:
+    """The calls of one response, on their way to `LanguageModelToolCallPart`s.
+
+    Raises ToolError (`bridge.tools.arguments_too_large`) from whichever method takes the last straw.
+    """
+
+    def __init__(
+        self,
+        diagnostics: Diagnostics,
+        *,
+        prefix: str = CALL_ID_PREFIX,
+        id_source: CallIdSource = "call_id",
+        custom: bool = True,
+        max_argument_bytes: int = MAX_ARGUMENT_BYTES,
+    ) -> None:
+        self._open = ToolCallAggregator(max_argument_bytes)
+        self._diagnostics = diagnostics
+        self._prefix = prefix
+        self._by_item_id = id_source == "item_id"
+        self._custom = custom
+        self._emitted: set[int] = set()
+        self._taken: set[str] = set()
+        self._ids: set[tuple[str, str]] = set()
+        self._at: dict[int, bytes] = {}
+        self._signatures: dict[str, set[bytes]] = {}
+
+    @property
+    def any_emitted(self) -> bool:
+        return bool(self._taken)
+
+    def added(self, output_index: int, item: Any) -> None:
+        """`output_item.added`."""
+        facts = self._facts(item)
+        if facts is not None:
+            self._open.begin(output_index, *facts[:5])
+
+    def delta(self, output_index: int, item_id: str, delta: str) -> None:
+        """`function_call_arguments.delta`, `custom_tool_call_input.delta`."""
+        self._open.append(delta, output_index, item_id)
+
+    def arguments_done(self, output_index: int, item_id: str, arguments: str) -> list[Part]:
+        """`function_call_arguments.done`, `custom_tool_call_input.done`: the first place."""
+        call = self._open.finish_arguments(arguments, output_index, item_id)
+        if not call.name:
+            self._diagnostics.warning("arguments.done", "for a call that was not announced, waits for its item")
+            return []
+        if not call.custom and json_state(call.arguments) is JsonState.TRUNCATED:
+            return []
+        return self._emit(call)
+
+    def item_done(self, output_index: int, item: Any) -> list[Part]:
+        """`output_item.done`: the second place."""
+        facts = self._facts(item)
+        if facts is None:
+            return []
+        is_open = self._open.find(output_index, facts.item_id, facts.call_id) is not None
+        if not is_open and facts[:2] in self._ids:
+            return []
+        self._open.complete(output_index, *facts[:5])
+        parts: list[Part] = []
+        for call in self._open.drain_completed():
+            if facts.status == "incomplete":
+                self._diagnostics.loss("tool_call", "incomplete, not emitted")
+            else:
+                parts += self._emit(call)
+        return parts
+
+    def final(self, position: int, item: Any) -> list[Part]:
+        """An item of the completed response: the third place. Its position stands for its output index,
+        unless the server left out other items; what it says there may carry fresh ids."""
+        facts = self._facts(item)
+        if facts is None or self._at.get(position) == signature(facts.name, _input(facts).value):
+            return []
+        return self.item_done(position, item)
+
+    def flush(self) -> list[Part]:
+        """The response is completed and names no output: what is open and whole is taken at its word."""
+        parts: list[Part] = []
+        for call in self._open:
+            if call.name and (call.custom or json_state(call.arguments) in _WHOLE):
+                parts += self._emit(call)
+        return parts
+
+    def clear(self) -> None:
+        """The stream has ended: what nothing vouched for is dropped."""
+        for call in self._open:
+            if call.index not in self._emitted:
+                self._diagnostics.loss("tool_call", "the stream ended before the call was whole, not emitted")
+        self._open.clear()
+
+    def _facts(self, item: Any) -> Facts | None:
+        read = _FACTS.get(type(item))
+        facts = None if read is None else read(item)
+        if facts is not None and facts.custom and not self._custom:
+            self._diagnostics.loss("custom_tool_call", "left out by option")
+            return None
+        return facts
+
+    def _emit(self, call: AggregatedCall) -> list[Part]:
+        if call.index in self._emitted:
+            return []
+        self._emitted.add(call.index)
+        if not call.name:
+            self._diagnostics.loss("tool_call", "has no name, not emitted")
+            return []
+        given = _input(call)
+        if given.repair is not None:
+            self._diagnostics.repair("tool_call.arguments", given.repair)
+        told = signature(call.name, given.value)
+        # an id that is empty is no id that two calls could share
+        same_id = self._signatures.setdefault(call.call_id or call.item_id or f"#{call.index}", set())
+        if told in same_id:
+            self._diagnostics.repair("tool_call", "announced again, dropped")
+            return []
+        same_id.add(told)
+        self._ids.add((call.item_id, call.call_id))
+        if call.output_index is not None:
+            self._at[call.output_index] = told
+        call_id = namespace_call_id(self._call_id(call), self._prefix)
+        return [LanguageModelToolCallPart(call_id, call.name, given.value)]
+
+    def _call_id(self, call: AggregatedCall) -> str:
+        ids = (call.item_id, call.call_id) if self._by_item_id else (call.call_id, call.item_id)
+        wanted = ids[0] or ids[1] or f"call_{call.index}"
+        call_id = unique_call_id(wanted, self._taken)
+        if call_id != wanted:
+            self._diagnostics.repair("tool_call.call_id", "used for two calls, made unique")
+        self._taken.add(call_id)
+        return call_id
+
+
+def _input(call: AggregatedCall | Facts) -> ToolInput:
+    return ToolInput({"input": mended(call.arguments)}) if call.custom else tool_input(call.arguments)

@@ -1,0 +1,71 @@
+"""The text of a call's arguments → the object that VS Code hands to the tool.
+
+VS Code takes objects only and has no way to say that arguments were bad, so whatever can't be one
+becomes `{}` or is wrapped, with a note of it for the diagnostics (vscode.md section 4).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, NamedTuple
+
+import msgspec
+
+from bridge.decoder.surrogates import mended
+from bridge.errors import WireError
+from bridge.protocol.codec import decode_json
+
+_canonical = msgspec.json.Encoder(order="deterministic")
+
+
+class ToolInput(NamedTuple):
+    """The object, and what had to be done to get it (None: nothing)."""
+
+    value: dict[str, Any]
+    repair: str | None = None
+
+
+def tool_input(arguments: str) -> ToolInput:
+    """The arguments of a function call, parsed. Never raises."""
+    if not arguments.strip():
+        return ToolInput({})
+    value = _parsed(mended(arguments))
+    if isinstance(value, str):
+        # some models encode their arguments twice
+        inner = _parsed(value)
+        if isinstance(inner, dict):
+            return ToolInput(inner, "arguments were JSON within a JSON string")
+    if isinstance(value, dict):
+        return ToolInput(value)
+    if value is _BROKEN:
+        return ToolInput({}, "arguments are no JSON, replaced by {}")
+    if value is None:
+        return ToolInput({}, "arguments are null, replaced by {}")
+    return ToolInput({"input": value}, f"arguments are no object but {type(value).__name__}, wrapped")
+
+
+def signature(name: str, value: dict[str, Any]) -> bytes:
+    """16 bytes that tell one call from another, however its JSON was written."""
+    return hashlib.blake2b(_canonical.encode([name, value]), digest_size=16).digest()
+
+
+_BROKEN = object()
+
+
+def _parsed(text: str) -> Any:
+    try:
+        value = decode_json(text)
+    except WireError:
+        return _BROKEN
+    return _encodable(value) if "\\u" in text else value
+
+
+def _encodable(value: Any) -> Any:
+    """The value with half surrogate pairs, which only escapes can bring in, replaced."""
+    if isinstance(value, str):
+        return mended(value)
+    if isinstance(value, list):
+        return [_encodable(element) for element in value]
+    if isinstance(value, dict):
+        return {mended(key): _encodable(element) for key, element in value.items()}
+    return value

@@ -1,0 +1,110 @@
+"""JSON that strict decoding refused → the same structs, keeping what can be read.
+
+The slow path: numbers as strings, null among list elements, half a surrogate pair, a field of
+another type. What can't be read is left out, with a diagnostic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import NoneType, UnionType
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+
+from msgspec import Struct
+
+from bridge.diagnostics import Diagnostics
+
+S = TypeVar("S", bound=Struct)
+
+
+class _Field(NamedTuple):
+    """The types a field may have as they are, the struct it may hold, and the type of its elements."""
+
+    kinds: frozenset[type]
+    struct: type[Struct] | None
+    element: _Field | None
+
+
+_FIELDS: dict[type[Struct], dict[str, _Field]] = {}
+
+# (what came, what was meant) → the value it stands for; raises ValueError when it stands for none
+_CONVERSIONS: dict[tuple[type, type], Callable[[Any], Any]] = {
+    (str, int): int,
+    (str, float): float,
+    (float, int): lambda value: _whole(value),
+    (int, str): str,
+    (float, str): str,
+}
+
+
+def read(struct: type[S], value: dict[str, Any], diagnostics: Diagnostics, where: str = "chunk") -> S:
+    """`struct` out of `value`, with whatever of it can be read."""
+    known: dict[str, Any] = {}
+    for name, field in _fields(struct).items():
+        raw = value.get(name)
+        if raw is not None:
+            known[name] = _value(field, raw, diagnostics, f"{where}.{name}")
+    return struct(**known)
+
+
+def _value(field: _Field, raw: Any, diagnostics: Diagnostics, where: str) -> Any:
+    if type(raw) is dict and field.struct is not None:
+        return read(field.struct, raw, diagnostics, where)
+    if type(raw) is list and field.element is not None:
+        element = field.element
+        found = (_value(element, each, diagnostics, f"{where}[]") for each in raw)
+        return [each for each in found if each is not None]
+    if type(raw) in field.kinds:
+        return raw
+    for kind in field.kinds:
+        convert = _CONVERSIONS.get((type(raw), kind))
+        if convert is not None:
+            try:
+                converted = convert(raw)
+            except (ValueError, OverflowError):
+                continue
+            diagnostics.repair(where, f"read {_NAMES[type(raw)]} as {_NAMES[kind]}")
+            return converted
+    diagnostics.loss(where, f"can't be read: {_NAMES[type(raw)]}")
+    return None
+
+
+def _fields(struct: type[Struct]) -> dict[str, _Field]:
+    known = _FIELDS.get(struct)
+    if known is None:
+        hints = get_type_hints(struct)
+        known = _FIELDS[struct] = {name: _field(hints[name]) for name in struct.__struct_fields__}
+    return known
+
+
+def _field(annotation: Any) -> _Field:
+    struct: type[Struct] | None = None
+    element: _Field | None = None
+    kinds: set[type] = set()
+    for member in get_args(annotation) if isinstance(annotation, UnionType) else (annotation,):
+        if get_origin(member) is list and get_args(member) != (Any,):
+            element = _field(get_args(member)[0])
+        elif isinstance(member, type) and issubclass(member, Struct):
+            struct = member
+        else:
+            kinds.add(get_origin(member) or member)
+    if float in kinds:
+        kinds.add(int)
+    return _Field(frozenset(kinds), struct, element)
+
+
+def _whole(value: float) -> int:
+    if value.is_integer():
+        return int(value)
+    raise ValueError(value)
+
+
+_NAMES: dict[type, str] = {
+    str: "a string",
+    int: "a number",
+    float: "a number",
+    bool: "a boolean",
+    list: "an array",
+    dict: "an object",
+    NoneType: "null",
+}

@@ -1,0 +1,183 @@
+"""The Chat Completions wire as structs, for both directions.
+
+Read side: everything is optional, null is the same as absent, unknown fields are skipped; what has
+another type than here goes through `lenient`. Write side: what has its default is left out.
+Counts are tokens, `created` is Unix seconds, log probabilities are natural logarithms.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+
+class ChatFunction(Struct, omit_defaults=True, gc=False):
+    """A function call or a fragment of one. Some servers send `arguments` parsed already."""
+
+    name: str | None = None
+    arguments: str | dict[str, Any] | list[Any] | None = None
+
+
+class ChatCustom(Struct, omit_defaults=True, gc=False):
+    """A free-text call or a fragment of one."""
+
+    name: str | None = None
+    input: str | None = None
+
+
+class ChatToolCall(Struct, omit_defaults=True, gc=False):
+    """A tool call: a fragment of one in a stream, a whole one (without `index`) in a message."""
+
+    index: int | None = None
+    id: str | None = None
+    type: str | None = None
+    function: ChatFunction | None = None
+    custom: ChatCustom | None = None
+
+
+class ChatTopLogProb(Struct, omit_defaults=True, gc=False):
+    """An alternative token."""
+
+    token: str | None = None
+    logprob: float | None = None
+    bytes: list[int] | None = None
+
+
+class ChatLogProb(Struct, omit_defaults=True, gc=False):
+    """A sampled token; `bytes` are its UTF-8 bytes, null where they are the token's own."""
+
+    token: str | None = None
+    logprob: float | None = None
+    bytes: list[int] | None = None
+    top_logprobs: list[ChatTopLogProb] | None = None
+
+
+class ChatLogProbs(Struct, omit_defaults=True, gc=False):
+    """Log probabilities of one choice's new tokens."""
+
+    content: list[ChatLogProb] | None = None
+    refusal: list[ChatLogProb] | None = None
+
+
+class ChatUrlCitation(Struct, omit_defaults=True, gc=False):
+    """What a url_citation says: content[start_index:end_index] cites `url`."""
+
+    url: str | None = None
+    title: str | None = None
+    start_index: int | None = None
+    end_index: int | None = None
+
+
+class ChatAnnotation(Struct, omit_defaults=True, gc=False):
+    """A citation; OpenAI nests its facts, others put them beside `type`."""
+
+    type: str | None = None
+    url_citation: ChatUrlCitation | None = None
+    url: str | None = None
+    title: str | None = None
+    start_index: int | None = None
+    end_index: int | None = None
+
+
+class ReasoningDetail(Struct, omit_defaults=True, gc=False):
+    """OpenRouter's piece of reasoning: `type` is reasoning.text, .summary or .encrypted."""
+
+    type: str | None = None
+    text: str | None = None
+    summary: str | None = None
+    data: str | None = None
+    signature: str | None = None
+    id: str | None = None
+    format: str | None = None
+    index: int | None = None
+
+
+class ChatDelta(Struct, omit_defaults=True, gc=False):
+    """What a chunk adds, or the whole of an assistant's message.
+
+    Reasoning goes by three names: `reasoning_content` (DeepSeek, xAI, vLLM, llama.cpp), `reasoning`
+    (OpenRouter, Groq, Ollama), `reasoning_text` with its opaque form in `reasoning_opaque` (Copilot).
+    """
+
+    role: str | None = None
+    content: str | list[Any] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_text: str | None = None
+    reasoning_opaque: str | None = None
+    reasoning_details: list[ReasoningDetail] | None = None
+    refusal: str | None = None
+    tool_calls: list[ChatToolCall] | None = None
+    function_call: ChatFunction | None = None
+    annotations: list[ChatAnnotation] | None = None
+    audio: dict[str, Any] | None = None
+    images: list[Any] | None = None
+
+
+class PromptTokensDetails(Struct, omit_defaults=True, gc=False):
+    """What the prompt's tokens were."""
+
+    cached_tokens: int | None = None
+
+
+class CompletionTokensDetails(Struct, omit_defaults=True, gc=False):
+    """What the completion's tokens were."""
+
+    reasoning_tokens: int | None = None
+
+
+class ChatUsage(Struct, omit_defaults=True, gc=False):
+    """Token counts, with DeepSeek's, Moonshot's and Perplexity's places for the details."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    total_tokens: int | None = None
+    prompt_tokens_details: PromptTokensDetails | None = None
+    completion_tokens_details: CompletionTokensDetails | None = None
+    prompt_cache_hit_tokens: int | None = None
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class ChatChoice(Struct, omit_defaults=True, gc=False):
+    """One of n answers: `delta` in a chunk, `message` in a completion. Some put `usage` here too."""
+
+    index: int | None = None
+    delta: ChatDelta | None = None
+    message: ChatDelta | None = None
+    finish_reason: str | None = None
+    logprobs: ChatLogProbs | None = None
+    usage: ChatUsage | None = None
+    error: dict[str, Any] | str | None = None
+
+
+class GroqExtras(Struct, omit_defaults=True, gc=False):
+    """Groq's envelope: the usage of a stream stands in its last chunk's."""
+
+    usage: ChatUsage | None = None
+    error: dict[str, Any] | str | None = None
+
+
+class ChatOutput(Struct, omit_defaults=True, gc=False):
+    """What of a chunk or a completion an inbound has use for."""
+
+    choices: list[ChatChoice] | None = None
+    usage: ChatUsage | None = None
+    error: dict[str, Any] | str | None = None
+    citations: list[Any] | None = None
+    x_groq: GroqExtras | None = None
+
+
+class ChatChunk(Struct, omit_defaults=True, gc=False, kw_only=True):
+    """A chunk (`chat.completion.chunk`) or a completion (`chat.completion`) as we send it."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: ChatUsage | None = None
+    service_tier: str | None = None
+    system_fingerprint: str | None = None
+    error: dict[str, Any] | None = None

@@ -1,0 +1,63 @@
+"""The tool calls of one choice on their way to Copilot, which gets them whole and all at once."""
+
+from __future__ import annotations
+
+import json
+
+from bridge.dialects.copilot.growing import GrowingText
+from bridge.dialects.copilot.types import BeginToolCall, ToolCall, ToolCallUpdate
+from bridge.protocol.items import CustomToolCall, FunctionCall
+
+AnyCall = FunctionCall | CustomToolCall
+
+
+def arguments_of(item: AnyCall) -> str:
+    """The JSON text of a call's arguments; free text goes under `input`."""
+    if isinstance(item, CustomToolCall):
+        return json.dumps({"input": item.input}, ensure_ascii=False)
+    return item.arguments
+
+
+class OutgoingCalls:
+    """Calls by output index: announced, growing, whole. Those that never become whole are never
+    handed out (field case 25)."""
+
+    __slots__ = ("_growing", "_open", "_whole")
+
+    def __init__(self) -> None:
+        self._open: dict[int, AnyCall] = {}
+        self._growing: dict[int, GrowingText] = {}
+        self._whole: dict[str, ToolCall] = {}
+
+    def __len__(self) -> int:
+        return len(self._whole)
+
+    def begin(self, output_index: int, item: AnyCall) -> BeginToolCall | None:
+        """What Copilot is told when a call begins: the first one only, to show that tools follow."""
+        first = not self._open and not self._whole
+        self._open[output_index] = item
+        return BeginToolCall(item.name, item.call_id) if first else None
+
+    def grow(self, output_index: int, delta: str) -> ToolCallUpdate | None:
+        """The arguments so far; None for a call nobody announced."""
+        item = self._open.get(output_index)
+        if item is None:
+            return None
+        text = self._growing.get(output_index)
+        if text is None:
+            text = self._growing[output_index] = GrowingText()
+        return ToolCallUpdate(item.name, text.add(delta), item.call_id)
+
+    def end(self, output_index: int, item: AnyCall) -> None:
+        """A call's item is done."""
+        self._growing.pop(output_index, None)
+        self.settle(item)
+
+    def settle(self, item: AnyCall) -> None:
+        """A whole item: kept once, whichever event brought it."""
+        if item.status != "incomplete":
+            self._whole.setdefault(item.call_id, ToolCall(item.name, arguments_of(item), item.call_id))
+
+    def all(self) -> list[ToolCall]:
+        """The whole calls, in order."""
+        return list(self._whole.values())

@@ -1,0 +1,106 @@
+"""The response resource through its life: begun, growing, ended. What `snapshot` and the lifecycle
+events show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bridge.emitter.echo import initial_response
+from bridge.emitter.failures import response_error
+from bridge.emitter.finish_reasons import CANCELLED
+from bridge.emitter.output import Output
+from bridge.protocol import events as ev
+from bridge.protocol.errors import ErrorPayload
+from bridge.protocol.events import Event
+from bridge.protocol.request import CreateResponse
+from bridge.protocol.response import IncompleteDetails, Response, replace
+from bridge.protocol.usage import Usage
+from bridge.state import PHASE_OF_STATUS, TERMINAL_EVENT, ResponseStreamPhase, Wire
+
+
+class LiveResponse:
+    """The fields around the output, and the phase. `usage` is held back until the end, since no event
+    carries it before (law E1)."""
+
+    __slots__ = ("_at_end", "_clock", "_fields", "_output", "_wire", "phase", "usage")
+
+    def __init__(
+        self,
+        model: str,
+        request: CreateResponse | None,
+        response_id: str,
+        clock: Callable[[], float],
+        wire: Wire,
+        output: Output,
+    ) -> None:
+        self._clock = clock
+        self._wire = wire
+        self._output = output
+        self._fields = initial_response(model, request, response_id, int(clock()), wire)
+        self.phase = ResponseStreamPhase.IDLE
+        self.usage: Usage | None = None
+        self._at_end: dict[str, Any] = {}
+
+    @property
+    def id(self) -> str:
+        return self._fields.id
+
+    @property
+    def snapshot(self) -> Response:
+        """The response as it stands, open blocks with their partial text. Costs its own size."""
+        if self.phase is not ResponseStreamPhase.IN_PROGRESS:
+            return self._fields
+        return replace(self._fields, output=self._output.live())
+
+    def adopt(self, response: Response) -> None:
+        """Be the response that an upstream sends: all its fields before the start; after it, what only
+        the terminal event may tell."""
+        if self.phase is ResponseStreamPhase.IDLE:
+            self._fields = replace(
+                response,
+                status="queued",
+                output=[],
+                usage=None,
+                error=None,
+                completed_at=None,
+                incomplete_details=None,
+            )
+            return
+        self._at_end = {"service_tier": response.service_tier}
+        if response.completed_at is not None:
+            self._at_end["completed_at"] = response.completed_at
+
+    def begin(self) -> list[Event]:
+        """`response.created` and `response.in_progress`."""
+        self.phase = ResponseStreamPhase.IN_PROGRESS
+        self._fields = replace(self._fields, status="in_progress")
+        created = ev.ResponseCreated(self._output.number(), self._fields)
+        return [created, ev.ResponseInProgress(self._output.number(), self._fields)]
+
+    def end(self, incomplete: str | None) -> Event:
+        """The terminal event; `incomplete` is why it is not completed, if it is not."""
+        if incomplete is None:
+            return self._terminal("completed", completed_at=int(self._clock()))
+        if incomplete == CANCELLED and self._wire.cancelled_status == CANCELLED:
+            return self._terminal(CANCELLED)
+        return self._terminal("incomplete", incomplete_details=IncompleteDetails(incomplete))
+
+    def fail(self, payload: ErrorPayload) -> list[Event]:
+        """`error`, then `response.failed` with the partial output, open items incomplete (law E8)."""
+        number = self._output.number()
+        if self._wire.nested_error:
+            told = ev.ErrorEvent(number, payload)
+        else:
+            told = ev.ErrorEvent(number, code=payload.code, message=payload.message, param=payload.param)
+        return [told, self._terminal("failed", error=response_error(payload))]
+
+    def _terminal(self, status: str, **facts: Any) -> Event:
+        output = self._output.live("incomplete")
+        self.phase = PHASE_OF_STATUS[status]
+        if status != "completed":
+            self._at_end.pop("completed_at", None)
+        facts |= self._at_end
+        self._fields = replace(self._fields, status=status, usage=self.usage, output=output, **facts)
+        event: Event = TERMINAL_EVENT[self.phase](self._output.number(), self._fields)
+        return event

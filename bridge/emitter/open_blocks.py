@@ -1,0 +1,148 @@
+"""What is open in one response, and who makes room for whom (law E5).
+
+Text, refusal and reasoning share the floor: one of them is open at a time, and starting another
+closes it, as does announcing a tool call. Tool calls stay open beside it, by index.
+"""
+
+from __future__ import annotations
+
+from msgspec import UNSET, UnsetType
+
+from bridge.diagnostics import Diagnostics
+from bridge.emitter.blocks import MessageBlock, ReasoningBlock
+from bridge.emitter.calls import ToolCalls
+from bridge.emitter.output import Output
+from bridge.emitter.parts import TEXT, OpenPart, PartKind
+from bridge.emitter.whole_items import ItemEmitter
+from bridge.protocol.content import LogProb
+from bridge.protocol.events import Event
+from bridge.protocol.items import Item, MessagePhase
+from bridge.state import Wire
+from bridge.tools.identity import ToolIdentityMap
+
+
+class OpenBlocks:
+    """The open message or reasoning item, and the open calls. `text_part` is the text part that
+    takes plain deltas at once: open, with nothing held back."""
+
+    __slots__ = ("_cut", "_output", "_wire", "calls", "items", "open", "phase", "text_part")
+
+    def __init__(
+        self, output: Output, wire: Wire, identities: ToolIdentityMap, diagnostics: Diagnostics
+    ) -> None:
+        self._output = output
+        self._wire = wire
+        self.items = ItemEmitter(output, wire)
+        self._cut = False
+        self.calls = ToolCalls(output, wire, identities, diagnostics)
+        self.open: MessageBlock | ReasoningBlock | None = None
+        self.text_part: OpenPart | None = None
+        self.phase: MessagePhase | UnsetType = UNSET
+
+    @property
+    def cut(self) -> bool:
+        """Whether anything so far ended before it was whole."""
+        return self._cut or self.calls.cut
+
+    def say(self, kind: PartKind, delta: str, logprobs: list[LogProb]) -> list[Event]:
+        """The next piece of text or refusal."""
+        events, part = self.message_part(kind)
+        events += part.delta(delta, logprobs)
+        self.text_part = part if kind is TEXT and not part.buffer.held else None
+        return events
+
+    def message_part(self, kind: PartKind) -> tuple[list[Event], OpenPart]:
+        """The open part of this kind, begun when there is none."""
+        events: list[Event] = []
+        block = self.open
+        if not isinstance(block, MessageBlock):
+            events = self._make_room()
+            item_id, index = self._output.expected("msg"), self._output.next_index()
+            block = MessageBlock(self._output.number, item_id, index, self.phase)
+            self.phase = UNSET
+            events.append(self._begin(block))
+        part = block.part
+        if part is None or part.kind is not kind:
+            self.text_part = None
+            opened, part = block.open_part(kind)
+            events += opened
+        return events, part
+
+    def reasoning(self) -> tuple[list[Event], ReasoningBlock]:
+        """The open reasoning item, begun when there is none."""
+        if isinstance(self.open, ReasoningBlock):
+            return [], self.open
+        events = self._make_room()
+        item_id = self._output.expected("rs")
+        block = ReasoningBlock(self._output.number, item_id, self._output.next_index(), self._wire.name)
+        events.append(self._begin(block))
+        return events, block
+
+    def encrypt(self, content: str) -> list[Event]:
+        """Encrypted content for the open reasoning item; a second one belongs to another item."""
+        events: list[Event] = []
+        if isinstance(self.open, ReasoningBlock) and self.open.encrypted is not None:
+            events = self.close_open()
+        opened, block = self.reasoning()
+        block.encrypted = content
+        return events + opened
+
+    def call(
+        self,
+        index: int,
+        call_id: str,
+        name: str,
+        arguments: str,
+        free_text: bool,
+        namespace: str | None,
+    ) -> list[Event]:
+        """One fragment of a tool call."""
+        return self.calls.apply(index, call_id, name, arguments, free_text, namespace, self.close_open)
+
+    def expect(self, item_id: str, phase: MessagePhase | UnsetType) -> None:
+        """The next item to open is upstream's `item_id`; a message carries this phase."""
+        self._output.expect = item_id
+        self.phase = phase
+
+    def announce(self, item: Item) -> list[Event]:
+        """Begin an item that is told whole later. Raises before anything is done."""
+        self.items.check(item)
+        return self.close_open() + self.items.announce(item)
+
+    def item(self, item: Item) -> list[Event]:
+        """A whole item at once. Raises `bridge.stream.invalid_argument` before anything is done."""
+        self.items.check(item)
+        events = self.close_open() + self.calls.release(lambda block: block.is_whole())
+        emitted, cut = self.items.emit(item)
+        self._cut = self._cut or cut
+        return events + emitted
+
+    def close_part(self) -> list[Event]:
+        """Close the open text, refusal or summary part; its item stays open."""
+        self.text_part = None
+        return [] if self.open is None else self.open.close_part()
+
+    def close_open(self) -> list[Event]:
+        """Close the open message or reasoning item: something else begins, so it is whole."""
+        block, self.open, self.text_part = self.open, None, None
+        return [] if block is None else self._output.close(block, stopped=True)[0]
+
+    def close_all(self, stopped: bool, abandoned: bool) -> list[Event]:
+        """Close everything in output_index order. `stopped`: upstream ended by itself, not by a
+        limit; `abandoned`: whatever is open counts as cut."""
+        events: list[Event] = []
+        for _, block in sorted(self._output.blocks.items()):
+            closed, cut = self._output.close(block, stopped, abandoned)
+            self._cut = self._cut or cut
+            events += closed
+        self.open = self.text_part = None
+        return events + self.calls.finish_waiting(stopped, abandoned)
+
+    def _make_room(self) -> list[Event]:
+        # a call that waits to be whole keeps its place before what comes after it
+        return self.close_open() + self.calls.release(lambda block: block.held and block.is_whole())
+
+    def _begin(self, block: MessageBlock | ReasoningBlock) -> Event:
+        self._output.begin(block)
+        self.open = block
+        return block.added()

@@ -1,0 +1,245 @@
+"""`ToolCallAggregator`: tool calls put together out of the fragments that a stream brings.
+
+A fragment names its call by any of three aliases: the output index, the item id, the call id. The index
+counts first, since some servers make a new id for every event; an id counts over the index only where
+another open call is known by it, which happens on servers that leave the index out or repeat it.
+
+Buffers are bounded and finished calls leave, so memory follows the open calls and not the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import StringIO
+
+from bridge.errors import ToolError
+from bridge.tools.json_text import JsonState, json_state
+
+MAX_ARGUMENT_BYTES = 1_000_000
+"""UTF-8 bytes of arguments that one call may have."""
+
+
+class AggregatedCall:
+    """One call as far as it is known. `index` is its place among the calls, in order of first appearance,
+    and never changes; a name or id that did not come yet is ""; `custom` says that the arguments are free
+    text and not JSON."""
+
+    __slots__ = (
+        "_buffer",
+        "_given",
+        "_size",
+        "arguments_done",
+        "call_id",
+        "completed",
+        "custom",
+        "index",
+        "item_id",
+        "name",
+        "output_index",
+    )
+
+    def __init__(self, index: int, output_index: int | None, item_id: str, call_id: str) -> None:
+        self.index = index
+        self.output_index = output_index
+        self.item_id = item_id
+        self.call_id = call_id
+        self.name = ""
+        self.custom = False
+        self.arguments_done = False
+        self.completed = False
+        self._buffer = StringIO()
+        self._size = 0
+        self._given = False
+
+    @property
+    def arguments(self) -> str:
+        """The arguments so far. Costs their length."""
+        return self._buffer.getvalue()
+
+    def answers_to(self, item_id: str, call_id: str) -> bool:
+        """Whether one of these ids is this call's own."""
+        return bool((item_id and item_id == self.item_id) or (call_id and call_id == self.call_id))
+
+    def _append(self, delta: str) -> int:
+        if self._given:
+            # arguments that were whole when the call was announced are streamed once more
+            self._given = False
+            if json_state(self.arguments) is JsonState.COMPLETE:
+                self._clear()
+        self._buffer.write(delta)
+        self._size += _size(delta)
+        return self._size
+
+    def _replace(self, arguments: str) -> int:
+        self._clear()
+        return self._append(arguments)
+
+    def _clear(self) -> None:
+        self._buffer = StringIO()
+        self._size = 0
+        self._given = False
+
+
+class ToolCallAggregator:
+    """The open calls of one response.
+
+    Every method that takes arguments raises ToolError (`bridge.tools.arguments_too_large`) once those of
+    one call exceed `max_argument_bytes`; that call is then forgotten.
+    """
+
+    __slots__ = ("_by_id", "_by_output", "_calls", "_limit", "_next")
+
+    def __init__(self, max_argument_bytes: int = MAX_ARGUMENT_BYTES) -> None:
+        self._limit = max_argument_bytes
+        self._calls: dict[int, AggregatedCall] = {}
+        self._by_output: dict[int, AggregatedCall] = {}
+        self._by_id: dict[str, AggregatedCall] = {}
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def __iter__(self) -> Iterator[AggregatedCall]:
+        """The open calls, in order of first appearance."""
+        return iter(list(self._calls.values()))
+
+    def find(
+        self, output_index: int | None = None, item_id: str = "", call_id: str = ""
+    ) -> AggregatedCall | None:
+        """The open call that goes by these aliases, or None."""
+        call = None if output_index is None else self._by_output.get(output_index)
+        if call is not None and call.item_id == item_id:
+            return call
+        named = self._by_id.get(item_id) or self._by_id.get(call_id)
+        if named is None or (call is not None and call.answers_to(item_id, call_id)):
+            return call
+        return named
+
+    def begin(
+        self,
+        output_index: int | None = None,
+        item_id: str = "",
+        call_id: str = "",
+        name: str = "",
+        arguments: str = "",
+        custom: bool = False,
+    ) -> AggregatedCall:
+        """A call is announced. One that is open under the same identity is filled in (a fragment came
+        first, or it is announced twice); another one at a busy index is a call of its own (field
+        case 2)."""
+        call = self.find(output_index, item_id, call_id)
+        if call is None or not _is_same(call, output_index, item_id, call_id):
+            call = self._open(output_index, item_id, call_id)
+        self._identify(call, item_id, call_id, name)
+        call.custom = custom
+        if arguments and not call._size:
+            self._hold(call, call._append(arguments))
+            call._given = True
+        return call
+
+    def append(
+        self, delta: str, output_index: int | None = None, item_id: str = "", call_id: str = ""
+    ) -> AggregatedCall:
+        """The next piece of a call's arguments; a call nobody announced begins without a name. A piece
+        after the arguments were said to be done is left out."""
+        call = self.find(output_index, item_id, call_id) or self._open(output_index, item_id, call_id)
+        if not call.arguments_done:
+            self._hold(call, call._append(delta))
+        return call
+
+    def finish_arguments(
+        self, arguments: str = "", output_index: int | None = None, item_id: str = "", call_id: str = ""
+    ) -> AggregatedCall:
+        """A call's arguments are whole. The text given here counts over the pieces, unless it is empty
+        (field case 7)."""
+        call = self.find(output_index, item_id, call_id) or self._open(output_index, item_id, call_id)
+        call.arguments_done = True
+        if arguments:
+            self._hold(call, call._replace(arguments))
+        return call
+
+    def complete(
+        self,
+        output_index: int | None = None,
+        item_id: str = "",
+        call_id: str = "",
+        name: str = "",
+        arguments: str = "",
+        custom: bool = False,
+    ) -> AggregatedCall:
+        """A call's item is done: it can be drained. What is named here counts over what came before."""
+        call = self.finish_arguments(arguments, output_index, item_id, call_id)
+        self._identify(call, item_id, call_id, name)
+        call.call_id = call_id or call.call_id
+        call.name = name or call.name
+        call.custom = custom
+        call.completed = True
+        return call
+
+    def drain_completed(self) -> list[AggregatedCall]:
+        """The completed calls, in order of their index; they are evicted."""
+        drained = [call for call in self._calls.values() if call.completed]
+        for call in drained:
+            self.evict(call)
+        return drained
+
+    def evict(self, call: AggregatedCall) -> None:
+        """Forget a call and all its aliases."""
+        self._calls.pop(call.index, None)
+        for key in (call.item_id, call.call_id):
+            if self._by_id.get(key) is call:
+                del self._by_id[key]
+        if call.output_index is not None and self._by_output.get(call.output_index) is call:
+            del self._by_output[call.output_index]
+
+    def clear(self) -> None:
+        """Forget all calls. Indexes go on from where they stood."""
+        self._calls.clear()
+        self._by_id.clear()
+        self._by_output.clear()
+
+    def _open(self, output_index: int | None, item_id: str, call_id: str) -> AggregatedCall:
+        call = AggregatedCall(self._next, output_index, "", "")
+        self._next += 1
+        self._calls[call.index] = call
+        if output_index is not None:
+            self._by_output[output_index] = call
+        self._identify(call, item_id, call_id, "")
+        return call
+
+    def _identify(self, call: AggregatedCall, item_id: str, call_id: str, name: str) -> None:
+        """Fill in what is not known yet. An id that another open call has stays that call's alias."""
+        call.name = call.name or name
+        if item_id and not call.item_id:
+            call.item_id = item_id
+            self._by_id.setdefault(item_id, call)
+        if call_id and not call.call_id:
+            call.call_id = call_id
+            self._by_id.setdefault(call_id, call)
+
+    def _hold(self, call: AggregatedCall, size: int) -> None:
+        if size <= self._limit:
+            return
+        self.evict(call)
+        raise ToolError(
+            ToolError.ARGUMENTS_TOO_LARGE,
+            f"the arguments of tool call {call.name or call.call_id or call.item_id or call.index!r} exceed "
+            f"{self._limit:,} bytes",
+            index=call.index,
+            limit=self._limit,
+        )
+
+
+def _is_same(call: AggregatedCall, output_index: int | None, item_id: str, call_id: str) -> bool:
+    """Whether an announcement that was routed to this open call is about it."""
+    here = output_index is None or call.output_index is None or output_index == call.output_index
+    if not call.name or not (item_id or call_id):
+        return True
+    if item_id and item_id == call.item_id:
+        return not call_id or not call.call_id or call_id == call.call_id
+    # one call_id at two indexes may be two calls: who has seen their arguments can tell
+    return here and call.answers_to("", call_id)
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,129 @@
+"""`serve`: the HTTP server."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from server.settings import Settings, SettingsError, load_settings, to_workers
+
+if TYPE_CHECKING:
+    from uvicorn import Config
+
+_GRACE_SECONDS = 10
+_LOOPBACK = ("localhost", "::1")
+
+
+def _variable(name: str) -> str:
+    return f"OPENRESPONSES_BRIDGE_{name}"
+
+
+@click.command()
+@click.option("--host", envvar=_variable("HOST"), help="Address to bind (default 127.0.0.1).")
+@click.option("--port", envvar=_variable("PORT"), type=int, help="Port (default 8080; 0 takes a free one).")
+@click.option(
+    "--config",
+    envvar=_variable("CONFIG"),
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="TOML file with these settings and more.",
+)
+@click.option("--upstream", metavar="URL", help="Send every model to this server (without: the demo model).")
+@click.option("--dialect", help="What the upstream speaks (default chat).")
+@click.option("--model", help="Model name under which requests go to the upstream.")
+@click.option("--api-key-env", metavar="VAR", help="Environment variable that holds the upstream's key.")
+@click.option("--store", metavar="URL", help="Where responses are stored (default memory://).")
+@click.option("--event-log", metavar="URL", help="Where running streams are logged (default memory://).")
+@click.option("--workers", type=int, help="Number of processes (default 1).")
+def command(
+    upstream: str | None,
+    dialect: str | None,
+    model: str | None,
+    api_key_env: str | None,
+    **flags: Any,
+) -> None:
+    """Serve the Responses API, over the built-in demo model or any upstream."""
+    try:
+        if upstream is not None:
+            given = {"url": upstream, "dialect": dialect, "model": model, "api_key_env": api_key_env}
+            flags["upstreams"] = [{name: value for name, value in given.items() if value is not None}]
+        elif dialect or model or api_key_env:
+            raise SettingsError("--dialect, --model and --api-key-env say how to use an --upstream")
+        _serve(load_settings(**flags))
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _serve(settings: Settings) -> None:
+    from uvicorn import Config, Server
+    from uvicorn.supervisors import Multiprocess
+
+    from server.app import create_app
+
+    _check_reach(settings.host)
+    app = create_app(settings)  # in the parent too, so that bad settings are told at once
+    listener = _listen(settings.host, settings.port)
+    to_workers(settings)
+    if settings.workers == 1:
+        config = _config(app)
+    else:
+        config = _config("server.app:create_worker_app", factory=True, workers=settings.workers)
+    _greet(settings, listener)
+    if settings.workers == 1:
+        from server.logs import configure_logs
+
+        configure_logs()
+        Server(config).run(sockets=[listener])
+    else:
+        Multiprocess(config, sockets=[listener]).run()
+
+
+def _config(app: Any, **more: Any) -> Config:
+    from uvicorn import Config
+
+    return Config(
+        app,
+        http="httptools",
+        loop="auto",  # uvloop wherever there is one
+        lifespan="on",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+        **more,
+    )
+
+
+def _check_reach(host: str) -> None:
+    """Law S7: without keys only loopback is bound."""
+    if host not in _LOOPBACK and not host.startswith("127."):
+        raise SettingsError(f"host {host}: without API keys only a loopback address can be bound")
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        raise SettingsError(f"can't listen on {host}:{port}: {error.strerror}") from error
+    listener.set_inheritable(True)
+    return listener
+
+
+def _greet(settings: Settings, listener: socket.socket) -> None:
+    """Where it listens, and a line to try it with."""
+    host, port = listener.getsockname()[:2]
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    names = [upstream.model for upstream in settings.upstreams]
+    model = (names[0] or "MODEL") if names else "demo"
+    click.echo(f"openresponses-bridge is listening on {address}")
+    click.echo(
+        f"  curl -N {address}/v1/responses -H 'content-type: application/json' "
+        f"-d '{{\"model\": \"{model}\", \"input\": \"Hello\", \"stream\": true}}'"
+    )

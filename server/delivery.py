@@ -1,0 +1,140 @@
+"""A generation → an HTTP answer, streamed or whole.
+
+Each answer is one coroutine that reads and writes, and one companion that notices when the client
+leaves and says something when nothing else does. Measured against sse-starlette's EventSourceResponse,
+which takes four tasks per stream and an async generator: see docs/decisions.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import anyio
+from starlette.types import Receive, Scope, Send
+
+from bridge.errors import BridgeError
+from bridge.protocol.codec import encode, encode_sse
+from bridge.protocol.events import Event
+from bridge.sse import DONE, encode_comment
+
+from server.errors import HttpError, failure_status, type_and_code
+from server.runs.generation import Generation
+
+_KEEP_ALIVE: Final = encode_comment("keep-alive")
+_STREAM_HEADERS: Final = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),  # a proxy that buffers would undo the streaming
+)
+
+
+class Answer:
+    """An ASGI application that answers one request with one generation.
+
+    An error before the first byte leaves as an exception, for the application's handlers; leaving
+    clients abort the upstream.
+    """
+
+    def __init__(self, generation: Generation, headers: Mapping[str, str], keep_alive: float) -> None:
+        self._generation = generation
+        self._headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        self._keep_alive = keep_alive
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused: BridgeError | None = None
+        left = False
+        async with anyio.create_task_group() as tasks:
+
+            async def accompany() -> None:
+                nonlocal left
+                await self._accompany(receive, send)
+                left = True
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(accompany)
+            try:
+                await self._answer(send)
+            except BridgeError as error:
+                refused = error
+            tasks.cancel_scope.cancel()
+        if left:
+            await self._generation.abandon()
+        if refused is not None:
+            raise refused
+
+    async def _accompany(self, receive: Receive, send: Send) -> None:
+        """Return when the client has left."""
+        while True:
+            with anyio.move_on_after(self._keep_alive):
+                if (await receive())["type"] == "http.disconnect":
+                    return
+                continue
+            await self._speak_up(send)
+
+    async def _speak_up(self, send: Send) -> None:
+        """Called when some time has passed."""
+
+    async def _answer(self, send: Send) -> None:
+        raise NotImplementedError
+
+
+class StreamedAnswer(Answer):
+    """Server-sent events, `[DONE]` last. What one read brought leaves in one write."""
+
+    _begun = False
+    _written_at = 0.0
+
+    async def _answer(self, send: Send) -> None:
+        async def deliver(events: list[Event]) -> None:
+            await self._write(send, events)
+
+        await self._generation.generate(deliver)
+
+    async def _write(self, send: Send, events: list[Event]) -> None:
+        body = encode_sse(events)
+        ended = self._generation.run.ended
+        if not self._begun:
+            self._begun = True
+            head = [*_STREAM_HEADERS, *self._headers]
+            await send({"type": "http.response.start", "status": 200, "headers": head})
+        self._written_at = anyio.current_time()
+        await send({"type": "http.response.body", "body": body + DONE if ended else body, "more_body": not ended})
+
+    async def _speak_up(self, send: Send) -> None:
+        """Keep the connection alive: with the first events once the upstream has accepted (nothing is
+        sent before the status is known, law S6), after that with comments."""
+        generation = self._generation
+        if not (generation.accepted and generation.waiting):
+            return
+        if not self._begun:
+            await self._write(send, generation.run.begin())
+        elif anyio.current_time() - self._written_at >= self._keep_alive:
+            await send({"type": "http.response.body", "body": _KEEP_ALIVE, "more_body": True})
+
+
+class WholeAnswer(Answer):
+    """The response as JSON when it has ended.
+
+    A response that failed without any output is an HTTP error; with output it is told as it is.
+    """
+
+    async def _answer(self, send: Send) -> None:
+        async def deliver(events: list[Event]) -> None:
+            return None
+
+        await self._generation.generate(deliver)
+        run = self._generation.run
+        response = run.snapshot
+        if response.error is not None and not response.output:
+            if isinstance(run.failure, HttpError):
+                raise run.failure
+            status = failure_status(response.error)
+            raise HttpError(
+                status, response.error.message, code=response.error.code, error_type=type_and_code(status)[0]
+            )
+        body = encode(response)
+        length = (b"content-length", str(len(body)).encode())
+        head = [(b"content-type", b"application/json"), length, *self._headers]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        await send({"type": "http.response.body", "body": body})

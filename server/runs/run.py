@@ -1,0 +1,92 @@
+"""One response in the making: upstream bytes in, events out, sans-IO.
+
+What one read brings goes through here as a whole; nothing is done per event but the core's own work.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from bridge.dialects.base import Inbound
+from bridge.emitter.machine import ResponseStreamStateMachine
+from bridge.errors import BridgeError
+from bridge.protocol.errors import ErrorPayload
+from bridge.protocol.events import Event
+from bridge.protocol.response import Response
+from bridge.sse import Frame, SSEDecoder
+from bridge.state import TERMINAL_PHASES, ResponseStreamPhase
+
+_INTERNAL = ErrorPayload("server_error", "internal_error", "The server failed.", None)
+_log = structlog.get_logger(__name__)
+
+
+class Run:
+    """The machine, the dialect in front of it and the frames in front of that.
+
+    Whatever goes wrong ends the response as failed, never as completed. `failure` then holds the
+    error, unless the upstream told it inside its stream.
+    """
+
+    def __init__(self, machine: ResponseStreamStateMachine, inbound: Inbound) -> None:
+        self._machine = machine
+        self._inbound = inbound
+        self._frames = SSEDecoder()
+        self.failure: BridgeError | None = None
+
+    @property
+    def begun(self) -> bool:
+        return self._machine.phase is not ResponseStreamPhase.IDLE
+
+    @property
+    def ended(self) -> bool:
+        return self._machine.phase in TERMINAL_PHASES
+
+    @property
+    def snapshot(self) -> Response:
+        return self._machine.snapshot
+
+    def begin(self) -> list[Event]:
+        """Start before the upstream has said anything, so that the client can be told to wait."""
+        return [] if self.begun else self._machine.start()
+
+    def feed(self, data: bytes) -> list[Event]:
+        """What one read brought."""
+        events: list[Event] = []
+        try:
+            self._take(self._frames.feed(data), events)
+        except BridgeError as error:
+            events += self.fail(error)
+        except Exception:
+            events += self._fail_internally()
+        return events
+
+    def end(self) -> list[Event]:
+        """The upstream has ended; if it had not finished, the response fails."""
+        events: list[Event] = []
+        try:
+            self._take(self._frames.close(), events)
+            if not self.ended:
+                events += self._inbound.close()
+        except BridgeError as error:
+            events += self.fail(error)
+        except Exception:
+            events += self._fail_internally()
+        return events
+
+    def fail(self, error: BridgeError) -> list[Event]:
+        """End in this error."""
+        self.failure = error
+        return [] if self.ended else self.begin() + self._machine.fail(error)
+
+    def cancel(self) -> list[Event]:
+        """End because nobody wants the rest."""
+        return [] if self.ended else self.begin() + self._machine.cancel()
+
+    def _take(self, frames: list[Frame], events: list[Event]) -> None:
+        feed = self._inbound.feed
+        for frame in frames:
+            events += feed(frame.data)
+
+    def _fail_internally(self) -> list[Event]:
+        _log.exception("run.internal_error", response_id=self._machine.response_id)
+        return [] if self.ended else self.begin() + self._machine.fail(_INTERNAL)

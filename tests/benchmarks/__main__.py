@@ -1,0 +1,22 @@
+"""`make bench`: ratios in one run."""
+
+from __future__ import annotations
+
+import argparse
+
+from tests.benchmarks import growth, in_process
+from tests.benchmarks.harness import table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make bench")
+    parser.add_argument("--quick", action="store_true", help="fewer turns, less certain")
+    quick = parser.parse_args().quick
+    turns, rounds = (2_000, 3) if quick else (20_000, 9)
+    print(table("in process", in_process.run(turns, rounds)), end="\n\n")
+    lengths = (1_000, 10_000) if quick else (1_000, 10_000, 100_000, 1_000_000)
+    print(growth.table(growth.measure(lengths)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Whether the cost of a delta and the memory of a stream grow with the output (law E12)."""
+
+from __future__ import annotations
+
+import gc
+import time
+import tracemalloc
+from typing import NamedTuple
+
+from bridge import ResponseStreamStateMachine, encode_sse
+from tests.benchmarks import streams
+
+
+class Grown(NamedTuple):
+    """One length: ns per delta, its ratio to the shortest, peak bytes of memory per byte of text."""
+
+    deltas: int
+    nanoseconds: float
+    ratio: float
+    memory: float
+
+
+def measure(lengths: tuple[int, ...]) -> list[Grown]:
+    """Whole streams of these many deltas, as bytes, terminal events included in the memory."""
+    rows: list[Grown] = []
+    for deltas in lengths:
+        cost = min(_time(deltas) for _ in range(5 if deltas < 100_000 else 2))
+        rows.append(Grown(deltas, cost, cost / (rows[0].nanoseconds if rows else cost), _memory(deltas)))
+    return rows
+
+
+def _time(deltas: int) -> float:
+    machine = streams.machine()
+    gc.collect()
+    begin = time.process_time_ns()
+    for _ in range(deltas):
+        encode_sse(machine.text(streams.TOKEN))
+    return (time.process_time_ns() - begin) / deltas
+
+
+def _memory(deltas: int) -> float:
+    gc.collect()
+    tracemalloc.start()
+    machine = ResponseStreamStateMachine(model="m")
+    machine.start()
+    for _ in range(deltas):
+        machine.text(streams.TOKEN)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return held / (deltas * len(streams.TOKEN))
+
+
+def table(rows: list[Grown]) -> str:
+    lines = ["growth over the length of the output", "------------------------------------"]
+    lines += [
+        f"{row.deltas:>9} deltas  {row.nanoseconds:>7.0f} ns/delta  {row.ratio:>5.2f} × the shortest"
+        f"  {row.memory:>7.2f} bytes held per byte of text"
+        for row in rows
+    ]
+    return "\n".join(lines)

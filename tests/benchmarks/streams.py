@@ -1,0 +1,69 @@
+"""The streams that are measured: made here, shaped like those of real providers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from bridge import ResponseStreamStateMachine
+from bridge.protocol.events import Event
+
+TOKEN = " token"
+
+
+def chat_chunk(content: str = TOKEN) -> bytes:
+    """One Chat Completions chunk with the fields that OpenAI sends."""
+    return msgspec.json.encode(
+        {
+            "id": "chatcmpl-0123456789abcdefghijklmnopqrs",
+            "object": "chat.completion.chunk",
+            "created": 1_750_000_000,
+            "model": "model-2026-01-01",
+            "service_tier": "default",
+            "system_fingerprint": "fp_0123456789",
+            "choices": [{"index": 0, "delta": {"content": content}, "logprobs": None, "finish_reason": None}],
+        }
+    )
+
+
+def chat_tool_chunk(arguments: str) -> bytes:
+    """One fragment of a tool call's arguments."""
+    return msgspec.json.encode(
+        {
+            "id": "chatcmpl-0123456789abcdefghijklmnopqrs",
+            "object": "chat.completion.chunk",
+            "created": 1_750_000_000,
+            "model": "model-2026-01-01",
+            "choices": [
+                {
+                    "index": 0,
+                    "delta": {"tool_calls": [{"index": 0, "function": {"arguments": arguments}}]},
+                    "finish_reason": None,
+                }
+            ],
+        }
+    )
+
+
+def anthropic_chunk(text: str = TOKEN) -> bytes:
+    """One text delta of the Messages API."""
+    return msgspec.json.encode(
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}
+    )
+
+
+def machine() -> ResponseStreamStateMachine:
+    """A machine that has begun."""
+    begun = ResponseStreamStateMachine(model="model-2026-01-01")
+    begun.start()
+    return begun
+
+
+def text_stream(deltas: int) -> Iterator[Event]:
+    """A whole response of so many text deltas."""
+    emitting = ResponseStreamStateMachine(model="model-2026-01-01")
+    yield from emitting.start()
+    for _ in range(deltas):
+        yield from emitting.text(TOKEN)
+    yield from emitting.finish("stop")

@@ -1,0 +1,20 @@
+"""The documents are true: the diagrams are those of the tables, the README's examples run."""
+
+from __future__ import annotations
+
+import runpy
+
+import pytest
+
+from tests.support.readme import blocks
+from tests.support.shared import REPOSITORY
+
+
+def test_the_state_diagrams_are_those_of_the_tables() -> None:
+    page = runpy.run_path(str(REPOSITORY / "docs" / "generate.py"))["page"]()
+    assert (REPOSITORY / "docs" / "states.md").read_text(encoding="utf-8") == page, "run `make docs`"
+
+
+@pytest.mark.parametrize(("title", "code"), blocks("README.md", "python"))
+def test_the_readme_examples_run(title: str, code: str) -> None:
+    exec(compile(code, f"README.md: {title}", "exec"), {"__name__": "readme"})
