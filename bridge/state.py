@@ -210,6 +210,7 @@ ROLES: dict[str, EventRole] = {
 # which kind of part the text events belong to, and which kinds an item holds, by item and subject
 PART_OF_EVENT: dict[str, str] = {
     "response.output_text": "output_text",
+    "response.output_text.annotation": "output_text",
     "response.refusal": "refusal",
     "response.reasoning": "reasoning_text",
     "response.reasoning_text": "reasoning_text",

@@ -15,6 +15,7 @@ from starlette.routing import Route
 from bridge.errors import BridgeError
 
 from server.errors import HttpError, error_body
+from server.logs import configure_logs
 from server.middleware import RequestLog
 from server.routes import health, models, responses
 from server.service import Service
@@ -53,6 +54,7 @@ def create_app(settings: Settings) -> Starlette:
 
 def create_worker_app() -> Starlette:
     """The application of a worker process, which finds its settings in its environment."""
+    configure_logs()
     return create_app(of_worker())
 
 

@@ -1,6 +1,8 @@
 """Judging a stream: every event against the clauses it has to keep, each clause a rule with an id."""
 
-from bridge.conformance.registry import RULES, Rule, Violation
+from bridge.conformance.published import WireName
+from bridge.conformance.registry import Rule, Violation
+from bridge.conformance.rules import RULES
 from bridge.conformance.validator import StreamValidator
 
-__all__ = ["RULES", "Rule", "StreamValidator", "Violation"]
+__all__ = ["RULES", "Rule", "StreamValidator", "Violation", "WireName"]

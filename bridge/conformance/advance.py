@@ -7,6 +7,7 @@ one mistake is told once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from bridge.conformance.moment import Moment
 from bridge.conformance.tracks import BlockTrack, ItemTrack, StreamTrack, text_of
@@ -82,9 +83,17 @@ def _begin(stream: StreamTrack, index: int, moment: Moment) -> ItemTrack:
     stream.items.setdefault(index, item)
     if item.id is not None:
         stream.by_id.setdefault(item.id, item)
-    if item.added is not None and isinstance(call_id := item.added.get("call_id"), str):
+    if (call_id := call_id_of(item.added)) is not None:
         stream.call_ids.add(call_id)
     return item
+
+
+def call_id_of(item: dict[str, Any] | None) -> str | None:
+    """The id that a call gives itself; an output repeats the id of its call."""
+    if item is None or str(item.get("type")).endswith("_output"):
+        return None
+    call_id = item.get("call_id")
+    return call_id if isinstance(call_id, str) else None
 
 
 def _item(stream: StreamTrack, moment: Moment) -> ItemTrack:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 from bridge.conformance.tracks import BlockTrack, ItemTrack, StreamTrack
 from bridge.protocol.lenient import Repair
@@ -18,12 +19,6 @@ _DONE_FIELDS = {
 }
 
 
-class Frame(NamedTuple):
-    """The SSE frame an event came in: its `event` name."""
-
-    name: str
-
-
 class Moment:
     """An event and what it is about.
 
@@ -31,21 +26,35 @@ class Moment:
     field that is absent or of a wrong type: the schema rule has told of it, and no other rule repeats it.
     """
 
-    __slots__ = ("block", "block_index", "deviations", "frame", "item", "raw", "role", "stream", "type", "wire")
+    __slots__ = (
+        "block",
+        "block_index",
+        "deviations",
+        "frame",
+        "item",
+        "raw",
+        "role",
+        "stream",
+        "type",
+        "unreadable",
+        "wire",
+    )
 
     def __init__(
         self,
         stream: StreamTrack,
         wire: str,
         raw: dict[str, Any] | None = None,
-        deviations: list[Repair] | None = None,
-        frame: Frame | None = None,
+        deviations: Sequence[Repair] = (),
+        frame: str | None = None,
+        unreadable: str = "",
     ) -> None:
         self.stream = stream
         self.wire = wire
         self.raw = _NOTHING if raw is None else raw
-        self.deviations = deviations or []
-        self.frame = frame
+        self.deviations = deviations  # from the schema
+        self.frame = frame  # the name of the SSE frame it came in, None when it came in none
+        self.unreadable = unreadable  # why the data is no JSON object
         self.type = self.text("type") or ""
         self.role = ROLES.get(self.type) or self._hosted_role()
         self.item: ItemTrack | None = None

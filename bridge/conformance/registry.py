@@ -44,6 +44,9 @@ Check = Callable[[Moment], Findings]
 EVERY = "every event"
 END = "end of stream"
 FRAME = "frame"
+MARKER = "[DONE]"
+WITHIN = "progress of a hosted tool"
+UNREADABLE = "unreadable data"
 TERMINALS = frozenset(struct.type for struct in TERMINAL_EVENT.values())
 RESPONSES = LIFECYCLE_EVENTS - {"error"}
 
@@ -64,7 +67,7 @@ RULES: dict[str, Rule] = {}
 
 def rule(source: str, *on: str | Iterable[str]) -> Callable[[Check], Check]:
     """Register a function as a rule. Its id is its name with the first `_` as a dot, its description
-    the first line of its docstring. `on` names event types, or EVERY, END, FRAME."""
+    the first line of its docstring. `on` names event types or constants of this module."""
 
     def register(check: Check) -> Check:
         name = check.__name__.replace("_", ".", 1)

@@ -5,7 +5,17 @@ from __future__ import annotations
 from bridge.conformance.advance import follow
 from bridge.conformance.moment import Moment
 from bridge.conformance.published import deviations, has_event
-from bridge.conformance.registry import END, EVERY, FRAME, MARKER, TERMINALS, UNREADABLE, Finding, Findings, rule
+from bridge.conformance.registry import (
+    END,
+    EVERY,
+    FRAME,
+    MARKER,
+    TERMINALS,
+    UNREADABLE,
+    Finding,
+    Findings,
+    rule,
+)
 from bridge.state import StreamState
 
 _OPENING = frozenset({"response.created", "response.queued", "response.in_progress"})

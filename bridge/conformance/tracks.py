@@ -60,25 +60,25 @@ class ItemTrack:
         self.blocks = {"part": {}, "summary": {}}
         self.call = BlockTrack(state=BlockState.CLOSED)
 
-    def differences(self, item: dict[str, Any]) -> list[tuple[str, str]]:
-        """(field, what) for each payload of `item` that is not what was streamed. A payload that is
-        absent counts as empty; one of a wrong type is left to the schema."""
+    def differences(self, item: dict[str, Any]) -> list[tuple[str, str, str]]:
+        """(subject, field, what) for each payload of `item` that is not what was streamed. A payload
+        that is absent counts as empty; one of a wrong type is left to the schema."""
         found = []
         for subject, field in PAYLOADS.get(self.type or "", {}).items():
             payload = item.get(field)
             if subject == "call":
                 if isinstance(payload, str) and payload != self.call.text:
-                    found.append((field, "is not what the deltas add up to"))
-            elif isinstance(payload, list) or (payload is None and field not in item):
+                    found.append((subject, field, "it is not what the deltas add up to"))
+            elif isinstance(payload, list) or field not in item:
                 found += self._parts_differ(subject, field, payload or [])
         return found
 
-    def _parts_differ(self, subject: str, field: str, parts: list[Any]) -> list[tuple[str, str]]:
+    def _parts_differ(self, subject: str, field: str, parts: list[Any]) -> list[tuple[str, str, str]]:
         streamed = [block for _, block in sorted(self.blocks[subject].items())]
         if len(streamed) != len(parts):
-            return [(field, f"has {len(parts)} parts, {len(streamed)} were streamed")]
+            return [(subject, field, f"it has {len(parts)} parts, {len(streamed)} were streamed")]
         return [
-            (f"{field}[{index}]", f"is not the {block.kind} part that was streamed")
+            (subject, f"{field}[{index}]", f"it is not the {block.kind} part that was streamed")
             for index, (block, part) in enumerate(zip(streamed, parts, strict=True))
             if isinstance(part, dict) and (part.get("type"), text_of(part)) != (block.kind, block.text)
         ]

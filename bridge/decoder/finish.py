@@ -67,28 +67,33 @@ _STATUS_OF_EVENT: dict[type, str] = {
 _WORSE = frozenset({"incomplete", "failed", "cancelled"})
 
 
-def ending_of(event: TerminalEvent, called: bool) -> Ending:
-    """How a terminal event says that the response ended. `called`: tool calls were emitted. Where event
-    and status differ, the worse of them counts."""
+def ending_of(event: TerminalEvent) -> Ending:
+    """How a terminal event says that the response ended; tool calls count as "stop" here. Where event and
+    status differ, the worse of them counts."""
     response = event.response
     status = _STATUS_OF_EVENT[type(event)]
     if response.status in _WORSE and status != "failed":
         status = response.status
     if status == "completed":
-        return Ending("tool-calls" if called else "stop")
+        return Ending("stop")
     if status == "failed":
         return _failure(response.error)
     if status == "cancelled":
         return _CANCELLED
     reason = response.incomplete_details.reason if response.incomplete_details else ""
-    return _by_reason(reason) or Ending("other", f"The response is incomplete ({reason or 'no reason given'}).")
+    return _by_reason(reason) or Ending(
+        "other", f"The response is incomplete ({reason or 'no reason given'})."
+    )
 
 
 def _failure(error: ResponseError | None) -> Ending:
     error = error or ResponseError("server_error", "")
-    if _by_reason(error.code) is _CANCELLED:
-        return _CANCELLED
-    return Ending("error", error=error)
+    return _CANCELLED if is_cancellation(error) else Ending("error", error=error)
+
+
+def is_cancellation(error: ResponseError) -> bool:
+    """Whether an error only says that somebody cancelled."""
+    return _by_reason(error.code) is _CANCELLED
 
 
 def _by_reason(reason: str) -> Ending | None:

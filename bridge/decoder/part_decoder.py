@@ -12,13 +12,15 @@ from typing import Any, Literal
 from bridge.decoder.call_ids import CALL_ID_PREFIX
 from bridge.decoder.finish import (
     PREMATURE_END,
+    FinishReason,
     PartResult,
     ending_of,
     error_of,
+    is_cancellation,
     marker_part,
     usage_part,
 )
-from bridge.decoder.flow import BREAK, Flow, Mode
+from bridge.decoder.flow import BREAK, Flow
 from bridge.decoder.images import Images
 from bridge.decoder.parts import LanguageModelTextPart, Part
 from bridge.decoder.prose import Prose
@@ -178,20 +180,23 @@ class PartDecoder:
         return self._calling(self._calls.arguments_done, event.output_index, event.item_id, event.input)
 
     def _error(self, event: ev.ErrorEvent) -> list[Part]:
-        return self._fail(error_of(event.payload))
+        error = error_of(event.payload)
+        return self._end("cancelled", []) if is_cancellation(error) else self._fail(error)
 
     def _terminal(self, event: ev.TerminalEvent) -> list[Part]:
-        response = event.response
-        self._note_identity(response)
-        parts = self._remaining(event)
+        self._note_identity(event.response)
+        reason, note, error = ending_of(event)
+        completed = reason == "stop"
+        parts = self._remaining(event.response, completed)
         if self._handlers is _ENDED:
-            return parts
-        ending = ending_of(event, self._calls.any_emitted)
-        if ending.error is not None:
-            parts += self._fail(ending.error)
-        if ending.note is not None:
-            parts += self._tell("Note", ending.note)
-        return parts + self._end(ending.finish_reason, self._data(response, event))
+            return parts  # the final response held more arguments than a call may have
+        if error is not None:
+            parts += self._fail(error)
+        if note is not None:
+            parts += self._tell("Note", note)
+        if completed and self._calls.any_emitted:
+            reason = "tool-calls"
+        return parts + self._end(reason, self._data(event.response, completed))
 
     def _unknown(self, event: UnknownEvent) -> list[Part]:
         known = respelled(event)
@@ -199,3 +204,128 @@ class PartDecoder:
             return _HANDLERS[type(known)](self, known)
         self.result.diagnostics.ignored(event.type[:80], "unknown event")
         return []
+
+    # ── within ─────────────────────────────────────────────────────────────────────────────────────
+    def _traced(self, event: Event, handler: Handler | None) -> list[Part]:
+        parts = [] if handler is None else handler(self, event)
+        made = ", ".join(part.type for part in parts)
+        assert self._trace is not None
+        self._trace(f"{event.sequence_number} {event.type} -> {made or 'nothing'}")
+        return parts
+
+    def _note_identity(self, response: Response) -> None:
+        self.result.response_id = response.id or self.result.response_id
+        self.result.model = response.model or self.result.model
+
+    def _calling(self, method: Callable[..., list[Part]], *args: Any) -> list[Part]:
+        """The calls' answer to an event, after what is open was closed. Too many arguments are the end."""
+        try:
+            made = method(*args)
+        except ToolError as error:
+            return self._end("error", self._fail(ResponseError(error.code, error.message)))
+        return self._flow.leave() + made if made else made
+
+    def _finished(self, output_index: int, item: it.Item | None) -> list[Part]:
+        """What a finished item says that was not said before."""
+        if isinstance(item, it.Message):
+            return self._prose.item_done(output_index, item)
+        if isinstance(item, it.ReasoningItem):
+            return self._thinking.item_done(output_index, item)
+        if isinstance(item, UnknownItem):
+            return self._hosted(output_index, item)
+        if isinstance(item, it.CompactionItem):
+            self.result.diagnostics.loss(item.type, "has no part, not shown")
+        return self._calling(self._calls.item_done, output_index, item)
+
+    def _hosted(self, output_index: int, item: UnknownItem) -> list[Part]:
+        if item.type.endswith("mcp_approval_request"):
+            self.result.diagnostics.loss("mcp_approval_request", "VS Code can't answer it, not shown")
+        images = self._images.item_done(output_index, item)
+        return self._flow.leave() + images if images else images
+
+    def _remaining(self, response: Response, completed: bool) -> list[Part]:
+        """What stands in the final response only: calls if it is completed, words and reasoning if none
+        were streamed, since positions there need not be output indexes."""
+        wanted = {
+            it.Message: self._prose.silent,
+            it.ReasoningItem: self._thinking.silent,
+            UnknownItem: True,
+            it.CompactionItem: False,
+        }
+        parts: list[Part] = []
+        for position, item in enumerate(response.output):
+            if type(item) in wanted:
+                parts += self._finished(position, item) if wanted[type(item)] else []
+            elif completed:
+                parts += self._calling(self._calls.final, position, item)
+        if completed and not response.output:
+            parts += self._calling(self._calls.flush)
+        return parts
+
+    def _fail(self, error: ResponseError) -> list[Part]:
+        """Tell an error, once."""
+        if self.result.error is not None:
+            return []
+        self.result.error = error
+        return self._tell("Error", error.message or "The model's server reported an error.")
+
+    def _tell(self, kind: str, message: str) -> list[Part]:
+        if not self._tells:
+            return []
+        parts = self._flow.leave()
+        before = BREAK if self._flow.text_written else ""
+        return [*parts, LanguageModelTextPart(f"{before}**{kind}:** {message}")]
+
+    def _data(self, response: Response, completed: bool) -> list[Part]:
+        """The closing data parts: usage, and the marker to go on from."""
+        parts: list[Part] = []
+        if response.usage is not None:
+            self.result.usage = response.usage
+            parts.append(usage_part(response.usage))
+        model = self._model or self.result.model
+        if completed and model and response.id:
+            self.result.stateful_marker = response.id
+            if "\\" in model or "\\" in response.id:
+                self.result.diagnostics.loss("stateful_marker", "a backslash would cut it short, not sent")
+            else:
+                parts.append(marker_part(model, response.id))
+        return parts
+
+    def _end(self, reason: FinishReason, parts: list[Part]) -> list[Part]:
+        """Nothing comes after this. `parts` go last, when what is open is closed."""
+        self.result.finish_reason = reason
+        self._handlers = _ENDED
+        self._calls.clear()
+        return self._flow.leave() + parts
+
+
+_ENDED: dict[type[Any], Handler] = {}
+_HANDLERS: dict[type[Any], Handler] = {
+    ev.ResponseCreated: PartDecoder._lifecycle,
+    ev.ResponseQueued: PartDecoder._lifecycle,
+    ev.ResponseInProgress: PartDecoder._lifecycle,
+    ev.ResponseCompleted: PartDecoder._terminal,
+    ev.ResponseIncomplete: PartDecoder._terminal,
+    ev.ResponseFailed: PartDecoder._terminal,
+    ev.OutputItemAdded: PartDecoder._item_added,
+    ev.OutputItemDone: PartDecoder._item_done,
+    ev.ContentPartDone: PartDecoder._part_done,
+    ev.OutputTextDelta: PartDecoder._text_delta,
+    ev.OutputTextDone: PartDecoder._text_done,
+    ev.OutputTextAnnotationAdded: PartDecoder._annotation,
+    ev.RefusalDelta: PartDecoder._refusal_delta,
+    ev.RefusalDone: PartDecoder._refusal_done,
+    ev.ReasoningDelta: PartDecoder._reasoning_delta,
+    ev.ReasoningTextDelta: PartDecoder._reasoning_delta,
+    ev.ReasoningDone: PartDecoder._reasoning_done,
+    ev.ReasoningTextDone: PartDecoder._reasoning_done,
+    ev.ReasoningSummaryTextDelta: PartDecoder._summary_delta,
+    ev.ReasoningSummaryTextDone: PartDecoder._summary_done,
+    ev.ReasoningSummaryPartDone: PartDecoder._summary_part_done,
+    ev.FunctionCallArgumentsDelta: PartDecoder._call_delta,
+    ev.FunctionCallArgumentsDone: PartDecoder._arguments_done,
+    ev.CustomToolCallInputDelta: PartDecoder._call_delta,
+    ev.CustomToolCallInputDone: PartDecoder._input_done,
+    ev.ErrorEvent: PartDecoder._error,
+    UnknownEvent: PartDecoder._unknown,
+}

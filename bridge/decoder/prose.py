@@ -69,7 +69,11 @@ class Prose:
 
     def text_done(self, output_index: int, content_index: int, text: str) -> list[Part]:
         """A whole text, for a part that sent no deltas."""
-        return [] if (output_index, content_index) in self._said else self.text(output_index, content_index, text)
+        return (
+            []
+            if (output_index, content_index) in self._said
+            else self.text(output_index, content_index, text)
+        )
 
     def refusal_done(self, output_index: int, content_index: int, refusal: str) -> list[Part]:
         """A refusal's end, and its whole text where it sent no deltas."""

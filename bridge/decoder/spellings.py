@@ -30,4 +30,8 @@ def respelled(event: UnknownEvent) -> Event | None:
 
 def _text(value: Any) -> Any:
     """Older summary events wrap their text: `{"text": "…"}`."""
-    return value["text"] if isinstance(value, dict) and value.keys() <= {"type", "text"} and "text" in value else value
+    return (
+        value["text"]
+        if isinstance(value, dict) and value.keys() <= {"type", "text"} and "text" in value
+        else value
+    )

@@ -26,7 +26,7 @@ class Thinking:
     """The reasoning items of one response. A block keeps the id it had first, since servers may change
     ids from event to event and VS Code groups by id."""
 
-    __slots__ = ("_encrypted", "_flow", "_ids", "_last", "_policy", "_seen")
+    __slots__ = ("_encrypted", "_finished", "_flow", "_ids", "_last", "_policy", "_seen")
 
     def __init__(self, flow: Flow, policy: ThinkingPolicy = "part", encrypted: bool = False) -> None:
         self._flow = flow
@@ -35,11 +35,12 @@ class Thinking:
         self._ids: dict[int, str] = {}
         self._seen: set[Section] = set()
         self._last: Section | None = None
+        self._finished = False
 
     @property
     def silent(self) -> bool:
         """Whether no reasoning was seen yet."""
-        return not self._seen
+        return not (self._seen or self._finished)
 
     def added(self, output_index: int, item: ReasoningItem) -> None:
         """`output_item.added`: the block's id."""
@@ -79,6 +80,7 @@ class Thinking:
     def item_done(self, output_index: int, item: ReasoningItem) -> list[Part]:
         """`output_item.done`: what was not streamed, and the encrypted form where it is wanted."""
         parts: list[Part] = []
+        self._finished = True
         if not any(section[0] == output_index for section in self._seen):
             for kind, contents in ((CONTENT, item.content or []), (SUMMARY, item.summary)):
                 for index, part in enumerate(contents):

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-from msgspec import UNSET
-
 from bridge.decoder.call_ids import CALL_ID_PREFIX, namespace_call_id, unique_call_id
 from bridge.decoder.parts import LanguageModelToolCallPart, Part
 from bridge.decoder.surrogates import mended
@@ -92,21 +90,25 @@ class ToolCalls:
     def any_emitted(self) -> bool:
         return bool(self._taken)
 
-    def added(self, output_index: int, item: Any) -> None:
-        """`output_item.added`."""
+    def added(self, output_index: int, item: Any) -> list[Part]:
+        """`output_item.added`: a call begins, nothing can be emitted yet."""
         facts = self._facts(item)
         if facts is not None:
             self._open.begin(output_index, *facts[:5])
+        return []
 
-    def delta(self, output_index: int, item_id: str, delta: str) -> None:
-        """`function_call_arguments.delta`, `custom_tool_call_input.delta`."""
+    def delta(self, output_index: int, item_id: str, delta: str) -> list[Part]:
+        """`function_call_arguments.delta`, `custom_tool_call_input.delta`: nothing either."""
         self._open.append(delta, output_index, item_id)
+        return []
 
     def arguments_done(self, output_index: int, item_id: str, arguments: str) -> list[Part]:
         """`function_call_arguments.done`, `custom_tool_call_input.done`: the first place."""
         call = self._open.finish_arguments(arguments, output_index, item_id)
         if not call.name:
-            self._diagnostics.warning("arguments.done", "for a call that was not announced, waits for its item")
+            self._diagnostics.warning(
+                "arguments.done", "for a call that was not announced, waits for its item"
+            )
             return []
         if not call.custom and json_state(call.arguments) is JsonState.TRUNCATED:
             return []

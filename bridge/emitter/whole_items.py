@@ -125,12 +125,12 @@ class ItemEmitter:
         events = [] if item.id in self._announced else self.announce(item)
         block = self._announced.pop(item.id)
         finished = self._spelled(item)
-        block.complete(_with_id(finished, block.item_id))
+        block.complete(it.with_id(finished, block.item_id))
         closed, cut = self._output.close(block, stopped=getattr(item, "status", None) != "incomplete")
         return events + closed, cut
 
     def _identified(self, item: it.Item) -> it.Item:
-        return _with_id(item, self._output.unique(item.type, item.id))
+        return it.with_id(item, self._output.unique(item.type, item.id))
 
     def _spelled(self, item: it.Item) -> it.Item:
         """Types that are not published carry a slug where only published ones are known (law E10)."""
@@ -138,15 +138,6 @@ class ItemEmitter:
             return item
         raw = item.raw if isinstance(item, UnknownItem) else msgspec.to_builtins(item)
         return UnknownItem({**raw, "type": self._wire.slug + item.type})
-
-
-def _with_id(item: it.Item, item_id: str) -> it.Item:
-    if item.id == item_id:
-        return item
-    if isinstance(item, UnknownItem):
-        return UnknownItem({**item.raw, "id": item_id})
-    changed: it.Item = msgspec.structs.replace(item, id=item_id)
-    return changed
 
 
 def _text(part: ct.ContentPart) -> str:

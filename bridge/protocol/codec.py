@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from math import isfinite
 from typing import Any, TypeVar
 
 import msgspec
@@ -36,10 +37,13 @@ _compact: msgspec.json.Decoder[CompactRequest] = msgspec.json.Decoder(CompactReq
 _message: msgspec.json.Decoder[ResponseCreateMessage] = msgspec.json.Decoder(ResponseCreateMessage)
 _anything: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
-MAX_DEPTH_MESSAGE = "JSON is nested too deeply"
 
-encode = _encoder.encode
-"""Any protocol value → JSON bytes."""
+def encode(value: Any) -> bytes:
+    """Any protocol value → JSON bytes. Half a surrogate pair leaves as the escape that it came as."""
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value, enc_hook=enc_hook), separators=(",", ":")).encode()
 
 
 def decode_json(data: bytes | str) -> Any:
@@ -50,25 +54,29 @@ def decode_json(data: bytes | str) -> Any:
     """
     try:
         return _anything.decode(data)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeEncodeError) as error:
         return _decode_surrogates(data, error)
     except RecursionError as error:
-        raise WireError(WireError.INVALID_JSON, MAX_DEPTH_MESSAGE) from error
+        raise WireError(WireError.INVALID_JSON, "JSON is nested too deeply") from error
     except UnicodeDecodeError as error:
         raise WireError(WireError.INVALID_JSON, f"not UTF-8: {error.reason} (byte {error.start})") from error
 
 
-def _decode_surrogates(data: bytes | str, first: msgspec.MsgspecError) -> Any:
-    if (b"\\u" if isinstance(data, bytes) else "\\u") in data:  # type: ignore[operator]
+def _decode_surrogates(data: bytes | str, first: Exception) -> Any:
+    if isinstance(data, str) or b"\\u" in data:
         try:
-            return json.loads(data, parse_constant=_refuse_constant)
+            return json.loads(data, parse_constant=_refuse, parse_float=_finite)
         except (ValueError, RecursionError):
             pass
     raise WireError(WireError.INVALID_JSON, str(first)) from first
 
 
-def _refuse_constant(name: str) -> Any:
+def _refuse(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite(number: str) -> float:
+    return value if isfinite(value := float(number)) else _refuse(number)
 
 
 def decode_event(data: bytes | str, repairs: list[Repair] | None = None) -> Event:
@@ -168,13 +176,17 @@ def _object(value: Any) -> dict[str, Any]:
     raise WireError(WireError.INVALID_SHAPE, f"expected a JSON object, got {type(value).__name__}")
 
 
-_PREFIXES = {struct: f"event: {tag}\ndata: ".encode() for tag, struct in vocabulary.EVENTS.structs.items()}
+def _prefix(kind: str) -> bytes:
+    # a line end in the type of somebody's event would forge frames
+    return b"event: %b\ndata: " % " ".join(kind.splitlines()).encode("utf-8", "replace")
+
+
+_PREFIXES = {struct: _prefix(tag) for tag, struct in vocabulary.EVENTS.structs.items()}
 
 
 def encode_sse(events: Iterable[Event]) -> bytes:
     """Events → SSE frames, `event:` equal to `type`, LF line ends (specification, "Streaming")."""
     pieces: list[bytes] = []
     for event in events:
-        prefix = _PREFIXES.get(type(event)) or f"event: {event.type}\ndata: ".encode()
-        pieces += (prefix, encode(event), b"\n\n")
+        pieces += (_PREFIXES.get(type(event)) or _prefix(event.type), encode(event), b"\n\n")
     return b"".join(pieces)

@@ -7,19 +7,21 @@ from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 
 class Field(NamedTuple):
     """One field of a struct.
 
-    `convert` makes a plain value one of the field's or raises msgspec.ValidationError. `nested` is
+    `convert` makes a plain value one of the field's: it raises msgspec.ValidationError, and
+    UnicodeEncodeError for half a surrogate pair, which has no UTF-8. `nested` is
     the one untagged struct that it takes, `element` the one that it takes a list of; `limits` are
     the fewest and most elements of its list. `zero` makes the zero value of its type.
     """
 
     name: str
     required: bool
+    annotation: Any
     convert: Callable[[Any], Any]
     nested: type[Any] | None
     element: type[Any] | None
@@ -42,29 +44,28 @@ def fields_of(struct: type[Any]) -> tuple[Field, ...]:
 
 
 def _field(name: str, required: bool, annotation: Any) -> Field:
-    bare, metas = _bare(annotation)
-    options = get_args(bare) if get_origin(bare) in (Union, UnionType) else (bare,)
+    described = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    options = tuple(get_args(each)[0] if get_origin(each) is Annotated else each for each in described)
     objects = [each for each in options if _is_struct(each)]
-    lists = [get_args(each)[0] for each in options if get_origin(each) is list]
-    elements = [each for each in lists if _is_struct(each)]
+    lists = [at for at, each in enumerate(options) if get_origin(each) is list]
+    elements = [each for at in lists if _is_struct(each := get_args(options[at])[0])]
     return Field(
         name,
         required,
+        annotation,
         _converter(annotation),
         nested=_untagged(objects),
         element=_untagged(elements),
         takes_object=bool(objects),
         takes_list=bool(lists),
-        limits=next(((meta.min_length or 0, meta.max_length) for meta in metas), (0, None)),
+        limits=_limits(described[lists[0]]) if lists else (0, None),
         zero=_zero(options),
     )
 
 
-def _bare(annotation: Any) -> tuple[Any, tuple[Meta, ...]]:
-    if get_origin(annotation) is not Annotated:
-        return annotation, ()
-    bare, *metas = get_args(annotation)
-    return bare, tuple(metas)
+def _limits(annotation: Any) -> tuple[int, int | None]:
+    metas = getattr(annotation, "__metadata__", ())
+    return next(((meta.min_length or 0, meta.max_length) for meta in metas), (0, None))
 
 
 def _is_struct(annotation: Any) -> bool:
@@ -80,14 +81,7 @@ def _converter(annotation: Any) -> Callable[[Any], Any]:
     # A union is expensive to prepare, and msgspec.convert prepares it at each call: a decoder keeps it.
     decode = msgspec.json.Decoder(annotation).decode
     encode = msgspec.json.Encoder().encode
-
-    def convert(value: Any) -> Any:
-        try:
-            return decode(encode(value))
-        except UnicodeEncodeError:  # half a surrogate pair has no UTF-8
-            return msgspec.convert(value, annotation)
-
-    return convert
+    return lambda value: decode(encode(value))
 
 
 _ZEROS: dict[Any, Callable[[], Any]] = {

@@ -113,15 +113,15 @@ class ShellCall(Struct, frozen=True, tag="shell_call", tag_field="type"):
     status: ItemStatus | UnsetType = UNSET
 
 
-class LocalShellAction(Struct, frozen=True, tag="exec", tag_field="type"):
+class LocalShellAction(Struct, frozen=True):
     """OpenAI: one command for the client's own shell, as argv. `timeout_ms` is milliseconds."""
 
-    type: ClassVar[Literal["exec"]] = "exec"
     command: list[str]
     env: dict[str, str]
     timeout_ms: int | UnsetType | None = UNSET
     working_directory: str | UnsetType | None = UNSET
     user: str | UnsetType | None = UNSET
+    type: Literal["exec"] = "exec"
 
 
 class LocalShellCall(Struct, frozen=True, tag="local_shell_call", tag_field="type"):
@@ -201,4 +201,14 @@ def with_status(item: Item, status: ItemStatus) -> Item:
     if "status" not in item.__struct_fields__:
         return item
     changed: Item = msgspec.structs.replace(item, status=status)
+    return changed
+
+
+def with_id(item: Item, item_id: str) -> Item:
+    """The item under this id."""
+    if item.id == item_id:
+        return item
+    if isinstance(item, UnknownItem):
+        return UnknownItem({**item.raw, "id": item_id})
+    changed: Item = msgspec.structs.replace(item, id=item_id)
     return changed

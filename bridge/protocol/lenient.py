@@ -13,6 +13,7 @@ import msgspec
 
 from bridge.errors import WireError
 from bridge.protocol import vocabulary
+from bridge.protocol.fields import Field, fields_of
 from bridge.protocol.vocabulary import Slot
 
 
@@ -60,32 +61,34 @@ class Repairing:
 
 
 Manner = Strict | Repairing
+Kind = Slot | type[Any]  # what may stand in a place: one of several by `type`, or one struct
+MISSING = "required and missing"
 
 
-def build(slot: Slot, value: Any, manner: Manner, path: str = "$") -> Any:
+def build(kind: Kind, value: Any, manner: Manner, path: str = "$") -> Any:
     """The struct (or unknown) that `value` is in this slot; ABSENT when it can't be one."""
     if not isinstance(value, dict):
-        if slot.plain is not None and isinstance(value, slot.plain):
+        if isinstance(kind, Slot) and kind.plain is not None and isinstance(value, kind.plain):
             return value
-        manner.problem(path, f"Expected `object`, got `{_kind(value)}`")
+        manner.problem(path, f"Expected `object`, got `{_KINDS.get(type(value), type(value).__name__)}`")
         return ABSENT
+    if not isinstance(kind, Slot):
+        return build_struct(kind, value, manner, path)
     tag = value.get("type")
-    if tag is None and slot.infer is not None:
-        tag = slot.infer(value)
+    if tag is None and kind.infer is not None:
+        tag = kind.infer(value)
     if not isinstance(tag, str):
-        manner.problem(path, "Object missing required field `type`")
-        return slot.unknown(value)
-    struct = slot.structs.get(tag)
-    if struct is None:
-        return slot.unknown(value)
-    return build_struct(struct, value, manner, path)
+        manner.problem(f"{path}.type", MISSING)
+        return kind.unknown(value)
+    struct = kind.structs.get(tag)
+    return kind.unknown(value) if struct is None else build_struct(struct, value, manner, path)
 
 
 def build_struct(struct: type[Any], value: dict[str, Any], manner: Manner, path: str = "$") -> Any:
     """`struct` out of `value`, field by field."""
     children = vocabulary.CHILDREN.get(struct, {})
     known: dict[str, Any] = {}
-    for field in vocabulary.fields_of(struct):
+    for field in fields_of(struct):
         where = f"{path}.{field.name}"
         if field.name in value:
             built = _field(children.get(field.name), field, value[field.name], manner, where)
@@ -93,34 +96,45 @@ def build_struct(struct: type[Any], value: dict[str, Any], manner: Manner, path:
                 known[field.name] = built
                 continue
         elif field.required:
-            manner.problem(path, f"Object missing required field `{field.name}`")
+            manner.problem(where, MISSING)
         if field.required:
             known[field.name] = vocabulary.zero(struct, field)
     return struct(**known)
 
 
-def _field(child: Slot | None, field: vocabulary.Field, raw: Any, manner: Manner, path: str) -> Any:
-    if child is not None and isinstance(raw, list):
-        return _list(child, raw, manner, path)
-    if child is not None and isinstance(raw, dict):
-        return build(child, raw, manner, path)
-    if field.nested is not None and isinstance(raw, dict):
-        return build_struct(field.nested, raw, manner, path)
+def _field(child: Slot | None, field: Field, raw: Any, manner: Manner, path: str) -> Any:
+    within = child or field.element
+    if isinstance(raw, list) and field.takes_list and within is not None:
+        return _list(within, field, raw, manner, path)
+    kind = child or field.nested
+    if isinstance(raw, dict) and field.takes_object and kind is not None:
+        return build(kind, raw, manner, path)
+    try:
+        return _converted(field, raw, manner, path)
+    except RecursionError:
+        manner.problem(path, "JSON is nested too deeply")
+    except msgspec.ValidationError as error:
+        what, _, inner = str(error).partition(" - at `")
+        manner.problem(path + inner.rpartition("$")[2].rstrip("`"), what)
+    return ABSENT
+
+
+def _converted(field: Field, raw: Any, manner: Manner, path: str) -> Any:
     try:
         return field.convert(raw)
-    except msgspec.ValidationError as error:
-        what, _, inner = str(error).partition(" - at `$")
-        manner.problem(path + inner.rstrip("`"), what)
-        return ABSENT
+    except UnicodeEncodeError:  # an upstream split an emoji over two deltas: who joins them needs the half
+        manner.problem(path, "half a surrogate pair")
+        return msgspec.convert(raw, field.annotation)
 
 
-def _list(child: Slot, raw: list[Any], manner: Manner, path: str) -> list[Any]:
-    built = (build(child, element, manner, f"{path}[{index}]") for index, element in enumerate(raw))
+def _list(within: Kind, field: Field, raw: list[Any], manner: Manner, path: str) -> list[Any]:
+    fewest, most = field.limits
+    if len(raw) < fewest:
+        manner.problem(path, f"Expected `array` of length >= {fewest}")
+    if most is not None and len(raw) > most:
+        manner.problem(path, f"Expected `array` of length <= {most}")
+    built = (build(within, element, manner, f"{path}[{index}]") for index, element in enumerate(raw))
     return [element for element in built if element is not ABSENT]
-
-
-def _kind(value: Any) -> str:
-    return _KINDS.get(type(value), type(value).__name__)
 
 
 _KINDS: dict[type, str] = {

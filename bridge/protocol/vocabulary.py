@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, get_args
 
-import msgspec
-from msgspec import Struct
-
 from bridge.protocol import content, events, input_items, items, request, response, tools, websocket
+from bridge.protocol.fields import Field
 from bridge.protocol.unknown import (
     Unknown,
     UnknownAnnotation,
@@ -112,68 +110,19 @@ CHILDREN: dict[type[Any], dict[str, Slot]] = {
     events.OutputTextAnnotationAdded: {"annotation": ANNOTATIONS},
 }
 
-# Zero values that differ from those of the field's type, by struct and field.
+# Zero values that differ from those of the field's type, by struct and field. A part that a server
+# left out is of no kind that anyone could guess.
 _ZEROS: dict[tuple[type[Any], str], Any] = {
     **{(response.Response, name): value for name, value in response.RESPONSE_DEFAULTS.items()},
+    **{(struct, "part"): UnknownPart({}) for struct, slots in CHILDREN.items() if "part" in slots},
+    **{(struct, "sequence_number"): -1 for struct in EVENTS.structs.values()},
     (response.Response, "status"): "in_progress",
     (items.Message, "role"): "assistant",
+    (content.InputImageContent, "detail"): "auto",
 }
-_ZEROS_BY_TYPE: dict[Any, Any] = {str: "", int: 0, float: 0.0, bool: False}
-
-
-class Field(NamedTuple):
-    """A struct's field: how to convert a value to it, and the struct it holds if it holds one."""
-
-    name: str
-    required: bool
-    annotation: Any
-    convert: Callable[[Any], Any]
-    nested: type[Any] | None
-
-
-_FIELDS: dict[type[Any], tuple[Field, ...]] = {}
-
-
-def fields_of(struct: type[Any]) -> tuple[Field, ...]:
-    """The fields of a struct, each with its converter (which raises msgspec.ValidationError)."""
-    known = _FIELDS.get(struct)
-    if known is None:
-        known = _FIELDS[struct] = tuple(
-            Field(field.name, field.required, field.type, _converter(field.type), _nested(field.type))
-            for field in msgspec.structs.fields(struct)
-        )
-    return known
-
-
-def _converter(annotation: Any) -> Callable[[Any], Any]:
-    # A union is expensive to prepare, and msgspec.convert prepares it at each call: a decoder keeps it.
-    decoder = msgspec.json.Decoder(annotation)
-    encoder = msgspec.json.Encoder()
-    return lambda value: decoder.decode(encoder.encode(value))
-
-
-def _nested(annotation: Any) -> type[Any] | None:
-    candidates = get_args(annotation) or (annotation,)
-    structs = [each for each in candidates if isinstance(each, type) and issubclass(each, Struct)]
-    untagged = [each for each in structs if each.__struct_config__.tag is None]
-    return untagged[0] if len(untagged) == 1 else None
 
 
 def zero(struct: type[Any], field: Field) -> Any:
     """What the schema's prose calls the zero value of a required field."""
-    if (struct, field.name) in _ZEROS:
-        return _ZEROS[struct, field.name]
-    if field.name == "sequence_number":
-        return -1
-    kinds = get_args(field.annotation) or (field.annotation,)
-    if type(None) in kinds:
-        return None
-    if field.nested is not None:
-        return field.nested(
-            **{each.name: zero(field.nested, each) for each in fields_of(field.nested) if each.required}
-        )
-    for kind in kinds:
-        if kind in _ZEROS_BY_TYPE:
-            return _ZEROS_BY_TYPE[kind]
-    first = kinds[0]
-    return first if isinstance(first, str) else []
+    key = (struct, field.name)
+    return _ZEROS[key] if key in _ZEROS else field.zero()

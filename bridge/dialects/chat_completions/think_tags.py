@@ -40,6 +40,11 @@ class ThinkTags:
         """The opening tag has come."""
         return self._at in (_At.OPENED, _At.THINKING)
 
+    @property
+    def holding(self) -> bool:
+        """Text was held back because a tag might come."""
+        return bool(self._held)
+
     def feed(self, text: str) -> tuple[str, str]:
         """The next fragment → what of it is known to be reasoning, and what to be text."""
         text, self._held = self._held + text, ""

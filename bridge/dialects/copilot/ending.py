@@ -40,9 +40,7 @@ def usage_of(usage: Usage | None) -> dict[str, Any] | None:
     if usage.input_tokens_details.cached_tokens:
         told["prompt_tokens_details"] = {"cached_tokens": usage.input_tokens_details.cached_tokens}
     if usage.output_tokens_details.reasoning_tokens:
-        told["completion_tokens_details"] = {
-            "reasoning_tokens": usage.output_tokens_details.reasoning_tokens
-        }
+        told["completion_tokens_details"] = {"reasoning_tokens": usage.output_tokens_details.reasoning_tokens}
     return told
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from bridge.diagnostics import Diagnostics
 from bridge.dialects.copilot.calls import OutgoingCalls
 from bridge.dialects.copilot.ending import completion_of, error_of, interrupted
 from bridge.dialects.copilot.growing import GrowingText
@@ -23,10 +24,9 @@ from bridge.dialects.copilot.types import (
     ResponseDelta,
     Thinking,
 )
-from bridge.diagnostics import Diagnostics
 from bridge.protocol import events as ev
 from bridge.protocol import items as it
-from bridge.protocol.content import OutputTextContent, UrlCitation
+from bridge.protocol.content import UrlCitation
 from bridge.protocol.events import Event
 from bridge.protocol.response import Response
 from bridge.protocol.unknown import UnknownEvent
@@ -203,7 +203,8 @@ class Outbound:
         if name is None:
             self.diagnostics.ignored(event.type, "unknown event")
             return []
-        return self._chunk(**{name: event.raw.get("value")})
+        fields: dict[str, Any] = {name: event.raw.get("value")}
+        return self._chunk(**fields)
 
     def _on_error(self, event: ev.ErrorEvent) -> list[Chunk]:
         return self._tell(error_of(event.payload))
@@ -227,9 +228,8 @@ class Outbound:
     def _last_words(self, response: Response) -> list[Chunk]:
         if response.status == "failed":
             return []
-        chunks: list[Chunk] = []
-        if not self._text.pieces:
-            chunks = self._untold_text(response)
+        untold = "" if self._text.pieces else response.output_text
+        chunks = self._chunk(untold) if untold else []
         if response.status == "completed":
             for item in response.output:
                 if isinstance(item, CALL_ITEMS):
@@ -238,11 +238,6 @@ class Outbound:
             self.diagnostics.loss("tool_calls", "a response that is incomplete hands over none")
         marker = response.id if self._marker and response.status == "completed" else None
         return chunks + self._hand_over(response.status == "completed", marker)
-
-    def _untold_text(self, response: Response) -> list[Chunk]:
-        messages = [item for item in response.output if isinstance(item, it.Message)]
-        parts = [part.text for item in messages for part in item.content if isinstance(part, OutputTextContent)]
-        return self._chunk("".join(parts)) if any(parts) else []
 
     def _hand_over(self, completed: bool, marker: str | None) -> list[Chunk]:
         calls = self._calls.all() if completed else []

@@ -1,0 +1,206 @@
+"""Clauses about what items hold: parts, their texts, annotations, and the arguments of calls."""
+
+from __future__ import annotations
+
+from bridge.conformance.moment import Moment
+from bridge.conformance.registry import Finding, Findings, doing, rule
+from bridge.conformance.tracks import text_of
+from bridge.state import CALL, ITEM_OF_CALL_EVENT, PART, PART_OF_EVENT, PARTS_OF_ITEM, PAYLOADS, BlockState
+
+_ADDED = doing("added")
+_DONE = doing("done")
+_CLOSED = doing("closed")
+_TEXT = doing("delta", "done", "annotation")
+_ANNOTATION = doing("annotation")
+_CALL = doing("delta", "done", to="call")
+_CALL_DONE = doing("done", to="call")
+_ITEM_DONE = doing("closed", to="item")
+
+
+def _stands(moment: Moment) -> bool:
+    """Whether the item is there and open; if not, the rules of items have told."""
+    return moment.item_state is BlockState.OPEN
+
+
+@rule("specification, Streaming: content is backed by a part; state.PART", _TEXT, _CLOSED)
+def part_backed(moment: Moment) -> Findings:
+    """Text belongs to a part that was added before."""
+    if _stands(moment) and moment.block_state is BlockState.ABSENT:
+        yield Finding("no part was added at this index")
+
+
+@rule("specification, Streaming: deltas, done, then the part's done; state.PART", _TEXT, _CLOSED)
+def part_after_done(moment: Moment) -> Findings:
+    """A part's text does not change after its done event, nor the part after its own."""
+    state, verb = moment.block_state, moment.role.verb if moment.role else ""
+    over = state is BlockState.CLOSED or (state is BlockState.SEALED and verb not in PART[state])
+    if _stands(moment) and over:
+        yield Finding(f"the part is {state} already")
+
+
+@rule("specification, Streaming: deltas, done, then the part's done; state.PART", _CLOSED)
+def part_done_before_closed(moment: Moment) -> Findings:
+    """A part's text is done before the part is."""
+    if _stands(moment) and moment.block_state is BlockState.OPEN:
+        yield Finding("the part's text had no done event")
+
+
+@rule("specification, Streaming: parts are closed before their item; state.PART", _ITEM_DONE)
+def part_unclosed(moment: Moment) -> Findings:
+    """Every part is done before its item is."""
+    if moment.item is None:
+        return
+    for subject, blocks in moment.item.blocks.items():
+        for index, block in blocks.items():
+            if block.state is not BlockState.CLOSED:
+                yield Finding(f"the {subject} at {index} was not done")
+
+
+@rule("law E4", _ADDED)
+def part_index_dense(moment: Moment) -> Findings:
+    """The parts of an item are added at 0, 1, 2 …, none twice."""
+    if not _stands(moment) or moment.item is None or moment.role is None:
+        return
+    expected = max(moment.item.blocks[moment.role.subject], default=-1) + 1
+    if moment.block_index != expected:
+        yield Finding(f"the part is added at {moment.block_index}, next is {expected}")
+
+
+@rule("specification, Streaming: zero values at first; law E4", _ADDED)
+def part_added_empty(moment: Moment) -> Findings:
+    """A part is added without text or annotations."""
+    part = moment.object("part") or {}
+    if text_of(part) or part.get("annotations"):
+        yield Finding("the part is added with content that was not streamed", "$.part")
+
+
+@rule("strict judge; state.PARTS_OF_ITEM", _ADDED)
+def part_kind_of_item(moment: Moment) -> Findings:
+    """A message holds output_text and refusal, a reasoning item its own kinds of text."""
+    kind = (moment.object("part") or {}).get("type")
+    if moment.item is None or moment.role is None or not isinstance(kind, str):
+        return
+    kinds = PARTS_OF_ITEM.get((moment.item.type or "", moment.role.subject))
+    if kinds is not None and kind not in kinds:
+        yield Finding(f"a {moment.item.type} item holds no {kind} there", "$.part.type")
+
+
+@rule("specification, Streaming; state.PART_OF_EVENT", _TEXT)
+def part_kind_of_event(moment: Moment) -> Findings:
+    """Each kind of part grows by its own events."""
+    kind = PART_OF_EVENT.get(moment.stem)
+    held = None if moment.block is None else moment.block.kind
+    if held is not None and held != kind:
+        yield Finding(f"the part at this index is {held}")
+
+
+@rule("law E4", _CLOSED)
+def part_kind_stable(moment: Moment) -> Findings:
+    """A part is done as the type it was added as."""
+    kind = (moment.object("part") or {}).get("type")
+    held = None if moment.block is None else moment.block.kind
+    if isinstance(kind, str) and held is not None and kind != held:
+        yield Finding(f"{kind}, but the part was added as {held}", "$.part.type")
+
+
+@rule("strict judge; law E1", _DONE)
+def delta_sum_text(moment: Moment) -> Findings:
+    """The deltas add up to the done text."""
+    if _stands(moment) and moment.payload is not None and moment.block_state is BlockState.OPEN:
+        yield from _differs(moment, moment.payload, "the text is not what the deltas add up to")
+
+
+@rule("strict judge; law E1", _CLOSED)
+def delta_sum_part(moment: Moment) -> Findings:
+    """The done text is the part's."""
+    part = moment.object("part")
+    if _stands(moment) and part is not None and moment.block is not None:
+        yield from _differs(moment, text_of(part), "the part's text is not what was streamed", "$.part")
+
+
+@rule("strict judge; law E1", _ITEM_DONE)
+def delta_sum_item(moment: Moment) -> Findings:
+    """The parts are the item's content."""
+    item = moment.object("item")
+    if item is not None and moment.item is not None and _stands(moment):
+        for subject, field, what in moment.item.differences(item):
+            if subject != "call":
+                yield Finding(what, f"$.item.{field}")
+
+
+@rule("law E4", _ANNOTATION)
+def annotation_index_dense(moment: Moment) -> Findings:
+    """The annotations of a part come as 0, 1, 2 …"""
+    index = moment.number("annotation_index")
+    expected = 0 if moment.block is None else len(moment.block.annotations)
+    if _stands(moment) and index is not None and index != expected:
+        yield Finding(f"{index}, next is {expected}", "$.annotation_index")
+
+
+@rule("law E1", _CLOSED)
+def annotation_in_part(moment: Moment) -> Findings:
+    """The annotations that were streamed are the part's."""
+    annotations = (moment.object("part") or {}).get("annotations")
+    streamed = [] if moment.block is None else moment.block.annotations
+    if streamed and isinstance(annotations, list) and annotations != streamed:
+        yield Finding("they are not those that were streamed", "$.part.annotations")
+
+
+@rule("specification, Streaming; state.ITEM_OF_CALL_EVENT", _CALL)
+def call_kind_of_item(moment: Moment) -> Findings:
+    """Each kind of call gets its own events."""
+    kind = None if moment.item is None else moment.item.type
+    if kind is not None and kind != ITEM_OF_CALL_EVENT.get(moment.stem):
+        yield Finding(f"the item is a {kind}")
+
+
+@rule("specification, Streaming: deltas, then done; state.CALL", _CALL)
+def call_after_done(moment: Moment) -> Findings:
+    """A call's arguments do not change after their done event."""
+    verb = moment.role.verb if moment.role else ""
+    if _stands(moment) and verb not in CALL[moment.block_state]:
+        yield Finding("the arguments were done before")
+
+
+@rule("strict judge; laws E1 and E6", _CALL_DONE)
+def call_arguments_sum(moment: Moment) -> Findings:
+    """The deltas of a call add up to its done arguments."""
+    if _stands(moment) and moment.payload is not None and moment.block_state is not BlockState.SEALED:
+        yield from _differs(moment, moment.payload, "the arguments are not what the deltas add up to")
+
+
+@rule("specification, Streaming; law E6, field case 6", _ITEM_DONE)
+def call_arguments_done(moment: Moment) -> Findings:
+    """A completed call has had the done event of its arguments (a cut one needs none)."""
+    item = moment.object("item") or {}
+    is_call = "call" in PAYLOADS.get(str(item.get("type")), {})
+    sealed = moment.item is not None and moment.item.call.state is BlockState.SEALED
+    if _stands(moment) and is_call and item.get("status") == "completed" and not sealed:
+        yield Finding("the arguments had no done event")
+
+
+@rule("strict judge; law E1", _ITEM_DONE)
+def call_done_matches(moment: Moment) -> Findings:
+    """A call is done with the arguments that were streamed."""
+    item = moment.object("item")
+    if item is not None and moment.item is not None and _stands(moment):
+        for subject, field, what in moment.item.differences(item):
+            if subject == "call":
+                yield Finding(what, f"$.item.{field}")
+
+
+@rule("law E4", _ITEM_DONE)
+def call_identity_stable(moment: Moment) -> Findings:
+    """A call keeps its call_id and its name."""
+    done, added = moment.object("item"), None if moment.item is None else moment.item.added
+    if done is None or added is None or "call" not in PAYLOADS.get(str(added.get("type")), {}):
+        return
+    for field in ("call_id", "name"):
+        if field in done and field in added and done[field] != added[field]:
+            yield Finding(f"{done[field]!r}, but it was added as {added[field]!r}", f"$.item.{field}")
+
+
+def _differs(moment: Moment, text: str, message: str, path: str = "") -> Findings:
+    streamed = "" if moment.block is None else moment.block.text
+    if text != streamed:
+        yield Finding(f"{message} ({len(text)} and {len(streamed)} characters)", path)

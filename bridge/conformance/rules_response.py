@@ -1,0 +1,110 @@
+"""Clauses about the response that lifecycle events carry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bridge.conformance.moment import Moment
+from bridge.conformance.registry import RESPONSES, TERMINALS, Finding, Findings, rule
+from bridge.conformance.tracks import ItemTrack
+from bridge.state import STATUSES, WIRES, BlockState
+
+# what a cancelled response says on each wire; where either spelling goes, both
+_CANCELLED = {name: frozenset({wire.cancelled_status}) for name, wire in WIRES.items()}
+
+
+@rule("law E8, field case 20; state.STATUSES", RESPONSES)
+def status_event_matches(moment: Moment) -> Findings:
+    """The response has the status that the event says."""
+    status = _response(moment).get("status")
+    allowed = STATUSES[moment.type]
+    if moment.wire in _CANCELLED:
+        allowed = allowed - {"cancelled"} | (allowed & _CANCELLED[moment.wire])
+    if isinstance(status, str) and status not in allowed:
+        yield Finding(f"{status} in {moment.type}", "$.response.status")
+
+
+@rule("field case 38", RESPONSES)
+def response_same_id(moment: Moment) -> Findings:
+    """Every event names the same response."""
+    known, response_id = moment.stream.response_id, _response(moment).get("id")
+    if known is not None and isinstance(response_id, str) and response_id != known:
+        yield Finding(f"{response_id!r}, but the response was created as {known!r}", "$.response.id")
+
+
+@rule("strict judge", RESPONSES)
+def response_completed_at(moment: Moment) -> Findings:
+    """completed_at is set exactly when the response is completed."""
+    yield from _set_exactly_when(moment, "completed_at", moment.type == "response.completed")
+
+
+@rule("strict judge", RESPONSES)
+def response_error_iff_failed(moment: Moment) -> Findings:
+    """error is set exactly when the response failed."""
+    yield from _set_exactly_when(moment, "error", moment.type == "response.failed")
+
+
+@rule("strict judge; field case 23", RESPONSES)
+def response_incomplete_details_iff(moment: Moment) -> Findings:
+    """incomplete_details is set exactly when the response is incomplete (cancelled: as one likes)."""
+    if _response(moment).get("status") != "cancelled":
+        yield from _set_exactly_when(moment, "incomplete_details", moment.type == "response.incomplete")
+
+
+@rule("law E1", RESPONSES - TERMINALS)
+def response_starts_empty(moment: Moment) -> Findings:
+    """Before the end, lifecycle events carry no output that was not streamed."""
+    if _response(moment).get("output") and not moment.stream.items:
+        yield Finding("the output was not streamed", "$.response.output")
+
+
+@rule("strict judge; law E1, field case 12", TERMINALS)
+def terminal_output_equals_items(moment: Moment) -> Findings:
+    """The terminal output is the items as they were done, in order of their index."""
+    output = _response(moment).get("output")
+    if not isinstance(output, list):
+        return
+    items = [item for _, item in sorted(moment.stream.items.items())]
+    if len(output) != len(items):
+        items = [item for item in items if item.state is BlockState.CLOSED]
+    if len(output) != len(items):
+        yield Finding(f"it has {len(output)} items, {len(items)} were done", "$.response.output")
+        return
+    for index, (item, told) in enumerate(zip(items, output, strict=True)):
+        for field, what in _compare(item, told):
+            yield Finding(what, f"$.response.output[{index}]{field}")
+
+
+@rule("law E8", "response.failed")
+def terminal_unclosed_incomplete(moment: Moment) -> Findings:
+    """An item that a failure left open is incomplete in the output."""
+    output = _response(moment).get("output")
+    for index, told in enumerate(output if isinstance(output, list) else []):
+        item = moment.stream.find(None, told.get("id")) if isinstance(told, dict) else None
+        if (
+            item is not None
+            and item.state is BlockState.OPEN
+            and told.get("status", "incomplete") != "incomplete"
+        ):
+            yield Finding(
+                f"the item is {told['status']} and was not done", f"$.response.output[{index}].status"
+            )
+
+
+def _compare(item: ItemTrack, told: Any) -> list[tuple[str, str]]:
+    if item.state is BlockState.CLOSED:
+        return [] if item.done is None or told == item.done else [("", "it is not the item that was done")]
+    if not isinstance(told, dict) or told.get("id", item.id) != item.id:
+        return [("", "it is not the item that was added")]
+    return [(f".{field}", what) for _, field, what in item.differences(told)]
+
+
+def _set_exactly_when(moment: Moment, field: str, when: bool) -> Findings:
+    """Silent about an absent field: the schema asks for it."""
+    response = _response(moment)
+    if field in response and (response[field] is not None) != when:
+        yield Finding("it must be set here" if when else "it must be null here", f"$.response.{field}")
+
+
+def _response(moment: Moment) -> dict[str, Any]:
+    return moment.object("response") or {}

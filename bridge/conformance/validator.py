@@ -1,0 +1,193 @@
+"""`StreamValidator`: every event of one response's stream, held to every rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from msgspec import UNSET
+
+from bridge.conformance.advance import advance
+from bridge.conformance.moment import Moment
+from bridge.conformance.published import EVENTS, WireName
+from bridge.conformance.registry import END, EVERY, FRAME, MARKER, UNREADABLE, WITHIN, Violation, rules_on
+from bridge.conformance.tracks import StreamTrack
+from bridge.errors import WireError
+from bridge.protocol import codec, vocabulary
+from bridge.protocol.events import Event, OutputTextDelta
+from bridge.protocol.lenient import Repair
+from bridge.sse import Frame, is_done
+from bridge.state import INDEX_OF_SUBJECT, LIFECYCLE_EVENTS, ROLES, StreamState
+
+_KNOWN = frozenset(ROLES) | LIFECYCLE_EVENTS
+_NOT_JSON = (TypeError, ValueError, OverflowError, NotImplementedError, RecursionError)
+
+
+def _fields(struct: type[Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """A delta's number, text, output index, index within the item and padding, read at once."""
+    index = INDEX_OF_SUBJECT.get(ROLES[struct.type].subject, "output_index")
+    return attrgetter("sequence_number", "delta", "output_index", index, "obfuscation")
+
+
+_DELTAS = {
+    struct: _fields(struct)
+    for kind, struct in vocabulary.EVENTS.structs.items()
+    if kind in ROLES and ROLES[kind].verb == "delta"
+}
+
+
+class _Open(NamedTuple):
+    """What the last clean delta of an item was about, and where its text goes."""
+
+    struct: type[Any]
+    output_index: int
+    within: int
+    write: Callable[[str], int]
+
+
+class StreamValidator:
+    """Judges one response's stream; each WebSocket turn takes a fresh one.
+
+    `wire` is the spelling it is held to: `openresponses` (the published schema exactly, extensions as
+    `slug:name`), `openai` (OpenAI's events and items), `any` (both, and unknown `response.*` events).
+    Nothing a stream holds raises: whatever is wrong is a `Violation`.
+    """
+
+    def __init__(self, wire: WireName = "any") -> None:
+        if wire not in EVENTS:
+            raise ValueError(f"wire is one of {', '.join(EVENTS)}, not {wire!r}")
+        self.wire = wire
+        self.violations: list[Violation] = []
+        """All so far, in order."""
+        self._stream = StreamTrack()
+        self._open: dict[str, _Open] = {}
+        self._closed = False
+
+    def feed(self, event: Event | bytes | str | Mapping[str, Any]) -> list[Violation]:
+        """The next event, as a struct, as JSON text or as a JSON object; what is wrong with it.
+
+        Text and objects show what a struct can't: required fields that are missing.
+        """
+        if type(event) in _DELTAS and self._goes_on(event):
+            return []
+        if isinstance(event, bytes | str):
+            return self._read(event)
+        try:
+            data = codec.encode(dict(event) if isinstance(event, Mapping) else event)
+        except _NOT_JSON as error:
+            return self._unreadable(f"it can't be encoded as JSON: {error}", None)
+        return self._read(data)
+
+    def feed_frame(self, frame: Frame) -> list[Violation]:
+        """The next SSE frame: the event in it, its name, and the [DONE] that ends a stream."""
+        self._stream.framed = True
+        if not is_done(frame):
+            return self._read(frame.data, frame.event)
+        found = self._report((MARKER,), Moment(self._stream, self.wire))
+        self._stream.marked = True
+        self._open.clear()
+        return found
+
+    def close(self) -> list[Violation]:
+        """The stream has ended: what is missing. A second call finds nothing."""
+        if self._closed:
+            return []
+        self._closed = True
+        return self._report((END,), Moment(self._stream, self.wire))
+
+    def _read(self, data: bytes | str, frame: str | None = None) -> list[Violation]:
+        repairs: list[Repair] = []
+        try:
+            event = codec.decode_event(data, repairs)
+            if (
+                not repairs
+                and type(event) in _DELTAS
+                and frame in (None, event.type)
+                and self._goes_on(event)
+            ):
+                return []
+            raw = codec.decode_json(data)
+        except WireError as error:
+            return self._unreadable(error.message, frame)
+        except UnicodeError as error:
+            return self._unreadable(f"it holds text that is not Unicode: {error}", frame)
+        return self._judge(Moment(self._stream, self.wire, raw, repairs, frame), type(event))
+
+    def _judge(self, moment: Moment, struct: type[Any]) -> list[Violation]:
+        found = self._report(self._kinds(moment), moment)
+        advance(moment)
+        if found or struct not in _DELTAS or moment.item is None or moment.block is None:
+            self._open.clear()
+        elif moment.item.id is not None:
+            where = moment.item.index
+            index = moment.block_index if struct in _INDEXED else where
+            self._open[moment.item.id] = _Open(struct, where, index, moment.block.write)
+        return found
+
+    def _kinds(self, moment: Moment) -> tuple[str, ...]:
+        """What the event is to the rules; after the end only that it is one."""
+        framed = () if moment.frame is None else (FRAME,)
+        if self._stream.state is StreamState.ENDED:
+            return (EVERY, *framed)
+        if moment.type in _KNOWN:
+            return (EVERY, moment.type, *framed)
+        return (EVERY, *framed) if moment.role is None else (EVERY, WITHIN, *framed)
+
+    def _goes_on(self, event: Any) -> bool:
+        """Whether a delta differs from a clean one before it only by its text and the next number.
+
+        Every rule has then passed over it already: nothing that could change a verdict came between,
+        as any other event empties `_open`. Wrong types, which a struct does not refuse, are seen here.
+        """
+        struct, item_id = type(event), event.item_id
+        if type(item_id) is not str or (before := self._open.get(item_id)) is None:
+            return False
+        number, delta, output_index, index, padding = _DELTAS[struct](event)
+        stream = self._stream
+        if (
+            before.struct is not struct
+            or type(delta) is not str
+            or type(number) is not int
+            or type(output_index) is not int
+            or type(index) is not int
+            or number - 1 != stream.number
+            or output_index != before.output_index
+            or index != before.within
+            or not (padding is UNSET or type(padding) is str)
+            or not (delta.isascii() or _is_unicode(delta))
+        ):
+            return False
+        if struct is OutputTextDelta and event.logprobs is not UNSET and event.logprobs != []:
+            return False
+        stream.number = number
+        stream.events += 1
+        before.write(delta)
+        return True
+
+    def _unreadable(self, reason: str, frame: str | None) -> list[Violation]:
+        stream = self._stream
+        found = self._report((UNREADABLE,), Moment(stream, self.wire, frame=frame, unreadable=reason))
+        stream.events += 1
+        stream.number = None if stream.number is None else stream.number + 1
+        return found
+
+    def _report(self, kinds: tuple[str, ...], moment: Moment) -> list[Violation]:
+        found = [
+            Violation(rule.id, self._stream.events, moment.type, finding.path, finding.message)
+            for rule in rules_on(*kinds)
+            for finding in rule.check(moment)
+        ]
+        self.violations += found
+        return found
+
+
+_INDEXED = frozenset(struct for struct in _DELTAS if ROLES[struct.type].subject in INDEX_OF_SUBJECT)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,47 @@
+"""Events → a Response, events → VS Code parts."""
+
+from bridge.decoder.accumulator import ResponseAccumulator
+from bridge.decoder.call_ids import CALL_ID_PREFIX, namespace_call_id, strip_call_id
+from bridge.decoder.finish import (
+    PREMATURE_END,
+    STATEFUL_MARKER_MIME,
+    USAGE_MIME,
+    FinishReason,
+    PartResult,
+)
+from bridge.decoder.part_decoder import PartDecoder
+from bridge.decoder.parts import (
+    LanguageModelDataPart,
+    LanguageModelPromptTsxPart,
+    LanguageModelTextPart,
+    LanguageModelThinkingPart,
+    LanguageModelToolCallPart,
+    LanguageModelToolResultPart,
+    Part,
+    decode_part,
+    encode_part,
+    encode_parts,
+)
+
+__all__ = [
+    "CALL_ID_PREFIX",
+    "PREMATURE_END",
+    "STATEFUL_MARKER_MIME",
+    "USAGE_MIME",
+    "FinishReason",
+    "LanguageModelDataPart",
+    "LanguageModelPromptTsxPart",
+    "LanguageModelTextPart",
+    "LanguageModelThinkingPart",
+    "LanguageModelToolCallPart",
+    "LanguageModelToolResultPart",
+    "Part",
+    "PartDecoder",
+    "PartResult",
+    "ResponseAccumulator",
+    "decode_part",
+    "encode_part",
+    "encode_parts",
+    "namespace_call_id",
+    "strip_call_id",
+]

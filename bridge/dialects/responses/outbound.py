@@ -1,0 +1,57 @@
+"""Events in one wire's spelling → the other's (law E10). Items keep their types: those are chosen when
+they are emitted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bridge.diagnostics import Diagnostics
+from bridge.protocol import events as ev
+from bridge.protocol.events import Event
+from bridge.state import WIRES
+
+
+class Outbound:
+    """`feed(event)` gives the event as `wire` spells it; most leave as they came."""
+
+    def __init__(self, wire: str = "openresponses") -> None:
+        self.diagnostics = Diagnostics()
+        self._respell = _RESPELL[WIRES[wire].name]
+
+    def feed(self, event: Event) -> list[Event]:
+        respell = self._respell.get(type(event))
+        return [event if respell is None else respell(event)]
+
+    def close(self) -> list[Event]:
+        return []
+
+
+def _as(struct: type[Any]) -> Callable[[Any], Event]:
+    names = struct.__struct_fields__
+    return lambda event: struct(*(getattr(event, name) for name in names))
+
+
+def _nested(event: ev.ErrorEvent) -> Event:
+    return ev.ErrorEvent(event.sequence_number, event.payload)
+
+
+def _flat(event: ev.ErrorEvent) -> Event:
+    payload = event.payload
+    return ev.ErrorEvent(
+        event.sequence_number, code=payload.code, message=payload.message, param=payload.param
+    )
+
+
+_RESPELL: dict[str, dict[type[Any], Callable[[Any], Event]]] = {
+    "openresponses": {
+        ev.ReasoningTextDelta: _as(ev.ReasoningDelta),
+        ev.ReasoningTextDone: _as(ev.ReasoningDone),
+        ev.ErrorEvent: _nested,
+    },
+    "openai": {
+        ev.ReasoningDelta: _as(ev.ReasoningTextDelta),
+        ev.ReasoningDone: _as(ev.ReasoningTextDone),
+        ev.ErrorEvent: _flat,
+    },
+}

@@ -1,0 +1,40 @@
+"""Every call has its output and every output its call, or the request is refused (field cases 40, 45).
+
+Upstreams refuse unpaired ones with messages that name nothing the client knows, or loop for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from bridge.errors import InvalidRequestError
+from bridge.tools.presentation import CallView, OutputView
+
+View = CallView | OutputView | None
+
+
+def pair(views: Sequence[View], param: Callable[[int], str]) -> dict[int, int]:
+    """Index of each call → index of its output, among `views` (None is what is neither).
+
+    An output answers the first call before it with its id that has none yet, so that an id may be
+    used again in a later turn. `param` names the field at an index. Raises InvalidRequestError
+    (`unpaired_tool_call`) with that name.
+    """
+    answers: dict[int, int] = {}
+    waiting: dict[str, list[int]] = {}
+    for index, view in enumerate(views):
+        if isinstance(view, CallView):
+            waiting.setdefault(view.call_id, []).append(index)
+        elif isinstance(view, OutputView):
+            calls = waiting.get(view.call_id)
+            if not calls:
+                raise _unpaired(f"no tool call before it has the call_id {view.call_id!r}", param(index))
+            answers[calls.pop(0)] = index
+    for call_id, calls in waiting.items():
+        if calls:
+            raise _unpaired(f"no tool output answers the call {call_id!r}", param(calls[0]))
+    return answers
+
+
+def _unpaired(message: str, param: str) -> InvalidRequestError:
+    return InvalidRequestError(InvalidRequestError.UNPAIRED_CALL, f"{param}: {message}", param=param)

@@ -1,0 +1,234 @@
+"""The client's tools, their calls and their outputs as a model sees them that knows functions only.
+
+One list of declarations, one shape for calls, one for outputs: each dialect puts these three into its
+own words. `ToolIdentityMap` remembers what was what, so that the way back is exact (law E11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec import UNSET
+
+from bridge.diagnostics import Diagnostics
+from bridge.protocol.codec import encode
+from bridge.protocol.tools import CustomTool, FunctionToolParam, NamespaceTool
+from bridge.protocol.unknown import Unknown
+from bridge.tools.identity import ToolIdentity, ToolIdentityMap, ToolKind
+from bridge.tools.json_input import INPUT_KEY
+from bridge.tools.unwrap import wrap_input
+
+TOOL_SEARCH: Final = "tool_search"
+# input items that bring tools of their own, callable from there on
+_TOOL_BEARERS: Final = frozenset({"additional_tools", "tool_search_output"})
+
+
+class FunctionView(NamedTuple):
+    """A tool as a function: `parameters` is JSON Schema of type object; `strict` None is not asked for."""
+
+    identity: ToolIdentity
+    description: str
+    parameters: dict[str, Any]
+    strict: bool | None = None
+
+    @property
+    def name(self) -> str:
+        """The name that the upstream knows, legal everywhere."""
+        return self.identity.upstream_name
+
+
+class CallView(NamedTuple):
+    """A call in the history as a function call: `arguments` is JSON text."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+class OutputView(NamedTuple):
+    """What a call brought back: text, or parts in the protocol's own structs."""
+
+    call_id: str
+    output: str | list[Any]
+    failed: bool = False
+
+
+# ── declarations ───────────────────────────────────────────────────────────────────────────────────
+def active_tools(tools: Iterable[Any] | None, items: Iterable[Any]) -> list[Any]:
+    """The request's tools and those that came inside its input, in order."""
+    found = list(tools or ())
+    for item in items:
+        if item.type in _TOOL_BEARERS and not isinstance(item, Unknown):
+            found += item.tools
+    return found
+
+
+def present_tools(
+    tools: Iterable[Any], identities: ToolIdentityMap, diagnostics: Diagnostics
+) -> tuple[list[FunctionView], list[Any]]:
+    """(functions, what is none: hosted and extension tools as they were declared).
+
+    Declares each tool in `identities`. A tool declared twice is one. Raises ToolError
+    (`bridge.tools.name_collision`) when two kinds of tools share a name.
+    """
+    functions: dict[str, FunctionView] = {}
+    others: list[Any] = []
+    for tool in tools:
+        maker = _PRESENTERS.get(tool.type)
+        if maker is None or isinstance(tool, Unknown):
+            others.append(tool)
+            continue
+        for view in maker(tool, identities):
+            if view.name in functions:
+                diagnostics.repair(f"tools.{view.name}", "declared twice, kept once")
+            functions.setdefault(view.name, view)
+    return list(functions.values()), others
+
+
+def _function(
+    tool: FunctionToolParam, identities: ToolIdentityMap, namespace: str | None = None
+) -> list[FunctionView]:
+    identity = identities.declare(ToolKind.FUNCTION, tool.name, namespace)
+    parameters = tool.parameters or {"type": "object", "properties": {}}
+    strict = None if tool.strict is UNSET else tool.strict
+    return [FunctionView(identity, tool.description or "", parameters, strict)]
+
+
+def _custom(
+    tool: CustomTool, identities: ToolIdentityMap, namespace: str | None = None
+) -> list[FunctionView]:
+    identity = identities.declare(ToolKind.CUSTOM, tool.name, namespace)
+    described = [tool.description or "", f"`{INPUT_KEY}` is plain text that is passed on as it is."]
+    grammar = (tool.format or {}).get("definition")
+    if grammar:
+        syntax = (tool.format or {}).get("syntax") or "given"
+        described.append(f"`{INPUT_KEY}` has to match this {syntax} grammar:\n{grammar}")
+    return [FunctionView(identity, "\n\n".join(filter(None, described)), _INPUT_SCHEMA)]
+
+
+def _namespace(tool: NamespaceTool, identities: ToolIdentityMap) -> list[FunctionView]:
+    views: list[FunctionView] = []
+    for member in tool.tools:
+        if isinstance(member, FunctionToolParam):
+            views += _function(member, identities, tool.name)
+        elif isinstance(member, CustomTool):
+            views += _custom(member, identities, tool.name)
+    return views
+
+
+def _builtin(kind: ToolKind) -> Callable[[Any, ToolIdentityMap], list[FunctionView]]:
+    def present(tool: Any, identities: ToolIdentityMap) -> list[FunctionView]:
+        description, parameters = _BUILTINS[kind]
+        return [FunctionView(identities.declare(kind, kind.value), description, parameters)]
+
+    return present
+
+
+def _object(required: tuple[str, ...], **properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+_TEXT: Final = {"type": "string"}
+_TEXTS: Final = {"type": "array", "items": _TEXT}
+_MILLISECONDS: Final = {"type": "integer", "description": "milliseconds"}
+_INPUT_SCHEMA: Final = _object((INPUT_KEY,), **{INPUT_KEY: _TEXT})
+_PATCH_KINDS: Final = {"type": "string", "enum": ["create_file", "update_file", "delete_file"]}
+_BUILTINS: Final[dict[ToolKind, tuple[str, dict[str, Any]]]] = {
+    ToolKind.SHELL: (
+        "Runs shell commands, one after the other, and returns what they print.",
+        _object(("commands",), commands=_TEXTS, timeout_ms=_MILLISECONDS),
+    ),
+    ToolKind.LOCAL_SHELL: (
+        "Runs one command on the user's machine, given as its argument vector.",
+        _object(("command",), command=_TEXTS, working_directory=_TEXT, timeout_ms=_MILLISECONDS),
+    ),
+    ToolKind.APPLY_PATCH: (
+        "Creates, updates or deletes one file. `diff` is a V4A diff; deleting needs none.",
+        _object(("type", "path"), type=_PATCH_KINDS, path=_TEXT, diff=_TEXT),
+    ),
+}
+_PRESENTERS: Final[dict[str, Callable[[Any, ToolIdentityMap], list[FunctionView]]]] = {
+    "function": _function,
+    "custom": _custom,
+    "namespace": _namespace,
+    **{kind.value: _builtin(kind) for kind in _BUILTINS},
+}
+
+
+# ── history ────────────────────────────────────────────────────────────────────────────────────────
+def call_view(item: Any, identities: ToolIdentityMap) -> CallView | None:
+    """A call of any kind as a function call; None when the item is no call a client answers."""
+    view = _CALLS.get(item.type)
+    return None if view is None or isinstance(item, Unknown) else view(item, identities)
+
+
+def output_view(item: Any) -> OutputView | None:
+    """A tool's answer of any kind; None when the item is none. Clients name the call by `call_id`,
+    else by `id` (field case 40)."""
+    view = _OUTPUTS.get(item.type)
+    return None if view is None or isinstance(item, Unknown) else view(item)
+
+
+def _function_call(item: Any, identities: ToolIdentityMap) -> CallView:
+    name = identities.upstream_name(item.name, item.namespace or None)
+    return CallView(item.call_id, name, item.arguments if item.arguments.strip() else "{}")
+
+
+def _custom_call(item: Any, identities: ToolIdentityMap) -> CallView:
+    name = identities.upstream_name(item.name, item.namespace or None)
+    return CallView(item.call_id, name, wrap_input(item.input))
+
+
+def _action_call(kind: ToolKind, field: str) -> Callable[[Any, ToolIdentityMap], CallView]:
+    def view(item: Any, identities: ToolIdentityMap) -> CallView:
+        arguments = dict(msgspec.to_builtins(getattr(item, field)))
+        if kind is ToolKind.LOCAL_SHELL:
+            arguments.pop("type", None)  # always `exec`: nothing a model has to say
+        return CallView(item.call_id, identities.upstream_name(kind.value), encode(arguments).decode())
+
+    return view
+
+
+def _search_call(item: Any, identities: ToolIdentityMap) -> CallView | None:
+    if not item.call_id:
+        return None  # run by the server: nobody answers it
+    arguments = item.arguments if isinstance(item.arguments, str) else encode(item.arguments).decode()
+    return CallView(item.call_id, identities.upstream_name(TOOL_SEARCH), arguments or "{}")
+
+
+def _output(item: Any) -> OutputView:
+    failed = getattr(item, "status", None) in ("failed", "incomplete")
+    output = item.output if isinstance(item.output, str | list) else ""
+    return OutputView(item.call_id or item.id or "", output, failed)
+
+
+def _shell_output(item: Any) -> OutputView:
+    printed = item.output if isinstance(item.output, str) else encode(item.output).decode()
+    return OutputView(item.call_id, printed)
+
+
+def _search_output(item: Any) -> OutputView | None:
+    if not item.call_id:
+        return None
+    names = [tool.name for tool in item.tools if hasattr(tool, "name")]
+    return OutputView(item.call_id, encode({"tools": names}).decode())
+
+
+_CALLS: Final[dict[str, Callable[[Any, ToolIdentityMap], CallView | None]]] = {
+    "function_call": _function_call,
+    "custom_tool_call": _custom_call,
+    "shell_call": _action_call(ToolKind.SHELL, "action"),
+    "local_shell_call": _action_call(ToolKind.LOCAL_SHELL, "action"),
+    "apply_patch_call": _action_call(ToolKind.APPLY_PATCH, "operation"),
+    "tool_search_call": _search_call,
+}
+_OUTPUTS: Final[dict[str, Callable[[Any], OutputView | None]]] = {
+    "function_call_output": _output,
+    "custom_tool_call_output": _output,
+    "local_shell_call_output": _output,
+    "apply_patch_call_output": _output,
+    "shell_call_output": _shell_output,
+    "tool_search_output": _search_output,
+}

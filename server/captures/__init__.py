@@ -1,0 +1,1 @@
+"""Recorded streams: reading them, telling what they are, and translating them."""

@@ -1,0 +1,98 @@
+"""A capture, line by line: server-sent events or JSON lines, told apart by the first line.
+
+Payloads come out as they are read, so that a capture which is still being written can be followed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Any, Final, NamedTuple
+
+from bridge.errors import WireError
+from bridge.protocol.codec import decode_json
+from bridge.sse import Frame, SSEDecoder
+
+Numbered = Iterable[tuple[int, bytes]]
+
+_SSE_LINE: Final = re.compile(rb"(data|event|id|retry)?:|(data|event|id|retry)\s*\Z")
+_BOM: Final = b"\xef\xbb\xbf"
+_DONE: Final = b"[DONE]"
+
+
+class Unreadable(Exception):
+    """The capture can't be read; the message names the line."""
+
+    def __init__(self, line: int, what: str) -> None:
+        super().__init__(f"line {line}: {what}")
+        self.line = line
+
+
+class Payload(NamedTuple):
+    """One payload: `line` is where it begins, `event` the name of its frame ("" without one), `data` its
+    bytes and `value` the JSON object that they are; None for `[DONE]`."""
+
+    line: int
+    event: str
+    data: bytes
+    value: dict[str, Any] | None
+
+
+def read_capture(lines: Iterable[bytes]) -> Iterator[Payload]:
+    """The payloads of a capture. Raises Unreadable."""
+    numbered = enumerate(lines, 1)
+    for number, line in numbered:
+        line = line.removeprefix(_BOM) if number == 1 else line
+        if line.strip():
+            yield from _payloads(line)(chain([(number, line)], numbered), number)
+            return
+    raise Unreadable(1, "there is nothing in it")
+
+
+def _payloads(line: bytes) -> Callable[[Numbered, int], Iterator[Payload]]:
+    if _SSE_LINE.match(line):
+        return _frames
+    return _json_lines
+
+
+def _json_lines(lines: Numbered, _first: int) -> Iterator[Payload]:
+    for number, line in lines:
+        if line.strip():
+            yield _payload(number, "", line.strip())
+
+
+def _frames(lines: Numbered, first: int) -> Iterator[Payload]:
+    decoder = SSEDecoder()
+    begins = number = first
+    pending = seen = False
+    for number, line in lines:
+        if not pending and line.startswith(b"data"):
+            begins, pending = number, True
+        for frame in _told_where(number, lambda line=line: decoder.feed(line)):
+            pending, seen = False, True
+            yield _payload(begins, frame.event, frame.data)
+    for frame in _told_where(number, decoder.close):
+        seen = True
+        yield _payload(begins, frame.event, frame.data)
+    if not seen:
+        raise Unreadable(number, "the stream ends before its first event")
+
+
+def _told_where(number: int, read: Callable[[], list[Frame]]) -> list[Frame]:
+    try:
+        return read()
+    except WireError as error:
+        raise Unreadable(number, error.message) from error
+
+
+def _payload(line: int, event: str, data: bytes) -> Payload:
+    if data.strip() == _DONE:
+        return Payload(line, event, data, None)
+    try:
+        value = decode_json(data)
+    except WireError as error:
+        raise Unreadable(line, error.message) from error
+    if not isinstance(value, dict):
+        raise Unreadable(line, f"expected a JSON object, got {type(value).__name__}")
+    return Payload(line, event, data, value)

@@ -1,0 +1,121 @@
+"""The server on a thread and a free port, and plain requests to it."""
+
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from bridge.conformance import StreamValidator
+from bridge.sse import Frame, SSEDecoder, is_done
+from server.app import create_app
+from server.settings import Settings
+
+
+@contextmanager
+def serving(settings: Settings) -> Iterator[str]:
+    """The base URL of a server with these settings, as long as the context lasts."""
+    from uvicorn import Config, Server
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = Config(create_app(settings), log_level="critical", lifespan="on", timeout_graceful_shutdown=1)
+    server = Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    deadline = time.monotonic() + 10
+    while not server.started:
+        assert time.monotonic() < deadline, "the server did not start"
+        time.sleep(0.005)
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(10)
+        listener.close()
+
+
+class Reply(Struct):
+    """An HTTP answer, read to its end."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> dict[str, Any]:
+        error: dict[str, Any] = self.json["error"]
+        return error
+
+    @property
+    def frames(self) -> list[Frame]:
+        decoder = SSEDecoder()
+        return decoder.feed(self.body) + decoder.close()
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(frame.data) for frame in self.frames if not is_done(frame)]
+
+    @property
+    def types(self) -> list[str]:
+        return [event["type"] for event in self.events]
+
+    @property
+    def final(self) -> dict[str, Any]:
+        response: dict[str, Any] = self.events[-1]["response"]
+        return response
+
+
+def call(
+    base: str, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+) -> Reply:
+    """One request; a body that is no bytes goes out as JSON."""
+    with opened(base, method, path, body, headers) as response:
+        return Reply(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+
+
+@contextmanager
+def opened(
+    base: str, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+) -> Iterator[http.client.HTTPResponse]:
+    """The same, not read yet; the connection closes with the context."""
+    address = urlsplit(base)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=20)
+    payload = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+    sent = {"content-type": "application/json"} if payload is not None else {}
+    try:
+        connection.request(method, path, payload, sent | (headers or {}))
+        response = connection.getresponse()
+        try:
+            yield response
+        finally:
+            response.close()
+    finally:
+        connection.close()
+
+
+def respond(base: str, headers: dict[str, str] | None = None, **request: Any) -> Reply:
+    """`POST /v1/responses`."""
+    return call(base, "POST", "/v1/responses", {"input": "Hello", **request}, headers)
+
+
+def stream(base: str, headers: dict[str, str] | None = None, **request: Any) -> Reply:
+    """The same, streamed; the stream is held to every rule."""
+    reply = respond(base, headers, stream=True, **request)
+    assert reply.status == 200, reply.body
+    assert violations(reply) == []
+    return reply
+
+
+def violations(reply: Reply) -> list[str]:
+    """What the validator has against a streamed answer."""
+    raise NotImplementedError

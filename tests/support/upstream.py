@@ -1,0 +1,179 @@
+"""A Chat Completions server that plays scripts, on a thread of its own: it can cut, hang, reset and lie,
+which no well-behaved web framework lets one do."""
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from msgspec import Struct
+
+Step = bytes | float | str
+"""Bytes are sent, a number is a wait in seconds, CUT and HANG are what they say."""
+
+CUT = "cut"
+RESET = "reset"
+HANG = "hang"
+DONE = b"data: [DONE]\n\n"
+_STREAM = {"content-type": "text/event-stream"}
+
+
+class Script(Struct, frozen=True):
+    """One answer. The body is sent in chunks, one per step; after the last step it ends properly."""
+
+    steps: Sequence[Step] = ()
+    status: int = 200
+    headers: dict[str, str] = _STREAM
+    before: float | str = 0.0
+
+
+class Received(Struct):
+    """One request as it came. `gone_at` is when the client closed the connection before the end of the
+    answer, on the monotonic clock."""
+
+    path: str
+    headers: dict[str, str]
+    body: dict[str, Any]
+    gone_at: float | None = None
+
+
+def chunk(finish_reason: str | None = None, /, **delta: Any) -> bytes:
+    """One frame with one choice."""
+    return frame(choices=[{"index": 0, "delta": delta, "finish_reason": finish_reason}])
+
+
+def frame(**fields: Any) -> bytes:
+    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "scripted"}
+    return b"data: " + json.dumps(head | fields).encode() + b"\n\n"
+
+
+def call(index: int, arguments: str, name: str | None = None, id: str | None = None) -> bytes:
+    """One fragment of a tool call."""
+    function = {"arguments": arguments} | ({"name": name} if name else {})
+    head = {"id": id, "type": "function"} if id else {}
+    return chunk(tool_calls=[{"index": index, "function": function, **head}])
+
+
+def text(*pieces: str, finish_reason: str = "stop") -> list[Step]:
+    """A whole stream of text with its usage."""
+    usage = {"prompt_tokens": 3, "completion_tokens": len(pieces), "total_tokens": 3 + len(pieces)}
+    pieces_sent = [chunk(content=piece) for piece in pieces]
+    return [chunk(role="assistant", content=""), *pieces_sent, chunk(finish_reason), frame(choices=[], usage=usage), DONE]
+
+
+def refusal(status: int, headers: dict[str, str] | None = None, **error: Any) -> Script:
+    """An HTTP error with OpenAI's body."""
+    body = json.dumps({"error": error}).encode()
+    return Script([body], status, {"content-type": "application/json"} | (headers or {}))
+
+
+class ScriptedUpstream:
+    """`scripts` by the model that a request names; `received` in order. A context manager."""
+
+    def __init__(self, scripts: dict[str, Script] | None = None) -> None:
+        self.scripts = scripts or {}
+        self.received: list[Received] = []
+        self.url = ""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._ready = threading.Event()
+        self._stop: asyncio.Event
+
+    def __enter__(self) -> "ScriptedUpstream":
+        self._thread.start()
+        assert self._ready.wait(10)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)
+        self._loop.close()
+
+    def last(self, model: str) -> Received:
+        """The newest request for this model."""
+        return next(each for each in reversed(self.received) if each.body.get("model") == model)
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._main())
+
+    async def _main(self) -> None:
+        self._stop = asyncio.Event()
+        server = await asyncio.start_server(self._handle, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        self.url = f"http://{host}:{port}/v1"
+        self._ready.set()
+        await self._stop.wait()
+        server.close()
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while (received := await _read_request(reader)) is not None:
+                self.received.append(received)
+                if not await self._answer(received, reader, writer):
+                    break
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    async def _answer(
+        self, received: Received, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        """Play the script; whether the connection can be used again."""
+        script = self.scripts.get(str(received.body.get("model")), Script(text("Hello", " there")))
+        play = asyncio.ensure_future(_play(script, writer))
+        leave = asyncio.ensure_future(reader.read(1))
+        await asyncio.wait([play, leave], return_when=asyncio.FIRST_COMPLETED)
+        if play.done():
+            leave.cancel()
+            return play.exception() is None and play.result()
+        received.gone_at = time.monotonic()
+        play.cancel()
+        return False
+
+
+async def _play(script: Script, writer: asyncio.StreamWriter) -> bool:
+    await _wait(script.before)
+    head = "".join(f"{name}: {value}\r\n" for name, value in script.headers.items())
+    writer.write(f"HTTP/1.1 {script.status} Scripted\r\n{head}transfer-encoding: chunked\r\n\r\n".encode())
+    for step in script.steps:
+        if step == CUT:
+            return False
+        if step == RESET:
+            writer.transport.abort()
+            return False
+        if isinstance(step, bytes):
+            writer.write(b"%x\r\n%s\r\n" % (len(step), step))
+            await writer.drain()
+            await asyncio.sleep(0)
+        else:
+            await _wait(step)
+    writer.write(b"0\r\n\r\n")
+    await writer.drain()
+    return True
+
+
+async def _wait(step: float | str) -> None:
+    await asyncio.sleep(3600 if isinstance(step, str) else step)
+
+
+async def _read_request(reader: asyncio.StreamReader) -> Received | None:
+    line = await reader.readline()
+    if not line:
+        return None
+    headers: dict[str, str] = {}
+    while (field := (await reader.readline()).decode().strip()):
+        name, _, value = field.partition(":")
+        headers[name.strip().lower()] = value.strip()
+    body = await reader.readexactly(int(headers.get("content-length", 0)))
+    return Received(line.decode().split()[1], headers, json.loads(body or b"{}"))
