@@ -36,14 +36,14 @@ class Diagnostics:
         self._limit = limit
         self.dropped = 0
 
-    def note(self, kind: Kind, where: str, what: str) -> bool:
+    def note(self, kind: Kind, where: str, what: str, times: int = 1) -> bool:
         """Count one case. True when it is the first of its kind."""
         key = (kind, where, what)
         count = self._counts.get(key)
         if count is None and len(self._counts) >= self._limit:
-            self.dropped += 1
+            self.dropped += times
             return False
-        self._counts[key] = (count or 0) + 1
+        self._counts[key] = (count or 0) + times
         return count is None
 
     def repair(self, where: str, what: str) -> bool:
@@ -63,8 +63,8 @@ class Diagnostics:
 
     def extend(self, other: Diagnostics) -> None:
         for case in other:
-            key = (case.kind, case.where, case.what)
-            self._counts[key] = self._counts.get(key, 0) + case.times
+            self.note(*case)
+        self.dropped += other.dropped
 
     def __iter__(self) -> Iterator[Diagnostic]:
         return (Diagnostic(*key, times) for key, times in self._counts.items())

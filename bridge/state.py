@@ -269,21 +269,6 @@ OPENAI_ROLES = frozenset(
 PUBLISHED_EVENTS = frozenset(ROLES) - OPENAI_ROLES | LIFECYCLE_EVENTS
 PUBLISHED_ITEMS = frozenset({"message", "function_call", "function_call_output", "reasoning", "compaction"})
 
-# OpenAI's progress events of hosted tools: what the tool is called there → its verbs
-HOSTED_EVENTS: dict[str, tuple[str, ...]] = {
-    "response.audio": ("delta", "done"),
-    "response.audio.transcript": ("delta", "done"),
-    "response.code_interpreter_call": ("in_progress", "interpreting", "completed"),
-    "response.code_interpreter_call_code": ("delta", "done"),
-    "response.file_search_call": ("in_progress", "searching", "completed"),
-    "response.image_generation_call": ("in_progress", "generating", "partial_image", "completed"),
-    "response.mcp_call": ("in_progress", "completed", "failed"),
-    "response.mcp_call_arguments": ("delta", "done"),
-    "response.mcp_list_tools": ("in_progress", "completed", "failed"),
-    "response.web_search_call": ("in_progress", "searching", "completed"),
-}
-OPENAI_EVENTS = (
-    PUBLISHED_EVENTS - {"response.reasoning.delta", "response.reasoning.done"}
-    | OPENAI_ROLES
-    | {f"{tool}.{verb}" for tool, verbs in HOSTED_EVENTS.items() for verb in verbs}
-)
+# what the published schema admits in an echoed `reasoning`; models and servers have levels beside these
+PUBLISHED_EFFORTS = frozenset({"none", "low", "medium", "high", "xhigh"})
+PUBLISHED_SUMMARIES = frozenset({"concise", "detailed", "auto"})

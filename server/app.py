@@ -13,7 +13,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from bridge.errors import BridgeError
-
 from server.errors import HttpError, error_body
 from server.logs import configure_logs
 from server.middleware import RequestLog
@@ -76,4 +75,3 @@ async def _not_served(request: Request, error: Exception) -> Response:
 
 async def _gone(_request: Request, _error: Exception) -> Response:
     return _answer(HttpError(400, "The client closed the connection within its request."))
-

@@ -29,5 +29,3 @@ async def read_json_body(request: Request, limit: int) -> bytes:
 
 def _too_large(limit: int) -> HttpError:
     return HttpError(413, f"The body is larger than the limit of {limit} bytes.")
-
-

@@ -7,11 +7,12 @@ from typing import Final
 
 import click
 
+# name → the module that holds it, and what it does in a line
 _COMMANDS: Final = {
-    "serve": "server.commands.serve",
-    "replay": "server.commands.replay",
-    "validate": "server.commands.validate",
-    "demo": "server.commands.demo",
+    "serve": ("server.commands.serve", "Serve the Responses API over the demo model or an upstream."),
+    "replay": ("server.commands.replay", "Translate a recorded stream."),
+    "validate": ("server.commands.validate", "Hold a recorded Responses stream to the protocol."),
+    "demo": ("server.commands.demo", "Show a streamed round trip in the terminal."),
 }
 
 
@@ -22,11 +23,15 @@ class _Commands(click.Group):
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        module = _COMMANDS.get(cmd_name)
-        if module is None:
+        if cmd_name not in _COMMANDS:
             return None
+        module, _ = _COMMANDS[cmd_name]
         command: click.Command = import_module(module).command
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, what) for name, (_, what) in _COMMANDS.items()])
 
 
 def _print_version(ctx: click.Context, _param: click.Parameter, asked: bool) -> None:

@@ -17,7 +17,6 @@ from bridge.errors import BridgeError
 from bridge.protocol.codec import encode, encode_sse
 from bridge.protocol.events import Event
 from bridge.sse import DONE, encode_comment
-
 from server.errors import HttpError, failure_status, type_and_code
 from server.runs.generation import Generation
 
@@ -49,8 +48,9 @@ class Answer:
             async def accompany() -> None:
                 nonlocal left
                 await self._accompany(receive, send)
-                left = True
-                tasks.cancel_scope.cancel()
+                if not self._generation.run.ended:
+                    left = True
+                    tasks.cancel_scope.cancel()
 
             tasks.start_soon(accompany)
             try:
@@ -65,15 +65,17 @@ class Answer:
 
     async def _accompany(self, receive: Receive, send: Send) -> None:
         """Return when the client has left."""
+        wait = self._keep_alive
         while True:
-            with anyio.move_on_after(self._keep_alive):
+            with anyio.move_on_after(wait):
                 if (await receive())["type"] == "http.disconnect":
                     return
                 continue
-            await self._speak_up(send)
+            wait = await self._speak_up(send)
 
-    async def _speak_up(self, send: Send) -> None:
-        """Called when some time has passed."""
+    async def _speak_up(self, _send: Send) -> float:
+        """Called when some time has passed; the seconds until the next call."""
+        return self._keep_alive
 
     async def _answer(self, send: Send) -> None:
         raise NotImplementedError
@@ -92,25 +94,29 @@ class StreamedAnswer(Answer):
         await self._generation.generate(deliver)
 
     async def _write(self, send: Send, events: list[Event]) -> None:
-        body = encode_sse(events)
         ended = self._generation.run.ended
+        body = encode_sse(events) + DONE if ended else encode_sse(events)
         if not self._begun:
             self._begun = True
             head = [*_STREAM_HEADERS, *self._headers]
             await send({"type": "http.response.start", "status": 200, "headers": head})
         self._written_at = anyio.current_time()
-        await send({"type": "http.response.body", "body": body + DONE if ended else body, "more_body": not ended})
+        await send({"type": "http.response.body", "body": body, "more_body": not ended})
 
-    async def _speak_up(self, send: Send) -> None:
+    async def _speak_up(self, send: Send) -> float:
         """Keep the connection alive: with the first events once the upstream has accepted (nothing is
         sent before the status is known, law S6), after that with comments."""
         generation = self._generation
-        if not (generation.accepted and generation.waiting):
-            return
-        if not self._begun:
-            await self._write(send, generation.run.begin())
-        elif anyio.current_time() - self._written_at >= self._keep_alive:
-            await send({"type": "http.response.body", "body": _KEEP_ALIVE, "more_body": True})
+        quiet = anyio.current_time() - self._written_at
+        if quiet < self._keep_alive:
+            return self._keep_alive - quiet
+        if generation.accepted and generation.waiting:
+            if self._begun:
+                self._written_at = anyio.current_time()
+                await send({"type": "http.response.body", "body": _KEEP_ALIVE, "more_body": True})
+            else:
+                await self._write(send, generation.run.begin())
+        return self._keep_alive
 
 
 class WholeAnswer(Answer):

@@ -75,6 +75,13 @@ class UpstreamError(HttpError):
     DISCONNECTED = "upstream_disconnected"
 
 
+def too_slow(total: float) -> UpstreamError:
+    """A response that was not done in `total` seconds."""
+    return UpstreamError(
+        504, f"the response was not done within {total:g} seconds", code=UpstreamError.TIMEOUT
+    )
+
+
 def failure_status(error: ResponseError) -> int:
     """The HTTP status for a response that failed without any output: upstreams put statuses in codes."""
     if error.code.isascii() and error.code.isdigit() and 400 <= int(error.code) <= 599:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Any
+from typing import Any, Final
 
 import structlog
+import structlog.tracebacks
+
+# Where an error came from, never the values of variables: they hold keys and what people wrote.
+_TRACEBACKS: Final = structlog.processors.ExceptionRenderer(
+    structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+)
 
 
 def configure_logs() -> None:
     """Set up structlog for this process. Content and keys are never logged by us in the first place."""
-    terminal = sys.stderr.isatty()
-    shown: list[Any] = (
-        [structlog.dev.ConsoleRenderer()]
-        if terminal
-        else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
-    )
+    shown: list[Any] = [_TRACEBACKS, structlog.processors.JSONRenderer()]
+    if sys.stderr.isatty():
+        shown = [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

@@ -21,7 +21,9 @@ _USABLE: Final = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 
 class RequestLog:
     """Gives each request an id (the client's own if it sent a usable one), tells it in `x-request-id`
-    and the time to the first byte in `openai-processing-ms`, and logs the outcome without content. An unforeseen error becomes status 500."""
+    and the time to the first byte in `openai-processing-ms`, and logs the outcome without content.
+
+    An unforeseen error becomes status 500."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

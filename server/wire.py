@@ -16,9 +16,7 @@ _PUBLISHED_TOOLS: Final = frozenset({"function"})
 _PUBLISHED_INPUT: Final = PUBLISHED_ITEMS | {"item_reference"}
 # Clients that read OpenAI's names only: Codex shows reasoning from `reasoning_text` events and knows
 # its own tools' calls by their types; the SDKs have models for OpenAI's events and no others.
-_KNOWN_CLIENTS: Final = re.compile(
-    r"^codex|^(Async)?OpenAI/|^Agents/|\bai-sdk/openai/", re.IGNORECASE
-)
+_KNOWN_CLIENTS: Final = re.compile(r"^codex|^(Async)?OpenAI/|^Agents/|\bai-sdk/openai/", re.IGNORECASE)
 _SDK_HEADER: Final = "x-stainless-lang"  # whatever name an application gives itself, the SDK adds this
 
 

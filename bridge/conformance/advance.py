@@ -143,11 +143,12 @@ def _closed(stream: StreamTrack, moment: Moment) -> None:
             stream.cut = item
         return
     block = _block(stream, moment)
-    part = moment.object("part") or {}
-    kind = part.get("type")
-    block.kind = kind if isinstance(kind, str) else block.kind
-    block.seal(text_of(part))
     block.state = BlockState.CLOSED
+    part = moment.object("part")
+    if part is not None:
+        kind = part.get("type")
+        block.kind = kind if isinstance(kind, str) else block.kind
+        block.seal(text_of(part))
 
 
 def _within(stream: StreamTrack, moment: Moment) -> None:

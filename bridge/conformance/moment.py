@@ -65,8 +65,8 @@ class Moment:
 
     def _hosted_role(self) -> EventRole | None:
         """Progress of a hosted tool happens within its item."""
-        about_an_item = self.type.startswith("response.") and "item_id" in self.raw
-        return _HOSTED if about_an_item else None
+        about_an_item = "item_id" in self.raw or "output_index" in self.raw
+        return _HOSTED if about_an_item and self.type.startswith("response.") else None
 
     def _resolve(self, subject: str) -> None:
         item = self.object("item")

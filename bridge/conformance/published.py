@@ -10,11 +10,40 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
 
-from bridge.protocol.lenient import Repair
-from bridge.state import LIFECYCLE_EVENTS, OPENAI_EVENTS, PUBLISHED_EVENTS, PUBLISHED_ITEMS
+from bridge.protocol.lenient import MISSING, Repair
+from bridge.state import (
+    LIFECYCLE_EVENTS,
+    OPENAI_ROLES,
+    PUBLISHED_EFFORTS,
+    PUBLISHED_EVENTS,
+    PUBLISHED_ITEMS,
+    PUBLISHED_SUMMARIES,
+)
 
 WireName = Literal["openresponses", "openai", "any"]
 SLUG = re.compile(r"[A-Za-z0-9_-]+:[A-Za-z0-9_.:-]+")
+
+# OpenAI's progress events of hosted tools: what the tool is called there → its verbs
+HOSTED_EVENTS: dict[str, tuple[str, ...]] = {
+    "response.apply_patch_call_operation_diff": ("delta", "done"),
+    "response.audio": ("delta", "done"),
+    "response.audio.transcript": ("delta", "done"),
+    "response.code_interpreter_call": ("in_progress", "interpreting", "completed"),
+    "response.code_interpreter_call_code": ("delta", "done"),
+    "response.file_search_call": ("in_progress", "searching", "completed"),
+    "response.image_generation_call": ("in_progress", "generating", "partial_image", "completed"),
+    "response.mcp_call": ("in_progress", "completed", "failed"),
+    "response.mcp_call_arguments": ("delta", "done"),
+    "response.mcp_list_tools": ("in_progress", "completed", "failed"),
+    "response.shell_call_command": ("added", "delta", "done"),
+    "response.shell_call_output_content": ("delta", "done"),
+    "response.web_search_call": ("in_progress", "searching", "completed"),
+}
+OPENAI_EVENTS = (
+    PUBLISHED_EVENTS - {"response.reasoning.delta", "response.reasoning.done"}
+    | OPENAI_ROLES
+    | {f"{tool}.{verb}" for tool, verbs in HOSTED_EVENTS.items() for verb in verbs}
+)
 
 
 def _any_response_event(event_type: str) -> bool:
@@ -122,8 +151,8 @@ EVERYWHERE: dict[str, tuple[Limit, ...]] = {
 PUBLISHED: dict[str, tuple[Limit, ...]] = {
     "event:error": (Limit("error", True, _of(dict), "an object"),),
     "reasoning settings": (
-        Limit("effort", True, _one_of(None, "none", "low", "medium", "high", "xhigh"), "a published effort"),
-        Limit("summary", True, _one_of(None, "concise", "detailed", "auto"), "a published summary mode"),
+        Limit("effort", True, _one_of(None, *PUBLISHED_EFFORTS), "a published effort"),
+        Limit("summary", True, _one_of(None, *PUBLISHED_SUMMARIES), "a published summary mode"),
     ),
     "format:json_schema": (Limit("schema", True, lambda value: value is None, "null"),),
     "tool choice:allowed_tools": (Limit("mode", True, _of(str), "a string"),),
@@ -133,12 +162,8 @@ PUBLISHED: dict[str, tuple[Limit, ...]] = {
 
 
 def deviations(wire: str, value: Any, kind: str = "event", path: str = "$") -> Iterator[Repair]:
-    """Where `value` leaves what the wire admits. What the structs refuse anyway may come up again, in
-    the same words."""
-    if isinstance(value, list):
-        for index, element in enumerate(value):
-            yield from deviations(wire, element, kind, f"{path}[{index}]")
-        return
+    """Where `value` leaves what the wire admits. What the structs refuse too may come up again here, at
+    the same path."""
     if not isinstance(value, dict):
         return
     tag = value.get("type")
@@ -153,19 +178,24 @@ def deviations(wire: str, value: Any, kind: str = "event", path: str = "$") -> I
         yield from _limit(limit, value, path)
     for name in names:
         for field, child in CHILDREN.get(name, {}).items():
-            yield from deviations(wire, value.get(field), child, f"{path}.{field}")
+            inner = value.get(field)
+            if isinstance(inner, list):
+                for index, element in enumerate(inner):
+                    yield from deviations(wire, element, child, f"{path}.{field}[{index}]")
+            elif inner:
+                yield from deviations(wire, inner, child, f"{path}.{field}")
 
 
 def _type(kind: Kind, tag: Any, path: str, strict: bool) -> Iterator[Repair]:
     if not isinstance(tag, str):
-        yield Repair(path, "Object missing required field `type`")
+        yield Repair(f"{path}.type", MISSING)
     elif strict and tag not in kind.published and not (kind.extensible and SLUG.fullmatch(tag)):
-        yield Repair(path, f"Invalid value {tag!r}: neither a published type nor an extension")
+        yield Repair(f"{path}.type", f"Invalid value {tag!r}: neither published nor an extension")
 
 
 def _limit(limit: Limit, value: dict[str, Any], path: str) -> Iterator[Repair]:
     if limit.field not in value:
         if limit.required:
-            yield Repair(path, f"Object missing required field `{limit.field}`")
+            yield Repair(f"{path}.{limit.field}", MISSING)
     elif not limit.admits(value[limit.field]):
         yield Repair(f"{path}.{limit.field}", f"Expected {limit.says}")

@@ -22,27 +22,31 @@ def _stands(moment: Moment) -> bool:
     return moment.item_state is BlockState.OPEN
 
 
+def _misplaced(moment: Moment, *states: BlockState) -> bool:
+    """Whether the part stands in one of these states and the event can't follow, by `state.PART`."""
+    state, role = moment.block_state, moment.role
+    return _stands(moment) and role is not None and state in states and role.verb not in PART[state]
+
+
 @rule("specification, Streaming: content is backed by a part; state.PART", _TEXT, _CLOSED)
 def part_backed(moment: Moment) -> Findings:
     """Text belongs to a part that was added before."""
-    if _stands(moment) and moment.block_state is BlockState.ABSENT:
+    if _misplaced(moment, BlockState.ABSENT):
         yield Finding("no part was added at this index")
-
-
-@rule("specification, Streaming: deltas, done, then the part's done; state.PART", _TEXT, _CLOSED)
-def part_after_done(moment: Moment) -> Findings:
-    """A part's text does not change after its done event, nor the part after its own."""
-    state, verb = moment.block_state, moment.role.verb if moment.role else ""
-    over = state is BlockState.CLOSED or (state is BlockState.SEALED and verb not in PART[state])
-    if _stands(moment) and over:
-        yield Finding(f"the part is {state} already")
 
 
 @rule("specification, Streaming: deltas, done, then the part's done; state.PART", _CLOSED)
 def part_done_before_closed(moment: Moment) -> Findings:
     """A part's text is done before the part is."""
-    if _stands(moment) and moment.block_state is BlockState.OPEN:
+    if _misplaced(moment, BlockState.OPEN):
         yield Finding("the part's text had no done event")
+
+
+@rule("specification, Streaming: deltas, done, then the part's done; state.PART", _TEXT, _CLOSED)
+def part_after_done(moment: Moment) -> Findings:
+    """A part's text does not change after its done event, nor the part after its own."""
+    if _misplaced(moment, BlockState.SEALED, BlockState.CLOSED):
+        yield Finding(f"the part is {moment.block_state} already")
 
 
 @rule("specification, Streaming: parts are closed before their item; state.PART", _ITEM_DONE)

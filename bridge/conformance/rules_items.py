@@ -5,7 +5,7 @@ from __future__ import annotations
 from bridge.conformance.advance import call_id_of
 from bridge.conformance.moment import Moment
 from bridge.conformance.registry import TERMINALS, WITHIN, Finding, Findings, doing, rule
-from bridge.state import PAYLOADS, ROLES, BlockState
+from bridge.state import ITEM, PAYLOADS, ROLES, BlockState
 
 _ADDED = doing("added", to="item")
 _DONE = doing("closed", to="item")
@@ -13,6 +13,12 @@ _ITEM = _ADDED | _DONE
 _INSIDE = frozenset(ROLES) - _ITEM
 # whose status the schema itself asks for, or does not have
 _STATUS_BY_SCHEMA = frozenset({"message", "function_call", "function_call_output", "compaction"})
+
+
+def _misplaced(moment: Moment, state: BlockState) -> bool:
+    """Whether the item stands here and the event can't follow, by `state.ITEM`."""
+    verb = "closed" if moment.type in _DONE else "within"
+    return moment.item_state is state and verb not in ITEM[state]
 
 
 @rule("specification, Items: all have id, type and status", _ITEM)
@@ -35,21 +41,21 @@ def item_has_status(moment: Moment) -> Findings:
 @rule("specification, Streaming: the first is output_item.added; state.ITEM", _INSIDE, _DONE, WITHIN)
 def item_added_first(moment: Moment) -> Findings:
     """The events of an item come after its output_item.added."""
-    if moment.item_state is BlockState.ABSENT:
+    if _misplaced(moment, BlockState.ABSENT):
         yield Finding("no output_item.added announced this item")
 
 
 @rule("specification, Items: no updates after a terminal status; state.ITEM", _INSIDE, WITHIN)
 def item_after_closed(moment: Moment) -> Findings:
     """Nothing happens in an item after its output_item.done (field case 14)."""
-    if moment.item_state is BlockState.CLOSED:
+    if _misplaced(moment, BlockState.CLOSED):
         yield Finding("output_item.done had closed this item")
 
 
 @rule("specification, Items: completed and incomplete are terminal; state.ITEM", _DONE)
 def item_closed_once(moment: Moment) -> Findings:
     """An item is done once."""
-    if moment.item_state is BlockState.CLOSED:
+    if _misplaced(moment, BlockState.CLOSED):
         yield Finding("this item was done before")
 
 

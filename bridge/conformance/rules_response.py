@@ -12,6 +12,8 @@ from bridge.state import STATUSES, WIRES, BlockState
 # what a cancelled response says on each wire; where either spelling goes, both
 _CANCELLED = {name: frozenset({wire.cancelled_status}) for name, wire in WIRES.items()}
 
+_ABSENT = object()
+
 
 @rule("law E8, field case 20; state.STATUSES", RESPONSES)
 def status_event_matches(moment: Moment) -> Findings:
@@ -93,10 +95,17 @@ def terminal_unclosed_incomplete(moment: Moment) -> Findings:
 
 def _compare(item: ItemTrack, told: Any) -> list[tuple[str, str]]:
     if item.state is BlockState.CLOSED:
-        return [] if item.done is None or told == item.done else [("", "it is not the item that was done")]
+        return [] if item.done is None or told == item.done else [("", _changes(item.done, told))]
     if not isinstance(told, dict) or told.get("id", item.id) != item.id:
         return [("", "it is not the item that was added")]
     return [(f".{field}", what) for _, field, what in item.differences(told)]
+
+
+def _changes(done: dict[str, Any], told: Any) -> str:
+    if not isinstance(told, dict) or told.get("id") != done.get("id"):
+        return "it is not the item that was done"
+    changed = [field for field in done | told if done.get(field, _ABSENT) != told.get(field, _ABSENT)]
+    return f"it differs from the item that was done in {', '.join(changed)}"
 
 
 def _set_exactly_when(moment: Moment, field: str, when: bool) -> Findings:

@@ -21,6 +21,7 @@ from bridge.sse import Frame, is_done
 from bridge.state import INDEX_OF_SUBJECT, LIFECYCLE_EVENTS, ROLES, StreamState
 
 _KNOWN = frozenset(ROLES) | LIFECYCLE_EVENTS
+_TEXT = (bytes, str)
 _NOT_JSON = (TypeError, ValueError, OverflowError, NotImplementedError, RecursionError)
 
 
@@ -71,7 +72,7 @@ class StreamValidator:
         """
         if type(event) in _DELTAS and self._goes_on(event):
             return []
-        if isinstance(event, bytes | str):
+        if isinstance(event, _TEXT):
             return self._read(event)
         try:
             data = codec.encode(dict(event) if isinstance(event, Mapping) else event)
@@ -100,18 +101,12 @@ class StreamValidator:
         repairs: list[Repair] = []
         try:
             event = codec.decode_event(data, repairs)
-            if (
-                not repairs
-                and type(event) in _DELTAS
-                and frame in (None, event.type)
-                and self._goes_on(event)
-            ):
+            named = frame is None or frame == event.type
+            if named and not repairs and type(event) in _DELTAS and self._goes_on(event):
                 return []
             raw = codec.decode_json(data)
         except WireError as error:
             return self._unreadable(error.message, frame)
-        except UnicodeError as error:
-            return self._unreadable(f"it holds text that is not Unicode: {error}", frame)
         return self._judge(Moment(self._stream, self.wire, raw, repairs, frame), type(event))
 
     def _judge(self, moment: Moment, struct: type[Any]) -> list[Violation]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from bridge.decoder.finish import Terminal
 from bridge.decoder.folds import ItemFold, PartFold
 from bridge.decoder.spellings import respelled
 from bridge.protocol import content as ct
@@ -64,10 +65,10 @@ class ResponseAccumulator:
             for index, item in enumerate(event.response.output):
                 self._place(index, ItemFold(item))
 
-    def _terminal(self, event: ev.TerminalEvent) -> None:
+    def _terminal(self, event: Terminal) -> None:
         changes: dict[str, Any] = {}
         response = event.response
-        if response.status == "in_progress":
+        if response.status not in _ENDINGS:
             changes["status"] = _STATUS[type(event)]
         if self._base is not None:
             changes.update(
@@ -223,6 +224,7 @@ def _implied_by(part: ContentPart) -> Callable[[str], Item]:
 
 _NOTHING = decode_response(b"{}")
 _IDENTITY = ("id", "model", "created_at")
+_ENDINGS = frozenset({"completed", "incomplete", "failed", "cancelled"})
 _STATUS: dict[type[Any], str] = {
     ev.ResponseCompleted: "completed",
     ev.ResponseIncomplete: "incomplete",

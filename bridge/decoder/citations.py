@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from bridge.decoder.parts import LanguageModelTextPart, Part
+from bridge.decoder.surrogates import mended
 from bridge.diagnostics import Diagnostics
-from bridge.protocol.content import UrlCitation
+from bridge.protocol.content import Annotation, UrlCitation
 
 _IN_TITLE = re.compile(r"([\\\[\]])")
 _IN_URL = re.compile(r"[\s()<>\\]")
@@ -17,7 +17,7 @@ def link(title: str, url: str) -> str:
     """` [title](url)` with what would end either of them early escaped. A citation without a title shows
     its address."""
     shown = " ".join((title or url).split())
-    return f" [{_IN_TITLE.sub(_BACKSLASHED, shown)}]({_IN_URL.sub(_percent, url)})"
+    return mended(f" [{_IN_TITLE.sub(_BACKSLASHED, shown)}]({_IN_URL.sub(_percent, url)})")
 
 
 class Citations:
@@ -27,20 +27,27 @@ class Citations:
     def __init__(self, diagnostics: Diagnostics, shown: bool = True) -> None:
         self._diagnostics = diagnostics
         self._shown = shown
-        self._seen: set[tuple[int, str, int, int]] = set()
+        self._seen: set[tuple[int, str]] = set()
 
-    def links(self, output_index: int, annotations: list[Any]) -> list[Part]:
-        """Links for those of the annotations that have an address and were not there before."""
+    def streamed(self, output_index: int, annotation: Annotation) -> list[Part]:
+        """The link of a citation that has an event of its own."""
+        return self._links(output_index, [annotation], repeat=True)
+
+    def finished(self, output_index: int, annotations: list[Annotation]) -> list[Part]:
+        """The links of a finished text that were not there before. They are known by their address: the
+        positions in the finished text may be counted another way."""
+        return self._links(output_index, annotations, repeat=False)
+
+    def _links(self, output_index: int, annotations: list[Annotation], repeat: bool) -> list[Part]:
         parts: list[Part] = []
         for annotation in annotations:
             if not isinstance(annotation, UrlCitation):
                 self._diagnostics.loss(f"annotation.{annotation.type}"[:80], "has no address, not shown")
-                continue
-            key = (output_index, annotation.url, annotation.start_index, annotation.end_index)
-            if not self._shown or not annotation.url or key in self._seen:
-                continue
-            self._seen.add(key)
-            parts.append(LanguageModelTextPart(link(annotation.title, annotation.url)))
+            elif self._shown and annotation.url:
+                key = (output_index, annotation.url)
+                if repeat or key not in self._seen:
+                    parts.append(LanguageModelTextPart(link(annotation.title, annotation.url)))
+                self._seen.add(key)
         return parts
 
 

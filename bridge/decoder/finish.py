@@ -12,9 +12,9 @@ from bridge.decoder.parts import LanguageModelDataPart
 from bridge.diagnostics import Diagnostics
 from bridge.protocol import events as ev
 from bridge.protocol.errors import ErrorPayload, ResponseError
-from bridge.protocol.events import TerminalEvent
 from bridge.protocol.usage import Usage
 
+Terminal = ev.ResponseCompleted | ev.ResponseIncomplete | ev.ResponseFailed
 FinishReason = Literal["stop", "tool-calls", "length", "content-filter", "cancelled", "error", "other"]
 
 USAGE_MIME = "usage"
@@ -67,7 +67,7 @@ _STATUS_OF_EVENT: dict[type, str] = {
 _WORSE = frozenset({"incomplete", "failed", "cancelled"})
 
 
-def ending_of(event: TerminalEvent) -> Ending:
+def ending_of(event: Terminal) -> Ending:
     """How a terminal event says that the response ended; tool calls count as "stop" here. Where event and
     status differ, the worse of them counts."""
     response = event.response
@@ -110,7 +110,7 @@ def usage_part(usage: Usage) -> LanguageModelDataPart:
     counts = {
         "prompt_tokens": max(0, usage.input_tokens),
         "completion_tokens": max(0, usage.output_tokens),
-        "total_tokens": max(0, usage.total_tokens),
+        "total_tokens": max(0, usage.total_tokens or usage.input_tokens + usage.output_tokens),
         "prompt_tokens_details": {"cached_tokens": usage.input_tokens_details.cached_tokens},
         "completion_tokens_details": {"reasoning_tokens": usage.output_tokens_details.reasoning_tokens},
     }

@@ -30,22 +30,37 @@ class Mode(Enum):
 
 class Flow:
     """`mode` and what it takes to leave it. With `paragraph_breaks`, text of another output item begins a
-    paragraph; thought that is shown as text always stands apart from the answer."""
+    paragraph; thought that is shown as text always stands apart from the answer.
 
-    __slots__ = ("_breaks", "_joiner", "_last", "block_id", "mode", "text_written")
+    (`output_index`, `content_index`) is where text was written last, (-1, -1) when the next text can't go
+    out just as it is.
+    """
+
+    __slots__ = (
+        "_breaks",
+        "_joiner",
+        "_last",
+        "block_id",
+        "content_index",
+        "mode",
+        "output_index",
+        "text_written",
+    )
 
     def __init__(self, paragraph_breaks: bool = False) -> None:
         self.mode = Mode.NOTHING
+        self.output_index = -1
+        self.content_index = -1
         self.block_id = ""
         self.text_written = False
         self._breaks = paragraph_breaks
         self._joiner = SurrogateJoiner()
         self._last: tuple[bool, int] | None = None
 
-    @property
-    def holds_back(self) -> bool:
-        """Whether half a character waits for its other half."""
-        return bool(self._joiner.held)
+    def settle_at(self, output_index: int, content_index: int) -> None:
+        """Text was written here: more of it may follow, unless half a character waits for the rest."""
+        self.output_index = -1 if self._joiner.held else output_index
+        self.content_index = content_index
 
     def admit(self, delta: str) -> str:
         """What of a delta can go out now."""
@@ -63,6 +78,7 @@ class Flow:
     def leave(self) -> list[Part]:
         """The parts that close what is open."""
         mode, self.mode = self.mode, Mode.NOTHING
+        self.output_index = self.content_index = -1
         rest = self._joiner.settle()
         if mode is Mode.THINKING:
             ended = LanguageModelThinkingPart("", self.block_id or UNSET, {"vscode_reasoning_done": True})

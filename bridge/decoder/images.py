@@ -6,6 +6,7 @@ import binascii
 from base64 import b64decode
 
 from bridge.decoder.parts import LanguageModelDataPart, Part
+from bridge.decoder.surrogates import mended
 from bridge.diagnostics import Diagnostics
 from bridge.protocol.hosted import ImageGenerationCall, view
 from bridge.protocol.unknown import UnknownItem
@@ -47,4 +48,4 @@ def _mime(data: bytes, named: str) -> str:
     for magic, mime in _MAGIC:
         if data.startswith(magic):
             return mime
-    return f"image/{named}" if named else DEFAULT_MIME
+    return mended(f"image/{named}") if named else DEFAULT_MIME

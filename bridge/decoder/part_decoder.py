@@ -14,6 +14,7 @@ from bridge.decoder.finish import (
     PREMATURE_END,
     FinishReason,
     PartResult,
+    Terminal,
     ending_of,
     error_of,
     is_cancellation,
@@ -25,6 +26,7 @@ from bridge.decoder.images import Images
 from bridge.decoder.parts import LanguageModelTextPart, Part
 from bridge.decoder.prose import Prose
 from bridge.decoder.spellings import respelled
+from bridge.decoder.surrogates import is_whole, mended
 from bridge.decoder.thinking import CONTENT, SUMMARY, Thinking, ThinkingPolicy
 from bridge.decoder.tool_calls import CallIdSource, ToolCalls
 from bridge.errors import ToolError
@@ -119,8 +121,14 @@ class PartDecoder:
 
     def _text_delta(self, event: ev.OutputTextDelta) -> list[Part]:
         delta = event.delta
-        if delta.isascii() and delta and self._prose.follows(event.output_index, event.content_index):
-            return [LanguageModelTextPart(delta)]
+        flow = self._flow
+        if (
+            event.output_index == flow.output_index
+            and event.content_index == flow.content_index
+            and delta
+            and (delta.isascii() or is_whole(delta))
+        ):
+            return [LanguageModelTextPart(delta)]  # goes on where the last delta ended
         return self._prose.text(event.output_index, event.content_index, delta)
 
     def _text_done(self, event: ev.OutputTextDone) -> list[Part]:
@@ -171,7 +179,10 @@ class PartDecoder:
         return self._finished(event.output_index, event.item)
 
     def _call_delta(self, event: ev.FunctionCallArgumentsDelta) -> list[Part]:
-        return self._calling(self._calls.delta, event.output_index, event.item_id, event.delta)
+        try:
+            return self._calls.delta(event.output_index, event.item_id, event.delta)
+        except ToolError as error:
+            return self._overflow(error)
 
     def _arguments_done(self, event: ev.FunctionCallArgumentsDone) -> list[Part]:
         return self._calling(self._calls.arguments_done, event.output_index, event.item_id, event.arguments)
@@ -183,13 +194,13 @@ class PartDecoder:
         error = error_of(event.payload)
         return self._end("cancelled", []) if is_cancellation(error) else self._fail(error)
 
-    def _terminal(self, event: ev.TerminalEvent) -> list[Part]:
+    def _terminal(self, event: Terminal) -> list[Part]:
         self._note_identity(event.response)
         reason, note, error = ending_of(event)
         completed = reason == "stop"
         parts = self._remaining(event.response, completed)
         if self._handlers is _ENDED:
-            return parts  # the final response held more arguments than a call may have
+            return parts
         if error is not None:
             parts += self._fail(error)
         if note is not None:
@@ -222,8 +233,11 @@ class PartDecoder:
         try:
             made = method(*args)
         except ToolError as error:
-            return self._end("error", self._fail(ResponseError(error.code, error.message)))
+            return self._overflow(error)
         return self._flow.leave() + made if made else made
+
+    def _overflow(self, error: ToolError) -> list[Part]:
+        return self._end("error", self._fail(ResponseError(error.code, error.message)))
 
     def _finished(self, output_index: int, item: it.Item | None) -> list[Part]:
         """What a finished item says that was not said before."""
@@ -233,7 +247,7 @@ class PartDecoder:
             return self._thinking.item_done(output_index, item)
         if isinstance(item, UnknownItem):
             return self._hosted(output_index, item)
-        if isinstance(item, it.CompactionItem):
+        if isinstance(item, _PARTLESS):
             self.result.diagnostics.loss(item.type, "has no part, not shown")
         return self._calling(self._calls.item_done, output_index, item)
 
@@ -250,10 +264,11 @@ class PartDecoder:
             it.Message: self._prose.silent,
             it.ReasoningItem: self._thinking.silent,
             UnknownItem: True,
-            it.CompactionItem: False,
         }
         parts: list[Part] = []
         for position, item in enumerate(response.output):
+            if self._handlers is _ENDED:
+                return parts  # it held more arguments than a call may have
             if type(item) in wanted:
                 parts += self._finished(position, item) if wanted[type(item)] else []
             elif completed:
@@ -274,7 +289,7 @@ class PartDecoder:
             return []
         parts = self._flow.leave()
         before = BREAK if self._flow.text_written else ""
-        return [*parts, LanguageModelTextPart(f"{before}**{kind}:** {message}")]
+        return [*parts, LanguageModelTextPart(f"{before}**{kind}:** {mended(message)}")]
 
     def _data(self, response: Response, completed: bool) -> list[Part]:
         """The closing data parts: usage, and the marker to go on from."""
@@ -285,8 +300,8 @@ class PartDecoder:
         model = self._model or self.result.model
         if completed and model and response.id:
             self.result.stateful_marker = response.id
-            if "\\" in model or "\\" in response.id:
-                self.result.diagnostics.loss("stateful_marker", "a backslash would cut it short, not sent")
+            if "\\" in model + response.id or not is_whole(model + response.id):
+                self.result.diagnostics.loss("stateful_marker", "model or id can't stand in it, not sent")
             else:
                 parts.append(marker_part(model, response.id))
         return parts
@@ -299,6 +314,7 @@ class PartDecoder:
         return self._flow.leave() + parts
 
 
+_PARTLESS = (it.CompactionItem, it.ShellCall, it.LocalShellCall, it.ApplyPatchCall)
 _ENDED: dict[type[Any], Handler] = {}
 _HANDLERS: dict[type[Any], Handler] = {
     ev.ResponseCreated: PartDecoder._lifecycle,

@@ -17,14 +17,13 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
 from bridge.errors import WireError
-from bridge.protocol.codec import MAX_DEPTH_MESSAGE
 
 TEXT_MIME = "text/plain"
 JSON_MIME = "text/x-json"
 """What the extension host puts on `LanguageModelDataPart.json` when no type is named."""
 
 
-class LanguageModelTextPart(Struct, frozen=True, tag=True, tag_field="type"):
+class LanguageModelTextPart(Struct, frozen=True, gc=False, tag=True, tag_field="type"):
     """Text; any number of pieces."""
 
     type: ClassVar[Literal["LanguageModelTextPart"]] = "LanguageModelTextPart"
@@ -132,7 +131,7 @@ def decode_part(data: bytes | str) -> Part:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise WireError(WireError.INVALID_JSON, str(error)) from error
     except RecursionError as error:
-        raise WireError(WireError.INVALID_JSON, MAX_DEPTH_MESSAGE) from error
+        raise WireError(WireError.INVALID_JSON, "JSON is nested too deeply") from error
 
 
 def _content(value: Any) -> Any:

@@ -9,12 +9,18 @@ import re
 
 REPLACEMENT = "\ufffd"
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_search = _SURROGATE.search
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+
+
+def is_whole(text: str) -> bool:
+    """Whether the text holds no half of a pair."""
+    return _search(text) is None
 
 
 def mended(text: str) -> str:
     """The text with its pairs joined; a half alone becomes U+FFFD."""
-    if text.isascii() or _SURROGATE.search(text) is None:
+    if text.isascii() or _search(text) is None:
         return text
     return _SURROGATE.sub(REPLACEMENT, _PAIR.sub(_join, text))
 
@@ -29,7 +35,7 @@ class SurrogateJoiner:
 
     def admit(self, delta: str) -> str:
         """What can go out now, with what was held before it."""
-        if not self.held and (delta.isascii() or _SURROGATE.search(delta) is None):
+        if not self.held and (delta.isascii() or _search(delta) is None):
             return delta
         delta = self.held + delta
         self.held = delta[-1] if "\ud800" <= delta[-1:] <= "\udbff" else ""

@@ -11,6 +11,7 @@ from msgspec import UNSET
 
 from bridge.decoder.flow import BREAK, Flow, Mode
 from bridge.decoder.parts import LanguageModelTextPart, LanguageModelThinkingPart, Part
+from bridge.decoder.surrogates import mended
 from bridge.protocol.content import ContentPart, ReasoningTextContent, SummaryTextContent, TextContent
 from bridge.protocol.items import ReasoningItem
 
@@ -26,14 +27,26 @@ class Thinking:
     """The reasoning items of one response. A block keeps the id it had first, since servers may change
     ids from event to event and VS Code groups by id."""
 
-    __slots__ = ("_encrypted", "_finished", "_flow", "_ids", "_last", "_policy", "_seen")
+    __slots__ = (
+        "_encrypted",
+        "_finished",
+        "_flow",
+        "_ids",
+        "_last",
+        "_mode",
+        "_policy",
+        "_seen",
+        "_streamed",
+    )
 
     def __init__(self, flow: Flow, policy: ThinkingPolicy = "part", encrypted: bool = False) -> None:
         self._flow = flow
         self._policy = policy
+        self._mode = Mode.THINKING if policy == "part" else Mode.THOUGHT
         self._encrypted = encrypted and policy == "part"
         self._ids: dict[int, str] = {}
         self._seen: set[Section] = set()
+        self._streamed: set[int] = set()
         self._last: Section | None = None
         self._finished = False
 
@@ -44,19 +57,23 @@ class Thinking:
 
     def added(self, output_index: int, item: ReasoningItem) -> None:
         """`output_item.added`: the block's id."""
-        self._ids.setdefault(output_index, item.id)
+        if item.id:
+            self._ids.setdefault(output_index, mended(item.id))
 
     def delta(self, section: Section, item_id: str, delta: str) -> list[Part]:
         """The next piece of a section; an empty one says nothing."""
         if not delta:
             return []
+        if section == self._last and self._flow.mode is self._mode:
+            delta = self._flow.admit(delta)
+            return [self._part(delta, self._ids[section[0]])] if delta else []
         self._seen.add(section)
+        self._streamed.add(section[0])
         if self._policy == "drop":
             return []
         last, self._last = self._last, section
-        block_id = self._ids.setdefault(section[0], item_id)
-        mode = Mode.THINKING if self._policy == "part" else Mode.THOUGHT
-        parts = self._flow.enter(mode, section[0], block_id)
+        block_id = self._ids.setdefault(section[0], mended(item_id))
+        parts = self._flow.enter(self._mode, section[0], block_id)
         delta = self._flow.admit(delta)
         if last is not None and last != section and last[0] == section[0]:
             delta = BREAK + delta
@@ -81,13 +98,13 @@ class Thinking:
         """`output_item.done`: what was not streamed, and the encrypted form where it is wanted."""
         parts: list[Part] = []
         self._finished = True
-        if not any(section[0] == output_index for section in self._seen):
+        if output_index not in self._streamed:
             for kind, contents in ((CONTENT, item.content or []), (SUMMARY, item.summary)):
                 for index, part in enumerate(contents):
                     parts += self.done((output_index, kind, index), item.id, _thought(part))
         if self._encrypted and item.encrypted_content:
-            block_id = self._ids.get(output_index) or item.id or UNSET
-            metadata = {"encrypted_content": item.encrypted_content}
+            block_id = self._ids.get(output_index) or mended(item.id) or UNSET
+            metadata = {"encrypted_content": mended(item.encrypted_content)}
             parts.append(LanguageModelThinkingPart("", block_id, metadata))
         return parts
 

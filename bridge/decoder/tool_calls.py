@@ -83,7 +83,7 @@ class ToolCalls:
         self._emitted: set[int] = set()
         self._taken: set[str] = set()
         self._ids: set[tuple[str, str]] = set()
-        self._at: dict[int, bytes] = {}
+        self._at: dict[int | None, bytes] = {}
         self._signatures: dict[str, set[bytes]] = {}
 
     @property
@@ -120,7 +120,7 @@ class ToolCalls:
         if facts is None:
             return []
         is_open = self._open.find(output_index, facts.item_id, facts.call_id) is not None
-        if not is_open and facts[:2] in self._ids:
+        if not is_open and any(facts[:2]) and facts[:2] in self._ids:
             return []
         self._open.complete(output_index, *facts[:5])
         parts: list[Part] = []
@@ -135,7 +135,7 @@ class ToolCalls:
         """An item of the completed response: the third place. Its position stands for its output index,
         unless the server left out other items; what it says there may carry fresh ids."""
         facts = self._facts(item)
-        if facts is None or self._at.get(position) == signature(facts.name, _input(facts).value):
+        if facts is None or self._at.get(position) == signature(mended(facts.name), _input(facts).value):
             return []
         return self.item_done(position, item)
 
@@ -169,10 +169,11 @@ class ToolCalls:
         if not call.name:
             self._diagnostics.loss("tool_call", "has no name, not emitted")
             return []
+        name = mended(call.name)
         given = _input(call)
         if given.repair is not None:
             self._diagnostics.repair("tool_call.arguments", given.repair)
-        told = signature(call.name, given.value)
+        told = signature(name, given.value)
         # an id that is empty is no id that two calls could share
         same_id = self._signatures.setdefault(call.call_id or call.item_id or f"#{call.index}", set())
         if told in same_id:
@@ -180,14 +181,13 @@ class ToolCalls:
             return []
         same_id.add(told)
         self._ids.add((call.item_id, call.call_id))
-        if call.output_index is not None:
-            self._at[call.output_index] = told
+        self._at[call.output_index] = told
         call_id = namespace_call_id(self._call_id(call), self._prefix)
-        return [LanguageModelToolCallPart(call_id, call.name, given.value)]
+        return [LanguageModelToolCallPart(call_id, name, given.value)]
 
     def _call_id(self, call: AggregatedCall) -> str:
         ids = (call.item_id, call.call_id) if self._by_item_id else (call.call_id, call.item_id)
-        wanted = ids[0] or ids[1] or f"call_{call.index}"
+        wanted = mended(ids[0] or ids[1]) or f"call_{call.index}"
         call_id = unique_call_id(wanted, self._taken)
         if call_id != wanted:
             self._diagnostics.repair("tool_call.call_id", "used for two calls, made unique")

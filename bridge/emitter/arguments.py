@@ -5,22 +5,38 @@ Each raises StreamStateError (`bridge.stream.invalid_argument`) naming the call 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from bridge.diagnostics import Diagnostics
 from bridge.errors import StreamStateError
 from bridge.protocol import vocabulary
-from bridge.protocol.content import Annotation, KnownAnnotation, LogProb
+from bridge.protocol.content import Annotation, KnownAnnotation, LogProb, UrlCitation
 from bridge.protocol.lenient import SchemaError, Strict, build
 from bridge.protocol.unknown import Unknown
 from bridge.protocol.usage import Usage
+from bridge.state import Wire
 
 
 def wrong_argument(call: str, what: str) -> StreamStateError:
     """The error for an argument that can't be used."""
     return StreamStateError(StreamStateError.INVALID_ARGUMENT, f"{call}: {what}", call=call)
+
+
+def index_of(call: str, index: object) -> int:
+    """The upstream's index of a tool call."""
+    if isinstance(index, int):
+        return index
+    raise wrong_argument(call, f"expected an integer index, got {type(index).__name__}")
+
+
+def fields_of(call: str, fields: object) -> dict[str, Any]:
+    """The fields of an event or item given as a mapping."""
+    if isinstance(fields, Mapping):
+        return dict(fields)
+    raise wrong_argument(call, f"expected a mapping of fields, got {type(fields).__name__}")
 
 
 def text_of(call: str, delta: object) -> str:
@@ -32,6 +48,13 @@ def text_of(call: str, delta: object) -> str:
     raise wrong_argument(call, f"expected a string delta, got {type(delta).__name__}")
 
 
+def reason_of(call: str, reason: object) -> str | None:
+    """Why an upstream stopped, in its own word."""
+    if reason is None or isinstance(reason, str):
+        return reason
+    raise wrong_argument(call, f"expected a reason as a string, got {type(reason).__name__}")
+
+
 def annotation_of(annotation: Annotation | Mapping[str, Any]) -> Annotation:
     """A citation struct, or a mapping with its fields and `type`."""
     if isinstance(annotation, KnownAnnotation | Unknown):
@@ -41,6 +64,17 @@ def annotation_of(annotation: Annotation | Mapping[str, Any]) -> Annotation:
     except (SchemaError, TypeError, ValueError) as error:
         raise wrong_argument("annotation", str(error)) from error
     return built
+
+
+def admitted(wire: Wire, annotations: Iterable[Annotation], diagnostics: Diagnostics) -> list[Annotation]:
+    """The citations that the wire knows: `openresponses` has `url_citation` only (law E10)."""
+    admitted: list[Annotation] = []
+    for cited in annotations:
+        if wire.openai_items or isinstance(cited, UrlCitation):
+            admitted.append(cited)
+        else:
+            diagnostics.loss(f"annotation.{cited.type}", "not published, left out")
+    return admitted
 
 
 def logprobs_of(logprobs: Sequence[LogProb | Mapping[str, Any]] | None) -> list[LogProb]:
@@ -68,5 +102,5 @@ def usage_of(usage: Usage | Mapping[str, Any] | None) -> Usage | None:
             reasoning_tokens=int(outgoing.get("reasoning_tokens") or 0),
             total_tokens=None if given.get("total_tokens") is None else int(given["total_tokens"]),
         )
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise wrong_argument("usage", f"not token counts: {error}") from error

@@ -143,11 +143,12 @@ class ReasoningBlock:
 class WholeBlock:
     """An item that a server fills by itself (a hosted tool's): announced, then told whole."""
 
-    __slots__ = ("_item", "_number", "item_id", "output_index")
+    __slots__ = ("_item", "_number", "_told", "item_id", "output_index")
 
     def __init__(self, number: Number, item: Item, output_index: int) -> None:
         self._number = number
         self._item = item
+        self._told = False
         self.item_id = item.id
         self.output_index = output_index
 
@@ -157,10 +158,12 @@ class WholeBlock:
     def complete(self, item: Item) -> None:
         """Take the finished item."""
         self._item = item
+        self._told = True
 
     def close(self, stopped: bool, abandoned: bool = False) -> Closing:
-        cut = abandoned or not stopped
-        item = self.item("incomplete" if cut else "completed")
+        cut = abandoned or not stopped or not self._told
+        failed = not cut and getattr(self._item, "status", None) == "failed"
+        item = self._item if failed else self.item("incomplete" if cut else "completed")
         return Closing([OutputItemDone(self._number(), self.output_index, item)], item, cut)
 
     def item(self, status: ItemStatus) -> Item:

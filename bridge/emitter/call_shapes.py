@@ -98,13 +98,17 @@ class UnwrappingShape(CustomShape):
 
     def __init__(self) -> None:
         self._unwrapper = InputUnwrapper()
+        self._begun = False
 
     def feed(self, fragment: str) -> str:
+        self._begun = self._begun or not fragment.isspace()
         return self._unwrapper.feed(fragment)
 
     def end(self, shown: str, stopped: bool) -> tuple[str, bool]:
         rest = self._unwrapper.close()
-        return rest, self._unwrapper.truncated
+        # what is no JSON does not tell whether it is whole
+        wrapped = self._begun and "raw_text" not in self._unwrapper.repairs
+        return rest, self._unwrapper.truncated or not (stopped or wrapped)
 
 
 # (the client declared a custom tool, the model sends free text, the wire has custom calls) → shape

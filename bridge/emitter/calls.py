@@ -4,25 +4,21 @@ that another id on a busy index is another call (field case 1)."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 
 from bridge.diagnostics import Diagnostics
-from bridge.emitter.output import Output
-from bridge.emitter.tool_calls import ToolCallBlock
-from bridge.errors import StreamStateError
+from bridge.emitter.output import MAX_CALL_ID, Output
+from bridge.emitter.tool_calls import ToolCallBlock, nameless
 from bridge.protocol.events import Event, OutputItemAdded, OutputItemDone
 from bridge.protocol.items import Item, with_status
 from bridge.state import BlockState, Wire
 from bridge.tools.identity import ToolIdentity, ToolIdentityMap, ToolKind
 
-MAX_CALL_ID = 64  # schema FunctionCallItemParam: clients must be able to send it back
-
 
 class ToolCalls:
     """Blocks by index. `cut` tells whether any call ended before its arguments did."""
 
-    __slots__ = ("_call_ids", "_diagnostics", "_identities", "_output", "_wire", "by_index", "cut", "waiting")
+    __slots__ = ("_diagnostics", "_identities", "_output", "_wire", "by_index", "cut", "waiting")
 
     def __init__(
         self, output: Output, wire: Wire, identities: ToolIdentityMap, diagnostics: Diagnostics
@@ -31,7 +27,6 @@ class ToolCalls:
         self._wire = wire
         self._identities = identities
         self._diagnostics = diagnostics
-        self._call_ids: set[str] = set()
         self.by_index: dict[int, ToolCallBlock] = {}
         self.waiting: dict[int, ToolCallBlock] = {}
         self.cut = False
@@ -50,34 +45,38 @@ class ToolCalls:
         block = self.by_index.get(index)
         events: list[Event] = []
         if block is None or self._is_another(block, call_id, name):
+            if block is not None and not block.upstream_name:
+                raise nameless("tool_call", index)
             events += self._make_room(block)
             block = self.by_index[index] = self.waiting[index] = ToolCallBlock(self._output.number, index)
-        if block.state is BlockState.CLOSED:
+        if block.ended:
             self._late(arguments)
             return events
         block.free_text = block.free_text or free_text
         block.namespace = namespace or block.namespace
-        announce = self._identify(block, call_id, name)
+        if self._identify(block, call_id, name):
+            events += before()
         if arguments:
             events += block.delta(arguments)
-        if announce:
-            events += before() + self._announce(block)
+        if block.announceable:
+            events += self._announce(block, self._output.expected("fc"))
         return events
 
     def _is_another(self, block: ToolCallBlock, call_id: str, name: str) -> bool:
         if call_id and block.upstream_id:
             return call_id != block.upstream_id
-        return block.state is BlockState.CLOSED and bool(call_id or name)
+        return block.ended and bool(call_id or name)
 
     def _make_room(self, busy: ToolCallBlock | None) -> list[Event]:
         """Another call starts: what is complete ends, and so does the one on the same index."""
         events = self.release(lambda block: block.is_whole())
-        if busy is not None and busy.state is not BlockState.CLOSED:
+        if busy is not None and not busy.ended:
             self._diagnostics.repair("tool_call.index", "another id on a busy index opened another call")
             events += self._end(busy, stopped=True)
         return events
 
     def _identify(self, block: ToolCallBlock, call_id: str, name: str) -> bool:
+        """Take the id and the name that are new. True when the call has got its name now."""
         if call_id and not block.upstream_id:
             block.upstream_id = call_id
             if block.state is BlockState.OPEN:
@@ -87,55 +86,52 @@ class ToolCalls:
         identity = self._identities.resolve(name)
         if identity is None and block.namespace:
             identity = ToolIdentity(ToolKind.FUNCTION, name, block.namespace, name)
-        return block.identify(name, identity, self._wire)
+        block.identify(name, identity, self._wire)
+        return True
 
     def _late(self, arguments: str) -> None:
         if arguments.strip():
             self._diagnostics.loss("tool_call.arguments", "came after the call had ended")
 
-    def _announce(self, block: ToolCallBlock) -> list[Event]:
+    def _announce(self, block: ToolCallBlock, item_id: str) -> list[Event]:
         del self.waiting[block.index]
         block.call_id = block.call_id or self._call_id(block.upstream_id)
-        events = block.open(self._output.expected("fc"), self._output.next_index())
+        events = block.open(item_id, self._output.next_index())
         self._output.begin(block)
         return events
 
     def _call_id(self, upstream_id: str) -> str:
-        wanted = upstream_id
+        unique = self._output.unique_call_id(upstream_id)
         if len(upstream_id) > MAX_CALL_ID:
-            wanted = "call_" + hashlib.sha256(upstream_id.encode()).hexdigest()[:32]
             self._diagnostics.repair("tool_call.id", f"longer than {MAX_CALL_ID} characters, shortened")
-        unique = self._output.unique("call", wanted)
-        if wanted and unique != wanted:
+        elif upstream_id and unique != upstream_id:
             self._diagnostics.repair("tool_call.id", "given to two calls, made unique")
         return unique
 
-    def end(self, index: int) -> list[Event]:
-        """The upstream says this call is whole."""
+    def end(self, index: int, cut: bool) -> list[Event]:
+        """The upstream says that this call is whole, or cut."""
         block = self.by_index[index]
-        return [] if block.state is BlockState.CLOSED else self._end(block, stopped=True)
+        return [] if block.ended else self._end(block, stopped=not cut, abandoned=cut)
 
     def release(self, ready: Callable[[ToolCallBlock], bool]) -> list[Event]:
         """End every call that is ready, in order."""
-        candidates = [
-            *sorted(self.open(), key=lambda block: block.output_index),
-            *(block for block in self.waiting.values() if block.held),
-        ]
+        candidates = [*self._open(), *(block for block in self.waiting.values() if block.held)]
         events: list[Event] = []
         for block in candidates:
             if ready(block):
                 events += self._end(block, stopped=True)
         return events
 
-    def open(self) -> list[ToolCallBlock]:
-        return [block for block in self.by_index.values() if block.state is BlockState.OPEN]
+    def _open(self) -> list[ToolCallBlock]:
+        blocks = self._output.blocks.values()
+        return [block for block in blocks if isinstance(block, ToolCallBlock) and not block.ended]
 
     def finish_waiting(self, stopped: bool, abandoned: bool) -> list[Event]:
         """End the calls that were never announced; nameless ones can't be shown at all."""
         events: list[Event] = []
         for block in list(self.waiting.values()):
             if block.held:
-                events += self._end(block, stopped, abandoned)
+                events += self._end(block, stopped, abandoned, last=True)
             else:
                 del self.waiting[block.index]
                 self._diagnostics.loss("tool_call", "never got a name")
@@ -143,31 +139,31 @@ class ToolCalls:
 
     def check_named(self) -> None:
         """Raises `bridge.stream.incomplete_tool_call` when a call never got a name (law E7)."""
-        nameless = [block.index for block in self.waiting.values() if not block.held]
-        if nameless:
-            raise StreamStateError(
-                StreamStateError.INCOMPLETE_TOOL_CALL,
-                f"finish: the tool call at index {nameless[0]} never got a name",
-                call="finish",
-                index=nameless[0],
-            )
+        for block in self.waiting.values():
+            if not block.held:
+                raise nameless("finish", block.index)
 
-    def _end(self, block: ToolCallBlock, stopped: bool, abandoned: bool = False) -> list[Event]:
+    def _end(
+        self, block: ToolCallBlock, stopped: bool, abandoned: bool = False, last: bool = False
+    ) -> list[Event]:
         events: list[Event] = []
         if block.state is BlockState.ABSENT:
-            block.call_id = self._call_id(block.upstream_id)
-            item = block.restored(self._output.expected("fc"), stopped and not abandoned)
+            block.call_id, item_id = self._call_id(block.upstream_id), self._output.expected("fc")
+            item = block.restored(item_id, stopped and not abandoned)
             if item is not None:
                 return self._whole(block, item)
             self._diagnostics.repair(f"tool_call.{block.name}", "not restorable, left as function_call")
-            events = self._announce(block)
-        closed, cut = self._output.close(block, stopped, abandoned)
-        self.cut = self.cut or cut
+            events = self._announce(block, item_id)
+        events += block.seal(stopped, abandoned)
+        self.cut = self.cut or block.cut
+        if block.cut and not last:
+            return events  # an incomplete item must be the last one: it is told at the end
+        closed, _ = self._output.close(block, stopped, abandoned)
         return events + closed
 
     def _whole(self, block: ToolCallBlock, item: Item) -> list[Event]:
         del self.waiting[block.index]
-        block.state = BlockState.CLOSED
+        block.release()
         index, number = self._output.next_index(), self._output.number
         self._output.whole(item)
         opening = with_status(item, "in_progress")

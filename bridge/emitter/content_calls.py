@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bridge.emitter.arguments import annotation_of, logprobs_of, text_of
+from bridge.emitter.arguments import admitted, annotation_of, logprobs_of, text_of
 from bridge.emitter.guarded import GuardedStream
 from bridge.emitter.parts import REFUSAL, TEXT, PartKind
-from bridge.protocol.content import Annotation, LogProb, UrlCitation
+from bridge.protocol.content import Annotation, LogProb
 from bridge.protocol.events import Event, OutputTextDelta
 from bridge.state import ResponseStreamPhase
 
@@ -44,13 +44,11 @@ class ContentCalls(GuardedStream):
         left out, with a diagnostic.
         """
         self._require("annotation")
-        cited = annotation_of(annotation)
-        if not self._wire.openai_items and not isinstance(cited, UrlCitation):
-            self.diagnostics.loss(f"annotation.{cited.type}", "not published, left out")
+        cited = admitted(self._wire, [annotation_of(annotation)], self.diagnostics)
+        if not cited:
             return []
         events, part = self._blocks.message_part(TEXT)
-        events.append(part.annotate(cited))
-        return events
+        return events + [part.annotate(each) for each in cited]
 
     def reasoning(self, delta: str) -> list[Event]:
         """The next piece of raw reasoning."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from bridge.protocol import tools as tl
 from bridge.protocol.request import CreateResponse, JsonSchemaFormatParam, TextParam
@@ -17,8 +18,8 @@ from bridge.protocol.response import (
     TextField,
     TextFormat,
 )
-from bridge.protocol.unknown import UnknownTool, UnknownToolChoice
-from bridge.state import Wire
+from bridge.protocol.unknown import UnknownFormat, UnknownTool, UnknownToolChoice
+from bridge.state import PUBLISHED_EFFORTS, PUBLISHED_SUMMARIES, Wire
 
 T = TypeVar("T")
 
@@ -56,13 +57,36 @@ def initial_response(
         fields["tool_choice"] = _choice(request.tool_choice, wire)
         fields["text"] = _text(request.text, wire)
         if request.reasoning is not None:
-            fields["reasoning"] = Reasoning(
-                request.reasoning.effort or None, request.reasoning.summary or None
+            fields["reasoning"] = _reasoning(
+                request.reasoning.effort or None, request.reasoning.summary or None, wire
             )
     return Response(id=response_id, created_at=created_at, model=model, status="queued", **fields)
 
 
-def _tool(tool: tl.ToolParam, wire: Wire) -> tl.Tool:
+def respelled(response: Response, wire: Wire) -> Response:
+    """What another server echoed, as this wire spells it (law E10)."""
+    if wire.openai_items:
+        return response
+    reasoning, shape = response.reasoning, response.text.format
+    if isinstance(shape, JsonSchemaFormat):
+        shape = replace(shape, schema=None)
+    return replace(
+        response,
+        tools=[tool if isinstance(tool, tl.FunctionTool) else _tool(tool, wire) for tool in response.tools],
+        tool_choice=_choice(response.tool_choice, wire),
+        text=replace(response.text, format=TextFormat() if isinstance(shape, UnknownFormat) else shape),
+        reasoning=reasoning and _reasoning(reasoning.effort, reasoning.summary, wire),
+    )
+
+
+def _reasoning(effort: str | None, summary: str | None, wire: Wire) -> Reasoning:
+    return Reasoning(
+        effort if wire.openai_items or effort in PUBLISHED_EFFORTS else None,
+        summary if wire.openai_items or summary in PUBLISHED_SUMMARIES else None,
+    )
+
+
+def _tool(tool: tl.ToolParam | tl.Tool, wire: Wire) -> tl.Tool:
     if isinstance(tool, tl.FunctionToolParam):
         return tl.FunctionTool(
             tool.name, _given(tool.description), _given(tool.parameters), _given(tool.strict)
@@ -90,10 +114,22 @@ def _raw(tool: Any) -> dict[str, Any]:
 def _choice(choice: tl.ToolChoice | None, wire: Wire) -> tl.ToolChoice:
     if choice is None:
         return "auto"
-    if isinstance(choice, UnknownToolChoice) and not wire.openai_items:
-        name = choice.raw.get("name")
-        return tl.FunctionToolChoice(name) if isinstance(name, str) else "required"
+    if wire.openai_items:
+        return choice
+    if isinstance(choice, tl.AllowedToolChoice):
+        return tl.AllowedToolChoice([_function_choice(each) for each in choice.tools], choice.mode)
+    if isinstance(choice, UnknownToolChoice):
+        function = _function_choice(choice)
+        return "required" if function.name is UNSET else function
     return choice
+
+
+def _function_choice(choice: tl.FunctionToolChoice | UnknownToolChoice) -> tl.FunctionToolChoice:
+    """The published choice nearest to it: a function's, by name if it has one."""
+    if isinstance(choice, tl.FunctionToolChoice):
+        return choice
+    name = choice.raw.get("name")
+    return tl.FunctionToolChoice(name if isinstance(name, str) else UNSET)
 
 
 def _text(text: TextParam | None, wire: Wire) -> TextField:
@@ -104,6 +140,8 @@ def _text(text: TextParam | None, wire: Wire) -> TextField:
 
 def _format(text: TextParam, wire: Wire) -> Format:
     given = text.format or TextFormat()
+    if isinstance(given, UnknownFormat):
+        return given if wire.openai_items else TextFormat()
     if not isinstance(given, JsonSchemaFormatParam):
         return given
     # the published schema admits only null for the echoed schema (openresponses.md, "Schema traps")

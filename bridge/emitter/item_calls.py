@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from msgspec import UNSET
 
-from bridge.emitter.arguments import text_of, wrong_argument
+from bridge.emitter.arguments import fields_of, index_of, text_of, wrong_argument
 from bridge.emitter.guarded import GuardedStream
-from bridge.errors import StreamStateError
+from bridge.emitter.tool_calls import nameless
 from bridge.protocol.codec import item_from
 from bridge.protocol.events import Event
 from bridge.protocol.items import Item, MessagePhase
+from bridge.protocol.lenient import Repair
 from bridge.protocol.unknown import UnknownEvent
+from bridge.protocol.vocabulary import EVENTS
 from bridge.state import BlockState, ResponseStreamPhase
 
 _IN_PROGRESS = ResponseStreamPhase.IN_PROGRESS
@@ -40,10 +42,10 @@ class ItemCalls(GuardedStream):
         """
         if self._live.phase is not _IN_PROGRESS:
             raise self._refusal("tool_call")
-        block = self._blocks.calls.by_index.get(index)
+        block = self._blocks.calls.by_index.get(index_of("tool_call", index))
         if block is not None and block.state is BlockState.OPEN and not id and not name and arguments:
             return block.delta(text_of("tool_call", arguments))
-        facts = (("id", id), ("name", name), ("arguments", arguments))
+        facts = (("id", id), ("name", name), ("arguments", arguments), ("namespace", namespace))
         for field, value in facts:
             if value is not None and not isinstance(value, str):
                 raise wrong_argument("tool_call", f"{field} is no string but {value.__class__.__name__}")
@@ -51,33 +53,31 @@ class ItemCalls(GuardedStream):
             raise wrong_argument("tool_call", f"type is function or custom, not {type!r}")
         return self._blocks.call(index, id or "", name or "", arguments or "", type == "custom", namespace)
 
-    def tool_call_done(self, index: int) -> list[Event]:
-        """The call at `index` is whole. Arguments that end before their JSON does are cut (law E7)."""
+    def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]:
+        """The call at `index` is whole. Arguments that end before their JSON does are cut (law E7), and
+        `cut` says that upstream knows them to be."""
         self._require("tool_call_done")
-        block = self._blocks.calls.by_index.get(index)
+        block = self._blocks.calls.by_index.get(index_of("tool_call_done", index))
         if block is None:
             raise wrong_argument("tool_call_done", f"there is no tool call at index {index}")
         if not block.upstream_name:
-            raise StreamStateError(
-                StreamStateError.INCOMPLETE_TOOL_CALL,
-                f"tool_call_done: the tool call at index {index} never got a name",
-                call="tool_call_done",
-                index=index,
-            )
-        return self._blocks.calls.end(index)
+            raise nameless("tool_call_done", index)
+        return self._blocks.calls.end(index, cut)
 
     # ── whole items and extensions ─────────────────────────────────────────────────────────────────
     def expect_item(self, item_id: str, phase: MessagePhase | None = None) -> list[Event]:
         """The next item to open has this id at its upstream (kept if it is free); a message has this
         phase."""
         self._require("expect_item")
-        self._blocks.expect(item_id, phase or UNSET)
+        if phase not in (None, *get_args(MessagePhase)):
+            raise wrong_argument("expect_item", f"phase is commentary or final_answer, not {phase!r}")
+        self._blocks.expect(text_of("expect_item", item_id), phase or UNSET)
         return []
 
     def item_added(self, item: Item | Mapping[str, Any]) -> list[Event]:
         """Announce an item that a server fills by itself; `item()` with its id tells it whole."""
         self._require("item_added")
-        return self._blocks.announce(item_from(dict(item)) if isinstance(item, Mapping) else item)
+        return self._blocks.announce(self._item("item_added", item))
 
     def item_event(self, item_id: str, type: str, fields: Mapping[str, Any]) -> list[Event]:
         """Progress of an announced item, `response.web_search_call.searching` say. Types that are not
@@ -86,23 +86,35 @@ class ItemCalls(GuardedStream):
         block = self._blocks.items.announced(item_id)
         if block is None:
             raise wrong_argument("item_event", f"no item {item_id!r} is announced and open")
+        kind = text_of("item_event", type)
+        if not kind or kind in EVENTS.structs:
+            raise wrong_argument("item_event", f"{type!r} is no progress of an item")
         where = {"item_id": block.item_id, "output_index": block.output_index}
-        spelled = type if ":" in type else self._wire.slug + type
-        return [self._extension(spelled, {**fields, **where})]
+        spelled = kind if ":" in kind else self._wire.slug + kind
+        return [self._extension(spelled, {**fields_of("item_event", fields), **where})]
 
     def item(self, item: Item | Mapping[str, Any]) -> list[Event]:
         """A whole item at once: the same events as if it had been streamed."""
         self._require("item")
-        whole: Item = item_from(dict(item)) if isinstance(item, Mapping) else item
-        return self._blocks.item(whole)
+        return self._blocks.item(self._item("item", item))
 
     def extension_event(self, type: str, fields: Mapping[str, Any]) -> list[Event]:
         """An event of an extension, `slug:name` (specification, "Extensions")."""
         self._require("extension_event")
-        if not _SLUG.fullmatch(type):
+        if not _SLUG.fullmatch(text_of("extension_event", type)):
             raise wrong_argument("extension_event", f"an extension's type is slug:name, not {type!r}")
-        return [self._extension(type, fields)]
+        return [self._extension(type, fields_of("extension_event", fields))]
 
-    def _extension(self, type: str, fields: Mapping[str, Any]) -> Event:
+    def _extension(self, type: str, fields: dict[str, Any]) -> Event:
         head = {"type": type, "sequence_number": self._number()}
         return UnknownEvent(head | {name: value for name, value in fields.items() if name not in head})
+
+    def _item(self, call: str, item: Item | Mapping[str, Any]) -> Item:
+        if not isinstance(item, Mapping):
+            return item
+        repairs: list[Repair] = []
+        built = item_from(dict(item), repairs)
+        self._blocks.items.check(call, built)
+        for path, what in repairs:
+            self.diagnostics.repair(f"{call}.{built.type}{path.removeprefix('$')}", what)
+        return built

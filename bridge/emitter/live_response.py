@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bridge.emitter.echo import initial_response
+from bridge.emitter.echo import initial_response, respelled
 from bridge.emitter.failures import response_error
 from bridge.emitter.finish_reasons import CANCELLED
 from bridge.emitter.output import Output
@@ -58,7 +58,7 @@ class LiveResponse:
         the terminal event may tell."""
         if self.phase is ResponseStreamPhase.IDLE:
             self._fields = replace(
-                response,
+                respelled(response, self._wire),
                 status="queued",
                 output=[],
                 usage=None,

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any
 
 from bridge.diagnostics import Diagnostics
-from bridge.emitter.arguments import usage_of, wrong_argument
+from bridge.emitter.arguments import reason_of, usage_of, wrong_argument
 from bridge.emitter.content_calls import ContentCalls
 from bridge.emitter.failures import Failure, payload_of
 from bridge.emitter.finish_reasons import CANCELLED, MAX_OUTPUT_TOKENS, outcome
@@ -107,21 +107,24 @@ class ResponseStreamStateMachine(ContentCalls, ItemCalls):
     def defer_finish(self, reason: str | None) -> list[Event]:
         """Remember why upstream stopped, for a `finish()` that comes later."""
         self._require("defer_finish")
-        self._deferred = reason
+        self._deferred = reason_of("defer_finish", reason)
         return []
 
-    def finish(self, reason: str | None = None) -> list[Event]:
-        """Close what is open, then say how it ended (law E7)."""
+    def finish(self, reason: str | None = None, *, incomplete: bool = False) -> list[Event]:
+        """Close what is open, then say how it ended (law E7). `incomplete`: upstream itself calls the
+        response that, and the reason stands as it gave it."""
         self._require("finish")
         self._blocks.calls.check_named()
-        reason = reason if reason is not None else self._deferred
-        incomplete, known = outcome(reason)
+        reason = reason_of("finish", reason) or self._deferred
+        why, known = outcome(reason)
         if not known:
             self.diagnostics.warning("finish_reason", f"unknown reason {str(reason)[:64]!r}")
-        events = self._blocks.close_all(stopped=incomplete is None, abandoned=incomplete == CANCELLED)
-        if incomplete is None and self._blocks.cut:
-            incomplete = MAX_OUTPUT_TOKENS
-        return [*events, self._live.end(incomplete)]
+        if incomplete and why is None:
+            why = reason or MAX_OUTPUT_TOKENS
+        events = self._blocks.close_all(stopped=why is None, abandoned=why == CANCELLED)
+        if why is None and self._blocks.cut:
+            why = MAX_OUTPUT_TOKENS
+        return [*events, self._live.end(why)]
 
     def cancel(self) -> list[Event]:
         """End because the client asked for it: whatever is open is incomplete (law E8)."""

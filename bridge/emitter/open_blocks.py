@@ -32,7 +32,7 @@ class OpenBlocks:
     ) -> None:
         self._output = output
         self._wire = wire
-        self.items = ItemEmitter(output, wire)
+        self.items = ItemEmitter(output, wire, diagnostics)
         self._cut = False
         self.calls = ToolCalls(output, wire, identities, diagnostics)
         self.open: MessageBlock | ReasoningBlock | None = None
@@ -105,13 +105,13 @@ class OpenBlocks:
         self.phase = phase
 
     def announce(self, item: Item) -> list[Event]:
-        """Begin an item that is told whole later. Raises before anything is done."""
-        self.items.check(item)
+        """Begin an item that is told whole later."""
+        self.items.check("item_added", item)
         return self.close_open() + self.items.announce(item)
 
     def item(self, item: Item) -> list[Event]:
         """A whole item at once. Raises `bridge.stream.invalid_argument` before anything is done."""
-        self.items.check(item)
+        self.items.check("item", item)
         events = self.close_open() + self.calls.release(lambda block: block.is_whole())
         emitted, cut = self.items.emit(item)
         self._cut = self._cut or cut

@@ -3,6 +3,7 @@ taken. Indexes are dense, in order of first appearance, never reused (law E4).""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -11,6 +12,7 @@ from bridge.protocol.events import Event
 from bridge.protocol.items import Item, ItemStatus
 
 IdFactory = Callable[[str], str]
+MAX_CALL_ID = 64  # schema FunctionCallItemParam
 
 
 class Closing(NamedTuple):
@@ -44,7 +46,7 @@ class Output:
     def __init__(self, ids: IdFactory, number: Number) -> None:
         self._ids = ids
         self._items: list[Item | None] = []
-        self._taken: set[str] = set()
+        self._taken: dict[str, int] = {}  # id → how many have asked for it
         self.blocks: dict[int, Block] = {}
         self.number = number
         self.expect = ""
@@ -54,13 +56,19 @@ class Output:
 
     def unique(self, prefix: str, wanted: str = "") -> str:
         """An id nobody here has: the wanted one if it is free, else a fresh one."""
-        candidate = wanted or self._ids(prefix)
-        base, turn = candidate, 1
+        base = candidate = wanted or self._ids(prefix)
         while candidate in self._taken:
-            turn += 1
-            candidate = f"{base}_{turn}"
-        self._taken.add(candidate)
+            self._taken[base] += 1
+            candidate = f"{base}_{self._taken[base]}"
+        self._taken[candidate] = 1
         return candidate
+
+    def unique_call_id(self, wanted: str) -> str:
+        """The same for a call_id, which clients must be able to send back: at most 64 characters."""
+        if len(wanted) > MAX_CALL_ID:
+            wanted = _digest(wanted)
+        unique = self.unique("call", wanted)
+        return unique if len(unique) <= MAX_CALL_ID else self.unique("call", _digest(unique))
 
     def expected(self, prefix: str) -> str:
         """The id that was said to come next if one was, else a fresh one."""
@@ -89,3 +97,7 @@ class Output:
             self.blocks[index].item(status) if item is None else item
             for index, item in enumerate(self._items)
         ]
+
+
+def _digest(call_id: str) -> str:
+    return "call_" + hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]

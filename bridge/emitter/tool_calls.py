@@ -12,11 +12,22 @@ from bridge.emitter.output import Closing
 from bridge.emitter.parts import Number
 from bridge.emitter.restore import RESTORED_KINDS, restore
 from bridge.emitter.text_buffer import TextBuffer
+from bridge.errors import StreamStateError
 from bridge.protocol.events import Event, FunctionCallArgumentsDelta, OutputItemAdded, OutputItemDone
 from bridge.protocol.items import Item, ItemStatus
 from bridge.state import BlockState, Wire
 from bridge.tools.identity import ToolIdentity, ToolKind
 from bridge.tools.json_text import JsonState, json_state
+
+
+def nameless(call: str, index: int) -> StreamStateError:
+    """The error for a call that ends before it got a name: it can't be shown at all (law E7)."""
+    return StreamStateError(
+        StreamStateError.INCOMPLETE_TOOL_CALL,
+        f"{call}: the tool call at index {index} never got a name",
+        call=call,
+        index=index,
+    )
 
 
 class ToolCallBlock:
@@ -26,9 +37,11 @@ class ToolCallBlock:
         "_checked",
         "_number",
         "_plain",
+        "_restorable",
         "_shape",
         "buffer",
         "call_id",
+        "cut",
         "free_text",
         "identity",
         "index",
@@ -47,6 +60,7 @@ class ToolCallBlock:
         self._shape: Shape = JsonShape()
         self._checked = -1
         self._plain = False
+        self._restorable = False
         self.index = index
         self.call_id = ""
         self.upstream_id = ""
@@ -57,6 +71,7 @@ class ToolCallBlock:
         self.identity: ToolIdentity | None = None
         self.waiting: list[str] = []
         self.state = BlockState.ABSENT
+        self.cut = False
         self.item_id = ""
         self.output_index = -1
         self.buffer = TextBuffer()
@@ -66,8 +81,13 @@ class ToolCallBlock:
         """Named, but its item can't be told before its arguments are whole."""
         return bool(self.upstream_name) and self.state is BlockState.ABSENT
 
-    def identify(self, name: str, identity: ToolIdentity | None, wire: Wire) -> bool:
-        """Take the name. True when the call can be announced at once."""
+    @property
+    def announceable(self) -> bool:
+        """Named, and its item can be told at once."""
+        return self.held and not self._restorable
+
+    def identify(self, name: str, identity: ToolIdentity | None, wire: Wire) -> None:
+        """Take the name, and with it what the client declared the tool as."""
         self.upstream_name = self.name = name
         # a namespaced name has no published spelling: there the model's own name stands
         if identity is not None and (wire.openai_items or identity.namespace is None):
@@ -75,11 +95,8 @@ class ToolCallBlock:
             self.name = identity.name
         declared = self.identity is not None and self.identity.kind is ToolKind.CUSTOM
         self._shape = SHAPES[declared, self.free_text, wire.openai_items]()
-        return not (wire.openai_items and self._restorable)
-
-    @property
-    def _restorable(self) -> bool:
-        return self.identity is not None and self.identity.kind in RESTORED_KINDS
+        kind = None if self.identity is None else self.identity.kind
+        self._restorable = wire.openai_items and kind in RESTORED_KINDS
 
     def open(self, item_id: str, output_index: int) -> list[Event]:
         """Announce the call, and give what came before its name."""
@@ -117,26 +134,44 @@ class ToolCallBlock:
         text = "".join(self.waiting) if self.state is BlockState.ABSENT else self.buffer.text
         return isinstance(self._shape, JsonShape) and json_state(text) is JsonState.COMPLETE
 
-    def close(self, stopped: bool, abandoned: bool = False) -> Closing:
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more can come."""
+        return self.state is BlockState.SEALED or self.state is BlockState.CLOSED
+
+    def seal(self, stopped: bool, abandoned: bool = False) -> list[Event]:
+        """End the arguments; `cut` then says whether they stopped before they were whole."""
         rest = self.buffer.settle()
         events = self._show(self._shape.feed(rest)) if rest else []
         rest, cut = self._shape.end(self.buffer.text, stopped and not abandoned)
         events += self._show(rest)
-        cut = cut or abandoned
-        payload = self.buffer.text
-        if not cut:
+        self.cut = cut or abandoned
+        if not self.cut:
             # a cut call gets no arguments.done: clients run calls on that event (field case 25)
-            events.append(self._shape.done(self._number(), self.item_id, self.output_index, payload))
-        item = self._item(payload, "incomplete" if cut else "completed")
+            text = self.buffer.text
+            events.append(self._shape.done(self._number(), self.item_id, self.output_index, text))
+        self.state = BlockState.SEALED
+        return events
+
+    def close(self, stopped: bool, abandoned: bool = False) -> Closing:
+        events = [] if self.ended else self.seal(stopped, abandoned)
+        item = self.item("incomplete" if self.cut else "completed")
         events.append(OutputItemDone(self._number(), self.output_index, item))
+        self.release()
+        return Closing(events, item, self.cut)
+
+    def release(self) -> None:
+        """The call is told: its text is the item's, and kept once (law E12)."""
         self.state = BlockState.CLOSED
-        return Closing(events, item, cut)
+        self.buffer = TextBuffer()
+        self.waiting = []
 
     def restored(self, item_id: str, stopped: bool) -> Item | None:
         """The shell or patch item that a held call is; None when it can't be one."""
         if self.identity is None or not stopped:
             return None
-        return restore(self.identity.kind, item_id, self.call_id, "".join(self.waiting), "completed")
+        arguments = self.buffer.admit("".join(self.waiting)) + self.buffer.settle()
+        return restore(self.identity.kind, item_id, self.call_id, arguments, "completed")
 
     def item(self, status: ItemStatus) -> Item:
         """The call as it stands."""

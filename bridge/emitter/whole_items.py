@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from bridge.emitter.arguments import wrong_argument
+from bridge.diagnostics import Diagnostics
+from bridge.emitter.arguments import admitted, wrong_argument
 from bridge.emitter.blocks import MessageBlock, ReasoningBlock, WholeBlock
 from bridge.emitter.output import Output
 from bridge.emitter.parts import REFUSAL, TEXT
@@ -23,9 +24,10 @@ from bridge.tools.identity import ToolIdentity, ToolKind
 class ItemEmitter:
     """Emits `item()` calls on one output. Ids are kept when they are free."""
 
-    def __init__(self, output: Output, wire: Wire) -> None:
+    def __init__(self, output: Output, wire: Wire, diagnostics: Diagnostics) -> None:
         self._output = output
         self._wire = wire
+        self._diagnostics = diagnostics
         self._announced: dict[str, WholeBlock] = {}
         self._emitters: dict[type[Any], Callable[[Any], tuple[list[Event], bool]]] = {
             it.Message: self._message,
@@ -34,18 +36,22 @@ class ItemEmitter:
             it.CustomToolCall: self._custom_call,
         }
 
-    def check(self, item: it.Item) -> None:
+    def check(self, call: str, item: it.Item) -> None:
         """Raises `bridge.stream.invalid_argument` for an item that no response may hold."""
         if not isinstance(item, it.KnownItem | UnknownItem):
-            raise wrong_argument("item", f"expected an output item, got {type(item).__name__}")
+            raise wrong_argument(call, f"expected an output item, got {type(item).__name__}")
+        if call == "item_added" and type(item) in self._emitters:
+            raise wrong_argument(call, f"a {item.type} streams, it is not announced")
         if isinstance(item, it.Message):
             if item.role != "assistant":
-                raise wrong_argument("item", f"a message of a response is the assistant's, got {item.role}")
+                raise wrong_argument(call, f"a message of a response is the assistant's, got {item.role}")
             for part in item.content:
                 if not isinstance(part, ct.OutputTextContent | ct.RefusalContent):
-                    raise wrong_argument("item", f"a message can't hold a part of type {part.type}")
+                    raise wrong_argument(call, f"a message can't hold a part of type {part.type}")
+        if isinstance(item, it.FunctionCall | it.CustomToolCall) and not item.name:
+            raise wrong_argument(call, "a tool call needs a name")
         if isinstance(item, UnknownItem) and not item.type:
-            raise wrong_argument("item", "an item needs a type")
+            raise wrong_argument(call, "an item needs a type")
 
     def emit(self, item: it.Item) -> tuple[list[Event], bool]:
         """(events, cut) of one checked item."""
@@ -57,13 +63,14 @@ class ItemEmitter:
         events = [block.added()]
         output.begin(block)
         for content in item.content:
-            if isinstance(content, ct.RefusalContent):
+            if not isinstance(content, ct.OutputTextContent):
                 opened, part = block.open_part(REFUSAL)
-                events += opened + part.whole(content.refusal)
-            elif isinstance(content, ct.OutputTextContent):
+                events += opened + part.whole(_refusal(content))
+            else:
                 opened, part = block.open_part(TEXT)
                 events += opened + part.whole(content.text, content.logprobs or None)
-                events += [part.annotate(annotation) for annotation in content.annotations]
+                cited = admitted(self._wire, content.annotations, self._diagnostics)
+                events += [part.annotate(annotation) for annotation in cited]
         closed, cut = output.close(block, stopped=item.status != "incomplete")
         return events + closed, cut
 
@@ -96,7 +103,7 @@ class ItemEmitter:
     ) -> tuple[list[Event], bool]:
         output = self._output
         block = ToolCallBlock(output.number, index=-1)
-        block.call_id = output.unique("call", item.call_id)
+        block.call_id = output.unique_call_id(item.call_id)
         block.free_text = free_text
         namespace = item.namespace or None
         identity = ToolIdentity(ToolKind.FUNCTION, item.name, namespace, item.name)
@@ -110,34 +117,43 @@ class ItemEmitter:
 
     def announce(self, item: it.Item) -> list[Event]:
         """Begin an item that is told whole later, by `emit` with the same id."""
-        block = WholeBlock(
-            self._output.number, self._spelled(self._identified(item)), self._output.next_index()
-        )
-        self._output.begin(block)
-        self._announced[item.id] = block
-        return [block.added()]
+        return [self._begin(item).added()]
 
     def announced(self, item_id: str) -> WholeBlock | None:
         """The item that was announced under this id and is still open."""
         return self._announced.get(item_id)
 
     def _plain(self, item: it.Item) -> tuple[list[Event], bool]:
-        events = [] if item.id in self._announced else self.announce(item)
-        block = self._announced.pop(item.id)
-        finished = self._spelled(item)
-        block.complete(it.with_id(finished, block.item_id))
+        block = self._announced.pop(item.id, None)
+        events = []
+        if block is None:
+            block = self._begin(item)
+            del self._announced[item.id or block.item_id]
+            events = [block.added()]
+        block.complete(it.with_id(self._spelled(item), block.item_id))
         closed, cut = self._output.close(block, stopped=getattr(item, "status", None) != "incomplete")
         return events + closed, cut
 
-    def _identified(self, item: it.Item) -> it.Item:
-        return it.with_id(item, self._output.unique(item.type, item.id))
+    def _begin(self, item: it.Item) -> WholeBlock:
+        identified = it.with_id(item, self._output.unique(item.type, item.id))
+        block = WholeBlock(self._output.number, self._spelled(identified), self._output.next_index())
+        self._output.begin(block)
+        self._announced[item.id or block.item_id] = block
+        return block
 
     def _spelled(self, item: it.Item) -> it.Item:
-        """Types that are not published carry a slug where only published ones are known (law E10)."""
-        if self._wire.openai_items or item.type in PUBLISHED_ITEMS or ":" in item.type:
+        """Types that are not published carry a slug where only published ones are known (law E10), and
+        every item there has a status."""
+        if self._wire.openai_items or item.type in PUBLISHED_ITEMS:
             return item
         raw = item.raw if isinstance(item, UnknownItem) else msgspec.to_builtins(item)
-        return UnknownItem({**raw, "type": self._wire.slug + item.type})
+        kind = item.type if ":" in item.type else self._wire.slug + item.type
+        return UnknownItem({"status": "completed", **raw, "type": kind})
+
+
+def _refusal(part: ct.ContentPart) -> str:
+    """The text of the only other part that `check` lets into a message."""
+    return str(getattr(part, "refusal", ""))
 
 
 def _text(part: ct.ContentPart) -> str:

@@ -27,6 +27,8 @@ from bridge.protocol.unknown import enc_hook
 from bridge.protocol.websocket import ResponseCreateMessage
 
 T = TypeVar("T")
+# what a strict decoder raises: the slow way then says what it is, or puts it right
+_REFUSED = (msgspec.MsgspecError, RecursionError, UnicodeError)
 
 _encoder = msgspec.json.Encoder(enc_hook=enc_hook)
 _events: msgspec.json.Decoder[Any] = msgspec.json.Decoder(KnownEvent)
@@ -87,7 +89,7 @@ def decode_event(data: bytes | str, repairs: list[Repair] | None = None) -> Even
     """
     try:
         return _events.decode(data)  # type: ignore[no-any-return]
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+    except _REFUSED:
         return event_from(_object(decode_json(data)), repairs)
 
 
@@ -107,7 +109,7 @@ def check_event(data: bytes | str) -> Event:
     """
     try:
         return _events.decode(data)  # type: ignore[no-any-return]
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+    except _REFUSED:
         return build(vocabulary.EVENTS, _object(decode_json(data)), Strict())  # type: ignore[no-any-return]
 
 
@@ -115,7 +117,7 @@ def decode_item(data: bytes | str, repairs: list[Repair] | None = None) -> Item:
     """One output item, repaired like an event."""
     try:
         return _items.decode(data)  # type: ignore[no-any-return]
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+    except _REFUSED:
         return item_from(_object(decode_json(data)), repairs)
 
 
@@ -132,7 +134,7 @@ def decode_response(data: bytes | str, repairs: list[Repair] | None = None) -> R
     """A response resource, repaired like an event."""
     try:
         return _response.decode(data)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+    except _REFUSED:
         manner = Repairing()
         response: Response = build_struct(Response, _object(decode_json(data)), manner)
         if repairs is not None:
@@ -152,20 +154,30 @@ def decode_compact_request(data: bytes | str) -> CompactRequest:
 
 def decode_create_message(data: bytes | str) -> ResponseCreateMessage:
     """A client's WebSocket frame. Raises InvalidRequestError with `param`."""
+    tag = ResponseCreateMessage.type
+    if _plain_object(data).get("type") != tag:
+        raise InvalidRequestError(
+            InvalidRequestError.INVALID_VALUE, f"Expected `{tag}` - at `$.type`", param="type"
+        )
     return _request(_message, ResponseCreateMessage, data)
 
 
 def _request(decoder: msgspec.json.Decoder[T], struct: type[T], data: bytes | str) -> T:
     try:
         return decoder.decode(data)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+    except _REFUSED:
         pass
     try:
-        return build_struct(struct, _object(decode_json(data)), Strict())  # type: ignore[no-any-return]
+        return build_struct(struct, _plain_object(data), Strict())  # type: ignore[no-any-return]
     except SchemaError as error:
         raise InvalidRequestError(
             InvalidRequestError.INVALID_VALUE, error.message, param=error.param
         ) from error
+
+
+def _plain_object(data: bytes | str) -> dict[str, Any]:
+    try:
+        return _object(decode_json(data))
     except WireError as error:
         raise InvalidRequestError("invalid_json", error.message) from error
 
@@ -188,5 +200,10 @@ def encode_sse(events: Iterable[Event]) -> bytes:
     """Events → SSE frames, `event:` equal to `type`, LF line ends (specification, "Streaming")."""
     pieces: list[bytes] = []
     for event in events:
-        pieces += (_PREFIXES.get(type(event)) or _prefix(event.type), encode(event), b"\n\n")
+        prefix = _PREFIXES.get(type(event)) or _prefix(event.type)
+        try:
+            data = _encoder.encode(event)
+        except UnicodeEncodeError:
+            data = encode(event)
+        pieces += (prefix, data, b"\n\n")
     return b"".join(pieces)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import UnionType
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, TypeGuard, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
@@ -16,7 +16,8 @@ class Field(NamedTuple):
     `convert` makes a plain value one of the field's: it raises msgspec.ValidationError, and
     UnicodeEncodeError for half a surrogate pair, which has no UTF-8. `nested` is
     the one untagged struct that it takes, `element` the one that it takes a list of; `limits` are
-    the fewest and most elements of its list. `zero` makes the zero value of its type.
+    the fewest and most elements of its list. `zero` makes the zero value of its type; a struct is made
+    of the zero values of its fields.
     """
 
     name: str
@@ -28,7 +29,7 @@ class Field(NamedTuple):
     takes_object: bool
     takes_list: bool
     limits: tuple[int, int | None]
-    zero: Callable[[], Any]
+    zero: Callable[..., Any]
 
 
 _FIELDS: dict[type[Any], tuple[Field, ...]] = {}
@@ -46,9 +47,9 @@ def fields_of(struct: type[Any]) -> tuple[Field, ...]:
 def _field(name: str, required: bool, annotation: Any) -> Field:
     described = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     options = tuple(get_args(each)[0] if get_origin(each) is Annotated else each for each in described)
-    objects = [each for each in options if _is_struct(each)]
+    objects = [each for each in options if is_struct(each)]
     lists = [at for at, each in enumerate(options) if get_origin(each) is list]
-    elements = [each for at in lists if _is_struct(each := get_args(options[at])[0])]
+    elements = [each for at in lists if is_struct(each := get_args(options[at])[0])]
     return Field(
         name,
         required,
@@ -68,7 +69,8 @@ def _limits(annotation: Any) -> tuple[int, int | None]:
     return next(((meta.min_length or 0, meta.max_length) for meta in metas), (0, None))
 
 
-def _is_struct(annotation: Any) -> bool:
+def is_struct(annotation: Any) -> TypeGuard[type[Any]]:
+    """Whether it is a struct's class."""
     return isinstance(annotation, type) and issubclass(annotation, Struct)
 
 
@@ -89,12 +91,10 @@ _ZEROS: dict[Any, Callable[[], Any]] = {
 }  # fmt: skip
 
 
-def _zero(options: tuple[Any, ...]) -> Callable[[], Any]:
+def _zero(options: tuple[Any, ...]) -> Callable[..., Any]:
     first = options[0]
     if type(None) in options or first is Any:
         return lambda: None
     if get_origin(first) is Literal:
         return lambda: get_args(first)[0]
-    if _is_struct(first):
-        return lambda: first(**{each.name: each.zero() for each in fields_of(first) if each.required})
-    return _ZEROS[get_origin(first) or first]
+    return first if is_struct(first) else _ZEROS[get_origin(first) or first]

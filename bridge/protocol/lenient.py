@@ -68,8 +68,6 @@ MISSING = "required and missing"
 def build(kind: Kind, value: Any, manner: Manner, path: str = "$") -> Any:
     """The struct (or unknown) that `value` is in this slot; ABSENT when it can't be one."""
     if not isinstance(value, dict):
-        if isinstance(kind, Slot) and kind.plain is not None and isinstance(value, kind.plain):
-            return value
         manner.problem(path, f"Expected `object`, got `{_KINDS.get(type(value), type(value).__name__)}`")
         return ABSENT
     if not isinstance(kind, Slot):
@@ -111,6 +109,8 @@ def _field(child: Slot | None, field: Field, raw: Any, manner: Manner, path: str
         return build(kind, raw, manner, path)
     try:
         return _converted(field, raw, manner, path)
+    except UnicodeEncodeError:
+        pass  # told already: it is no text that belongs here
     except RecursionError:
         manner.problem(path, "JSON is nested too deeply")
     except msgspec.ValidationError as error:

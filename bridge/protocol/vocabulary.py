@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, get_args
 
 from bridge.protocol import content, events, input_items, items, request, response, tools, websocket
-from bridge.protocol.fields import Field
+from bridge.protocol.fields import Field, fields_of, is_struct
 from bridge.protocol.unknown import (
     Unknown,
     UnknownAnnotation,
@@ -28,7 +28,6 @@ class Slot(NamedTuple):
     structs: dict[str, type[Any]]
     unknown: type[Unknown]
     infer: Callable[[dict[str, Any]], str | None] | None = None
-    plain: type | None = None
 
 
 def by_tag(union: Any) -> dict[str, type[Any]]:
@@ -70,7 +69,7 @@ ITEMS = Slot(by_tag(items.KnownItem), UnknownItem, infer_item_type)
 PARTS = Slot(by_tag(content.KnownContentPart), UnknownPart)
 ANNOTATIONS = Slot(by_tag(content.KnownAnnotation), UnknownAnnotation)
 TOOLS = Slot(by_tag(tools.KnownTool), UnknownTool, infer_tool_type)
-TOOL_CHOICES = Slot(by_tag(tools.KnownToolChoice), UnknownToolChoice, plain=str)
+TOOL_CHOICES = Slot(by_tag(tools.KnownToolChoice), UnknownToolChoice, infer_tool_type)
 FORMATS = Slot(by_tag(response.KnownFormat), UnknownFormat)
 INPUT_ITEMS = Slot(by_tag(input_items.KnownInputItem), UnknownItem, infer_input_type)
 INPUT_PARTS = Slot(by_tag(content.KnownInputPart), UnknownPart)
@@ -125,4 +124,9 @@ _ZEROS: dict[tuple[type[Any], str], Any] = {
 def zero(struct: type[Any], field: Field) -> Any:
     """What the schema's prose calls the zero value of a required field."""
     key = (struct, field.name)
-    return _ZEROS[key] if key in _ZEROS else field.zero()
+    if key in _ZEROS:
+        return _ZEROS[key]
+    kind = field.zero
+    if is_struct(kind):
+        return kind(**{each.name: zero(kind, each) for each in fields_of(kind) if each.required})
+    return kind()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from io import StringIO
+from typing import NoReturn
 
 from bridge.errors import ToolError
 from bridge.tools.json_text import JsonState, json_state
@@ -28,6 +29,7 @@ class AggregatedCall:
         "_buffer",
         "_given",
         "_size",
+        "_write",
         "arguments_done",
         "call_id",
         "completed",
@@ -47,9 +49,8 @@ class AggregatedCall:
         self.custom = False
         self.arguments_done = False
         self.completed = False
-        self._buffer = StringIO()
-        self._size = 0
         self._given = False
+        self._clear()
 
     @property
     def arguments(self) -> str:
@@ -66,8 +67,8 @@ class AggregatedCall:
             self._given = False
             if json_state(self.arguments) is JsonState.COMPLETE:
                 self._clear()
-        self._buffer.write(delta)
-        self._size += _size(delta)
+        self._write(delta)
+        self._size += len(delta) if delta.isascii() else len(delta.encode("utf-8", "surrogatepass"))
         return self._size
 
     def _replace(self, arguments: str) -> int:
@@ -76,6 +77,7 @@ class AggregatedCall:
 
     def _clear(self) -> None:
         self._buffer = StringIO()
+        self._write = self._buffer.write
         self._size = 0
         self._given = False
 
@@ -133,7 +135,8 @@ class ToolCallAggregator:
         self._identify(call, item_id, call_id, name)
         call.custom = custom
         if arguments and not call._size:
-            self._hold(call, call._append(arguments))
+            if call._append(arguments) > self._limit:
+                self._refuse(call)
             call._given = True
         return call
 
@@ -142,9 +145,11 @@ class ToolCallAggregator:
     ) -> AggregatedCall:
         """The next piece of a call's arguments; a call nobody announced begins without a name. A piece
         after the arguments were said to be done is left out."""
-        call = self.find(output_index, item_id, call_id) or self._open(output_index, item_id, call_id)
-        if not call.arguments_done:
-            self._hold(call, call._append(delta))
+        call = None if output_index is None else self._by_output.get(output_index)
+        if call is None or call.item_id != item_id:
+            call = self.find(output_index, item_id, call_id) or self._open(output_index, item_id, call_id)
+        if not call.arguments_done and call._append(delta) > self._limit:
+            self._refuse(call)
         return call
 
     def finish_arguments(
@@ -154,8 +159,8 @@ class ToolCallAggregator:
         (field case 7)."""
         call = self.find(output_index, item_id, call_id) or self._open(output_index, item_id, call_id)
         call.arguments_done = True
-        if arguments:
-            self._hold(call, call._replace(arguments))
+        if arguments and call._replace(arguments) > self._limit:
+            self._refuse(call)
         return call
 
     def complete(
@@ -217,9 +222,7 @@ class ToolCallAggregator:
             call.call_id = call_id
             self._by_id.setdefault(call_id, call)
 
-    def _hold(self, call: AggregatedCall, size: int) -> None:
-        if size <= self._limit:
-            return
+    def _refuse(self, call: AggregatedCall) -> NoReturn:
         self.evict(call)
         raise ToolError(
             ToolError.ARGUMENTS_TOO_LARGE,
@@ -239,7 +242,3 @@ def _is_same(call: AggregatedCall, output_index: int | None, item_id: str, call_
         return not call_id or not call.call_id or call_id == call.call_id
     # one call_id at two indexes may be two calls: who has seen their arguments can tell
     return here and call.answers_to("", call_id)
-
-
-def _size(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

@@ -13,14 +13,15 @@ from bridge.tools.presentation import CallView, OutputView
 View = CallView | OutputView | None
 
 
-def pair(views: Sequence[View], param: Callable[[int], str]) -> dict[int, int]:
-    """Index of each call → index of its output, among `views` (None is what is neither).
+def pair(views: Sequence[View], param: Callable[[int], str]) -> dict[int, int | None]:
+    """Index of each call → index of its output, among `views` (None there is what is neither).
 
     An output answers the first call before it with its id that has none yet, so that an id may be
-    used again in a later turn. `param` names the field at an index. Raises InvalidRequestError
-    (`unpaired_tool_call`) with that name.
+    used again in a later turn. A call that was cut and so never run may stay alone: its answer is
+    None. `param` names the field at an index. Raises InvalidRequestError (`unpaired_tool_call`) with
+    that name.
     """
-    answers: dict[int, int] = {}
+    answers: dict[int, int | None] = {}
     waiting: dict[str, list[int]] = {}
     for index, view in enumerate(views):
         if isinstance(view, CallView):
@@ -30,11 +31,13 @@ def pair(views: Sequence[View], param: Callable[[int], str]) -> dict[int, int]:
             if not calls:
                 raise _unpaired(f"no tool call before it has the call_id {view.call_id!r}", param(index))
             answers[calls.pop(0)] = index
-    for call_id, calls in waiting.items():
-        if calls:
-            raise _unpaired(f"no tool output answers the call {call_id!r}", param(calls[0]))
+    for index in sorted(index for calls in waiting.values() for index in calls):
+        call = views[index]
+        if isinstance(call, CallView) and not call.cut:
+            raise _unpaired(f"no tool output answers the call {call.call_id!r}", param(index))
+        answers[index] = None
     return answers
 
 
 def _unpaired(message: str, param: str) -> InvalidRequestError:
-    return InvalidRequestError(InvalidRequestError.UNPAIRED_CALL, f"{param}: {message}", param=param)
+    return InvalidRequestError(InvalidRequestError.UNPAIRED_CALL, message, param=param)

@@ -40,11 +40,12 @@ class FunctionView(NamedTuple):
 
 
 class CallView(NamedTuple):
-    """A call in the history as a function call: `arguments` is JSON text."""
+    """A call in the history as a function call: `arguments` is JSON text, whole unless it was `cut`."""
 
     call_id: str
     name: str
     arguments: str
+    cut: bool = False
 
 
 class OutputView(NamedTuple):
@@ -160,8 +161,11 @@ _PRESENTERS: Final[dict[str, Callable[[Any, ToolIdentityMap], list[FunctionView]
 # ── history ────────────────────────────────────────────────────────────────────────────────────────
 def call_view(item: Any, identities: ToolIdentityMap) -> CallView | None:
     """A call of any kind as a function call; None when the item is no call a client answers."""
-    view = _CALLS.get(item.type)
-    return None if view is None or isinstance(item, Unknown) else view(item, identities)
+    make = _CALLS.get(item.type)
+    view = None if make is None or isinstance(item, Unknown) else make(item, identities)
+    if view is not None and getattr(item, "status", None) == "incomplete":
+        return view._replace(cut=True)
+    return view
 
 
 def output_view(item: Any) -> OutputView | None:
@@ -200,8 +204,7 @@ def _search_call(item: Any, identities: ToolIdentityMap) -> CallView | None:
 
 def _output(item: Any) -> OutputView:
     failed = getattr(item, "status", None) in ("failed", "incomplete")
-    output = item.output if isinstance(item.output, str | list) else ""
-    return OutputView(item.call_id or item.id or "", output, failed)
+    return OutputView(item.call_id or item.id or "", item.output or "", failed)
 
 
 def _shell_output(item: Any) -> OutputView:

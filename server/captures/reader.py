@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +18,7 @@ from bridge.sse import Frame, SSEDecoder
 Numbered = Iterable[tuple[int, bytes]]
 
 _SSE_LINE: Final = re.compile(rb"(data|event|id|retry)?:|(data|event|id|retry)\s*\Z")
+_FIELD: Final = re.compile(rb"(data|event):")
 _BOM: Final = b"\xef\xbb\xbf"
 _DONE: Final = b"[DONE]"
 
@@ -30,11 +32,11 @@ class Unreadable(Exception):
 
 
 class Payload(NamedTuple):
-    """One payload: `line` is where it begins, `event` the name of its frame ("" without one), `data` its
-    bytes and `value` the JSON object that they are; None for `[DONE]`."""
+    """One payload: `line` is where it begins, `event` the name of its frame (None for a JSON line), `data`
+    its bytes and `value` the JSON object that they are; None for `[DONE]`."""
 
     line: int
-    event: str
+    event: str | None
     data: bytes
     value: dict[str, Any] | None
 
@@ -59,24 +61,37 @@ def _payloads(line: bytes) -> Callable[[Numbered, int], Iterator[Payload]]:
 def _json_lines(lines: Numbered, _first: int) -> Iterator[Payload]:
     for number, line in lines:
         if line.strip():
-            yield _payload(number, "", line.strip())
+            yield _payload(number, None, line.strip())
 
 
 def _frames(lines: Numbered, first: int) -> Iterator[Payload]:
     decoder = SSEDecoder()
     begins = number = first
-    pending = seen = False
+    seen = False
+    waiting = b""  # the data lines of the frame that is not closed yet
     for number, line in lines:
-        if not pending and line.startswith(b"data"):
-            begins, pending = number, True
-        for frame in _told_where(number, lambda line=line: decoder.feed(line)):
-            pending, seen = False, True
-            yield _payload(begins, frame.event, frame.data)
+        feed = [line]
+        if waiting and _FIELD.match(line) and _is_whole(waiting):
+            feed = [b"\n", line]  # captures without blank lines: each line is a frame
+        for piece in feed:
+            for frame in _told_where(number, partial(decoder.feed, piece)):
+                seen, waiting = True, b""
+                yield _payload(begins, frame.event, frame.data)
+        if line.startswith(b"data:"):
+            begins = begins if waiting else number
+            waiting += line[5:]
     for frame in _told_where(number, decoder.close):
         seen = True
         yield _payload(begins, frame.event, frame.data)
     if not seen:
         raise Unreadable(number, "the stream ends before its first event")
+
+
+def _is_whole(data: bytes) -> bool:
+    try:
+        return data.strip() == _DONE or decode_json(data) is not None
+    except WireError:
+        return False
 
 
 def _told_where(number: int, read: Callable[[], list[Frame]]) -> list[Frame]:
@@ -86,7 +101,7 @@ def _told_where(number: int, read: Callable[[], list[Frame]]) -> list[Frame]:
         raise Unreadable(number, error.message) from error
 
 
-def _payload(line: int, event: str, data: bytes) -> Payload:
+def _payload(line: int, event: str | None, data: bytes) -> Payload:
     if data.strip() == _DONE:
         return Payload(line, event, data, None)
     try:

@@ -9,6 +9,7 @@ from bridge.decoder import PartDecoder, ResponseAccumulator, encode_parts
 from bridge.protocol.codec import encode, encode_sse
 from bridge.protocol.events import TERMINAL_EVENTS, Event
 from bridge.sse import DONE
+from server.captures.reader import Unreadable
 
 
 class Sink(Protocol):
@@ -50,7 +51,10 @@ class _SnapshotSink:
         return b""
 
     def close(self) -> bytes:
-        return encode(self._accumulator.response) + b"\n"
+        response = self._accumulator.response
+        if response is None:
+            raise Unreadable(1, "there is no response in it")
+        return encode(response) + b"\n"
 
 
 class _PartsSink:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import blake2s
+from itertools import count
 from typing import Any, Final, NamedTuple, Protocol
 
-from bridge.dialects import chat_completions
 from bridge.diagnostics import Diagnostics
+from bridge.dialects import chat_completions
 from bridge.emitter.machine import ResponseStreamStateMachine
 from bridge.protocol.codec import event_from
 from bridge.protocol.events import Event
 from bridge.protocol.lenient import Repair
-
 from server.captures.reader import Payload, Unreadable
 
 
@@ -26,11 +27,20 @@ class Source(Protocol):
 
 
 class _ChatSource:
-    """Chat Completions chunks through the machine, on the wire that was asked for."""
+    """Chat Completions chunks through the machine, on the wire that was asked for.
+
+    Ids and times come from the capture, so that it is translated to the same bytes each time.
+    """
 
     def __init__(self, first: Payload, wire: str) -> None:
-        model = (first.value or {}).get("model")
-        machine = ResponseStreamStateMachine(model if isinstance(model, str) else "", wire=wire)
+        head = first.value or {}
+        model, created = head.get("model"), head.get("created")
+        machine = ResponseStreamStateMachine(
+            model if isinstance(model, str) else "",
+            ids=_ids_from(first.data),
+            clock=lambda: created if isinstance(created, int) else 0,
+            wire=wire,
+        )
         self._inbound = chat_completions.Inbound(machine)
         self.diagnostics = machine.diagnostics
 
@@ -58,6 +68,12 @@ class _ResponsesSource:
 
     def close(self) -> list[Event]:
         return []
+
+
+def _ids_from(seed: bytes) -> Callable[[str], str]:
+    digest = blake2s(seed, digest_size=8).hexdigest()
+    number = count()
+    return lambda prefix: f"{prefix}_{digest}{next(number):08x}"
 
 
 class _Dialect(NamedTuple):

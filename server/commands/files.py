@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, BinaryIO, NoReturn
+from typing import BinaryIO, NoReturn, cast
 
 import click
 
@@ -26,7 +26,7 @@ def reading(file: str) -> Iterator[BinaryIO]:
     name = "stdin" if file == "-" else file
     try:
         with click.open_file(file, "rb") as opened:
-            yield opened  # type: ignore[misc]
+            yield cast(BinaryIO, opened)
     except Unreadable as error:
         give_up(f"{name}: {error}")
     except OSError as error:
@@ -38,9 +38,8 @@ def reading(file: str) -> Iterator[BinaryIO]:
 def write(data: bytes) -> None:
     """Put it on stdout at once. A closed pipe ends the command quietly, as for any tool before `head`."""
     if data:
-        output: Any = click.get_binary_stream("stdout")
-        output.write(data)
-        output.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
 
 
 def give_up(message: str) -> NoReturn:

@@ -8,7 +8,6 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from bridge.protocol.codec import decode_request, encode
-
 from server.bodies import read_json_body
 from server.delivery import StreamedAnswer, WholeAnswer
 from server.errors import HttpError

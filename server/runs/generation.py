@@ -10,9 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from bridge.protocol.events import Event
-from bridge.protocol.request import InputItem
-
-from server.errors import UpstreamError
+from bridge.protocol.input_items import InputItem
+from server.errors import UpstreamError, too_slow
 from server.runs.run import Run
 from server.sessions.base import ResponseStore, StoredResponse
 from server.upstreams.base import Upstream, UpstreamReply, UpstreamRequest
@@ -55,9 +54,7 @@ class Generation:
                 self.accepted = True
                 await self._follow(reply, deliver)
         except TimeoutError:
-            await self._end_badly(
-                UpstreamError(504, "the response took too long as a whole", code=UpstreamError.TIMEOUT), deliver
-            )
+            await self._end_badly(too_slow(self._total), deliver)
         except UpstreamError as error:
             await self._end_badly(error, deliver)
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from bridge.protocol.request import InputItem
+from bridge.protocol.input_items import InputItem
 from bridge.protocol.response import Response
 
 

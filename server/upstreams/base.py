@@ -31,6 +31,11 @@ class UpstreamReply(Protocol):
 class Upstream(Protocol):
     """Where a model is reached."""
 
+    @property
+    def name(self) -> str:
+        """What it is called, in lists and errors."""
+        ...
+
     def open(self, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamReply]:
         """Send the request; leaving the context early aborts it at the upstream.
 

@@ -115,13 +115,14 @@ class HttpUpstream:
 
 
 class _HttpReply:
-    """The body of an accepted request."""
+    """The body of an accepted request. What came before a cut is given before the cut is told."""
 
-    __slots__ = ("_name", "_read")
+    __slots__ = ("_content", "_failure", "_name")
 
     def __init__(self, name: str, response: aiohttp.ClientResponse, idle: float) -> None:
         self._name = name
-        self._read = response.content.readany
+        self._content = response.content
+        self._failure: UpstreamError | None = None
         connection = response.connection
         if connection is not None and connection.protocol is not None:
             # the headers are here: from now on the limit is that between two reads
@@ -129,18 +130,27 @@ class _HttpReply:
             connection.protocol.start_timeout()
 
     async def read(self) -> bytes:
+        if self._failure is not None:
+            raise self._failure
         try:
-            return await self._read()
-        except TimeoutError as error:
-            raise UpstreamError(
-                504, f"the upstream {self._name} went silent", code=UpstreamError.TIMEOUT
-            ) from error
+            return await self._content.readany()
         except _FAILURES as error:
-            raise UpstreamError(
-                502,
-                f"the connection to the upstream {self._name} was lost ({type(error).__name__})",
-                code=UpstreamError.DISCONNECTED,
-            ) from error
+            self._failure = self._told(error)
+            if rest := _left_over(self._content):
+                return rest
+            raise self._failure from error
+
+    def _told(self, error: BaseException) -> UpstreamError:
+        if isinstance(error, TimeoutError):
+            return UpstreamError(504, f"the upstream {self._name} went silent", code=UpstreamError.TIMEOUT)
+        lost = f"the connection to the upstream {self._name} was lost ({type(error).__name__})"
+        return UpstreamError(502, lost, code=UpstreamError.DISCONNECTED)
+
+
+def _left_over(content: aiohttp.StreamReader) -> bytes:
+    """What had arrived when the connection broke: aiohttp keeps it but raises first."""
+    content.set_exception(None)  # type: ignore[arg-type]
+    return content.read_nowait()
 
 
 def base_url(url: str) -> str:

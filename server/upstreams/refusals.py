@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from bridge.errors import WireError
 from bridge.protocol.codec import decode_json
-
 from server.errors import UpstreamError
 
 # Where servers put an error's text when there is no `error` object: Mistral, FastAPI and vLLM, others.
@@ -40,8 +39,8 @@ def in_band_refusal(body: bytes, secret: str | None = None) -> UpstreamError | N
     fields = _error_fields(body)
     if not fields:
         return None
-    code = fields.get("code") or fields.get("status")
-    status = int(code) if str(code).isdigit() and 400 <= int(str(code)) <= 599 else 502
+    code = str(fields.get("code") or fields.get("status"))
+    status = int(code) if code.isdecimal() and 400 <= int(code) <= 599 else 502
     return refusal(status, {}, body, secret)
 
 

@@ -100,9 +100,8 @@ def chat_to_bytes(n: int) -> None:
 
 
 def chat_tools_to_bytes(n: int) -> None:
-    machine = streams.machine()
-    machine.tool_call(0, "call_1", "lookup")
-    feed = ChatInbound(machine).feed
+    feed = ChatInbound(streams.ResponseStreamStateMachine(model="m")).feed
+    feed(streams.chat_tool_chunk("", call_id="call_1", name="lookup"))
     chunk = streams.chat_tool_chunk(streams.TOKEN)
     for _ in range(n):
         encode_sse(feed(chunk))

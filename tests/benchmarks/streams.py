@@ -27,21 +27,18 @@ def chat_chunk(content: str = TOKEN) -> bytes:
     )
 
 
-def chat_tool_chunk(arguments: str) -> bytes:
-    """One fragment of a tool call's arguments."""
+def chat_tool_chunk(arguments: str, call_id: str = "", name: str = "") -> bytes:
+    """One fragment of a tool call; the first one carries id and name."""
+    call: dict[str, object] = {"index": 0, "function": {"arguments": arguments}}
+    if call_id:
+        call |= {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
     return msgspec.json.encode(
         {
             "id": "chatcmpl-0123456789abcdefghijklmnopqrs",
             "object": "chat.completion.chunk",
             "created": 1_750_000_000,
             "model": "model-2026-01-01",
-            "choices": [
-                {
-                    "index": 0,
-                    "delta": {"tool_calls": [{"index": 0, "function": {"arguments": arguments}}]},
-                    "finish_reason": None,
-                }
-            ],
+            "choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}],
         }
     )
 

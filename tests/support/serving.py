@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
+import structlog
 from msgspec import Struct
 
 from bridge.conformance import StreamValidator
@@ -22,6 +23,9 @@ from server.settings import Settings
 def serving(settings: Settings) -> Iterator[str]:
     """The base URL of a server with these settings, as long as the context lasts."""
     from uvicorn import Config, Server
+
+    # quiet: what the server logs is not what these tests are about
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
 
     listener = socket.create_server(("127.0.0.1", 0))
     config = Config(create_app(settings), log_level="critical", lifespan="on", timeout_graceful_shutdown=1)
@@ -75,9 +79,7 @@ class Reply(Struct):
         return response
 
 
-def call(
-    base: str, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
-) -> Reply:
+def call(base: str, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Reply:
     """One request; a body that is no bytes goes out as JSON."""
     with opened(base, method, path, body, headers) as response:
         return Reply(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
@@ -118,4 +120,8 @@ def stream(base: str, headers: dict[str, str] | None = None, **request: Any) -> 
 
 def violations(reply: Reply) -> list[str]:
     """What the validator has against a streamed answer."""
-    raise NotImplementedError
+    validator = StreamValidator()
+    for frame in reply.frames:
+        validator.feed_frame(frame)
+    validator.close()
+    return [str(violation) for violation in validator.violations]

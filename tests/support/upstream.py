@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 Step = bytes | float | str
 """Bytes are sent, a number is a wait in seconds, CUT and HANG are what they say."""
@@ -26,18 +26,19 @@ class Script(Struct, frozen=True):
 
     steps: Sequence[Step] = ()
     status: int = 200
-    headers: dict[str, str] = _STREAM
+    headers: dict[str, str] = field(default_factory=_STREAM.copy)
     before: float | str = 0.0
 
 
 class Received(Struct):
     """One request as it came. `gone_at` is when the client closed the connection before the end of the
-    answer, on the monotonic clock."""
+    answer, on the monotonic clock; `sent` counts the bytes of the body that were taken."""
 
     path: str
     headers: dict[str, str]
     body: dict[str, Any]
     gone_at: float | None = None
+    sent: int = 0
 
 
 def chunk(finish_reason: str | None = None, /, **delta: Any) -> bytes:
@@ -60,8 +61,8 @@ def call(index: int, arguments: str, name: str | None = None, id: str | None = N
 def text(*pieces: str, finish_reason: str = "stop") -> list[Step]:
     """A whole stream of text with its usage."""
     usage = {"prompt_tokens": 3, "completion_tokens": len(pieces), "total_tokens": 3 + len(pieces)}
-    pieces_sent = [chunk(content=piece) for piece in pieces]
-    return [chunk(role="assistant", content=""), *pieces_sent, chunk(finish_reason), frame(choices=[], usage=usage), DONE]
+    sent = [chunk(role="assistant", content=""), *(chunk(content=piece) for piece in pieces)]
+    return [*sent, chunk(finish_reason), frame(choices=[], usage=usage), DONE]
 
 
 def refusal(status: int, headers: dict[str, str] | None = None, **error: Any) -> Script:
@@ -71,11 +72,13 @@ def refusal(status: int, headers: dict[str, str] | None = None, **error: Any) ->
 
 
 class ScriptedUpstream:
-    """`scripts` by the model that a request names; `received` in order. A context manager."""
+    """`scripts` by the model that a request names; `received` in order; `connections`
+    are the times at which clients connected. A context manager."""
 
     def __init__(self, scripts: dict[str, Script] | None = None) -> None:
         self.scripts = scripts or {}
         self.received: list[Received] = []
+        self.connections: list[float] = []
         self.url = ""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -116,6 +119,7 @@ class ScriptedUpstream:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections.append(time.monotonic())
         try:
             while (received := await _read_request(reader)) is not None:
                 self.received.append(received)
@@ -131,18 +135,19 @@ class ScriptedUpstream:
     ) -> bool:
         """Play the script; whether the connection can be used again."""
         script = self.scripts.get(str(received.body.get("model")), Script(text("Hello", " there")))
-        play = asyncio.ensure_future(_play(script, writer))
+        play = asyncio.ensure_future(_play(script, received, writer))
         leave = asyncio.ensure_future(reader.read(1))
         await asyncio.wait([play, leave], return_when=asyncio.FIRST_COMPLETED)
         if play.done():
             leave.cancel()
+            await asyncio.wait([leave])
             return play.exception() is None and play.result()
         received.gone_at = time.monotonic()
         play.cancel()
         return False
 
 
-async def _play(script: Script, writer: asyncio.StreamWriter) -> bool:
+async def _play(script: Script, received: Received, writer: asyncio.StreamWriter) -> bool:
     await _wait(script.before)
     head = "".join(f"{name}: {value}\r\n" for name, value in script.headers.items())
     writer.write(f"HTTP/1.1 {script.status} Scripted\r\n{head}transfer-encoding: chunked\r\n\r\n".encode())
@@ -155,6 +160,7 @@ async def _play(script: Script, writer: asyncio.StreamWriter) -> bool:
         if isinstance(step, bytes):
             writer.write(b"%x\r\n%s\r\n" % (len(step), step))
             await writer.drain()
+            received.sent += len(step)
             await asyncio.sleep(0)
         else:
             await _wait(step)
@@ -172,8 +178,8 @@ async def _read_request(reader: asyncio.StreamReader) -> Received | None:
     if not line:
         return None
     headers: dict[str, str] = {}
-    while (field := (await reader.readline()).decode().strip()):
-        name, _, value = field.partition(":")
+    while line_ := (await reader.readline()).decode().strip():
+        name, _, value = line_.partition(":")
         headers[name.strip().lower()] = value.strip()
     body = await reader.readexactly(int(headers.get("content-length", 0)))
     return Received(line.decode().split()[1], headers, json.loads(body or b"{}"))

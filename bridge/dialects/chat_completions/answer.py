@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bridge.dialects.chat_completions.resolver import Fragment, ToolCallResolver
+from bridge.dialects.chat_completions.resolver import LEGACY_INDEX, Fragment, ToolCallResolver
 from bridge.dialects.chat_completions.think_tags import ThinkTags
 from bridge.dialects.chat_completions.types import (
     ChatAnnotation,
@@ -22,10 +22,12 @@ from bridge.emitter.machine import ResponseStreamStateMachine
 from bridge.protocol.content import LogProb, UrlCitation
 from bridge.protocol.events import Event
 
+Text = Callable[[str], list[Event]]
+
 
 class Answer:
-    """The first choice of a stream. `text` takes plain text, and is the machine's own method as soon
-    as nothing about the text is open any more."""
+    """The first choice of a stream. `text` takes plain text; it is the machine's own method as soon as
+    no think tag can come and no log probabilities wait. What the machine refuses, it raises."""
 
     __slots__ = ("_diagnostics", "_machine", "_probabilities", "_resolver", "_think", "text")
 
@@ -35,20 +37,71 @@ class Answer:
         self._resolver = ToolCallResolver(machine.diagnostics)
         self._think = ThinkTags() if think_tags else None
         self._probabilities: list[LogProb] = []
-        self.text: Callable[[str], list[Event]] = self._careful_text if think_tags else machine.text
+        self.text: Text = self._careful_text if think_tags else machine.text
 
-    def delta(
-        self, delta: ChatDelta, logprobs: ChatLogProbs | None, events: list[Event], *, whole: bool = False
-    ) -> None:
-        """All that a delta or a whole message says; its events are appended as they come."""
+    def one(self, content: str | list[Any] | None, delta: ChatDelta) -> list[Event] | None:
+        """The quick way for a delta that may hold text, reasoning or a fragment of a call, and holds one
+        of them. None for all others, with nothing done."""
+        calls, raw = delta.tool_calls, delta.reasoning_content or delta.reasoning
+        if not content:
+            if raw:
+                return None if calls else self._machine.reasoning(raw)
+            if calls and len(calls) == 1 and self.settled:
+                return self.call(calls[0])
+        elif not calls and not raw and isinstance(content, str):
+            return self.text(content)
+        return None
+
+    def delta(self, delta: ChatDelta, logprobs: ChatLogProbs | None, events: list[Event]) -> None:
+        """All that a chunk's delta says; the events are appended as they come."""
+        self._content(delta, logprobs, events)
+        for call in delta.tool_calls or ():
+            events += self.settle()
+            events += self.call(call)
+
+    def message(self, message: ChatDelta, logprobs: ChatLogProbs | None, events: list[Event]) -> None:
+        """All that a whole message says."""
+        self._content(message, logprobs, events)
+        for call in message.tool_calls or ():
+            events += self.settle()
+            events += self._fragment(self._resolver.whole(call))
+
+    def call(self, call: ChatToolCall) -> list[Event]:
+        """One fragment of a tool call. The caller has settled the text."""
+        continued = self._resolver.continues(call)
+        if continued is not None:
+            return self._machine.tool_call(continued[0], None, None, continued[1])
+        return self._fragment(self._resolver.resolve(call))
+
+    def _fragment(self, fragment: Fragment | None) -> list[Event]:
+        return [] if fragment is None else self._machine.tool_call(*fragment)
+
+    @property
+    def settled(self) -> bool:
+        """No text is held back."""
+        think = self._think
+        return think is None or not (think.thinking or think.holding)
+
+    def settle(self) -> list[Event]:
+        """Something other than text begins: what the text still held back goes out before it."""
+        return [] if self._think is None or self.settled else self._split(*self._think.close())
+
+    def close(self) -> list[Event]:
+        """Nothing more comes."""
+        events = self.settle()
+        self._drop_probabilities()
+        return events
+
+    # ── text ───────────────────────────────────────────────────────────────────────────────────────
+    def _content(self, delta: ChatDelta, logprobs: ChatLogProbs | None, events: list[Event]) -> None:
         if logprobs is not None:
             self._keep_probabilities(delta, logprobs)
         self._reasoning(delta, events)
-        content = delta.content
-        if isinstance(content, str):
-            events += self.text(content)
-        elif content:
-            self._parts(content, events)
+        if isinstance(delta.content, str):
+            events += self.text(delta.content)
+        else:
+            for part in delta.content or ():
+                self._part(part, events)
         if delta.refusal:
             events += self.settle()
             events += self._machine.refusal(delta.refusal)
@@ -57,35 +110,19 @@ class Answer:
         for name in ("audio", "images"):
             if getattr(delta, name):
                 self._diagnostics.loss(f"delta.{name}", "can't be expressed")
-        if delta.tool_calls or delta.function_call is not None:
-            self._calls(delta, events, whole)
+        if delta.function_call is not None:
+            events += self.settle()
+            events += self.call(ChatToolCall(LEGACY_INDEX, function=delta.function_call))
 
-    def settle(self) -> list[Event]:
-        """Something other than text begins: what the text still held back goes out before it."""
-        if self._think is None:
-            return []
-        reasoning, text = self._think.close() if self._think.thinking or self._think.holding else ("", "")
-        return self._split(reasoning, text)
-
-    def close(self) -> list[Event]:
-        """Nothing more comes."""
-        events = self.settle()
-        if self._probabilities:
-            self._diagnostics.loss("logprobs", "of no visible text")
-        return events
-
-    # ── text ───────────────────────────────────────────────────────────────────────────────────────
     def _careful_text(self, text: str) -> list[Event]:
         """Text while think tags may come, or with log probabilities that wait for it."""
-        reasoning = ""
-        if self._think is not None:
-            reasoning, text = self._think.feed(text)
-        return self._split(reasoning, text)
+        return self._split(*self._think.feed(text)) if self._think is not None else self._split("", text)
 
     def _split(self, reasoning: str, text: str) -> list[Event]:
-        events = self._machine.reasoning(reasoning) if reasoning else []
-        if reasoning and self._probabilities:
+        events: list[Event] = []
+        if reasoning:
             self._drop_probabilities()
+            events += self._machine.reasoning(reasoning)
         if text:
             probabilities, self._probabilities = self._probabilities, []
             events += self._machine.text(text, probabilities)
@@ -95,20 +132,19 @@ class Answer:
             self.text = self._machine.text
         return events
 
-    def _parts(self, parts: list[Any], events: list[Event]) -> None:
-        for part in parts:
-            kind = part.get("type") if isinstance(part, dict) else type(part).__name__
-            if isinstance(part, str):
-                events += self.text(part)
-            elif kind in ("text", "output_text"):
-                events += self.text(_text_of(part.get("text")))
-            elif kind in ("thinking", "reasoning"):
-                events += self._machine.reasoning(_text_of(part.get("thinking", part.get("text"))))
-            elif kind == "refusal":
-                events += self.settle()
-                events += self._machine.refusal(_text_of(part.get("refusal")))
-            else:
-                self._diagnostics.loss("content", f"a part of type {kind}")
+    def _part(self, part: Any, events: list[Event]) -> None:
+        kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+        if kind == "str":
+            events += self.text(part)
+        elif kind in ("text", "output_text"):
+            events += self.text(_text_of(part.get("text")))
+        elif kind in ("thinking", "reasoning"):
+            events += self._machine.reasoning(_text_of(part.get("thinking", part.get("text"))))
+        elif kind == "refusal":
+            events += self.settle()
+            events += self._machine.refusal(_text_of(part.get("refusal")))
+        else:
+            self._diagnostics.loss("content", f"a part of type {kind}")
 
     def _cite(self, annotation: ChatAnnotation, events: list[Event]) -> None:
         cited = annotation.url_citation or annotation
@@ -123,17 +159,16 @@ class Answer:
     def _keep_probabilities(self, delta: ChatDelta, logprobs: ChatLogProbs) -> None:
         if logprobs.refusal:
             self._diagnostics.loss("logprobs.refusal", "can't be expressed")
-        if not logprobs.content:
-            return
-        self._probabilities += logprobs_of(logprobs.content, self._diagnostics)
-        if isinstance(delta.content, str) and not (delta.tool_calls and not delta.content):
+        self._probabilities += logprobs_of(logprobs.content or [], self._diagnostics)
+        if self._probabilities:
             self.text = self._careful_text
-        elif self._probabilities:
-            self._drop_probabilities()
+        if (delta.tool_calls or delta.reasoning_content or delta.reasoning) and not delta.content:
+            self._drop_probabilities()  # tokens of arguments or of reasoning
 
     def _drop_probabilities(self) -> None:
-        self._probabilities = []
-        self._diagnostics.loss("logprobs", "of no visible text")
+        if self._probabilities:
+            self._probabilities = []
+            self._diagnostics.loss("logprobs", "of no visible text")
 
     # ── reasoning ──────────────────────────────────────────────────────────────────────────────────
     def _reasoning(self, delta: ChatDelta, events: list[Event]) -> None:
@@ -159,20 +194,6 @@ class Answer:
             # thinking in the clear never goes there (field case 32)
             events += self._machine.reasoning_encrypted(detail.data)
         return bool(detail.text or detail.summary)
-
-    # ── tool calls ─────────────────────────────────────────────────────────────────────────────────
-    def _calls(self, delta: ChatDelta, events: list[Event], whole: bool) -> None:
-        events += self.settle()
-        route: Callable[[ChatToolCall], Fragment | None] = self._resolver.whole if whole else self._resolver.resolve
-        if delta.function_call is not None:
-            self._call(self._resolver.legacy(delta.function_call), events)
-        for call in delta.tool_calls or ():
-            self._call(route(call), events)
-
-    def _call(self, fragment: Fragment | None, events: list[Event]) -> None:
-        if fragment is not None:
-            slot, call_id, name, arguments, kind = fragment
-            events += self._machine.tool_call(slot, call_id, name, arguments, kind)
 
 
 def _text_of(value: Any) -> str:

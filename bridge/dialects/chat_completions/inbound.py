@@ -61,45 +61,49 @@ class Inbound:
 
     def feed(self, data: bytes) -> list[Event]:
         """One frame's payload: a chunk, a whole completion, an error, or `[DONE]`."""
-        self._frames += 1
         if not self._live:
             return self._outside(data)
+        self._frames += 1
         try:
             output = _decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return self._odd_frame(data)
-        # The common chunk holds text and nothing else; every other one takes the long way.
+        # The common chunk holds a piece of text and nothing else. `is None` and not truth, because that
+        # test is the cheaper one; empty lists and texts are seen to behind it.
         choices = output.choices
         if choices is not None and len(choices) == 1:
             choice = choices[0]
             delta = choice.delta
-            if delta is not None and isinstance(content := delta.content, str):
-                rest = (
-                    choice.finish_reason
-                    or choice.index
-                    or choice.logprobs
-                    or choice.error
-                    or delta.tool_calls
-                    or delta.reasoning_content
-                    or delta.reasoning
-                    or delta.reasoning_text
-                    or delta.reasoning_opaque
-                    or delta.reasoning_details
-                    or delta.refusal
-                    or delta.function_call
-                    or delta.annotations
-                    or delta.audio
-                    or delta.images
-                    or output.usage
-                    or output.error
-                    or output.citations
-                    or output.x_groq
-                )
-                if not rest:
-                    try:
+            if (
+                delta is not None
+                and choice.finish_reason is None
+                and not choice.index
+                and choice.logprobs is None
+                and output.usage is None
+                and output.error is None
+                and delta.reasoning_text is None
+                and delta.reasoning_opaque is None
+                and delta.reasoning_details is None
+                and delta.refusal is None
+                and delta.function_call is None
+                and delta.annotations is None
+                and delta.audio is None
+                and delta.images is None
+            ):
+                content = delta.content
+                try:
+                    if (
+                        delta.tool_calls is None
+                        and delta.reasoning_content is None
+                        and delta.reasoning is None
+                        and content.__class__ is str
+                    ):
                         return self._answer.text(content)
-                    except BridgeError as error:
-                        return self._lie(error)
+                    said = self._answer.one(content, delta)
+                except BridgeError as error:
+                    return self._lie(error)
+                if said is not None:
+                    return said
         return self._take(output, data)
 
     def close(self) -> list[Event]:
@@ -111,9 +115,7 @@ class Inbound:
         if self._ended:
             self.diagnostics.ignored("frame", "came after the end")
             return []
-        events = self._begin()
-        self._frames -= 1
-        return events + self.feed(data)
+        return self._begin() + self.feed(data)
 
     def _begin(self) -> list[Event]:
         self._live = True
@@ -169,7 +171,7 @@ class Inbound:
             self._answer.delta(choice.delta, choice.logprobs, events)
         elif choice.message is not None:
             self._whole = True
-            self._answer.delta(choice.message, choice.logprobs, events, whole=True)
+            self._answer.message(choice.message, choice.logprobs, events)
         self._usage = choice.usage or self._usage
         if choice.error:
             self._failure = failures.reported(choice.error)
@@ -178,12 +180,14 @@ class Inbound:
 
     def _finish_reason(self, reason: str) -> None:
         known = reason.strip().lower()
+        if known in _NO_REASON:
+            return
         if known in failures.FAILING_REASONS:
             self._failure = self._failure or failures.failure(known, failures.FAILING_REASONS[known])
-        elif self._reason is None and known not in _NO_REASON:
+        elif self._reason is None:
             self._reason = reason
             self._machine.defer_finish(reason)
-        elif known != (self._reason or known).strip().lower():
+        elif known != self._reason.strip().lower():
             self.diagnostics.ignored("finish_reason", "another one after the first")
 
     def _without_choices(self, frame: dict[str, Any]) -> list[Event]:

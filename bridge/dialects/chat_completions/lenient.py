@@ -20,7 +20,7 @@ S = TypeVar("S", bound=Struct)
 class _Field(NamedTuple):
     """The types a field may have as they are, the struct it may hold, and the type of its elements."""
 
-    kinds: frozenset[type]
+    kinds: frozenset[Any]
     struct: type[Struct] | None
     element: _Field | None
 
@@ -54,7 +54,7 @@ def _value(field: _Field, raw: Any, diagnostics: Diagnostics, where: str) -> Any
         element = field.element
         found = (_value(element, each, diagnostics, f"{where}[]") for each in raw)
         return [each for each in found if each is not None]
-    if type(raw) in field.kinds:
+    if type(raw) in field.kinds or Any in field.kinds:
         return raw
     for kind in field.kinds:
         convert = _CONVERSIONS.get((type(raw), kind))
@@ -80,7 +80,7 @@ def _fields(struct: type[Struct]) -> dict[str, _Field]:
 def _field(annotation: Any) -> _Field:
     struct: type[Struct] | None = None
     element: _Field | None = None
-    kinds: set[type] = set()
+    kinds: set[Any] = set()
     for member in get_args(annotation) if isinstance(annotation, UnionType) else (annotation,):
         if get_origin(member) is list and get_args(member) != (Any,):
             element = _field(get_args(member)[0])

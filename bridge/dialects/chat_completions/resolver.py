@@ -18,7 +18,7 @@ from bridge.diagnostics import Diagnostics
 from bridge.dialects.chat_completions.types import ChatFunction, ChatToolCall
 from bridge.tools.json_text import JsonState, json_state
 
-_LEGACY = -1  # the one call of the old `function_call` field
+LEGACY_INDEX = -1  # the one call of the old `function_call` field
 _WHERE = "tool_calls"
 _NO_FUNCTION = ChatFunction()
 
@@ -74,6 +74,21 @@ class ToolCallResolver:
         self._by_id: dict[str, _Call] = {}
         self._by_index: dict[int | None, _Call] = {}
 
+    def continues(self, fragment: ChatToolCall) -> tuple[int, str] | None:
+        """The quick answer for a plain continuation, which is most of them: (slot, arguments).
+
+        None for whatever takes a closer look.
+        """
+        function = fragment.function
+        known = self._by_index.get(fragment.index)
+        if known is None or function is None or fragment.id or function.name:
+            return None
+        arguments = function.arguments
+        if not isinstance(arguments, str) or not arguments or arguments[0] in "{[ \t\r\n":
+            return None
+        known.parts.append(arguments)
+        return known.slot, arguments
+
     def resolve(self, fragment: ChatToolCall) -> Fragment | None:
         """The call that a streamed fragment belongs to; None when it says nothing, or nothing more."""
         call_id = fragment.id or ""
@@ -95,10 +110,6 @@ class ToolCallResolver:
         """A call out of a complete message: always one of its own."""
         name, arguments, kind = self._read(fragment)
         return self._take(self._open(None, kind), fragment.id or "", name, arguments)
-
-    def legacy(self, function: ChatFunction) -> Fragment | None:
-        """A fragment of the old `function_call` field, which has neither id nor index."""
-        return self.resolve(ChatToolCall(_LEGACY, function=function))
 
     def _read(self, fragment: ChatToolCall) -> tuple[str, str, str]:
         custom = fragment.custom

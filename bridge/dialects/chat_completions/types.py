@@ -149,14 +149,14 @@ class ChatChoice(Struct, omit_defaults=True, gc=False):
     finish_reason: str | None = None
     logprobs: ChatLogProbs | None = None
     usage: ChatUsage | None = None
-    error: dict[str, Any] | str | None = None
+    error: Any = None
 
 
 class GroqExtras(Struct, omit_defaults=True, gc=False):
     """Groq's envelope: the usage of a stream stands in its last chunk's."""
 
     usage: ChatUsage | None = None
-    error: dict[str, Any] | str | None = None
+    error: Any = None
 
 
 class ChatOutput(Struct, omit_defaults=True, gc=False):
@@ -164,7 +164,7 @@ class ChatOutput(Struct, omit_defaults=True, gc=False):
 
     choices: list[ChatChoice] | None = None
     usage: ChatUsage | None = None
-    error: dict[str, Any] | str | None = None
+    error: Any = None
     citations: list[Any] | None = None
     x_groq: GroqExtras | None = None
 
@@ -181,3 +181,60 @@ class ChatChunk(Struct, omit_defaults=True, gc=False, kw_only=True):
     service_tier: str | None = None
     system_fingerprint: str | None = None
     error: dict[str, Any] | None = None
+
+
+class ChatMessage(Struct, omit_defaults=True, kw_only=True):
+    """A message of a request; `content` is text or a list of parts as they stand on the wire."""
+
+    role: str
+    content: str | list[dict[str, Any]] | None = None
+    name: str | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[ChatToolCall] | None = None
+    tool_call_id: str | None = None
+
+
+class ChatFunctionDefinition(Struct, omit_defaults=True, kw_only=True):
+    """A function that the model may call; `parameters` is JSON Schema."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class ChatTool(Struct, tag="function", tag_field="type"):
+    """A tool of a request."""
+
+    function: ChatFunctionDefinition
+
+
+class ChatRequest(Struct, omit_defaults=True, kw_only=True):
+    """The body of a request. Null stands for "not given"; limits are tokens."""
+
+    model: str
+    messages: list[ChatMessage]
+    tools: list[ChatTool] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: dict[str, Any] | None = None
+    reasoning_effort: str | None = None
+    verbosity: str | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    max_completion_tokens: int | None = None
+    max_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    service_tier: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    user: str | None = None
+    store: bool | None = None
+    metadata: dict[str, str] | None = None
+    stream: bool | None = None
+    stream_options: dict[str, Any] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from bridge.decoder.call_ids import unique_call_id
 from bridge.dialects.copilot.growing import GrowingText
 from bridge.dialects.copilot.types import BeginToolCall, ToolCall, ToolCallUpdate
 from bridge.protocol.items import CustomToolCall, FunctionCall
@@ -22,11 +23,12 @@ class OutgoingCalls:
     """Calls by output index: announced, growing, whole. Those that never become whole are never
     handed out (field case 25)."""
 
-    __slots__ = ("_growing", "_open", "_whole")
+    __slots__ = ("_growing", "_open", "_settled", "_whole")
 
     def __init__(self) -> None:
         self._open: dict[int, AnyCall] = {}
         self._growing: dict[int, GrowingText] = {}
+        self._settled: set[tuple[str, str, str]] = set()
         self._whole: dict[str, ToolCall] = {}
 
     def __len__(self) -> int:
@@ -54,9 +56,13 @@ class OutgoingCalls:
         self.settle(item)
 
     def settle(self, item: AnyCall) -> None:
-        """A whole item: kept once, whichever event brought it."""
-        if item.status != "incomplete":
-            self._whole.setdefault(item.call_id, ToolCall(item.name, arguments_of(item), item.call_id))
+        """A whole item: kept once, whichever event brought it. Another call under an id that was given
+        before gets one of its own."""
+        told = item.name, arguments_of(item), item.call_id
+        if item.status != "incomplete" and told not in self._settled:
+            self._settled.add(told)
+            call_id = unique_call_id(item.call_id, set(self._whole))
+            self._whole[call_id] = ToolCall(item.name, told[1], call_id)
 
     def all(self) -> list[ToolCall]:
         """The whole calls, in order."""

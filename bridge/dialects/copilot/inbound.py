@@ -151,7 +151,7 @@ class Inbound:
         block = text_of(thinking.get("id")) or self._thinking_id
         text, encrypted = text_of(thinking.get("text")), text_of(thinking.get("encrypted"))
         if block != self._thinking_id and (text or encrypted):
-            events = self._machine.block_done()
+            events = self._machine.block_done() + self._machine.expect_item(block or "")
             self._thinking_id = block
         return events + self._machine.reasoning(text) + self._machine.reasoning_encrypted(encrypted)
 

@@ -120,10 +120,8 @@ class Completion(Struct, frozen=True, omit_defaults=True, rename="camel"):
 Chunk = CallbackChunk | Completion
 
 
-def _hook(value: object) -> Any:
-    if isinstance(value, TextSoFar):
-        return str(value)
-    raise NotImplementedError(f"cannot encode {type(value).__name__}")
+def _hook(value: TextSoFar) -> str:
+    return str(value)
 
 
 encode_chunk = msgspec.json.Encoder(enc_hook=_hook).encode

@@ -7,18 +7,19 @@ that was put right is noted as a repair; what was right keeps its ids and texts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from bridge.diagnostics import Diagnostics
-from bridge.dialects.responses.items import ItemFeeder
+import msgspec
+
+from bridge.decoder.spellings import respelled
+from bridge.dialects.responses.items import Handler, ItemFeeder
 from bridge.emitter import ResponseStreamStateMachine
 from bridge.errors import BridgeError
 from bridge.protocol import events as ev
 from bridge.protocol.codec import decode_event, decode_json, event_from
 from bridge.protocol.errors import ErrorPayload
 from bridge.protocol.events import Event
-from bridge.protocol.lenient import Repair
+from bridge.protocol.lenient import MISSING, Repair
 from bridge.protocol.response import Response
 from bridge.protocol.unknown import UnknownEvent
 from bridge.state import TERMINAL_PHASES, ResponseStreamPhase
@@ -26,147 +27,202 @@ from bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 CUT = ErrorPayload(
     "server_error", "upstream_cut", "the upstream's stream ended before its response did", None
 )
+_FAILED = ErrorPayload("server_error", None, "the upstream failed", None)
+_IN_PROGRESS = ResponseStreamPhase.IN_PROGRESS
+_BEGINNINGS = frozenset({ev.ResponseCreated, ev.ResponseQueued, ev.ResponseInProgress})
+# what may come before a response begins, and begins none
+_PATIENT = frozenset({ev.ErrorEvent, UnknownEvent})
+# terminal event → the status that it stands for; where the response says worse, that counts
+_STATUSES: dict[type[Any], str] = {
+    ev.ResponseCompleted: "completed",
+    ev.ResponseIncomplete: "incomplete",
+    ev.ResponseFailed: "failed",
+}
+_BADNESS = {"completed": 0, "incomplete": 1, "cancelled": 2, "canceled": 2, "failed": 3}
+_CANCELLED = frozenset({"cancelled", "canceled"})
+_CANCELLED_EVENTS = frozenset({"response.cancelled", "response.canceled"})
 
 
 class Inbound:
     """Feeds one response. `adopt` takes over the upstream's response id, model, times and echoed
-    fields; without it the machine keeps its own. `frame_type` is the SSE event name, for servers that
-    leave `type` out of the data.
+    fields; without it the machine keeps its own. `diagnostics` are the machine's.
 
     A stream that can't be read any further ends as a failure, never as completed.
     """
 
     def __init__(self, machine: ResponseStreamStateMachine, *, adopt: bool = False) -> None:
         self.machine = machine
-        self.diagnostics = Diagnostics()
+        self.diagnostics = machine.diagnostics
         self._adopt = adopt
-        self._items = ItemFeeder(machine, self.diagnostics)
-        self._expected = -1
+        self._items = ItemFeeder(machine)
+        self._expected = 0
         self._error: ErrorPayload | None = None
         self._frames = 0
-        self._handlers: dict[type[Any], Callable[[Any], list[Event]]] = {
-            ev.ResponseCreated: self._begun,
-            ev.ResponseQueued: self._begun,
-            ev.ResponseInProgress: self._begun,
-            ev.ResponseCompleted: self._completed,
-            ev.ResponseIncomplete: self._incomplete,
-            ev.ResponseFailed: self._failed,
+        self._repairs: list[Repair] = []
+        self._handlers: dict[type[Any], Handler] = {
+            **dict.fromkeys(_BEGINNINGS, lambda event, out: None),
+            **dict.fromkeys(_STATUSES, self._ended),
             ev.ErrorEvent: self._told_error,
             UnknownEvent: self._unknown,
             **self._items.handlers,
         }
 
     def feed(self, data: bytes, frame_type: str = "") -> list[Event]:
-        """One frame's payload; `[DONE]` and frames after the end give nothing."""
+        """One frame's payload; `[DONE]`, empty frames and frames after the end give nothing.
+        `frame_type` is the SSE event name, for servers that leave `type` out of the data."""
         self._frames += 1
-        if data.strip() == b"[DONE]":
-            return []
-        if self.machine.phase in TERMINAL_PHASES:
-            self.diagnostics.ignored("stream", "frames after the terminal event")
-            return []
         try:
-            event = self._decoded(data, frame_type)
+            event = decode_event(data, self._repairs)
+            if self._repairs:
+                event = self._repaired(event, data, frame_type)
         except BridgeError as error:
-            return self._give_up(f"frame {self._frames} of the upstream's stream: {error.message}")
+            return self._unreadable(data, error)
         return self.event(event)
 
     def event(self, event: Event) -> list[Event]:
         """The same for an event already decoded."""
-        self._check_number(event.sequence_number)
-        begun = [] if type(event) in _BEGINNINGS else self._start(None)
-        try:
-            return begun + self._handlers[type(event)](event)
-        except BridgeError as error:
-            return begun + self._give_up(f"the upstream's {event.type}: {error.message}")
+        out: list[Event] = []
+        if event.sequence_number == self._expected:
+            self._expected += 1
+        else:
+            self._misnumbered(event.sequence_number)
+        self._take(event, out)
+        return out
 
     def close(self) -> list[Event]:
         """Upstream has ended. Without its terminal event the response has failed."""
-        if self.machine.phase in TERMINAL_PHASES:
-            return []
-        return self._start(None) + self.machine.fail(self._error or CUT)
+        out: list[Event] = []
+        if self.machine.phase not in TERMINAL_PHASES and self._live(None, out):
+            out += self.machine.fail(self._error or CUT)
+        return out
 
     # ── frames ─────────────────────────────────────────────────────────────────────────────────────
-    def _decoded(self, data: bytes, frame_type: str) -> Event:
-        repairs: list[Repair] = []
-        event = decode_event(data, repairs)
-        if event.type == "" and frame_type:
+    def _repaired(self, event: Event, data: bytes, frame_type: str) -> Event:
+        repairs, self._repairs = self._repairs, []
+        if not event.type and frame_type:
             self.diagnostics.repair("type", "missing, taken from the frame's event name")
             repairs.clear()
             event = event_from({**decode_json(data), "type": frame_type}, repairs)
-        for repair in repairs:
-            self.diagnostics.repair(f"{event.type} {repair.path}", repair.what)
+        for path, what in repairs:
+            if what == MISSING and path.startswith("$.response."):
+                self.diagnostics.repair("response", "required fields missing, filled")
+            elif path != "$.sequence_number":  # told with the numbers
+                self.diagnostics.repair(f"{event.type} {path}", what)
         return event
 
-    def _check_number(self, number: int) -> None:
+    def _unreadable(self, data: bytes, error: BridgeError) -> list[Event]:
+        out: list[Event] = []
+        frame = data.strip()
+        if frame == b"[DONE]":
+            return out
+        if not frame:
+            self.diagnostics.ignored("frame", "empty")
+        elif self._live(None, out):
+            self._give_up(f"frame {self._frames} of the upstream's stream: {error.message}", out)
+        return out
+
+    def _misnumbered(self, number: int) -> None:
         if number < 0:
             self.diagnostics.repair("sequence_number", "missing, numbered here")
-        elif number <= self._expected - 1:
+        elif number < self._expected:
             self.diagnostics.repair("sequence_number", "does not rise, numbered here")
         else:
+            self.diagnostics.repair("sequence_number", "leaves numbers out, numbered here")
             self._expected = number + 1
 
-    def _give_up(self, what: str) -> list[Event]:
-        failure = ErrorPayload("server_error", "upstream_invalid", what, None)
-        return self._start(None) + self.machine.fail(failure)
+    def _take(self, event: Event, out: list[Event]) -> None:
+        kind = type(event)
+        if self.machine.phase is not _IN_PROGRESS and kind not in _PATIENT and not self._live(event, out):
+            return
+        try:
+            self._handlers[kind](event, out)
+        except BridgeError as error:
+            self._give_up(f"the upstream's {event.type}: {error.message}", out)
+
+    def _give_up(self, what: str, out: list[Event]) -> None:
+        out += self.machine.fail(ErrorPayload("server_error", "upstream_invalid", what, None))
 
     # ── the response ───────────────────────────────────────────────────────────────────────────────
-    def _start(self, response: Response | None) -> list[Event]:
-        if self.machine.phase is not ResponseStreamPhase.IDLE:
-            return []
-        if response is None:
-            self.diagnostics.repair("response.created", "missing, begun here")
-        elif self._adopt and response.id:
-            self.machine.adopt(response)
-        return self.machine.start()
+    def _live(self, event: Event | None, out: list[Event]) -> bool:
+        """Whether the response is open, begun here if need be."""
+        if self.machine.phase is ResponseStreamPhase.IDLE:
+            response: Response | None = getattr(event, "response", None)
+            if type(event) not in _BEGINNINGS:
+                self.diagnostics.repair("response.created", "missing, begun here")
+            if self._adopt and response is not None:
+                self.machine.adopt(self._identified(response))
+            out += self.machine.start()
+        elif self.machine.phase is not _IN_PROGRESS:
+            self.diagnostics.ignored("frame", "came after the end")
+            return False
+        return True
 
-    def _begun(self, event: ev.ResponseCreated | ev.ResponseQueued | ev.ResponseInProgress) -> list[Event]:
-        return self._start(event.response)
+    def _identified(self, response: Response) -> Response:
+        """Who it is, where the upstream does not say."""
+        own = self.machine.snapshot
+        return msgspec.structs.replace(
+            response,
+            id=response.id or own.id,
+            model=response.model or own.model,
+            created_at=response.created_at or own.created_at,
+        )
 
-    def _settle(self, response: Response) -> list[Event]:
-        """What the terminal response tells that no event before it did."""
-        events: list[Event] = []
-        for index, item in enumerate(response.output):
-            events += self._items.whole(index, item)
+    def _ended(self, event: Any, out: list[Event]) -> None:
+        response: Response = event.response
+        said = _STATUSES[type(event)]
+        status = max(said, response.status, key=lambda each: _BADNESS.get(each, -1))
+        if status != said and status not in _CANCELLED:
+            self.diagnostics.repair(event.type, f"its response is {status}, ended as that")
         if response.usage is not None:
             self.machine.usage(response.usage)
+        if status == "failed" or self._error is not None:
+            self._fail(response, out)
+            return
+        self._items.settle(response.output, out)
         if self._adopt:
             self.machine.adopt(response)
-        return events
+        self._finish(response, status, out)
 
-    def _completed(self, event: ev.ResponseCompleted) -> list[Event]:
-        return self._settle(event.response) + self.machine.finish("completed")
+    def _finish(self, response: Response, status: str, out: list[Event]) -> None:
+        details = response.incomplete_details
+        reason = details.reason if details is not None else ""
+        if status in _CANCELLED or reason in _CANCELLED:
+            out += self.machine.cancel()
+        elif status == "incomplete":
+            out += self.machine.finish(reason or "max_output_tokens", incomplete=True)
+        elif self._items.cut:
+            self.diagnostics.repair("response.completed", "an item in it is incomplete, ended as that")
+            out += self.machine.finish("max_output_tokens", incomplete=True)
+        else:
+            out += self.machine.finish("completed")
 
-    def _incomplete(self, event: ev.ResponseIncomplete) -> list[Event]:
-        response = event.response
-        events = self._settle(response)
-        reason = response.incomplete_details.reason if response.incomplete_details else None
-        if response.status == "cancelled" or reason == "cancelled":
-            return events + self.machine.cancel()
-        return events + self.machine.finish(reason or "max_output_tokens")
-
-    def _failed(self, event: ev.ResponseFailed) -> list[Event]:
-        if event.response.usage is not None:
-            self.machine.usage(event.response.usage)
-        error = event.response.error
+    def _fail(self, response: Response, out: list[Event]) -> None:
+        self._items.settle(response.output, out, only_whole=True)
+        error = response.error
         # the error event says more than the response it precedes: type and param
         told = self._error
         if told is None and error is not None:
             told = ErrorPayload("server_error", error.code, error.message, None)
-        return self.machine.fail(told or ErrorPayload("server_error", None, "the upstream failed", None))
+        out += self.machine.fail(told or _FAILED)
 
-    def _told_error(self, event: ev.ErrorEvent) -> list[Event]:
-        if self._error is None:
-            self._error = event.payload
-        return []
+    def _told_error(self, event: ev.ErrorEvent, out: list[Event]) -> None:
+        self._error = self._error or event.payload
 
-    def _unknown(self, event: UnknownEvent) -> list[Event]:
-        handled = self._items.unknown(event)
-        if handled is not None:
-            return handled
-        if ":" in event.type:
-            return self.machine.extension_event(event.type, event.raw)
+    def _unknown(self, event: UnknownEvent, out: list[Event]) -> None:
+        known = respelled(event)
+        if event.type in _CANCELLED_EVENTS:
+            known = event_from({**event.raw, "type": "response.incomplete"})
+        if known is not None:
+            self.diagnostics.repair(event.type, f"told as {known.type}")
+            self._take(known, out)
+        elif self.machine.phase is not _IN_PROGRESS or not self._items.progress(event, out):
+            self._extension(event, out)
+
+    def _extension(self, event: UnknownEvent, out: list[Event]) -> None:
+        if ":" in event.type and self.machine.phase is _IN_PROGRESS:
+            try:
+                out += self.machine.extension_event(event.type, event.raw)
+                return
+            except BridgeError:
+                pass  # a name that no extension can have
         self.diagnostics.ignored(event.type or "event", "unknown event")
-        return []
-
-
-_BEGINNINGS = frozenset({ev.ResponseCreated, ev.ResponseQueued, ev.ResponseInProgress})

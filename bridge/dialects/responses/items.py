@@ -1,266 +1,183 @@
-"""The items of another server's stream → machine calls, one track per output_index.
+"""The items of another server's stream → machine calls, one track per item.
 
-Ids rotate on some servers, indexes do not: an item is its output_index. A done event that holds more
-than the deltas did gives the missing rest, once (field case 7).
+A done event that holds more than the deltas did gives the missing rest, once (field case 7); one that
+says something else than they did is not believed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from bridge.diagnostics import Diagnostics
-from bridge.dialects.responses.types import Track
+from bridge.dialects.responses import parts
+from bridge.dialects.responses.calls import CallFeeder
+from bridge.dialects.responses.tracks import Tracks
+from bridge.dialects.responses.types import CALLS, Track
+from bridge.dialects.responses.words import WordFeeder
 from bridge.emitter import ResponseStreamStateMachine
-from bridge.protocol import content as ct
 from bridge.protocol import events as ev
 from bridge.protocol import items as it
 from bridge.protocol.events import Event
 from bridge.protocol.unknown import UnknownEvent
 
-_CALLS = (it.FunctionCall, it.CustomToolCall)
-_SUMMARY_DELTAS = frozenset({"response.reasoning_summary.delta"})
-_KINDS = {
-    "output_text": "text",
-    "text": "text",
-    "refusal": "refusal",
-    "reasoning_text": "reasoning",
-    "summary_text": "summary",
-}
-# which items can hold what
-_HOLDERS = {
-    "text": frozenset({"message"}),
-    "refusal": frozenset({"message"}),
-    "reasoning": frozenset({"reasoning"}),
-    "summary": frozenset({"reasoning"}),
-    "call": frozenset({"function_call", "custom_tool_call"}),
-}
+Handler = Callable[[Any, list[Event]], None]
 
 
 class ItemFeeder:
-    """Keeps the tracks. `handlers` maps each event struct to the call it makes."""
+    """Keeps the tracks. `handlers` maps each event struct to the calls it makes; what those give is
+    appended to the list that the handler is given."""
 
-    def __init__(self, machine: ResponseStreamStateMachine, diagnostics: Diagnostics) -> None:
+    def __init__(self, machine: ResponseStreamStateMachine) -> None:
         self._machine = machine
-        self._diagnostics = diagnostics
-        self._tracks: dict[int, Track] = {}
-        self._at: tuple[int, str, int] | None = None
-        self.handlers: dict[type[Any], Callable[[Any], list[Event]]] = {
+        self._diagnostics = machine.diagnostics
+        self._tracks = Tracks(machine.diagnostics)
+        self._words = WordFeeder(machine)
+        self._calls = CallFeeder(machine, self._words)
+        self._announced: set[str] = set()
+        self.handlers: dict[type[Any], Handler] = {
             ev.OutputItemAdded: self._added,
             ev.OutputItemDone: self._done,
             ev.ContentPartAdded: self._nothing,
             ev.ContentPartDone: self._part_done,
             ev.OutputTextDelta: self._text,
-            ev.OutputTextDone: lambda event: self._rest(event, "text", event.text),
+            ev.OutputTextDone: self._text_done,
             ev.OutputTextAnnotationAdded: self._annotation,
-            ev.RefusalDelta: lambda event: self._delta(event, "refusal"),
-            ev.RefusalDone: lambda event: self._rest(event, "refusal", event.refusal),
-            ev.ReasoningDelta: lambda event: self._delta(event, "reasoning"),
-            ev.ReasoningDone: lambda event: self._rest(event, "reasoning", event.text),
-            ev.ReasoningTextDelta: lambda event: self._delta(event, "reasoning"),
-            ev.ReasoningTextDone: lambda event: self._rest(event, "reasoning", event.text),
+            ev.RefusalDelta: partial(self._delta, "refusal"),
+            ev.RefusalDone: lambda event, out: self._rest("refusal", event, event.refusal, out),
+            ev.ReasoningDelta: partial(self._delta, "reasoning"),
+            ev.ReasoningDone: lambda event, out: self._rest("reasoning", event, event.text, out),
+            ev.ReasoningTextDelta: partial(self._delta, "reasoning"),
+            ev.ReasoningTextDone: lambda event, out: self._rest("reasoning", event, event.text, out),
             ev.ReasoningSummaryPartAdded: self._nothing,
-            ev.ReasoningSummaryPartDone: self._summary_part_done,
-            ev.ReasoningSummaryTextDelta: lambda event: self._delta(event, "summary"),
-            ev.ReasoningSummaryTextDone: lambda event: self._rest(event, "summary", event.text),
-            ev.FunctionCallArgumentsDelta: lambda event: self._delta(event, "call"),
-            ev.FunctionCallArgumentsDone: lambda event: self._rest(event, "call", event.arguments),
-            ev.CustomToolCallInputDelta: lambda event: self._delta(event, "call"),
-            ev.CustomToolCallInputDone: lambda event: self._rest(event, "call", event.input),
+            ev.ReasoningSummaryPartDone: self._part_done,
+            ev.ReasoningSummaryTextDelta: partial(self._delta, "summary"),
+            ev.ReasoningSummaryTextDone: lambda event, out: self._rest("summary", event, event.text, out),
+            ev.FunctionCallArgumentsDelta: self._call_delta,
+            ev.FunctionCallArgumentsDone: lambda event, out: self._payload_done(event, event.arguments, out),
+            ev.CustomToolCallInputDelta: self._call_delta,
+            ev.CustomToolCallInputDone: lambda event, out: self._payload_done(event, event.input, out),
         }
 
-    def _nothing(self, event: Event) -> list[Event]:
-        return []
+    @property
+    def cut(self) -> bool:
+        """Whether an item ended as incomplete."""
+        return self._words.cut
+
+    def _nothing(self, event: Event, out: list[Event]) -> None:
+        """What the machine says by itself."""
 
     # ── words ──────────────────────────────────────────────────────────────────────────────────────
-    def _text(self, event: ev.OutputTextDelta) -> list[Event]:
-        output_index = self._locate(event, "text")
-        events = self._reach(output_index, "text", event.content_index)
-        self._count(output_index, "text", event.content_index, event.delta)
-        return events + self._machine.text(event.delta, event.logprobs or None)
+    def _text(self, event: ev.OutputTextDelta, out: list[Event]) -> None:
+        said = self._words.here(event.item_id, event.output_index, event.content_index)
+        if said is None:
+            track = self._open_track("text", event)
+            said = self._words.reach(track, "text", event.content_index, out, event.output_index)
+        said.add(event.delta)
+        out += self._machine.text(event.delta, event.logprobs or None)
 
-    def _delta(self, event: Any, kind: str) -> list[Event]:
-        output_index, index = self._locate(event, kind), _part_index(event)
-        events = self._reach(output_index, kind, index)
-        self._count(output_index, kind, index, event.delta)
-        return events + self._say(output_index, kind, index, event.delta)
+    def _delta(self, kind: str, event: Any, out: list[Event]) -> None:
+        self._words.say(self._open_track(kind, event), kind, _part_index(event), event.delta, out)
 
-    def _say(self, output_index: int, kind: str, index: int, delta: str) -> list[Event]:
-        machine = self._machine
-        if kind == "summary":
-            return machine.reasoning_summary(delta, index)
-        if kind == "call":
-            return machine.tool_call(output_index, arguments=delta) if delta else []
-        say = {"text": machine.text, "refusal": machine.refusal, "reasoning": machine.reasoning}[kind]
-        return say(delta)
+    def _open_track(self, kind: str, event: Any) -> Track:
+        """The item of a delta: what comes after an item's end begins another one."""
+        track = self._track(kind, event)
+        return self._tracks.implied(event.output_index, event.item_id) if track.closed else track
 
-    def _rest(self, event: Any, kind: str, whole: str) -> list[Event]:
-        return self._missing(self._locate(event, kind), kind, _part_index(event), whole)
+    def _track(self, kind: str, event: Any) -> Track:
+        return self._tracks.of_words(event.type, event.output_index, event.item_id, kind)
 
-    def _missing(self, output_index: int, kind: str, index: int, whole: str) -> list[Event]:
-        """What the whole text has beyond its deltas. An empty whole after deltas keeps the deltas."""
-        told = self._track(output_index).told.get((kind, index), 0)
-        if len(whole) <= told:
-            if whole and len(whole) < told:
-                self._diagnostics.warning(f"{kind} done", "shorter than its deltas, which stand")
-            return []
-        self._diagnostics.repair(f"{kind} done", "held more than its deltas, the rest was sent")
-        events = self._reach(output_index, kind, index)
-        self._count(output_index, kind, index, whole[told:])
-        return events + self._say(output_index, kind, index, whole[told:])
+    def _rest(self, kind: str, event: Any, whole: str, out: list[Event]) -> None:
+        self._words.whole(self._track(kind, event), kind, _part_index(event), whole, out)
 
-    def _part_done(self, event: ev.ContentPartDone) -> list[Event]:
-        kind, text = _told(event.part)
-        return self._rest(event, kind, text) if kind else []
+    def _text_done(self, event: ev.OutputTextDone, out: list[Event]) -> None:
+        track = self._track("text", event)
+        self._words.whole(track, "text", event.content_index, event.text, out, event.logprobs or None)
 
-    def _summary_part_done(self, event: ev.ReasoningSummaryPartDone) -> list[Event]:
-        return self._rest(event, "summary", _told(event.part)[1])
+    def _part_done(self, event: ev.ContentPartDone | ev.ReasoningSummaryPartDone, out: list[Event]) -> None:
+        kind = parts.kind_of(event.part)
+        if kind:
+            self._words.part(self._track(kind, event), _part_index(event), event.part, out)
 
-    def _annotation(self, event: ev.OutputTextAnnotationAdded) -> list[Event]:
+    def _annotation(self, event: ev.OutputTextAnnotationAdded, out: list[Event]) -> None:
         if event.annotation is None:
             self._diagnostics.ignored(event.type, "null annotation")
-            return []
-        events = self._reach(self._locate(event, "text"), "text", event.content_index)
-        return events + self._machine.annotation(event.annotation)
+            return
+        self._words.cite(self._open_track("text", event), event.content_index, event.annotation, out)
 
-    def _locate(self, event: Any, kind: str) -> int:
-        """The event's item. One that can't hold such content is a wrong index: then the id decides."""
-        index: int = event.output_index
-        track = self._track(index, event.item_id)
-        if track.item is None or track.kind in _HOLDERS[kind]:
-            return index
-        named = (at for at, other in self._tracks.items() if other.item_id == event.item_id)
-        self._diagnostics.repair(f"{event.type} output_index", "names another item, found by its id")
-        return next(named, index)
+    # ── calls ──────────────────────────────────────────────────────────────────────────────────────
+    def _call_delta(self, event: Any, out: list[Event]) -> None:
+        self._calls.say(self._track("call", event), event.delta, out)
 
-    def _count(self, output_index: int, kind: str, index: int, delta: str) -> None:
-        told = self._track(output_index).told
-        told[kind, index] = told.get((kind, index), 0) + len(delta)
-
-    def _reach(self, output_index: int, kind: str, index: int) -> list[Event]:
-        """Make the upstream's part the machine's open one."""
-        here = (output_index, kind, index)
-        before, self._at = self._at, here
-        if kind == "call":
-            return self._open_call(output_index)
-        if before == here or before is None:
-            return [] if before == here else self._expect(output_index)
-        if before[0] != output_index:
-            return self._machine.block_done() + self._expect(output_index)
-        return self._machine.part_done() if before[1] == kind == "text" else []
-
-    def _expect(self, output_index: int) -> list[Event]:
-        item = self._track(output_index).item
-        if item is None:
-            self._diagnostics.repair("response.output_item.added", "missing, begun here")
-        phase = item.phase or None if isinstance(item, it.Message) else None
-        return self._machine.expect_item(self._track(output_index).item_id, phase)
+    def _payload_done(self, event: Any, whole: str, out: list[Event]) -> None:
+        self._calls.payload_done(self._track("call", event), whole, out)
 
     # ── items ──────────────────────────────────────────────────────────────────────────────────────
-    def _track(self, output_index: int, item_id: str = "") -> Track:
-        track = self._tracks.get(output_index)
-        if track is None:
-            track = self._tracks[output_index] = Track(None, item_id)
-        return track
+    def _added(self, event: ev.OutputItemAdded, out: list[Event]) -> None:
+        item = event.item
+        if item is None or not self._sane(item):
+            return
+        track = self._tracks.added(event.output_index, item)
+        if track is None or isinstance(item, it.Message | it.ReasoningItem):
+            return  # words open their item when they come
+        if isinstance(item, CALLS):
+            self._calls.open(track, item, out)
+            return
+        self._words.leave()
+        self._announce(track, item, out)
 
-    def _added(self, event: ev.OutputItemAdded) -> list[Event]:
-        if event.item is None:
-            return []
-        track = self._tracks[event.output_index] = Track(event.item, event.item.id)
-        if isinstance(event.item, _CALLS):
-            return self._open_call(event.output_index)
-        if isinstance(event.item, it.Message | it.ReasoningItem):
-            return []
+    def _announce(self, track: Track, item: it.Item, out: list[Event]) -> None:
+        # servers leave ids out, give one twice, and change them on the way
+        track.item_id = track.item_id or f"{item.type}_{track.slot}"
+        while track.item_id in self._announced:
+            track.item_id += f"_{track.slot}"
+        self._announced.add(track.item_id)
         track.announced = True
-        return self._machine.item_added(event.item)
+        out += self._machine.item_added(it.with_id(item, track.item_id))
 
-    def _open_call(self, output_index: int) -> list[Event]:
-        track = self._track(output_index)
-        item = track.item
-        if track.call_open or not isinstance(item, _CALLS):
-            return []
-        track.call_open = True
-        self._machine.expect_item(item.id)
-        kind = "custom" if isinstance(item, it.CustomToolCall) else "function"
-        payload = _payload(item)
-        if payload:
-            self._count(output_index, "call", 0, payload)
-        return self._machine.tool_call(
-            output_index, item.call_id, item.name, payload, kind, item.namespace or None
-        )
+    def _done(self, event: ev.OutputItemDone, out: list[Event]) -> None:
+        if event.item is not None and self._sane(event.item):
+            self._whole(self._tracks.done(event.output_index, event.item), event.item, out)
 
-    def _done(self, event: ev.OutputItemDone) -> list[Event]:
-        return [] if event.item is None else self.whole(event.output_index, event.item)
+    def settle(self, output: list[it.Item], out: list[Event], only_whole: bool = False) -> None:
+        """What the terminal response's items tell that nothing before did. `only_whole`: of a failed
+        response, where what is open stays open."""
+        for track, item in self._tracks.of_output([item for item in output if self._sane(item)]):
+            if not only_whole or (track.silent and getattr(item, "status", None) == "completed"):
+                self._whole(track, item, out)
 
-    def whole(self, output_index: int, item: it.Item) -> list[Event]:
+    def _sane(self, item: it.Item) -> bool:
+        """Whether a response can hold such an item at all."""
+        if isinstance(item, it.Message) and item.role != "assistant":
+            self._diagnostics.ignored("output_item", f"a message of the {item.role}'s")
+            return False
+        if not item.type:
+            self._diagnostics.ignored("output_item", "without a type")
+        return bool(item.type)
+
+    def _whole(self, track: Track, item: it.Item, out: list[Event]) -> None:
         """The item as its done event or the terminal response tells it. Told once."""
-        track = self._track(output_index)
         if track.closed:
-            return []
-        if track.item is None:
-            track.item = item
-            self._diagnostics.repair("response.output_item.added", "missing, begun here")
+            return
         track.closed = True
-        if isinstance(item, _CALLS):
-            return self._whole_call(output_index, item)
-        if track.announced:
-            # some servers change the id on the way
-            return self._machine.item(it.with_id(item, track.item.id))
-        if track.silent:
-            self._at = None
-            return self._machine.block_done() + self._machine.item(item)
-        if isinstance(item, it.Message | it.ReasoningItem):
-            return self._whole_words(output_index, item)
-        self._diagnostics.warning(f"output_item.done {item.type}", "is not what its deltas were")
-        return []
+        if isinstance(item, CALLS):
+            self._calls.whole(track, item, out)
+        elif isinstance(item, it.Message | it.ReasoningItem):
+            self._words.item(track, item, out)
+        else:
+            self._words.leave()
+            out += self._machine.item(it.with_id(item, track.item_id) if track.announced else item)
 
-    def _whole_call(self, output_index: int, item: it.FunctionCall | it.CustomToolCall) -> list[Event]:
-        track = self._track(output_index)
-        if not isinstance(track.item, _CALLS):
-            track.item = item
-        events = self._open_call(output_index)
-        events += self._missing(output_index, "call", 0, _payload(item))
-        if item.status == "incomplete":
-            return events
-        return events + self._machine.tool_call_done(output_index)
-
-    def _whole_words(self, output_index: int, item: it.Message | it.ReasoningItem) -> list[Event]:
-        events: list[Event] = []
-        summary = item.summary if isinstance(item, it.ReasoningItem) else []
-        for index, part in [*enumerate(item.content or ()), *enumerate(summary)]:
-            kind, text = _told(part)
-            events += self._missing(output_index, kind, index, text) if kind else []
-        if isinstance(item, it.ReasoningItem) and item.encrypted_content:
-            events += self._machine.reasoning_encrypted(item.encrypted_content)
-        if getattr(item, "status", None) == "incomplete":
-            return events
-        self._at = None
-        return events + self._machine.block_done()
-
-    def unknown(self, event: UnknownEvent) -> list[Event] | None:
-        """Progress of an announced item, or a spelling of a known event; None when it is neither."""
-        index = event.raw.get("output_index")
-        if event.type in _SUMMARY_DELTAS and isinstance(event.raw.get("delta"), str):
-            output_index = index if isinstance(index, int) else 0
-            return self._reach(output_index, "summary", 0) + self._machine.reasoning_summary(
-                event.raw["delta"]
-            )
-        track = self._tracks.get(index) if isinstance(index, int) else None
-        if track is None or not track.announced or track.closed or track.item is None:
-            return None
-        return self._machine.item_event(track.item.id, event.type, event.raw)
-
-
-def _told(part: ct.ContentPart) -> tuple[str, str]:
-    """(kind, text) of a part; an unknown part has none."""
-    kind = _KINDS.get(part.type, "")
-    return kind, str(getattr(part, "refusal" if kind == "refusal" else "text", "")) if kind else ""
+    def progress(self, event: UnknownEvent, out: list[Event]) -> bool:
+        """Progress of an announced item: whether the event is that."""
+        raw = event.raw
+        track = self._tracks.of_progress(raw.get("output_index"), raw.get("item_id"))
+        if track is None:
+            return False
+        out += self._machine.item_event(track.item_id, event.type, raw)
+        return True
 
 
 def _part_index(event: Any) -> int:
-    index = getattr(event, "content_index", getattr(event, "summary_index", 0))
-    return index if isinstance(index, int) else 0
-
-
-def _payload(item: it.FunctionCall | it.CustomToolCall) -> str:
-    return item.input if isinstance(item, it.CustomToolCall) else item.arguments
+    index = getattr(event, "content_index", None)
+    return event.summary_index if index is None else index  # type: ignore[no-any-return]

@@ -2,24 +2,94 @@
 
 from __future__ import annotations
 
-from bridge.protocol.items import Item
+from zlib import crc32
+
+from bridge.protocol.items import CustomToolCall, FunctionCall, Item
+
+CALLS = (FunctionCall, CustomToolCall)
+
+# kind of words → the items that can hold them
+HOLDERS: dict[str, frozenset[str]] = {
+    "text": frozenset({"message"}),
+    "refusal": frozenset({"message"}),
+    "reasoning": frozenset({"reasoning"}),
+    "summary": frozenset({"reasoning"}),
+    "call": frozenset({"function_call", "custom_tool_call"}),
+}
+
+
+class Said:
+    """How much of a part has been sent on: its length and checksum, so that the text is kept once.
+
+    Counted in UTF-16, where half a surrogate pair is a unit of its own: servers split them.
+    """
+
+    __slots__ = ("check", "citations", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.check = 0
+        self.citations = 0
+
+    def add(self, delta: str) -> None:
+        data = delta.encode("utf-16-le", "surrogatepass")
+        self.size += len(data)
+        self.check = crc32(data, self.check)
+
+    def rest(self, whole: str) -> str | None:
+        """What `whole` has beyond what was said; None when it does not begin with that."""
+        data = whole.encode("utf-16-le", "surrogatepass")
+        if crc32(data[: self.size]) != self.check:
+            return None
+        return data[self.size :].decode("utf-16-le", "surrogatepass")
 
 
 class Track:
-    """One upstream item by its output_index. `told` counts the characters that went out, by part."""
+    """One upstream item. `slot` is its number here and the machine's index of a call; `item` is None
+    until an event has told it; `pending` is a payload that stood in a call's `added` already."""
 
-    __slots__ = ("announced", "call_open", "closed", "item", "item_id", "kind", "told")
+    __slots__ = (
+        "announced",
+        "closed",
+        "content",
+        "item",
+        "item_id",
+        "kind",
+        "named",
+        "pending",
+        "said",
+        "slot",
+    )
 
-    def __init__(self, item: Item | None, item_id: str) -> None:
-        self.item = item
+    def __init__(self, slot: int, item_id: str, item: Item | None = None) -> None:
+        self.slot = slot
         self.item_id = item_id
+        self.item = item
         self.kind = "" if item is None else item.type
-        self.told: dict[tuple[str, int], int] = {}
-        self.call_open = False
-        self.announced = False
+        self.said: dict[tuple[str, int], Said] = {}
+        self.content: tuple[str, int] | None = None  # the part of its content that was spoken last
+        self.pending = ""
+        self.named = False  # its call was opened in the machine
+        self.announced = False  # its item was, which a server fills by itself
         self.closed = False
 
     @property
     def silent(self) -> bool:
         """Whether nothing of the item has been sent on."""
-        return not self.told and not self.call_open and not self.announced
+        return not self.said and not self.named and not self.announced
+
+    def holds(self, kind: str) -> bool:
+        return not self.kind or self.kind in HOLDERS[kind]
+
+    def holds_item(self, item: Item) -> bool:
+        """Whether `item` can be this one: of its kind, or words of its kind came before it."""
+        if self.kind:
+            return self.kind == item.type
+        return all(item.type in HOLDERS[kind] for kind, _ in self.said)
+
+    def part(self, kind: str, index: int) -> Said:
+        """What was said of one part, begun when it is the first word of it."""
+        said = self.said.get((kind, index))
+        if said is None:
+            said = self.said[kind, index] = Said()
+        return said

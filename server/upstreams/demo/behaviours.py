@@ -125,7 +125,7 @@ def _long(turn: Turn) -> Iterator[Step]:
 
 def _failure(turn: Turn) -> Iterator[Step]:
     yield from say("This answer ends in a ")
-    yield {"error": {"type": "server_error", "code": "demo_failure", "message": "The demo model failed as asked."}}
+    yield {"error": {"type": "server_error", "code": "demo_failure", "message": "Failed as asked."}}
 
 
 def _ending(reason: str) -> Play:
@@ -140,15 +140,19 @@ def _cut(turn: Turn) -> Iterator[Step]:
     yield from say("This stream is cut before its ")
 
 
+def _words(pattern: str) -> re.Pattern[str]:
+    return re.compile(rf"\b({pattern})\b", re.IGNORECASE)
+
+
 BEHAVIOURS: Final[dict[str, Behaviour]] = {
     "text": Behaviour(None, _text),
     "tools": Behaviour(None, _tools),
-    "refusal": Behaviour(re.compile(r"\brefus(e|al)\b", re.IGNORECASE), _refusal),
-    "failure": Behaviour(re.compile(r"\bfail(ure)?\b", re.IGNORECASE), _failure),
-    "incomplete": Behaviour(re.compile(r"\b(incomplete|run out of tokens)\b", re.IGNORECASE), _ending("length")),
-    "filtered": Behaviour(re.compile(r"\b(filtered|content filter)\b", re.IGNORECASE), _ending("content_filter")),
-    "cut": Behaviour(re.compile(r"\bcut the stream\b", re.IGNORECASE), _cut),
-    "reasoning": Behaviour(re.compile(r"\b(think|reason|reasoning)\b", re.IGNORECASE), _reasoning),
-    "long": Behaviour(re.compile(r"\blong\b|\b\d+ words\b", re.IGNORECASE), _long),
-    "slow": Behaviour(re.compile(r"\bslowly\b", re.IGNORECASE), _long, pause=0.05),
+    "refusal": Behaviour(_words("refuse|refusal"), _refusal),
+    "failure": Behaviour(_words("fail|failure"), _failure),
+    "incomplete": Behaviour(_words("incomplete|run out of tokens"), _ending("length")),
+    "filtered": Behaviour(_words("filtered|content filter"), _ending("content_filter")),
+    "cut": Behaviour(_words("cut the stream"), _cut),
+    "reasoning": Behaviour(_words("think|reason|reasoning"), _reasoning),
+    "slow": Behaviour(_words("slow|slowly"), _long, pause=0.05),
+    "long": Behaviour(_words(r"long|\d+ words"), _long),
 }

@@ -10,7 +10,7 @@ from msgspec import Struct
 _WORD: Final = re.compile(r"[A-Za-z]+")
 _ASKS_FOR_A_TOOL: Final = re.compile(r"\b(call|use|run|invoke|tool|function)\b", re.IGNORECASE)
 # words of tool names that say nothing about what the tool is for
-_EMPTY_WORDS: Final = frozenset({"get", "set", "the", "a", "an", "to", "of", "do", "current", "fetch", "tool"})
+_EMPTY_WORDS: Final = frozenset({"get", "set", "the", "a", "an", "to", "of", "do", "current", "tool"})
 
 
 class Turn(Struct, frozen=True):
@@ -72,7 +72,7 @@ def read_turn(body: dict[str, Any]) -> Turn:
         images=_images(messages[last].get("content")) if users else 0,
         earlier=[texts[at] for at in users[:-1]],
         results=[texts[at] for at in range(last + 1, len(messages)) if messages[at].get("role") == "tool"],
-        tools=[tool["function"] for tool in body.get("tools") or [] if isinstance(tool.get("function"), dict)],
+        tools=[tool["function"] for tool in body.get("tools") or [] if tool.get("type") == "function"],
         tool_choice=body.get("tool_choice"),
         parallel=body.get("parallel_tool_calls") is not False,
         format=body.get("response_format") or {},

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from bridge.protocol.codec import decode_json, encode
 from bridge.sse import DONE, encode_data
-
 from server.errors import UpstreamError
 from server.upstreams.base import UpstreamReply, UpstreamRequest
 from server.upstreams.demo.behaviours import BEHAVIOURS, Behaviour, behaviour_of
@@ -81,8 +80,8 @@ def _frame(turn: Turn, step: dict[str, Any]) -> bytes:
 
 
 def _chunk(turn: Turn, **fields: Any) -> bytes:
-    head = {"id": "chatcmpl-demo", "object": "chat.completion.chunk", "created": _CREATED, "model": turn.model}
-    return encode_data(encode(head | fields))
+    head = {"id": "chatcmpl-demo", "object": "chat.completion.chunk", "created": _CREATED}
+    return encode_data(encode(head | {"model": turn.model} | fields))
 
 
 def _usage(turn: Turn, spent: int) -> dict[str, int]:

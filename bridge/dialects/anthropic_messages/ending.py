@@ -1,0 +1,50 @@
+"""Why an incoming message ended, as far as it has been told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bridge.diagnostics import Diagnostics
+from bridge.emitter.finish_reasons import outcome
+
+END_TURN = "end_turn"
+_TOLD_OTHERWISE = {
+    "pause_turn": "told as completed; the turn can be continued",
+    "model_context_window_exceeded": "told as max_output_tokens",
+}
+_TOLD = frozenset({"type", "explanation"})
+
+
+class Ending:
+    """`reason` is None until one was given; `explanation` is the API's own when it refused."""
+
+    __slots__ = ("_diagnostics", "explanation", "reason")
+
+    def __init__(self, diagnostics: Diagnostics) -> None:
+        self._diagnostics = diagnostics
+        self.reason: str | None = None
+        self.explanation = ""
+
+    @property
+    def whole(self) -> bool:
+        """Whether the model ended by itself, so that what was not closed is whole."""
+        return outcome(self.reason)[0] is None
+
+    def take(self, reason: Any, sequence: Any, details: Any) -> None:
+        """`stop_reason`, `stop_sequence` and `stop_details`, wherever they stood; null says nothing."""
+        if isinstance(reason, str):
+            self.reason = reason
+            if reason in _TOLD_OTHERWISE:
+                self._diagnostics.loss(f"stop_reason.{reason}", _TOLD_OTHERWISE[reason])
+        if sequence:
+            self._diagnostics.loss("stop_sequence", "no place for it")
+        if isinstance(details, dict):
+            explanation = details.get("explanation")
+            self.explanation = explanation if isinstance(explanation, str) else ""
+            for name in sorted(details.keys() - _TOLD):
+                if details[name] is not None:
+                    self._diagnostics.loss(f"stop_details.{name}", "no place for it")
+
+    def forget(self) -> None:
+        """Another message follows in the same stream."""
+        self.reason, self.explanation = None, ""

@@ -1,0 +1,80 @@
+"""Reasoning effort ↔ thinking: budgets in tokens on older models, effort levels on newer ones."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bridge.diagnostics import Diagnostics
+from bridge.dialects.anthropic_messages.models import ModelFacts
+from bridge.protocol.request import CreateResponse
+
+SMALLEST_BUDGET: Final = 1024  # tokens, the API's
+_BUDGETS: Final = {
+    "minimal": SMALLEST_BUDGET,
+    "low": 2_048,
+    "medium": 8_192,
+    "high": 16_384,
+    "xhigh": 32_768,
+    "max": 32_768,
+}
+_EFFORTS: Final = {"minimal": "low", "xhigh": "max"}
+_DEFAULT: Final = "medium"
+# the least of the answer that thinking has to leave room for, in tokens
+_ANSWER: Final = 1024
+
+
+def effort_of(request: CreateResponse) -> str | None:
+    """The effort asked for; None when reasoning was not asked for or switched off."""
+    effort = request.reasoning.effort if request.reasoning is not None else None
+    return None if not effort or effort == "none" else effort
+
+
+def plan_thinking(
+    effort: str, request: CreateResponse, facts: ModelFacts, max_tokens: int, diagnostics: Diagnostics
+) -> dict[str, Any]:
+    """The fields `thinking` and `output_config` for this effort; empty when there can't be any."""
+    if facts.thinking == "none":
+        diagnostics.loss("reasoning.effort", "the model does not think")
+        return {}
+    if facts.thinking == "adaptive":
+        return _adaptive(effort, request, facts, diagnostics)
+    room = max_tokens - _ANSWER
+    if room < SMALLEST_BUDGET:
+        diagnostics.loss("reasoning.effort", "the output limit leaves no room for thinking")
+        return {}
+    if effort not in _BUDGETS:
+        diagnostics.loss("reasoning.effort", f"{effort[:32]!r} told as {_DEFAULT}")
+    return {
+        "thinking": {"type": "enabled", "budget_tokens": min(_BUDGETS.get(effort, _BUDGETS[_DEFAULT]), room)}
+    }
+
+
+def _adaptive(
+    effort: str, request: CreateResponse, facts: ModelFacts, diagnostics: Diagnostics
+) -> dict[str, Any]:
+    known = effort if effort in facts.efforts else _EFFORTS.get(effort, _DEFAULT)
+    if known != effort:
+        diagnostics.loss("reasoning.effort", f"{effort[:32]!r} told as {known}")
+    thinking = {"type": "adaptive"}
+    if request.reasoning is not None and request.reasoning.summary:
+        thinking["display"] = "summarized"
+    return {"thinking": thinking, "output_config": {"effort": known}}
+
+
+def effort_from(body: dict[str, Any]) -> str | None:
+    """The effort that an Anthropic request asks for, None when it asks for no thinking."""
+    thinking = body.get("thinking")
+    kind = thinking.get("type") if isinstance(thinking, dict) else None
+    config = body.get("output_config")
+    effort = config.get("effort") if isinstance(config, dict) else None
+    if kind == "enabled" and isinstance(thinking, dict):
+        return _nearest(thinking.get("budget_tokens"))
+    if kind == "adaptive":
+        return effort if isinstance(effort, str) else "high"
+    return None
+
+
+def _nearest(budget: Any) -> str:
+    if not isinstance(budget, int):
+        return _DEFAULT
+    return min(_BUDGETS, key=lambda effort: abs(_BUDGETS[effort] - budget))

@@ -1,0 +1,80 @@
+"""Token counts: Anthropic counts cached input beside `input_tokens`, the protocol within it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bridge.diagnostics import Diagnostics
+from bridge.protocol.usage import Usage
+
+_WRITTEN = "cache_creation_input_tokens"
+_READ = "cache_read_input_tokens"
+_COUNTED = ("input_tokens", _WRITTEN, _READ, "output_tokens")
+
+
+class UsageCounter:
+    """The counts of one message as they are told, corrected and, after a splice, added up."""
+
+    __slots__ = ("_base", "_diagnostics", "_now")
+
+    def __init__(self, diagnostics: Diagnostics) -> None:
+        self._diagnostics = diagnostics
+        self._base: dict[str, int] = {}
+        self._now: dict[str, int] = {}
+
+    def take(self, usage: dict[str, Any]) -> Usage:
+        """Counts are cumulative: what is given replaces what was known, what is not stays."""
+        for name in _COUNTED:
+            if (count := _count(usage.get(name))) is not None:
+                self._now[name] = count
+        details = usage.get("output_tokens_details")
+        thinking = _count(details.get("thinking_tokens")) if isinstance(details, dict) else None
+        if thinking is not None:
+            self._now["thinking"] = thinking
+        if _count(usage.get(_WRITTEN)):
+            self._diagnostics.loss(f"usage.{_WRITTEN}", "counted as input")
+        hosted = usage.get("server_tool_use")
+        if isinstance(hosted, dict) and any(hosted.values()):
+            self._diagnostics.loss("usage.server_tool_use", "no place for it")
+        iterations = usage.get("iterations")
+        if isinstance(iterations, list) and len(iterations) > 1:
+            self._diagnostics.loss("usage.iterations", "only the last one's tokens are counted")
+        return self._total()
+
+    def splice(self) -> None:
+        """Another message follows in the same stream: both were generated."""
+        for name, count in self._now.items():
+            self._base[name] = self._base.get(name, 0) + count
+        self._now = {}
+
+    def _total(self) -> Usage:
+        def count(name: str) -> int:
+            return self._base.get(name, 0) + self._now.get(name, 0)
+
+        cached = count(_READ)
+        return Usage.of(
+            count("input_tokens") + count(_WRITTEN) + cached,
+            count("output_tokens"),
+            cached_tokens=cached,
+            reasoning_tokens=count("thinking"),
+        )
+
+
+def usage_body(usage: Usage | None) -> dict[str, Any]:
+    """The counts in Anthropic's names; zeros when there are none."""
+    if usage is None:
+        return {"input_tokens": 0, "output_tokens": 0}
+    cached = usage.input_tokens_details.cached_tokens
+    body: dict[str, Any] = {
+        "input_tokens": max(usage.input_tokens - cached, 0),
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": cached,
+        "output_tokens": usage.output_tokens,
+    }
+    if usage.output_tokens_details.reasoning_tokens:
+        body["output_tokens_details"] = {"thinking_tokens": usage.output_tokens_details.reasoning_tokens}
+    return body
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

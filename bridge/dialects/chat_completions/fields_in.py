@@ -1,0 +1,130 @@
+"""Reading a client's JSON object field by field: what is missing or of another type is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+from bridge.errors import InvalidRequestError, WireError
+from bridge.protocol.codec import decode_json
+
+T = TypeVar("T")
+
+_NAMES: dict[type, str] = {
+    str: "a string",
+    int: "an integer",
+    float: "a number",
+    bool: "a boolean",
+    list: "an array",
+    dict: "an object",
+}
+
+
+def invalid(param: str, message: str, code: str = InvalidRequestError.INVALID_VALUE) -> InvalidRequestError:
+    """The error for a field of the request."""
+    return InvalidRequestError(code, f"{param}: {message}", param=param)
+
+
+class Fields:
+    """One object and where it stands. What nobody asked for is in `unread`."""
+
+    def __init__(self, value: Mapping[str, Any], param: str = "") -> None:
+        self._value = value
+        self._read: set[str] = set()
+        self._within: dict[str, Fields] = {}
+        self.param = param
+
+    def __contains__(self, name: str) -> bool:
+        return self._value.get(name) is not None
+
+    def says(self, name: str, value: object) -> bool:
+        """Whether the field holds just this. Does not count as read."""
+        return bool(self._value.get(name) == value)
+
+    def at(self, name: str) -> str:
+        """The place of a field, as `messages[0].role`."""
+        return f"{self.param}.{name}" if self.param else name
+
+    def get(self, name: str, kind: type[T]) -> T | None:
+        """A field that may be absent; null counts as that."""
+        self._read.add(name)
+        found = self._value.get(name)
+        if kind is float and type(found) is int:
+            found = float(found)
+        if found is None or (isinstance(found, kind) and not (kind is int and isinstance(found, bool))):
+            return found
+        raise invalid(self.at(name), f"expected {_NAMES[kind]}")
+
+    def need(self, name: str, kind: type[T]) -> T:
+        """A field that must be there."""
+        found = self.get(name, kind)
+        if found is None:
+            raise invalid(self.at(name), "is required")
+        return found
+
+    def either(self, name: str, *kinds: type[Any]) -> Any:
+        """A field of one of several types, None when it is absent."""
+        self._read.add(name)
+        found = self._value.get(name)
+        if found is None or isinstance(found, kinds):
+            return found
+        raise invalid(self.at(name), f"expected {' or '.join(_NAMES[kind] for kind in kinds)}")
+
+    def one_of(self, name: str, allowed: tuple[str, ...]) -> str | None:
+        """A word out of a few."""
+        found = self.get(name, str)
+        if found is None or found in allowed:
+            return found
+        raise invalid(self.at(name), f"expected one of {', '.join(allowed)}")
+
+    def inner(self, name: str) -> Fields:
+        """An object that must be there."""
+        return self._child(self.need(name, dict), self.at(name))
+
+    def maybe_inner(self, name: str) -> Fields | None:
+        """An object that may be absent."""
+        return self.inner(name) if name in self else None
+
+    def each(self, name: str) -> Iterator[Fields]:
+        """The objects of an array; none when it is absent."""
+        for index, value in enumerate(self.get(name, list) or ()):
+            where = f"{self.at(name)}[{index}]"
+            if not isinstance(value, dict):
+                raise invalid(where, "expected an object")
+            yield self._child(value, where)
+
+    def _child(self, value: dict[str, Any], where: str) -> Fields:
+        child = self._within.get(where)
+        if child is None:
+            child = self._within[where] = Fields(value, where)
+        return child
+
+    def whole(self) -> dict[str, Any]:
+        """All of it, as it came."""
+        self._read.update(self._value)
+        return dict(self._value)
+
+    def skip(self, *names: str) -> None:
+        """Fields that say nothing here."""
+        self._read.update(names)
+
+    @property
+    def unread(self) -> list[str]:
+        """The places of fields that nobody asked for and that say something, within as well."""
+        silent: tuple[Any, ...] = (None, [], {})
+        names = (name for name in self._value if name not in self._read)
+        found = [self.at(name) for name in names if self._value[name] not in silent]
+        return [*found, *(where for child in self._within.values() for where in child.unread)]
+
+
+def body_of(body: bytes | str | Mapping[str, Any]) -> Fields:
+    """The body of a request. Raises InvalidRequestError (`invalid_json`, `invalid_value`)."""
+    if isinstance(body, Mapping):
+        return Fields(body)
+    try:
+        value = decode_json(body)
+    except WireError as error:
+        raise InvalidRequestError("invalid_json", error.message) from error
+    if not isinstance(value, dict):
+        raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, "the body is no JSON object")
+    return Fields(value)

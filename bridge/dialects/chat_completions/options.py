@@ -1,0 +1,29 @@
+"""What differs between Chat Completions servers in what they take, as data."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+
+class ChatOptions(Struct, frozen=True, kw_only=True):
+    """The manners of one upstream.
+
+    `developer_role`: what developer messages are sent as; every server knows `system`.
+    `max_tokens_field`: where the output limit goes; older servers know `max_tokens` only.
+    `reasoning_field`: where reasoning of earlier turns goes; None leaves it out, with a loss.
+    `stream_usage`: ask for the usage chunk of a stream.
+    `forward_store`: hand `store` and `metadata` on, so that the upstream stores as well.
+    `omit`: request fields (its names) that this upstream refuses; each use is a loss.
+    """
+
+    developer_role: Literal["system", "developer", "user"] = "system"
+    max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
+    reasoning_field: Literal["reasoning_content", "reasoning"] | None = None
+    stream_usage: bool = True
+    forward_store: bool = False
+    omit: frozenset[str] = frozenset()
+
+
+DEFAULT_OPTIONS = ChatOptions()

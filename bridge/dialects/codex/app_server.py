@@ -1,0 +1,152 @@
+"""The app-server's notifications: `turn/*`, `item/*`, `thread/*` and its requests to the client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bridge.dialects.codex.approvals import plain, request
+from bridge.dialects.codex.hosted import SLUG, fields_of, kind_of
+from bridge.dialects.codex.turn import Turn
+from bridge.dialects.codex.types import Notification, count_of, list_of, object_of, snake, text_of
+from bridge.protocol.events import Event
+
+# notifications that concern the client's display only → the extension event that carries them
+_EXTENSIONS = {
+    "turn/diff/updated": SLUG + "turn_diff",
+    "turn/plan/updated": SLUG + "turn_plan",
+    "serverRequest/resolved": SLUG + "request_resolved",
+    "item/plan/delta": SLUG + "plan.delta",
+    "item/mcpToolCall/progress": SLUG + "mcp_tool_call.progress",
+}
+# notifications that say nothing a response could hold
+_SILENT = frozenset(
+    {
+        "thread/started",
+        "thread/status/changed",
+        "thread/name/updated",
+        "thread/compacted",
+        "turn/started",
+        "item/reasoning/summaryPartAdded",
+        "account/rateLimits/updated",
+        "account/updated",
+        "configWarning",
+        "remoteControl/status/changed",
+    }
+)
+_SILENT_ITEMS = frozenset({"userMessage", "hookPrompt"})
+
+
+def turn_of(body: dict[str, Any]) -> str:
+    """Which turn a notification is about; empty when it doesn't say."""
+    return text_of(body.get("turnId")) or text_of(object_of(body.get("turn")).get("id"))
+
+
+class AppServer:
+    """Reads the app-server's generation into the turn."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._handlers: dict[str, Callable[[dict[str, Any]], list[Event]]] = {
+            "item/agentMessage/delta": self._message,
+            "item/reasoning/textDelta": self._reasoning,
+            "item/reasoning/summaryTextDelta": self._summary,
+            "item/commandExecution/outputDelta": self._output,
+            "item/fileChange/outputDelta": self._output,
+            "item/started": self._started,
+            "item/completed": self._completed,
+            "thread/tokenUsage/updated": self._usage,
+            "turn/completed": self._end,
+            "error": self._error,
+        }
+        self._started_items: dict[str, Callable[[str, dict[str, Any]], list[Event]]] = {
+            "agentMessage": self._message_started,
+            "reasoning": lambda *_: [],
+        }
+        self._completed_items: dict[str, Callable[[str, dict[str, Any]], list[Event]]] = {
+            "agentMessage": self._message_done,
+            "reasoning": self._reasoning_done,
+        }
+
+    def tell(self, said: Notification) -> list[Event]:
+        """One notification or request."""
+        handler = self._handlers.get(said.name)
+        if handler is not None:
+            return handler(said.body)
+        if said.request_id is not None:
+            return request(self._turn, said)
+        extension = _EXTENSIONS.get(said.name)
+        if extension is not None:
+            return self._turn.machine.extension_event(extension, plain(said.body))
+        if said.name not in _SILENT:
+            self._turn.diagnostics.ignored(said.name, "unknown method")
+        return []
+
+    def _message(self, body: dict[str, Any]) -> list[Event]:
+        return self._turn.message(text_of(body.get("itemId")), text_of(body.get("delta")))
+
+    def _reasoning(self, body: dict[str, Any]) -> list[Event]:
+        return self._turn.reasoning(text_of(body.get("itemId")), text_of(body.get("delta")))
+
+    def _summary(self, body: dict[str, Any]) -> list[Event]:
+        part = count_of(body.get("summaryIndex"))
+        return self._turn.summary(text_of(body.get("itemId")), text_of(body.get("delta")), part)
+
+    def _output(self, body: dict[str, Any]) -> list[Event]:
+        return self._turn.hosted_output(text_of(body.get("itemId")), text_of(body.get("delta")))
+
+    def _started(self, body: dict[str, Any]) -> list[Event]:
+        item = object_of(body.get("item"))
+        item_type, item_id = text_of(item.get("type")), text_of(item.get("id"))
+        if not item_type or item_type in _SILENT_ITEMS:
+            return []
+        handler = self._started_items.get(item_type)
+        if handler is not None:
+            return handler(item_id, item)
+        return self._turn.hosted_begin(kind_of(item_type), item_id, fields_of(item))
+
+    def _completed(self, body: dict[str, Any]) -> list[Event]:
+        item = object_of(body.get("item"))
+        item_type, item_id = text_of(item.get("type")), text_of(item.get("id"))
+        if not item_type or item_type in _SILENT_ITEMS:
+            return []
+        handler = self._completed_items.get(item_type)
+        if handler is not None:
+            return handler(item_id, item)
+        outcome = snake(text_of(item.get("status"))) or "completed"
+        return self._turn.hosted_done(kind_of(item_type), item_id, outcome, fields_of(item))
+
+    def _message_started(self, item_id: str, item: dict[str, Any]) -> list[Event]:
+        return self._turn.message_begin(item_id, item.get("phase"))
+
+    def _message_done(self, item_id: str, item: dict[str, Any]) -> list[Event]:
+        return self._turn.message_done(item_id, text_of(item.get("text")))
+
+    def _reasoning_done(self, item_id: str, item: dict[str, Any]) -> list[Event]:
+        summary = [text_of(text) for text in list_of(item.get("summary"))]
+        raw = [text_of(text) for text in list_of(item.get("content"))]
+        return self._turn.reasoning_done(item_id, summary, raw)
+
+    def _usage(self, body: dict[str, Any]) -> list[Event]:
+        return self._turn.usage(object_of(body.get("tokenUsage")))
+
+    def _error(self, body: dict[str, Any]) -> list[Event]:
+        if body.get("willRetry"):
+            self._turn.diagnostics.warning("error", "the upstream failed and tries again")
+            return []
+        return self._turn.fail(object_of(body.get("error")))
+
+    def _end(self, body: dict[str, Any]) -> list[Event]:
+        turn = object_of(body.get("turn"))
+        status = turn.get("status")
+        if status == "inProgress":
+            return []
+        if status == "interrupted":
+            return self._turn.cancel()
+        if status == "failed":
+            return self._turn.fail(object_of(turn.get("error")))
+        events: list[Event] = []
+        for item in list_of(turn.get("items")):
+            if object_of(item).get("type") == "agentMessage":
+                events += self._message_done(text_of(item.get("id")), item)
+        return events + self._turn.finish()

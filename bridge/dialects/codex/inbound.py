@@ -1,0 +1,150 @@
+"""Codex's notifications → machine calls. A frame is one JSON line, bare or as a recording wraps it.
+
+Servers tell a turn in two generations side by side. One of them is chosen for the stream: the one that
+says more, as long as nothing was told in another yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from bridge.dialects.codex.app_server import AppServer, turn_of
+from bridge.dialects.codex.errors import failure, payload_of
+from bridge.dialects.codex.legacy import Legacy
+from bridge.dialects.codex.proxy import Proxy
+from bridge.dialects.codex.turn import Turn
+from bridge.dialects.codex.types import Generation, Notification, notification_of, object_of
+from bridge.emitter import ResponseStreamStateMachine
+from bridge.errors import WireError
+from bridge.protocol.codec import decode_json
+from bridge.protocol.events import Event
+from bridge.state import ResponseStreamPhase
+
+_IN_PROGRESS = ResponseStreamPhase.IN_PROGRESS
+_MESSAGE_DELTA = "item/agentMessage/delta"
+# what ends a turn also where the turn is told by a proxy's notifications
+_ENDS = frozenset({"turn/completed", "task_complete", "turn_aborted", "error"})
+# what tells of a turn; other methods of the app-server are about the thread or the account
+_TURN_METHODS = ("turn/", "item/", "error")
+
+
+class _DeltaParams(Struct):
+    itemId: str  # noqa: N815 - the wire's name
+    delta: str
+    turnId: str = ""  # noqa: N815
+
+
+class _DeltaFrame(Struct):
+    """The common frame, read without making objects of the rest."""
+
+    method: str
+    params: _DeltaParams
+
+
+_decode_delta = msgspec.json.Decoder(_DeltaFrame).decode
+
+
+class Inbound:
+    """One turn into one machine. `turn_id` is the turn to read; without it the first that starts.
+
+    `generation` is the one that is believed so far.
+    """
+
+    def __init__(self, machine: ResponseStreamStateMachine, turn_id: str = "") -> None:
+        self.diagnostics = machine.diagnostics
+        self.generation = Generation.NONE
+        self._machine = machine
+        self._turn = Turn(machine)
+        self._turn_id = turn_id
+        self._committed = False
+        self._readers: dict[Generation, Callable[[Notification], list[Event]]] = {
+            Generation.LEGACY: Legacy(self._turn).tell,
+            Generation.APP_SERVER: AppServer(self._turn).tell,
+            Generation.RESPONSE: Proxy(self._turn).tell,
+        }
+
+    def feed(self, data: bytes) -> list[Event]:
+        """One JSON line. One that can't be read ends the response as failed."""
+        if self._committed and self.generation is Generation.APP_SERVER:
+            try:
+                frame = _decode_delta(data)
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                return self._feed(data)
+            params = frame.params
+            if frame.method == _MESSAGE_DELTA and params.itemId == self._turn.open_id and not self._turn.over:
+                return self._machine.text(params.delta)
+        return self._feed(data)
+
+    def close(self) -> list[Event]:
+        """The upstream has ended; before its turn did, it was cut (field case 26)."""
+        events = self._begin()
+        if self._turn.over:
+            return events
+        return events + self._turn.break_off(
+            failure("upstream_cut", "the upstream ended before its turn did")
+        )
+
+    def _begin(self) -> list[Event]:
+        return self._machine.start() if self._machine.phase is ResponseStreamPhase.IDLE else []
+
+    def _feed(self, data: bytes) -> list[Event]:
+        events = self._begin()
+        if self._turn.over:
+            self.diagnostics.ignored("frame", "came after the end")
+            return events
+        try:
+            frame = decode_json(data)
+        except WireError as error:
+            return events + self._turn.break_off(failure("upstream_invalid_json", error.message))
+        if not isinstance(frame, dict):
+            return events + self._turn.break_off(
+                failure("upstream_invalid_shape", "a frame is no JSON object")
+            )
+        said = notification_of(frame)
+        return events if said is None else events + self._hear(said)
+
+    def _broken(self, code: str, message: str) -> list[Event]:
+        return self._turn.break_off(failure(code, message))
+
+    def _hear(self, said: Notification) -> list[Event]:
+        if said.generation is Generation.NONE:
+            return self._answer(said)
+        if said.generation is Generation.APP_SERVER and not self._is_ours(said):
+            return []
+        about_turn = said.generation is not Generation.APP_SERVER or said.name.startswith(_TURN_METHODS)
+        if about_turn and not self._committed and said.generation > self.generation:
+            self.generation = said.generation
+        if said.generation is not self.generation and not self._is_heard_beside(said, about_turn):
+            return []
+        events = self._readers[said.generation](said)
+        self._committed = self._committed or bool(events)
+        return events
+
+    def _is_heard_beside(self, said: Notification, about_turn: bool) -> bool:
+        """A request waits for its answer and the end is the end, whoever tells them."""
+        if said.request_id is not None or not about_turn:
+            return True
+        return self.generation is Generation.RESPONSE and said.name in _ENDS
+
+    def _is_ours(self, said: Notification) -> bool:
+        turn_id = turn_of(said.body)
+        if not turn_id or turn_id == self._turn_id:
+            return True
+        if not self._turn_id:
+            self._turn_id = turn_id
+            return True
+        if said.name == "thread/tokenUsage/updated":
+            self._turn.usage_elsewhere(object_of(said.body.get("tokenUsage")))
+        self.diagnostics.ignored("turn", "notifications of another turn")
+        return False
+
+    def _answer(self, said: Notification) -> list[Event]:
+        """An answer to a request of ours. An error before the turn means that there will be none."""
+        error: Any = said.body.get("error")
+        if isinstance(error, dict) and self.generation is Generation.NONE:
+            return self._turn.break_off(payload_of({**error, "code": ""}))
+        return []

@@ -1,0 +1,152 @@
+"""A proxy's `response.*` notifications, whichever of the names around an item it uses.
+
+An item stands under `item`, `output_item` or `outputItem`, a call goes by `call_id`, `item_id` or `id`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bridge.dialects.codex.proxy_calls import CALL_TYPES, ProxyCalls
+from bridge.dialects.codex.turn import Turn
+from bridge.dialects.codex.types import Notification, count_of, list_of, object_of, text_of
+from bridge.errors import BridgeError
+from bridge.protocol.events import Event
+
+_SILENT = frozenset(
+    {
+        "response.created",
+        "response.queued",
+        "response.in_progress",
+        "response.content_part.added",
+        "response.content_part.done",
+        "response.output_text.done",
+        "response.refusal.done",
+        "response.reasoning.done",
+        "response.reasoning_text.done",
+        "response.reasoning_summary_text.done",
+        "response.reasoning_summary_part.added",
+        "response.reasoning_summary_part.done",
+    }
+)
+_FINAL_STATUS = {"failed": "response.failed", "incomplete": "response.incomplete"}
+
+
+class Proxy:
+    """Reads a proxy's generation into the turn."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._calls = ProxyCalls(turn.machine)
+        self._handlers: dict[str, Callable[[dict[str, Any]], list[Event]]] = {
+            "response.output_text.delta": self._text,
+            "response.refusal.delta": lambda body: turn.machine.refusal(text_of(body.get("delta"))),
+            "response.reasoning.delta": self._raw,
+            "response.reasoning_text.delta": self._raw,
+            "response.reasoning_summary.delta": self._summary,
+            "response.reasoning_summary_text.delta": self._summary,
+            "response.output_item.added": self._added,
+            "response.output_item.done": self._done,
+            "response.function_call_arguments.delta": self._calls.grow,
+            "response.function_call_arguments.done": self._calls.settle_arguments,
+            "response.custom_tool_call_input.delta": self._calls.grow,
+            "response.custom_tool_call_input.done": self._calls.settle_arguments,
+            "response.output_text.annotation.added": self._annotation,
+            "response.completed": self._end,
+            "response.done": self._end,
+            "response.incomplete": self._incomplete,
+            "response.failed": self._fail,
+            "response.error": self._fail,
+        }
+
+    def tell(self, said: Notification) -> list[Event]:
+        """One notification. What can't be read in it ends the response as failed."""
+        handler = self._handlers.get(said.name)
+        if handler is None:
+            if said.name not in _SILENT:
+                self._turn.diagnostics.ignored(said.name, "unknown event")
+            return []
+        try:
+            return handler(said.body)
+        except BridgeError as error:
+            return self._turn.machine.fail(error)
+
+    # ── text and reasoning ─────────────────────────────────────────────────────────────────────────
+    def _text(self, body: dict[str, Any]) -> list[Event]:
+        return self._turn.message(_item_id(body), text_of(body.get("delta")))
+
+    def _raw(self, body: dict[str, Any]) -> list[Event]:
+        return self._turn.reasoning(_item_id(body), text_of(body.get("delta")))
+
+    def _summary(self, body: dict[str, Any]) -> list[Event]:
+        part = count_of(body.get("summary_index"))
+        return self._turn.summary(_item_id(body), text_of(body.get("delta")), part)
+
+    def _annotation(self, body: dict[str, Any]) -> list[Event]:
+        return self._turn.machine.annotation(object_of(body.get("annotation")))
+
+    # ── items ──────────────────────────────────────────────────────────────────────────────────────
+    def _added(self, body: dict[str, Any]) -> list[Event]:
+        item = _item(body)
+        if item.get("type") in CALL_TYPES:
+            return self._calls.begin(item, body)
+        if item.get("type") == "message":
+            return self._turn.message_begin(text_of(item.get("id")), item.get("phase"))
+        return []
+
+    def _done(self, body: dict[str, Any]) -> list[Event]:
+        item = _item(body)
+        kind, item_id = item.get("type"), text_of(item.get("id"))
+        if kind in CALL_TYPES:
+            return self._calls.settle(item, body)
+        if kind == "message":
+            return self._turn.message_done(item_id, _joined(item.get("content")))
+        if kind == "reasoning":
+            return self._reasoning_done(item_id, item)
+        return self._turn.machine.item(item) if kind else []
+
+    def _reasoning_done(self, item_id: str, item: dict[str, Any]) -> list[Event]:
+        summary = [text_of(object_of(part).get("text")) for part in list_of(item.get("summary"))]
+        raw = _joined(item.get("content"))
+        encrypted = text_of(item.get("encrypted_content"))
+        return self._turn.reasoning_done(item_id, summary, [raw], encrypted)
+
+    # ── the end ────────────────────────────────────────────────────────────────────────────────────
+    def _end(self, body: dict[str, Any]) -> list[Event]:
+        response = object_of(body.get("response"))
+        other = _FINAL_STATUS.get(text_of(response.get("status")))
+        if other is not None:
+            return self._handlers[other](body)
+        events: list[Event] = []
+        for item in list_of(response.get("output")):
+            # what no event has told yet
+            if object_of(item).get("type") in ("message", *CALL_TYPES):
+                events += self._done({"item": item})
+        return events + self._facts(response) + self._turn.finish()
+
+    def _incomplete(self, body: dict[str, Any]) -> list[Event]:
+        response = object_of(body.get("response"))
+        reason = text_of(object_of(response.get("incomplete_details")).get("reason"))
+        return self._facts(response) + self._turn.finish(reason or "max_output_tokens")
+
+    def _fail(self, body: dict[str, Any]) -> list[Event]:
+        response = object_of(body.get("response"))
+        error = object_of(response.get("error")) or object_of(body.get("error")) or {**body, "type": ""}
+        return self._facts(response) + self._turn.fail(error)
+
+    def _facts(self, response: dict[str, Any]) -> list[Event]:
+        usage = response.get("usage")
+        return self._turn.machine.usage(usage) if isinstance(usage, dict) else []
+
+
+def _item(body: dict[str, Any]) -> dict[str, Any]:
+    return object_of(body.get("item") or body.get("output_item") or body.get("outputItem"))
+
+
+def _item_id(body: dict[str, Any]) -> str:
+    return text_of(body.get("item_id")) or text_of(body.get("id"))
+
+
+def _joined(content: Any) -> str:
+    return "".join(text_of(object_of(part).get("text")) for part in list_of(content))

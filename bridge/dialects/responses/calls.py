@@ -1,0 +1,73 @@
+"""Tool calls of the upstream → the machine's calls, by slot."""
+
+from __future__ import annotations
+
+from bridge.dialects.responses.types import Track
+from bridge.dialects.responses.words import WordFeeder
+from bridge.emitter import ResponseStreamStateMachine
+from bridge.protocol import items as it
+from bridge.protocol.events import Event
+
+AnyCall = it.FunctionCall | it.CustomToolCall
+
+
+class CallFeeder:
+    """Opens, feeds and ends calls; a call that has a name makes words end (law E5)."""
+
+    def __init__(self, machine: ResponseStreamStateMachine, words: WordFeeder) -> None:
+        self._machine = machine
+        self._diagnostics = machine.diagnostics
+        self._words = words
+
+    def open(self, track: Track, item: AnyCall, out: list[Event]) -> None:
+        """The call as its `added` tells it. A payload in there waits: deltas may say it again."""
+        track.pending = _payload(item)
+        self._identify(track, item, out)
+
+    def _identify(self, track: Track, item: AnyCall, out: list[Event]) -> None:
+        if track.named or not item.name:
+            return
+        track.named = True
+        self._words.leave()
+        kind = "custom" if isinstance(item, it.CustomToolCall) else "function"
+        self._machine.expect_item(track.item_id)
+        out += self._machine.tool_call(
+            track.slot, item.call_id, item.name, None, kind, item.namespace or None
+        )
+
+    def say(self, track: Track, delta: str, out: list[Event]) -> None:
+        """The next piece of the payload."""
+        if not delta:
+            return
+        pending, track.pending = track.pending, ""
+        if pending and not pending.startswith(delta):
+            delta = pending + delta
+        track.part("call", 0).add(delta)
+        out += self._machine.tool_call(track.slot, arguments=delta)
+
+    def payload_done(self, track: Track, whole: str, out: list[Event]) -> None:
+        """The payload's own done event: clients run calls on it, so it seals the call at once."""
+        self._missing(track, whole, out)
+        if track.named and track.said:
+            out += self._machine.tool_call_done(track.slot)
+
+    def whole(self, track: Track, item: AnyCall, out: list[Event]) -> None:
+        """The finished call."""
+        self._identify(track, item, out)
+        self._missing(track, _payload(item) or track.pending, out)
+        if track.named:
+            out += self._machine.tool_call_done(track.slot, cut=item.status == "incomplete")
+
+    def _missing(self, track: Track, whole: str, out: list[Event]) -> None:
+        said = track.said.get(("call", 0))
+        rest = whole if said is None else said.rest(whole)
+        if rest:
+            self._diagnostics.repair("call done", "held more than its deltas, the rest was sent")
+            track.pending = ""
+            self.say(track, rest, out)
+        elif rest is None and whole:
+            self._diagnostics.warning("call done", "differs from its deltas, which stand")
+
+
+def _payload(item: AnyCall) -> str:
+    return item.input if isinstance(item, it.CustomToolCall) else item.arguments

@@ -1,0 +1,142 @@
+"""Messages and reasoning of the upstream → the machine's one open block (law E5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bridge.dialects.responses import parts
+from bridge.dialects.responses.types import HOLDERS, Said, Track
+from bridge.emitter import ResponseStreamStateMachine
+from bridge.protocol import content as ct
+from bridge.protocol import items as it
+from bridge.protocol.events import Event
+
+
+class WordFeeder:
+    """Knows which item the machine has open. `cut`: a message or reasoning ended as incomplete."""
+
+    def __init__(self, machine: ResponseStreamStateMachine) -> None:
+        self._machine = machine
+        self._diagnostics = machine.diagnostics
+        self._open: Track | None = None
+        self._here: tuple[str, int, int] | None = None
+        self._said = Said()
+        self.cut = False
+        self._speakers: dict[str, Callable[[str], list[Event]]] = {
+            "text": machine.text,
+            "refusal": machine.refusal,
+            "reasoning": machine.reasoning,
+        }
+
+    def here(self, item_id: str, output_index: int, content_index: int) -> Said | None:
+        """The text part that is spoken now, if this is it."""
+        return self._said if self._here == (item_id, output_index, content_index) else None
+
+    def leave(self) -> None:
+        """Something else begins, and the machine closes what is open."""
+        self._open = self._here = None
+
+    def reach(
+        self, track: Track, kind: str, index: int, out: list[Event], output_index: int | None = None
+    ) -> Said:
+        """Make this part the machine's open one. `output_index` lets `here` know it again."""
+        self._here = None
+        if self._open is not track:
+            self._begin(track, out)
+        if kind != "summary":
+            before, track.content = track.content, (kind, index)
+            if before is not None and before[0] == kind and before[1] != index:
+                out += self._machine.part_done()
+        said = self._said = track.part(kind, index)
+        if output_index is not None:
+            self._here = (track.item_id, output_index, index)
+        return said
+
+    def _begin(self, track: Track, out: list[Event]) -> None:
+        if self._open is not None:
+            out += self._machine.block_done()
+        if track.said:
+            self._diagnostics.repair("output_index", "items interleaved, the rest of one follows as another")
+        self._open, track.content = track, None
+        phase = track.item.phase or None if isinstance(track.item, it.Message) else None
+        self._machine.expect_item(track.item_id, phase)
+
+    def say(self, track: Track, kind: str, index: int, delta: str, out: list[Event]) -> None:
+        """The next piece of one part."""
+        if not delta:
+            return
+        self.reach(track, kind, index, out).add(delta)
+        if kind == "summary":
+            out += self._machine.reasoning_summary(delta, index)
+        else:
+            out += self._speakers[kind](delta)
+
+    def whole(
+        self,
+        track: Track,
+        kind: str,
+        index: int,
+        whole: str,
+        out: list[Event],
+        logprobs: list[ct.LogProb] | None = None,
+    ) -> None:
+        """All of a part's words, as a done event tells them: what the deltas lacked goes out."""
+        said = track.said.get((kind, index))
+        rest = whole if said is None else said.rest(whole)
+        if rest:
+            self._diagnostics.repair(f"{kind} done", "held more than its deltas, the rest was sent")
+            if logprobs and said is None:
+                self.reach(track, kind, index, out).add(rest)
+                out += self._machine.text(rest, logprobs)
+            else:
+                self.say(track, kind, index, rest, out)
+        elif rest is None and whole:
+            self._diagnostics.warning(f"{kind} done", "differs from its deltas, which stand")
+
+    def part(self, track: Track, index: int, part: ct.ContentPart, out: list[Event]) -> None:
+        """A finished part: its words, and the citations that no event told."""
+        kind = parts.kind_of(part)
+        if track.kind and track.kind not in HOLDERS.get(kind, ()):
+            self._diagnostics.loss("output_item.content", f"a part of type {part.type}")
+            return
+        if not isinstance(part, ct.OutputTextContent):
+            self.whole(track, kind, index, parts.text_of(part), out)
+            return
+        self.whole(track, kind, index, part.text, out, part.logprobs or None)
+        told = track.said[kind, index].citations if (kind, index) in track.said else 0
+        for annotation in part.annotations[told:]:
+            self._diagnostics.repair("annotation", "stood in the finished part only")
+            self.cite(track, index, annotation, out)
+
+    def cite(self, track: Track, index: int, annotation: Any, out: list[Event]) -> None:
+        """A citation in one text part."""
+        self.reach(track, "text", index, out).citations += 1
+        out += self._machine.annotation(annotation)
+
+    def item(self, track: Track, item: it.Message | it.ReasoningItem, out: list[Event]) -> None:
+        """The finished item: what nothing before has told of it, then its end."""
+        if track.silent:
+            self.leave()
+            whole = parts.sayable(item, self._diagnostics) if isinstance(item, it.Message) else item
+            self.cut = self.cut or item.status == "incomplete"
+            out += self._machine.item(whole)
+            return
+        for index, part in enumerate(item.content or ()):
+            self.part(track, index, part, out)
+        if isinstance(item, it.ReasoningItem):
+            for index, part in enumerate(item.summary):
+                self.part(track, index, part, out)
+            if item.encrypted_content:
+                self._encrypted(track, item.encrypted_content, out)
+        if item.status == "incomplete":
+            self.cut = True  # left open: it ends with the response, as incomplete as that
+        elif self._open is track:
+            self.leave()
+            out += self._machine.block_done()
+
+    def _encrypted(self, track: Track, content: str, out: list[Event]) -> None:
+        if self._open is not track:
+            self._diagnostics.repair("encrypted_content", "came late, told in an item of its own")
+            self._begin(track, out)
+        out += self._machine.reasoning_encrypted(content)

@@ -1,0 +1,165 @@
+"""Input items → VS Code's messages. Items of one side after each other share a message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from bridge.decoder import (
+    LanguageModelDataPart,
+    LanguageModelThinkingPart,
+    LanguageModelToolCallPart,
+    LanguageModelToolResultPart,
+    Part,
+    namespace_call_id,
+)
+from bridge.decoder.tool_input import tool_input
+from bridge.diagnostics import Diagnostics
+from bridge.dialects.vscode import types as vs
+from bridge.dialects.vscode.media import text_or_nothing
+from bridge.dialects.vscode.thinking import parts_of
+from bridge.dialects.vscode.tool_results import content_parts
+from bridge.protocol import input_items as params
+from bridge.protocol import items as it
+from bridge.protocol.unknown import UnknownItem
+from bridge.tools.identity import ToolIdentityMap
+
+AnyItem = params.InputItem | it.Item
+
+_ROLES = {
+    "user": vs.Role.USER,
+    "assistant": vs.Role.ASSISTANT,
+    "system": vs.Role.SYSTEM,
+    "developer": vs.Role.SYSTEM,
+}
+# OpenAI's own calls → the name they are shown under and the field that is their input
+_OWN_CALLS: dict[type[Any], tuple[str, str]] = {
+    params.ShellCallParam: ("shell", "action"),
+    params.LocalShellCallParam: ("local_shell", "action"),
+    params.ApplyPatchCallParam: ("apply_patch", "operation"),
+    params.ToolSearchCallParam: ("tool_search", "arguments"),
+}
+
+
+class MessageBuilder:
+    """Collects messages. With `system_role` off, system messages are the user's, as VS Code's stable
+    interface has no third role."""
+
+    def __init__(
+        self, diagnostics: Diagnostics, identities: ToolIdentityMap, prefix: str, system_role: bool
+    ) -> None:
+        self.messages: list[vs.ChatMessage] = []
+        self._diagnostics = diagnostics
+        self._identities = identities
+        self._prefix = prefix
+        self._system = vs.Role.SYSTEM if system_role else vs.Role.USER
+        self._takers: dict[type[Any], Callable[[Any], None]] = {
+            params.MessageParam: self._message,
+            it.Message: self._message,
+            params.ReasoningParam: self._reasoning,
+            it.ReasoningItem: self._reasoning,
+            params.FunctionCallParam: self._function_call,
+            it.FunctionCall: self._function_call,
+            params.CustomToolCallParam: self._custom_call,
+            it.CustomToolCall: self._custom_call,
+            params.FunctionCallOutputParam: self._output,
+            it.FunctionCallOutput: self._output,
+            params.CustomToolCallOutputParam: self._output,
+            params.ShellCallOutputParam: self._own_output,
+            params.LocalShellCallOutputParam: self._own_output,
+            params.ApplyPatchCallOutputParam: self._own_output,
+            params.ToolSearchOutputParam: self._own_output,
+            params.CompactionParam: self._compaction,
+            it.CompactionItem: self._compaction,
+            **dict.fromkeys(_OWN_CALLS, self._own_call),
+        }
+
+    def system(self, text: str) -> None:
+        """Instructions."""
+        self._add(self._system, list(text_or_nothing(text)))
+
+    def user(self, text: str) -> None:
+        """An input that is text and nothing else."""
+        self._add(vs.Role.USER, list(text_or_nothing(text)))
+
+    def take(self, item: AnyItem) -> None:
+        """One item."""
+        self._takers.get(type(item), self._unknown)(item)
+
+    def _add(self, role: vs.Role, parts: list[Part | Any]) -> None:
+        if not parts:
+            return
+        last = self.messages[-1] if self.messages else None
+        if last is not None and last.role is role:
+            self.messages[-1] = vs.ChatMessage(role, [*last.content, *parts])
+        else:
+            self.messages.append(vs.ChatMessage(role, parts))
+
+    def _message(self, item: Any) -> None:
+        role = _ROLES[item.role]
+        content = item.content
+        given = (
+            text_or_nothing(content)
+            if isinstance(content, str)
+            else content_parts(content, self._diagnostics)
+        )
+        parts: list[Part | Any] = list(given)
+        if item.phase:
+            value = {"type": vs.PHASE_DATA, "phase": item.phase}
+            parts.append(LanguageModelDataPart.json(value, vs.PHASE_DATA))
+        if role is vs.Role.ASSISTANT and self._is_speechless():
+            self._add(role, parts)
+        elif parts:
+            # what was said in two messages stays apart: VS Code joins neither texts nor phases
+            shown = self._system if role is vs.Role.SYSTEM else role
+            self.messages.append(vs.ChatMessage(shown, parts))
+
+    def _is_speechless(self) -> bool:
+        """Whether the last message holds no words yet: reasoning and what follows it are one turn."""
+        last = self.messages[-1].content if self.messages else ()
+        return all(isinstance(part, LanguageModelThinkingPart) for part in last)
+
+    def _reasoning(self, item: Any) -> None:
+        self._add(vs.Role.ASSISTANT, list(parts_of(item)))
+
+    def _call(self, item: Any, name: str, value: dict[str, Any]) -> None:
+        call_id = namespace_call_id(item.call_id or item.id or "", self._prefix)
+        self._add(vs.Role.ASSISTANT, [LanguageModelToolCallPart(call_id, name, value)])
+
+    def _function_call(self, item: Any) -> None:
+        read = tool_input(item.arguments)
+        if read.repair is not None:
+            self._diagnostics.repair("function_call.arguments", read.repair)
+        self._call(item, self._identities.upstream_name(item.name, item.namespace or None), read.value)
+
+    def _custom_call(self, item: Any) -> None:
+        name = self._identities.upstream_name(item.name, item.namespace or None)
+        self._call(item, name, {"input": item.input})
+
+    def _own_call(self, item: Any) -> None:
+        name, field = _OWN_CALLS[type(item)]
+        given = getattr(item, field)
+        self._call(item, name, given if isinstance(given, dict) else {"input": given})
+
+    def _result(self, item: Any, parts: list[Any]) -> None:
+        call_id = namespace_call_id(item.call_id or item.id or "", self._prefix)
+        failed = item.status == "incomplete"
+        self._add(vs.Role.USER, [LanguageModelToolResultPart(call_id, parts, failed)])
+
+    def _output(self, item: Any) -> None:
+        self._result(item, content_parts(item.output, self._diagnostics))
+
+    def _own_output(self, item: Any) -> None:
+        told = getattr(item, "output", None) or getattr(item, "tools", "")
+        text = told if isinstance(told, str) else msgspec.json.encode(told).decode()
+        self._result(item, list(text_or_nothing(text)))
+
+    def _compaction(self, item: Any) -> None:
+        value = {"type": "compaction", "id": item.id or "", "encrypted_content": item.encrypted_content}
+        self._add(vs.Role.ASSISTANT, [LanguageModelDataPart.json(value, vs.CONTEXT_MANAGEMENT)])
+
+    def _unknown(self, item: Any) -> None:
+        kind = item.type if isinstance(item, UnknownItem) else type(item).type
+        self._diagnostics.loss(f"input.{kind[:64]}", "has no form in a message")

@@ -1,0 +1,67 @@
+"""Made-up messages: anthropic → events → anthropic is the identity, on both wires, streamed and whole."""
+
+import json
+
+import pytest
+from hypothesis import given
+
+from bridge.diagnostics import Diagnostics
+from bridge.dialects.anthropic_messages import message as whole_message
+from bridge.seal import Sealer
+from tests.support.anthropic import Fed, add_up
+from tests.support.anthropic_made import messages, streams
+from tests.support.machines import WIRES, plain
+
+
+def complete(message):
+    """Whether every call is whole: a limit cuts one that has no arguments."""
+    limited = message["stop_reason"] in ("max_tokens", "refusal")
+    last = message["content"][-1:]
+    return not (limited and last and last[0]["type"] == "tool_use" and not last[0]["input"])
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("key", [None, b"k" * 32], ids=["plain", "sealed"])
+@given(made=streams())
+def test_anthropic_to_events_to_anthropic_is_the_identity(wire, key, made):
+    message, frames = made
+    fed = Fed(frames, wire=wire, sealer=Sealer(key)).close()
+    back = add_up(fed.chunks())
+    assert {name: back[name] for name in message} == message
+    assert fed.notes("loss") == []
+
+
+@given(made=streams())
+def test_the_message_that_is_not_streamed_equals_the_streamed_one(made):
+    message, frames = made
+    fed = Fed(frames, wire="openai").close()
+    lost = Diagnostics()
+    whole = whole_message(fed.response, fed.sealer, diagnostics=lost)
+    streamed = add_up(fed.chunks())
+    if not complete(message):
+        assert [case.where for case in lost] == ["item.function_call"]
+        streamed["content"].pop()
+    assert whole == streamed
+
+
+@given(message=messages())
+def test_a_message_given_whole_is_the_same_response_as_streamed(message):
+    body = json.dumps({"type": "message", "id": "msg_1", "role": "assistant", **message}).encode()
+    fed = Fed([body]).close()
+    back = add_up(fed.chunks())
+    if complete(message):
+        assert {name: back[name] for name in message} == message
+
+
+@given(made=streams())
+def test_the_same_frames_give_the_same_events(made):
+    _, frames = made
+    first, second = Fed(frames).close(), Fed(frames).close()
+    assert [plain(event) for event in first.events] == [plain(event) for event in second.events]
+
+
+@given(made=streams())
+def test_a_stream_cut_anywhere_keeps_the_laws(made):
+    _, frames = made
+    for length in range(len(frames) - 2):
+        assert Fed(frames[:length]).close().response.status == "failed"

@@ -1,0 +1,101 @@
+"""`serve` as a process of its own: the greeting, the flags, several workers, and refusals."""
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.serving import call, respond, stream
+from tests.support.shared import REPOSITORY
+from tests.support.upstream import Script, ScriptedUpstream, text
+
+pytestmark = pytest.mark.timeout(40)
+
+
+@contextmanager
+def serve(*flags: str) -> Iterator[tuple[str, str]]:
+    """(base URL, curl line) of a server started from the command line."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "server", "serve", "--port", "0", *flags],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    with process:
+        address = re.search(r"http://\S+", process.stdout.readline())
+        assert address is not None
+        yield address[0], process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        process.wait(15)
+
+
+def refused(*flags: str) -> str:
+    """What is said of flags that can't be used."""
+    done = subprocess.run(
+        [sys.executable, "-m", "server", "serve", "--port", "0", *flags],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def test_greeting_is_an_address_and_a_curl_line_that_work() -> None:
+    with serve() as (base, curl):
+        assert base.startswith("http://127.0.0.1:")
+        assert call(base, "GET", "/readyz").status == 200
+        shown = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, timeout=10, check=True)
+    assert shown.stdout.startswith("event: response.created")
+    assert shown.stdout.endswith("data: [DONE]\n\n")
+
+
+def test_flags_lead_every_model_to_the_upstream(upstream: ScriptedUpstream) -> None:
+    upstream.scripts["real-name"] = Script(text("Hi"))
+    with serve("--upstream", upstream.url, "--dialect", "chat", "--model", "real-name") as (base, curl):
+        assert stream(base, model="any-name").final["model"] == "any-name"
+        assert "real-name" in curl
+    assert upstream.last("real-name").body["model"] == "real-name"
+
+
+def test_several_workers_share_the_port() -> None:
+    with serve("--workers", "2") as (base, _):
+        assert all(respond(base, model="demo").status == 200 for _ in range(10))
+
+
+def test_config_file(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    config = tmp_path / "bridge.toml"
+    config.write_text(f'[[upstreams]]\nname = "local"\nurl = "{upstream.url}"\nmodels = ["a", "b"]\n')
+    with serve("--config", str(config)) as (base, _):
+        models = call(base, "GET", "/v1/models").json["data"]
+        assert [(each["id"], each["owned_by"]) for each in models] == [("a", "local"), ("b", "local")]
+        assert respond(base, model="b").status == 200
+        assert respond(base, model="c").status == 404
+
+
+def test_s7_without_keys_only_loopback_is_bound() -> None:
+    assert "loopback" in refused("--host", "0.0.0.0")
+
+
+def test_flags_that_can_not_be_used_are_named(tmp_path: Path) -> None:
+    assert "--upstream" in refused("--model", "m")
+    assert "morse" in refused("--upstream", "http://127.0.0.1:1", "--dialect", "morse")
+    assert "NO_SUCH_KEY" in refused("--upstream", "http://127.0.0.1:1", "--api-key-env", "NO_SUCH_KEY")
+    assert "nonsense" in refused("--upstream", "nonsense")
+    assert "redis" in refused("--store", "redis://x")
+    assert "missing.toml" in refused("--config", str(tmp_path / "missing.toml"))
+
+
+def test_port_in_use_is_told() -> None:
+    with serve() as (base, _):
+        assert "listen" in refused("--port", base.rpartition(":")[2])

@@ -1,0 +1,106 @@
+"""The demo model by itself: what its samples are, and that it is deterministic."""
+
+from typing import Any
+
+import anyio
+import pytest
+from jsonschema import Draft202012Validator
+
+from bridge.protocol.codec import encode
+from server.upstreams.base import UpstreamRequest
+from server.upstreams.demo.behaviours import BEHAVIOURS
+from server.upstreams.demo.samples import sample
+from server.upstreams.demo.upstream import MODELS, DemoUpstream
+
+
+def play(**body: Any) -> bytes:
+    async def read() -> bytes:
+        request = UpstreamRequest("/chat/completions", encode(body), "r")
+        async with DemoUpstream().open(request) as reply:
+            received = b""
+            while data := await reply.read():
+                received += data
+            return received
+
+    return anyio.run(read)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {
+            "type": "object",
+            "properties": {"a": {"type": "string"}, "b": {"type": "number"}},
+            "required": ["a"],
+        },
+        {"type": "object", "properties": {"when": {"type": "string", "format": "date"}}},
+        {"type": "object", "properties": {}},
+        {"type": "array", "items": {"type": "integer", "minimum": 4}, "minItems": 3},
+        {"enum": ["x", "y"]},
+        {"const": 3},
+        {"type": ["null", "boolean"]},
+        {"anyOf": [{"type": "null"}, {"type": "string", "minLength": 40, "maxLength": 50}]},
+        {"allOf": [{"properties": {"a": {"type": "integer"}}, "required": ["a"]}, {"type": "object"}]},
+        {
+            "$ref": "#/$defs/tree",
+            "$defs": {"tree": {"type": "object", "properties": {"v": {"type": "integer"}}}},
+        },
+        {"type": "integer", "exclusiveMinimum": 7, "maximum": 8},
+        {"type": "number", "multipleOf": 5},
+        {"type": "string", "maxLength": 2},
+    ],
+    ids=str,
+)
+def test_samples_fit_their_schema(schema: dict[str, Any]) -> None:
+    value = sample(schema, "What is the weather in Oslo?")
+    assert list(Draft202012Validator(schema).iter_errors(value)) == []
+
+
+def test_samples_take_the_user_s_words() -> None:
+    words = 'Search for "red shoes" in New York'
+    names = {"query": "red shoes", "location": "New York", "command": "red shoes"}
+    for name, expected in names.items():
+        assert sample({"type": "string"}, words, name) == expected
+
+
+def test_recursive_schema_ends() -> None:
+    tree = {"type": "object", "properties": {"child": {"$ref": "#"}}, "required": ["child"]}
+    assert isinstance(sample(tree, ""), dict)
+    assert sample({"$ref": "#"}, "", "x") == "x"
+
+
+@pytest.mark.parametrize("name", [name for name in BEHAVIOURS if name != "slow"])
+def test_the_same_request_gets_the_same_bytes(name: str) -> None:
+    body = {"model": f"demo-{name}", "messages": [{"role": "user", "content": "Hello"}]}
+    assert play(**body) == play(**body)
+    assert f"demo-{name}" in MODELS
+
+
+@pytest.mark.parametrize(
+    ("choice", "words", "called"),
+    [
+        (None, "What is the time in Oslo?", ["get_time"]),
+        (None, "Time and weather, please", ["get_weather", "get_time"]),
+        (None, "Just talk to me", []),
+        (None, "Please call something", ["get_weather"]),
+        ("none", "What is the weather?", []),
+        ("required", "Just talk to me", ["get_weather"]),
+        ({"type": "function", "function": {"name": "get_time"}}, "Weather!", ["get_time"]),
+    ],
+)
+def test_which_tools_are_called(choice: Any, words: str, called: list[str]) -> None:
+    tools = [
+        {"type": "function", "function": {"name": name, "parameters": {"type": "object"}}}
+        for name in ("get_weather", "get_time")
+    ]
+    answer = play(
+        model="demo", messages=[{"role": "user", "content": words}], tools=tools, tool_choice=choice
+    )
+    assert [name for name in ("get_weather", "get_time") if name.encode() in answer] == called
+
+
+def test_one_tool_at_a_time_when_parallel_calls_are_off() -> None:
+    tools = [{"type": "function", "function": {"name": name}} for name in ("get_weather", "get_time")]
+    messages = [{"role": "user", "content": "time and weather"}]
+    answer = play(model="demo", messages=messages, tools=tools, parallel_tool_calls=False)
+    assert b"get_time" not in answer

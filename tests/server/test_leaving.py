@@ -1,0 +1,96 @@
+"""A client that leaves, one that is slow, and a server that is told to stop."""
+
+import json
+import socket
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.support.serving import call, opened, stream
+from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk
+
+pytestmark = pytest.mark.timeout(30)
+
+
+def aborted_within(upstream: ScriptedUpstream, model: str, left_at: float, seconds: float = 1.0) -> bool:
+    """Whether the upstream saw its client leave in this time."""
+    while time.monotonic() < left_at + 5:
+        gone_at = upstream.last(model).gone_at
+        if gone_at is not None:
+            return gone_at - left_at < seconds
+        time.sleep(0.01)
+    return False
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize(
+    ("when", "script"),
+    [
+        ("before headers", Script(before=0.55)),
+        ("before the first byte", Script([HANG])),
+        ("in the middle", Script([step for _ in range(200) for step in (chunk(content="x "), 0.02)])),
+    ],
+)
+def test_case_41_upstream_is_aborted_within_a_second(
+    bridged: str, upstream: ScriptedUpstream, when: str, script: Script, streamed: bool
+) -> None:
+    model = f"{when} {streamed}"
+    upstream.scripts[model] = script
+    body = json.dumps({"model": model, "input": "x", "stream": streamed, "store": False}).encode()
+    address = urlsplit(bridged)
+    head = f"POST /v1/responses HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+    with socket.create_connection((address.hostname, address.port), timeout=10) as connection:
+        connection.sendall(head + body)
+        if when == "in the middle" and streamed:
+            assert connection.recv(4096)
+        time.sleep(0.2)
+    left_at = time.monotonic()
+    assert aborted_within(upstream, model, left_at)
+
+
+def test_what_was_made_until_then_is_kept_as_cancelled(bridged: str, upstream: ScriptedUpstream) -> None:
+    upstream.scripts["left"] = Script([step for _ in range(200) for step in (chunk(content="x "), 0.02)])
+    with opened(
+        bridged, "POST", "/v1/responses", {"model": "left", "input": "x", "stream": True}
+    ) as response:
+        first = response.readline() + response.readline()
+        response_id = json.loads(first.split(b"data: ")[1])["response"]["id"]
+        response.read(2000)
+    deadline = time.monotonic() + 5
+    while (kept := call(bridged, "GET", f"/v1/responses/{response_id}")).status == 404:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert kept.json["status"] == "incomplete"
+    assert kept.json["incomplete_details"] == {"reason": "cancelled"}
+    assert kept.json["output"][0]["content"][0]["text"].startswith("x x")
+
+
+def test_s4_slow_client_slows_its_own_upstream_only(bridged: str, upstream: ScriptedUpstream) -> None:
+    """A client that does not read: its upstream is not read either, and others are served meanwhile."""
+    piece = chunk(content="x" * 10_000)
+    upstream.scripts["flood"] = Script([piece] * 3000)
+    with opened(
+        bridged, "POST", "/v1/responses", {"model": "flood", "input": "x", "stream": True}
+    ) as response:
+        assert response.readline() == b"event: response.created\n"
+        time.sleep(1.0)  # longer than the idle timeout, which is about the upstream
+        assert stream(bridged, model="meanwhile").final["status"] == "completed"
+        sent = upstream.last("flood").sent
+        assert sent < 3000 * len(piece) * 0.9
+        rest = response.read()
+    assert rest.count(b"response.output_text.delta\n") == 3000
+    assert b"response.failed" in rest  # the script ends without a reason
+
+
+def test_many_streams_at_once(bridged: str, upstream: ScriptedUpstream) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    upstream.scripts["many"] = Script([step for _ in range(20) for step in (chunk(content="x "), 0.01)])
+
+    def one(_: int) -> Any:
+        return stream(bridged, model="many").final["output"][0]["content"][0]["text"]
+
+    with ThreadPoolExecutor(20) as pool:
+        assert set(pool.map(one, range(20))) == {"x " * 20}

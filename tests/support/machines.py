@@ -1,0 +1,133 @@
+"""A machine under test, with ids and a clock that do not vary.
+
+Every call through `Run` is held to the laws that hold always: E1 (fold equals snapshot), E2 (numbers), E3 (the
+published schema, where the shared folder is there) and the stream's grammar (`StreamValidator`). So a test
+that looks at one thing still sees the others break.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import Any
+
+from bridge.conformance import StreamValidator
+from bridge.decoder.accumulator import ResponseAccumulator
+from bridge.emitter import ResponseStreamStateMachine
+from bridge.protocol.codec import encode
+from bridge.protocol.events import Event
+from bridge.protocol.request import CreateResponse
+from bridge.state import PUBLISHED_EVENTS, PUBLISHED_ITEMS
+from bridge.tools.identity import ToolIdentityMap
+from tests.support.schema import event_violations
+from tests.support.shared import shared_root
+
+CLOCK = 1_700_000_000
+WIRES = ("openresponses", "openai")
+
+
+def counting_ids() -> Callable[[str], str]:
+    """Ids `msg_1`, `fc_2` … in order of asking."""
+    numbers = count(1)
+    return lambda prefix: f"{prefix}_{next(numbers)}"
+
+
+def machine(
+    wire: str = "openresponses",
+    request: CreateResponse | None = None,
+    identities: ToolIdentityMap | None = None,
+) -> ResponseStreamStateMachine:
+    """A machine of model `m` whose ids and times are the same each time."""
+    return ResponseStreamStateMachine(
+        model="m",
+        request=request,
+        response_id="resp_0",
+        ids=counting_ids(),
+        clock=lambda: CLOCK,
+        tool_identities=identities,
+        wire=wire,
+    )
+
+
+def plain(value: Any) -> Any:
+    """A protocol value as the JSON value that leaves on the wire."""
+    return json.loads(encode(value))
+
+
+def kinds(events: Iterable[Event]) -> list[str]:
+    """The types of events, without the `response.` that most have."""
+    return [event.type.removeprefix("response.") for event in events]
+
+
+class Run:
+    """A machine, all it emitted, and what keeps watch over it. `ignoring` names validator rules that the
+    calls of this run break by themselves; `schema` off leaves out the slow judge."""
+
+    def __init__(
+        self,
+        wire: str = "openresponses",
+        request: CreateResponse | None = None,
+        identities: ToolIdentityMap | None = None,
+        started: bool = True,
+        ignoring: frozenset[str] = frozenset(),
+        schema: bool = True,
+    ) -> None:
+        self.machine = machine(wire, request, identities)
+        self.events: list[Event] = []
+        self.accumulator = ResponseAccumulator()
+        self.validator = StreamValidator(self.machine.wire)  # type: ignore[arg-type]
+        self.ignoring = ignoring
+        self.schema = schema and self.machine.wire == "openresponses" and shared_root() is not None
+        if started:
+            self("start")
+
+    def __call__(self, call: str, *arguments: Any, **named: Any) -> list[Event]:
+        """Make a call, hold what it caused to the laws, give its events."""
+        events: list[Event] = getattr(self.machine, call)(*arguments, **named) or []
+        for event in events:
+            self._watch(event)
+        if self.events:
+            assert plain(self.accumulator.response) == plain(self.machine.snapshot), f"E1 after {call}"
+        return events
+
+    def kinds(self, call: str, *arguments: Any, **named: Any) -> list[str]:
+        """The same, as types of events."""
+        return kinds(self(call, *arguments, **named))
+
+    @property
+    def output(self) -> list[Any]:
+        """The snapshot's items, as JSON."""
+        output: list[Any] = plain(self.machine.snapshot)["output"]
+        return output
+
+    @property
+    def terminal(self) -> Any:
+        """The response of the last event, as JSON."""
+        return plain(self.events[-1])["response"]
+
+    def notes(self, kind: str) -> list[str]:
+        """Where the machine's diagnostics of this kind stood."""
+        return [case.where for case in self.machine.diagnostics if case.kind == kind]
+
+    def _watch(self, event: Event) -> None:
+        assert event.sequence_number == len(self.events), "E2"
+        self.events.append(event)
+        self.accumulator.feed(event)
+        broken = [each for each in self.validator.feed(event) if each.rule not in self.ignoring]
+        assert not broken, [str(each) for each in broken]
+        if self.schema and event.type in PUBLISHED_EVENTS:
+            raw = without_extensions(plain(event))
+            assert not (found := event_violations(raw)), ("E3", found, raw)
+
+
+def without_extensions(event: Any) -> Any:
+    """The event without the items and tools of extensions, which the prose allows and the schema does not
+    name."""
+    item = event.get("item")
+    if item and item["type"] not in PUBLISHED_ITEMS:
+        return event | {"item": None}
+    response = event.get("response")
+    if response is None:
+        return event
+    output = [item for item in response["output"] if item["type"] in PUBLISHED_ITEMS]
+    tools = [tool for tool in response["tools"] if tool["type"] == "function"]
+    return event | {"response": response | {"output": output, "tools": tools}}
