@@ -36,6 +36,7 @@ _BY_CODE: Final = {
     "server_is_overloaded": 503,
     "overloaded_error": 503,
     "upstream_timeout": 504,
+    "internal_error": 500,
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import binascii
 from base64 import b64decode
 
 from bridge.decoder.parts import LanguageModelDataPart, Part
@@ -37,7 +36,7 @@ class Images:
         self._seen.add(key)
         try:
             data = b64decode(call.result, validate=True)
-        except binascii.Error:
+        except ValueError:
             self._diagnostics.loss("image_generation_call.result", "no base64, not shown")
             return []
         return [LanguageModelDataPart.image(data, _mime(data, call.output_format or ""))]

@@ -12,21 +12,19 @@ from typing import Any, Literal
 from bridge.decoder.call_ids import CALL_ID_PREFIX
 from bridge.decoder.finish import (
     PREMATURE_END,
-    FinishReason,
     PartResult,
     Terminal,
     ending_of,
     error_of,
     is_cancellation,
-    marker_part,
-    usage_part,
 )
-from bridge.decoder.flow import BREAK, Flow
+from bridge.decoder.flow import Flow
 from bridge.decoder.images import Images
+from bridge.decoder.part_stream import PartStream
 from bridge.decoder.parts import LanguageModelTextPart, Part
 from bridge.decoder.prose import Prose
 from bridge.decoder.spellings import respelled
-from bridge.decoder.surrogates import is_whole, mended
+from bridge.decoder.surrogates import is_whole
 from bridge.decoder.thinking import CONTENT, SUMMARY, Thinking, ThinkingPolicy
 from bridge.decoder.tool_calls import CallIdSource, ToolCalls
 from bridge.errors import ToolError
@@ -35,14 +33,13 @@ from bridge.protocol import items as it
 from bridge.protocol.content import ReasoningTextContent, SummaryTextContent
 from bridge.protocol.errors import ResponseError
 from bridge.protocol.events import Event
-from bridge.protocol.response import Response
-from bridge.protocol.unknown import UnknownEvent, UnknownItem
+from bridge.protocol.unknown import UnknownEvent
 from bridge.tools.aggregator import MAX_ARGUMENT_BYTES
 
 Handler = Callable[["PartDecoder", Any], list[Part]]
 
 
-class PartDecoder:
+class PartDecoder(PartStream):
     """Decodes one response. `feed` returns the parts that an event makes whole, `close` says that the
     stream has ended; after a terminal event, a `cancel` or a `close` nothing more comes out.
 
@@ -91,18 +88,17 @@ class PartDecoder:
         self._tells = errors == "text"
         self._model = model
         self._trace = trace
-        self._handlers = _HANDLERS
 
     def feed(self, event: Event) -> list[Part]:
         """The parts that this event makes whole, in order. Never raises on what a peer sent."""
-        handler = self._handlers.get(type(event))
+        handler = None if self._ended else _HANDLERS.get(type(event))
         if self._trace is not None:
             return self._traced(event, handler)
         return [] if handler is None else handler(self, event)
 
     def close(self) -> list[Part]:
         """The stream has ended. Without a terminal event before it, that is an error (field case 26)."""
-        if self._handlers is _ENDED:
+        if self._ended:
             return []
         if self.result.error is not None:
             return self._end("error", [])
@@ -111,8 +107,15 @@ class PartDecoder:
 
     def cancel(self) -> None:
         """The user has gone: nothing more comes out, and no error is told. After the end, nothing."""
-        if self._handlers is not _ENDED:
+        if not self._ended:
             self._end("cancelled", [])
+
+    def _traced(self, event: Event, handler: Handler | None) -> list[Part]:
+        parts = [] if handler is None else handler(self, event)
+        made = ", ".join(part.type for part in parts)
+        assert self._trace is not None
+        self._trace(f"{event.sequence_number} {event.type} -> {made or 'nothing'}")
+        return parts
 
     # ── events ─────────────────────────────────────────────────────────────────────────────────────
     def _lifecycle(self, event: ev.ResponseCreated) -> list[Part]:
@@ -199,7 +202,7 @@ class PartDecoder:
         reason, note, error = ending_of(event)
         completed = reason == "stop"
         parts = self._remaining(event.response, completed)
-        if self._handlers is _ENDED:
+        if self._ended:
             return parts
         if error is not None:
             parts += self._fail(error)
@@ -216,106 +219,7 @@ class PartDecoder:
         self.result.diagnostics.ignored(event.type[:80], "unknown event")
         return []
 
-    # ── within ─────────────────────────────────────────────────────────────────────────────────────
-    def _traced(self, event: Event, handler: Handler | None) -> list[Part]:
-        parts = [] if handler is None else handler(self, event)
-        made = ", ".join(part.type for part in parts)
-        assert self._trace is not None
-        self._trace(f"{event.sequence_number} {event.type} -> {made or 'nothing'}")
-        return parts
 
-    def _note_identity(self, response: Response) -> None:
-        self.result.response_id = response.id or self.result.response_id
-        self.result.model = response.model or self.result.model
-
-    def _calling(self, method: Callable[..., list[Part]], *args: Any) -> list[Part]:
-        """The calls' answer to an event, after what is open was closed. Too many arguments are the end."""
-        try:
-            made = method(*args)
-        except ToolError as error:
-            return self._overflow(error)
-        return self._flow.leave() + made if made else made
-
-    def _overflow(self, error: ToolError) -> list[Part]:
-        return self._end("error", self._fail(ResponseError(error.code, error.message)))
-
-    def _finished(self, output_index: int, item: it.Item | None) -> list[Part]:
-        """What a finished item says that was not said before."""
-        if isinstance(item, it.Message):
-            return self._prose.item_done(output_index, item)
-        if isinstance(item, it.ReasoningItem):
-            return self._thinking.item_done(output_index, item)
-        if isinstance(item, UnknownItem):
-            return self._hosted(output_index, item)
-        if isinstance(item, _PARTLESS):
-            self.result.diagnostics.loss(item.type, "has no part, not shown")
-        return self._calling(self._calls.item_done, output_index, item)
-
-    def _hosted(self, output_index: int, item: UnknownItem) -> list[Part]:
-        if item.type.endswith("mcp_approval_request"):
-            self.result.diagnostics.loss("mcp_approval_request", "VS Code can't answer it, not shown")
-        images = self._images.item_done(output_index, item)
-        return self._flow.leave() + images if images else images
-
-    def _remaining(self, response: Response, completed: bool) -> list[Part]:
-        """What stands in the final response only: calls if it is completed, words and reasoning if none
-        were streamed, since positions there need not be output indexes."""
-        wanted = {
-            it.Message: self._prose.silent,
-            it.ReasoningItem: self._thinking.silent,
-            UnknownItem: True,
-        }
-        parts: list[Part] = []
-        for position, item in enumerate(response.output):
-            if self._handlers is _ENDED:
-                return parts  # it held more arguments than a call may have
-            if type(item) in wanted:
-                parts += self._finished(position, item) if wanted[type(item)] else []
-            elif completed:
-                parts += self._calling(self._calls.final, position, item)
-        if completed and not response.output:
-            parts += self._calling(self._calls.flush)
-        return parts
-
-    def _fail(self, error: ResponseError) -> list[Part]:
-        """Tell an error, once."""
-        if self.result.error is not None:
-            return []
-        self.result.error = error
-        return self._tell("Error", error.message or "The model's server reported an error.")
-
-    def _tell(self, kind: str, message: str) -> list[Part]:
-        if not self._tells:
-            return []
-        parts = self._flow.leave()
-        before = BREAK if self._flow.text_written else ""
-        return [*parts, LanguageModelTextPart(f"{before}**{kind}:** {mended(message)}")]
-
-    def _data(self, response: Response, completed: bool) -> list[Part]:
-        """The closing data parts: usage, and the marker to go on from."""
-        parts: list[Part] = []
-        if response.usage is not None:
-            self.result.usage = response.usage
-            parts.append(usage_part(response.usage))
-        model = self._model or self.result.model
-        if completed and model and response.id:
-            self.result.stateful_marker = response.id
-            if "\\" in model + response.id or not is_whole(model + response.id):
-                self.result.diagnostics.loss("stateful_marker", "model or id can't stand in it, not sent")
-            else:
-                parts.append(marker_part(model, response.id))
-        return parts
-
-    def _end(self, reason: FinishReason, parts: list[Part]) -> list[Part]:
-        """Nothing comes after this. `parts` go last, when what is open is closed."""
-        self.result.finish_reason = reason
-        self._handlers = _ENDED
-        self._calls.clear()
-        return self._flow.leave() + parts
-
-
-_PARTLESS = (it.CompactionItem, it.ShellCall, it.LocalShellCall, it.ApplyPatchCall)
-_ENDED: dict[type[Any], Handler] = {}
 _HANDLERS: dict[type[Any], Handler] = {
     ev.ResponseCreated: PartDecoder._lifecycle,
     ev.ResponseQueued: PartDecoder._lifecycle,

@@ -124,7 +124,9 @@ def _greet(settings: Settings, listener: socket.socket) -> None:
     model = (names[0] or "MODEL") if names else "demo"
     click.echo(f"openresponses-bridge is listening on {address}")
     if settings.workers > 1:
-        click.echo("Each worker keeps its own store: a response is found by the worker that made it.", err=True)
+        click.echo(
+            "Each worker keeps its own store: a response is found by the worker that made it.", err=True
+        )
     click.echo(
         f"  curl -N {address}/v1/responses -H 'content-type: application/json' "
         f'-d \'{{"model": "{model}", "input": "Hello", "stream": true}}\''

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from starlette.endpoints import HTTPEndpoint
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from bridge.errors import InvalidRequestError
 from bridge.protocol.codec import decode_request, encode
 from server.bodies import read_json_body
 from server.delivery import StreamedAnswer, WholeAnswer
 from server.errors import HttpError
 from server.runs.prepare import prepare
 from server.service import service_of
+
+_UNSUPPORTED: Final = InvalidRequestError.UNSUPPORTED
 
 
 async def create(request: Request) -> ASGIApp:
@@ -30,6 +35,8 @@ class Stored(HTTPEndpoint):
     async def get(self, request: Request) -> Response:
         """The response as it ended."""
         response_id = request.path_params["id"]
+        if request.query_params.get("stream", "false") != "false":
+            raise HttpError(400, "Stored responses are not streamed.", code=_UNSUPPORTED, param="stream")
         record = await service_of(request).store.get(response_id)
         if record is None:
             raise _unknown(response_id)

@@ -42,7 +42,11 @@ class HttpUpstream:
         response = await self._send(request)
         try:
             await self._check(response)
-            yield _HttpReply(self.name, response, self._timeouts.idle)
+            reply = _HttpReply(self.name, response.content, self._timeouts.idle)
+            try:
+                yield reply
+            finally:
+                reply.close()
             await _drain(response)
         finally:
             response.close()  # a body that was not read to its end closes the connection with it
@@ -70,7 +74,8 @@ class HttpUpstream:
         if accepted and not kind.startswith(_NO_STREAM_TYPES):
             return
         try:
-            body = await _read_up_to(response, _MAX_REFUSAL)
+            async with asyncio.timeout(self._timeouts.idle):
+                body = await _read_up_to(response, _MAX_REFUSAL)
         except _FAILURES as error:
             raise self._failure(error) from error
         if not accepted:
@@ -100,10 +105,7 @@ class HttpUpstream:
                 connector=aiohttp.TCPConnector(limit=0),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(
-                    total=None,
-                    connect=self._timeouts.connect,
-                    sock_connect=self._timeouts.connect,
-                    sock_read=self._timeouts.first_byte,
+                    total=None, connect=self._timeouts.connect, sock_connect=self._timeouts.connect
                 ),
             )
         return self._session
@@ -115,23 +117,27 @@ class HttpUpstream:
 
 
 class _HttpReply:
-    """The body of an accepted request. What came before a cut is given before the cut is told."""
+    """The body of an accepted request. What came before a cut is given before the cut is told.
 
-    __slots__ = ("_content", "_failure", "_name")
+    `idle` bounds each wait for bytes. One timer looks after that, and it is set again when it goes off
+    and not at each read: on uvloop a timer per read costs more than the translation.
+    """
 
-    def __init__(self, name: str, response: aiohttp.ClientResponse, idle: float) -> None:
+    __slots__ = ("_content", "_failure", "_idle", "_loop", "_name", "_timer", "_waiting_since")
+
+    def __init__(self, name: str, content: aiohttp.StreamReader, idle: float) -> None:
         self._name = name
-        self._content = response.content
+        self._content = content
+        self._idle = idle
         self._failure: UpstreamError | None = None
-        connection = response.connection
-        if connection is not None and connection.protocol is not None:
-            # the headers are here: from now on the limit is that between two reads
-            connection.protocol.read_timeout = idle
-            connection.protocol.start_timeout()
+        self._waiting_since: float | None = None
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(idle, self._look)
 
     async def read(self) -> bytes:
         if self._failure is not None:
             raise self._failure
+        self._waiting_since = self._loop.time()
         try:
             return await self._content.readany()
         except _FAILURES as error:
@@ -139,6 +145,20 @@ class _HttpReply:
             if rest := _left_over(self._content):
                 return rest
             raise self._failure from error
+        finally:
+            self._waiting_since = None
+
+    def close(self) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        """Whether the upstream has been waited for too long; a client that is slow is no such wait."""
+        now = self._loop.time()
+        waited = 0.0 if self._waiting_since is None else now - self._waiting_since
+        if waited >= self._idle:
+            self._content.set_exception(TimeoutError())
+        else:
+            self._timer = self._loop.call_later(self._idle - waited, self._look)
 
     def _told(self, error: BaseException) -> UpstreamError:
         if isinstance(error, TimeoutError):

@@ -3,7 +3,15 @@
 import pytest
 
 from bridge import errors
-from bridge.errors import BridgeError, InvalidRequestError, LocalError, RemoteError, StreamStateError, ToolError, WireError
+from bridge.errors import (
+    BridgeError,
+    InvalidRequestError,
+    LocalError,
+    RemoteError,
+    StreamStateError,
+    ToolError,
+    WireError,
+)
 
 
 def test_an_error_says_what_and_where_and_holds_the_facts() -> None:
@@ -26,7 +34,9 @@ def test_an_error_says_what_and_where_and_holds_the_facts() -> None:
         (WireError, RemoteError, 502, "server_error"),
     ],
 )
-def test_e9_each_kind_of_error_has_its_place(cls: type[BridgeError], fault: type, status: int, kind: str) -> None:
+def test_e9_each_kind_of_error_has_its_place(
+    cls: type[BridgeError], fault: type, status: int, kind: str
+) -> None:
     error = cls("code", "message")
     assert isinstance(error, fault)
     assert (error.http_status, error.error_type) == (status, kind)

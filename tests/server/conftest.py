@@ -8,7 +8,7 @@ from server.settings import Settings, Timeouts, UpstreamSettings
 from tests.support.serving import serving
 from tests.support.upstream import ScriptedUpstream
 
-FAST = Timeouts(connect=1.0, first_byte=0.6, idle=0.6, total=5.0)
+FAST = Timeouts(connect=1.0, first_byte=1.0, idle=1.2, total=10.0)
 
 
 @pytest.fixture(scope="package")

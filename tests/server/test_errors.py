@@ -74,6 +74,7 @@ def test_unknown_model_is_404(demo: str) -> None:
         ("POST", "/v1/models", 405, "method_not_allowed"),
         ("PATCH", "/v1/responses/resp_1", 405, "method_not_allowed"),
         ("GET", "/v1/responses/resp_unknown", 404, "response_not_found"),
+        ("GET", "/v1/responses/resp_unknown?stream=true", 400, "unsupported_parameter"),
         ("DELETE", "/v1/responses/resp_unknown", 404, "response_not_found"),
     ],
 )

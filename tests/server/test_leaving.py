@@ -28,7 +28,7 @@ def aborted_within(upstream: ScriptedUpstream, model: str, left_at: float, secon
 @pytest.mark.parametrize(
     ("when", "script"),
     [
-        ("before headers", Script(before=0.55)),
+        ("before headers", Script(before=0.9)),
         ("before the first byte", Script([HANG])),
         ("in the middle", Script([step for _ in range(200) for step in (chunk(content="x "), 0.02)])),
     ],
@@ -75,7 +75,7 @@ def test_s4_slow_client_slows_its_own_upstream_only(bridged: str, upstream: Scri
         bridged, "POST", "/v1/responses", {"model": "flood", "input": "x", "stream": True}
     ) as response:
         assert response.readline() == b"event: response.created\n"
-        time.sleep(1.0)  # longer than the idle timeout, which is about the upstream
+        time.sleep(1.6)  # longer than the idle timeout, which is about the upstream
         assert stream(bridged, model="meanwhile").final["status"] == "completed"
         sent = upstream.last("flood").sent
         assert sent < 3000 * len(piece) * 0.9

@@ -94,8 +94,5 @@ def _block(draw: st.DrawFn, index: int, block: Json) -> list[bytes]:
     if kind == "compaction":
         empty["content"] = None
         deltas = [delta(index, "compaction_delta", content=block["content"])]
-    return [
-        opened(index, **{"kind": kind, **{k: v for k, v in empty.items() if k != "type"}}),
-        *deltas,
-        closed(index),
-    ]
+    fields = {name: value for name, value in empty.items() if name != "type"}
+    return [opened(index, kind, **fields), *deltas, closed(index)]

@@ -1,6 +1,7 @@
 """A machine under test, with ids and a clock that do not vary.
 
-Every call through `Run` is held to the laws that hold always: E1 (fold equals snapshot), E2 (numbers), E3 (the
+Every call through `Run` is held to the laws that hold always: E1 (fold equals snapshot), E2 (numbers), E3
+(the
 published schema, where the shared folder is there) and the stream's grammar (`StreamValidator`). So a test
 that looks at one thing still sees the others break.
 """

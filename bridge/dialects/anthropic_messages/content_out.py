@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
-from binascii import Error as Base64Error
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -111,11 +110,13 @@ def _data_url(url: str, param: str) -> tuple[str, str]:
 def _as_text(data: str, param: str) -> str | None:
     """The text that base64 data holds; None when it is no text."""
     try:
-        text = b64decode(data, validate=True).decode()
-    except Base64Error as error:
+        raw = b64decode(data, validate=True)
+    except ValueError as error:
         raise InvalidRequestError(
             InvalidRequestError.INVALID_VALUE, "the file's data is not base64", param=param
         ) from error
+    try:
+        text = raw.decode()
     except UnicodeDecodeError:
         return None
     return None if "\0" in text or not text.strip() else text

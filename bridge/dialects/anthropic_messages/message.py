@@ -46,7 +46,8 @@ def message(
         chunks += _fed(outbound, machine.fail(response.error or "the response failed"))
     else:
         details = response.incomplete_details
-        chunks += _fed(outbound, machine.finish(details.reason if details is not None else None))
+        reason = details.reason if details is not None else response.status
+        chunks += _fed(outbound, machine.finish(reason))
     noted.extend(outbound.diagnostics)
     return fold(chunks)
 

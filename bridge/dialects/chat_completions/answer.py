@@ -39,14 +39,25 @@ class Answer:
         self._probabilities: list[LogProb] = []
         self.text: Text = self._careful_text if think_tags else machine.text
 
-    def one(self, content: str | list[Any] | None, delta: ChatDelta) -> list[Event] | None:
-        """The quick way for a delta that may hold text, reasoning or a fragment of a call, and holds one
-        of them. None for all others, with nothing done."""
-        calls, raw = delta.tool_calls, delta.reasoning_content or delta.reasoning
+    def one(self, delta: ChatDelta) -> list[Event] | None:
+        """The quick way for a delta that holds text, reasoning or a fragment of a call, and only one of
+        them. None for all others, with nothing done."""
+        if not (
+            delta.reasoning_text is None
+            and delta.reasoning_opaque is None
+            and delta.reasoning_details is None
+            and delta.refusal is None
+            and delta.function_call is None
+            and delta.annotations is None
+            and delta.audio is None
+            and delta.images is None
+        ):
+            return None
+        content, calls, raw = delta.content, delta.tool_calls, delta.reasoning_content or delta.reasoning
         if not content:
             if raw:
                 return None if calls else self._machine.reasoning(raw)
-            if calls and len(calls) == 1 and self.settled:
+            if calls and len(calls) == 1 and (self._think is None or self._think.settled):
                 return self.call(calls[0])
         elif not calls and not raw and isinstance(content, str):
             return self.text(content)
@@ -76,15 +87,10 @@ class Answer:
     def _fragment(self, fragment: Fragment | None) -> list[Event]:
         return [] if fragment is None else self._machine.tool_call(*fragment)
 
-    @property
-    def settled(self) -> bool:
-        """No text is held back."""
-        think = self._think
-        return think is None or not (think.thinking or think.holding)
-
     def settle(self) -> list[Event]:
         """Something other than text begins: what the text still held back goes out before it."""
-        return [] if self._think is None or self.settled else self._split(*self._think.close())
+        think = self._think
+        return [] if think is None or think.settled else self._split(*think.close())
 
     def close(self) -> list[Event]:
         """Nothing more comes."""

@@ -22,9 +22,7 @@ class Choices:
     """
 
     def __init__(self, n: int, *, id: str, created: int, **options: Any) -> None:
-        self._outbounds = [
-            Outbound(choice=choice, id=id, created=created, **options) for choice in range(n)
-        ]
+        self._outbounds = [Outbound(choice=choice, id=id, created=created, **options) for choice in range(n)]
         self._usage: list[ChatUsage] = []
         self._last: StreamChunk | None = None
         self._failed = False

@@ -13,7 +13,7 @@ import msgspec
 from bridge.dialects.chat_completions import failures
 from bridge.dialects.chat_completions.answer import Answer
 from bridge.dialects.chat_completions.lenient import read
-from bridge.dialects.chat_completions.types import ChatChoice, ChatOutput, ChatUsage
+from bridge.dialects.chat_completions.types import ChatChoice, ChatOutput, ChatUsage, PlainChunk
 from bridge.dialects.chat_completions.usage import usage_of
 from bridge.emitter.machine import ResponseStreamStateMachine
 from bridge.errors import BridgeError, WireError
@@ -23,6 +23,9 @@ from bridge.protocol.events import Event
 from bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 
 _decode = msgspec.json.Decoder(ChatOutput).decode
+_decode_plain = msgspec.json.Decoder(PlainChunk).decode
+_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_MISSES = 16  # how often a stream may fail to be plain text before nobody tries any more
 _DONE = b"[DONE]"
 _NO_REASON = frozenset({"null", "none"})
 
@@ -41,6 +44,8 @@ class Inbound:
         "_frames",
         "_live",
         "_machine",
+        "_misses",
+        "_plain",
         "_reason",
         "_usage",
         "_whole",
@@ -55,62 +60,60 @@ class Inbound:
         self._reason: str | None = None
         self._failure: ErrorPayload | None = None
         self._frames = 0
+        self._plain = False  # the next chunk is likely to hold nothing but text
+        self._misses = 0
         self._whole = False  # a complete answer came in one object
         self._live = False  # between the first frame and the end
         self._ended = False
 
     def feed(self, data: bytes) -> list[Event]:
         """One frame's payload: a chunk, a whole completion, an error, or `[DONE]`."""
+        if self._plain:
+            try:
+                chunk = _decode_plain(data)
+            except _UNDECODABLE:
+                self._plain = False
+                self._misses += 1
+            else:
+                self._frames += 1
+                try:
+                    return self._answer.text(chunk.choices[0].delta.content)
+                except BridgeError as error:
+                    return self._lie(error)
         if not self._live:
             return self._outside(data)
         self._frames += 1
         try:
             output = _decode(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except _UNDECODABLE:
             return self._odd_frame(data)
-        # The common chunk holds a piece of text and nothing else. `is None` and not truth, because that
-        # test is the cheaper one; empty lists and texts are seen to behind it.
-        choices = output.choices
-        if choices is not None and len(choices) == 1:
-            choice = choices[0]
-            delta = choice.delta
-            if (
-                delta is not None
-                and choice.finish_reason is None
-                and not choice.index
-                and choice.logprobs is None
-                and output.usage is None
-                and output.error is None
-                and delta.reasoning_text is None
-                and delta.reasoning_opaque is None
-                and delta.reasoning_details is None
-                and delta.refusal is None
-                and delta.function_call is None
-                and delta.annotations is None
-                and delta.audio is None
-                and delta.images is None
-            ):
-                content = delta.content
-                try:
-                    if (
-                        delta.tool_calls is None
-                        and delta.reasoning_content is None
-                        and delta.reasoning is None
-                        and content.__class__ is str
-                    ):
-                        return self._answer.text(content)
-                    said = self._answer.one(content, delta)
-                except BridgeError as error:
-                    return self._lie(error)
-                if said is not None:
-                    return said
-        return self._take(output, data)
+        events = self._one(output)
+        return self._take(output, data) if events is None else events
 
     def close(self) -> list[Event]:
         """The upstream has ended. Without `[DONE]` or a finish reason before, it was cut."""
         return [] if self._ended else [*self._begin(), *self._end(self._whole)]
 
     # ── frames that are no plain text ──────────────────────────────────────────────────────────────
+    def _one(self, output: ChatOutput) -> list[Event] | None:
+        """The quick way for a chunk that says one thing; None for all others, with nothing done."""
+        choices = output.choices
+        if choices is None or len(choices) != 1 or output.usage is not None or output.error is not None:
+            return None
+        choice = choices[0]
+        if choice.finish_reason is not None or choice.index or choice.logprobs is not None:
+            return None
+        delta = choice.delta
+        if delta is None:
+            return None
+        try:
+            events = self._answer.one(delta)
+        except BridgeError as error:
+            return self._lie(error)
+        # text may go on as nothing but text; servers that always send more than that miss each time
+        self._plain = bool(delta.content) and self._misses < _MISSES
+        return events
+
     def _outside(self, data: bytes) -> list[Event]:
         if self._ended:
             self.diagnostics.ignored("frame", "came after the end")
@@ -207,7 +210,8 @@ class Inbound:
                 return events + self._fail(self._failure)
             self._tell_usage()
             events += self._machine.finish()
-            self._live, self._ended = False, True
+            self._live = self._plain = False
+            self._ended = True
         except BridgeError as lie:
             events += self._lie(lie)
         return events
@@ -228,7 +232,8 @@ class Inbound:
             self._machine.usage(usage_of(self._usage, self.diagnostics))
 
     def _fail(self, error: ErrorPayload | BridgeError) -> list[Event]:
-        self._live, self._ended = False, True
+        self._live = self._plain = False
+        self._ended = True
         if self._machine.phase in TERMINAL_PHASES:
             self.diagnostics.ignored("frame", "came after the response had ended")
             return []

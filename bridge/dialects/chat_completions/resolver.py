@@ -10,6 +10,7 @@ What decides, in this order: an id that was seen before; the index; the call tha
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,6 +22,8 @@ from bridge.tools.json_text import JsonState, json_state
 LEGACY_INDEX = -1  # the one call of the old `function_call` field
 _WHERE = "tool_calls"
 _NO_FUNCTION = ChatFunction()
+_BEGINNERS = "{[ \t\r\n"
+_BEGINNING = re.compile(r"\s*[{\[]")  # arguments may begin here
 
 
 class Fragment(NamedTuple):
@@ -84,7 +87,9 @@ class ToolCallResolver:
         if known is None or function is None or fragment.id or function.name:
             return None
         arguments = function.arguments
-        if not isinstance(arguments, str) or not arguments or arguments[0] in "{[ \t\r\n":
+        if not isinstance(arguments, str) or not arguments:
+            return None
+        if arguments[0] in _BEGINNERS and _BEGINNING.match(arguments):
             return None
         known.parts.append(arguments)
         return known.slot, arguments
@@ -223,7 +228,7 @@ def _is_another(known: _Call, name: str, arguments: str) -> bool:
 
 def _starts_anew(known: _Call, arguments: str) -> bool:
     """These arguments begin where those of the call are complete already."""
-    return arguments.lstrip().startswith(("{", "[")) and known.whole
+    return _BEGINNING.match(arguments) is not None and known.whole
 
 
 def _same_json(one: str, other: str) -> bool:

@@ -21,29 +21,26 @@ class _At(Enum):
     TEXT = auto()
 
 
-class ThinkTags:
-    """Splits fragments into (reasoning, text). After `decided` everything is text as it stands."""
+_WITHIN = (_At.OPENED, _At.THINKING)
 
-    __slots__ = ("_at", "_held")
+
+class ThinkTags:
+    """Splits fragments into (reasoning, text). After `decided` everything is text as it stands.
+
+    `settled` while nothing is held back and no tag is open.
+    """
+
+    __slots__ = ("_at", "_held", "settled")
 
     def __init__(self) -> None:
         self._at = _At.HEAD
         self._held = ""
+        self.settled = True
 
     @property
     def decided(self) -> bool:
         """No tag can come any more: the caller may pass text by."""
         return self._at is _At.TEXT
-
-    @property
-    def thinking(self) -> bool:
-        """The opening tag has come."""
-        return self._at in (_At.OPENED, _At.THINKING)
-
-    @property
-    def holding(self) -> bool:
-        """Text was held back because a tag might come."""
-        return bool(self._held)
 
     def feed(self, text: str) -> tuple[str, str]:
         """The next fragment → what of it is known to be reasoning, and what to be text."""
@@ -51,17 +48,19 @@ class ThinkTags:
         reasoning = ""
         if self._at is _At.HEAD:
             text = self._head(text)
-        if self.thinking:
+        if self._at in _WITHIN:
             reasoning, text = self._thinking(text)
         if self._at is _At.CLOSED:
             text = text.lstrip()
             self._at = _At.TEXT if text else _At.CLOSED
+        self.settled = not self._held and self._at not in _WITHIN
         return reasoning, text
 
     def close(self) -> tuple[str, str]:
         """No more text comes: give what was held."""
         held, self._held = self._held, ""
-        thinking, self._at = self.thinking, _At.TEXT
+        thinking, self._at = self._at in _WITHIN, _At.TEXT
+        self.settled = True
         return (held, "") if thinking else ("", held)
 
     def _head(self, text: str) -> str:

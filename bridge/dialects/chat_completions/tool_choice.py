@@ -50,9 +50,9 @@ def _raw(choice: Any) -> dict[str, Any] | None:
 
 
 def _allowed(raw: dict[str, Any], declared: DeclaredTools, diagnostics: Diagnostics) -> Chosen:
-    mode = raw.get("mode", "auto")
+    mode = raw["mode"]
     left: dict[str, ChatTool] = {}
-    for each in filter(None, raw.get("tools") or ()):
+    for each in raw["tools"]:
         identity = _meant(each, declared)
         if identity is None:
             diagnostics.loss("tool_choice.tools", f"{each.get('name') or each.get('type')} can't be called")

@@ -75,7 +75,8 @@ class Inbound:
             except (msgspec.MsgspecError, UnicodeDecodeError):
                 return self._feed(data)
             params = frame.params
-            if frame.method == _MESSAGE_DELTA and params.itemId == self._turn.open_id and not self._turn.over:
+            goes_on = params.itemId == self._turn.open_id and params.turnId in ("", self._turn_id)
+            if goes_on and frame.method == _MESSAGE_DELTA and not self._turn.over:
                 return self._machine.text(params.delta)
         return self._feed(data)
 
@@ -84,9 +85,7 @@ class Inbound:
         events = self._begin()
         if self._turn.over:
             return events
-        return events + self._turn.break_off(
-            failure("upstream_cut", "the upstream ended before its turn did")
-        )
+        return events + self._broken("upstream_cut", "the upstream ended before its turn did")
 
     def _begin(self) -> list[Event]:
         return self._machine.start() if self._machine.phase is ResponseStreamPhase.IDLE else []
@@ -99,11 +98,9 @@ class Inbound:
         try:
             frame = decode_json(data)
         except WireError as error:
-            return events + self._turn.break_off(failure("upstream_invalid_json", error.message))
+            return events + self._broken("upstream_invalid_json", error.message)
         if not isinstance(frame, dict):
-            return events + self._turn.break_off(
-                failure("upstream_invalid_shape", "a frame is no JSON object")
-            )
+            return events + self._broken("upstream_invalid_shape", "a frame is no JSON object")
         said = notification_of(frame)
         return events if said is None else events + self._hear(said)
 

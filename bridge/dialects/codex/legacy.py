@@ -66,11 +66,9 @@ class Legacy:
             "mcp_tool_call_end": lambda body: self._done(_MCP, body, "completed"),
             "web_search_begin": lambda body: self._begin(_SEARCH, body),
             "web_search_end": lambda body: self._done(_SEARCH, body, "completed"),
-            "exec_approval_request": lambda body: approval(turn, "exec", body.get("call_id"), body),
-            "apply_patch_approval_request": lambda body: approval(
-                turn, "apply_patch", body.get("call_id"), body
-            ),
-            "token_count": lambda body: self._usage(object_of(body.get("info"))),
+            "exec_approval_request": lambda body: self._approval("exec", body),
+            "apply_patch_approval_request": lambda body: self._approval("apply_patch", body),
+            "token_count": self._usage,
             "agent_reasoning_section_break": self._section_break,
             "error": self._turn.fail,
             "stream_error": self._stream_error,
@@ -193,7 +191,8 @@ class Legacy:
         return approval(self._turn, kind, body.get("call_id"), body)
 
     # ── facts and the end ──────────────────────────────────────────────────────────────────────────
-    def _usage(self, info: dict[str, Any]) -> list[Event]:
+    def _usage(self, body: dict[str, Any]) -> list[Event]:
+        info = object_of(body.get("info"))
         return self._turn.usage(info) if info else []
 
     def _stream_error(self, _: dict[str, Any]) -> list[Event]:

@@ -51,8 +51,9 @@ def test_the_type_of_an_image_is_what_its_bytes_say(data: bytes, named: str | No
     assert Decoded([done(item), completed()]).data(mime) == [data]
 
 
-def test_an_image_that_is_no_base64_is_noted() -> None:
-    decoded = Decoded([done(image(result="no base64!")), completed()])
+@pytest.mark.parametrize("result", ["no base64!", "é", "abc"])
+def test_an_image_that_is_no_base64_is_noted(result: str) -> None:
+    decoded = Decoded([done(image(result=result)), completed()])
     assert kinds(decoded.parts) == ["Data"]
     assert "image_generation_call.result" in decoded.notes("loss")
 

@@ -237,7 +237,8 @@ FAILURES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     ),
     (
         ValueError("a secret"),
-        {"type": "server_error", "code": "server_error", "message": "internal error (ValueError)", **NULL_PARAM},
+        {"type": "server_error", "code": "server_error", "message": "internal error (ValueError)",
+         **NULL_PARAM},
         {"code": "server_error", "message": "internal error (ValueError)"},
     ),
 ]  # fmt: skip

@@ -23,7 +23,8 @@ def shown(run: Run) -> dict[str, Any]:
 # ── whole items ──────────────────────────────────────────────────────────────────────────────────────
 def test_e4_a_whole_message_gives_the_events_of_a_streamed_one(wire: str) -> None:
     parts: list[Any] = [
-        ct.OutputTextContent("a", [CITATION], [LOGPROB]), ct.RefusalContent("no"), ct.OutputTextContent("", []),
+        ct.OutputTextContent("a", [CITATION], [LOGPROB]), ct.RefusalContent("no"), ct.OutputTextContent("",
+        []),
         ct.RefusalContent(""),
     ]  # fmt: skip
     run = Run(wire)
@@ -75,7 +76,8 @@ def test_e4_a_reasoning_item_with_nothing_in_it(wire: str) -> None:
 @pytest.mark.parametrize(("arguments", "events"), [
     ('{"a":1}', ["output_item.added", "function_call_arguments.delta", "function_call_arguments.done",
                  "output_item.done"]),
-    ("", ["output_item.added", "function_call_arguments.delta", "function_call_arguments.done", "output_item.done"]),
+    ("", ["output_item.added", "function_call_arguments.delta", "function_call_arguments.done",
+     "output_item.done"]),
 ])  # fmt: skip
 def test_e4_a_whole_function_call(wire: str, arguments: str, events: list[str]) -> None:
     run = Run(wire)

@@ -89,7 +89,8 @@ def test_e4_case_05_a_call_is_added_once_its_name_is_known(wire: str) -> None:
     events = run("tool_call", 0, name="f", arguments=": 1}")
     assert [plain(event).get("delta") for event in events] == [None, '{"a": 1}']
     assert plain(events[0])["item"] | {"id": ""} == {
-        "type": "function_call", "id": "", "call_id": "c", "name": "f", "arguments": "", "status": "in_progress",
+        "type": "function_call", "id": "", "call_id": "c", "name": "f", "arguments": "",
+        "status": "in_progress",
     }  # fmt: skip
 
 
@@ -252,7 +253,8 @@ def test_e5_part_done_begins_another_part_of_the_same_item(wire: str) -> None:
     run("reasoning", "r")
     run("reasoning_summary", "s")
     assert run.kinds("part_done") == [
-        reasoning(wire, "done"), "content_part.done", "reasoning_summary_text.done", "reasoning_summary_part.done",
+        reasoning(wire, "done"), "content_part.done", "reasoning_summary_text.done",
+        "reasoning_summary_part.done",
     ]  # fmt: skip
     run("reasoning", "q")
     run("reasoning_summary", "t")

@@ -237,7 +237,8 @@ RESTORED: list[tuple[ToolKind, str, dict[str, Any]]] = [
      {"type": "local_shell_call",
       "action": {"type": "exec", "command": ["ls", "-l"], "env": {}, "working_directory": "/tmp"}}),
     (ToolKind.LOCAL_SHELL, '{"command": "ls", "env": {"A": "b"}}',
-     {"type": "local_shell_call", "action": {"type": "exec", "command": ["bash", "-lc", "ls"], "env": {"A": "b"}}}),
+     {"type": "local_shell_call", "action": {"type": "exec", "command": ["bash", "-lc", "ls"],
+      "env": {"A": "b"}}}),
     (ToolKind.APPLY_PATCH, '{"operation": {"type": "create_file", "path": "a", "diff": "+x"}}',
      {"type": "apply_patch_call", "operation": {"type": "create_file", "path": "a", "diff": "+x"}}),
     (ToolKind.APPLY_PATCH, '{"type": "delete_file", "path": "a"}',
@@ -270,7 +271,8 @@ def test_e11_shell_and_patch_calls_stay_functions_where_only_functions_are_known
 
 @pytest.mark.parametrize("kind", [ToolKind.SHELL, ToolKind.LOCAL_SHELL, ToolKind.APPLY_PATCH])
 @pytest.mark.parametrize(
-    "arguments", ["{}", "[]", "5", '{"commands": 5}', "malformed", '{"command": {"a": 1}}', '{"operation": []}',
+    "arguments", ["{}", "[]", "5", '{"commands": 5}', "malformed", '{"command": {"a": 1}}',
+    '{"operation": []}',
                   '{"commands": ["\\ud83d"]}', "[" * 100_000]
 )  # fmt: skip
 def test_e11_what_cant_be_restored_stays_a_function_call(kind: ToolKind, arguments: str) -> None:

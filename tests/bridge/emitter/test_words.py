@@ -178,7 +178,8 @@ def test_e10_citations_that_are_not_published_leave_on_the_openai_wire_only(wire
 
 # ── log probabilities ────────────────────────────────────────────────────────────────────────────────
 LOGPROB = {
-    "token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": [{"token": "b", "logprob": -1.0, "bytes": [98]}],
+    "token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": [{"token": "b", "logprob": -1.0,
+    "bytes": [98]}],
 }  # fmt: skip
 
 

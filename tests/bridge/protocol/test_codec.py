@@ -69,7 +69,9 @@ NOT_JSON: list[tuple[str, bytes | str, str]] = [
 
 
 @pytest.mark.parametrize("read", READERS, ids=name_of)
-@pytest.mark.parametrize(("data", "says"), [case[1:] for case in NOT_JSON], ids=[case[0] for case in NOT_JSON])
+@pytest.mark.parametrize(
+    ("data", "says"), [case[1:] for case in NOT_JSON], ids=[case[0] for case in NOT_JSON]
+)
 def test_what_is_no_json_is_an_error_that_says_so(read: Callable[[Any], Any], data: bytes, says: str) -> None:
     with pytest.raises(WireError) as caught:
         read(data)
@@ -117,7 +119,9 @@ def test_depth_within_reason_is_kept() -> None:
     assert decode_json(encode(decode_event(raw))) == decode_json(raw)
 
 
-@pytest.mark.parametrize("data", [json.dumps(DELTA), json.dumps(DELTA).encode(), bytearray(json.dumps(DELTA), "utf-8")])
+@pytest.mark.parametrize(
+    "data", [json.dumps(DELTA), json.dumps(DELTA).encode(), bytearray(json.dumps(DELTA), "utf-8")]
+)
 def test_text_and_bytes_are_read_alike(data: bytes | str) -> None:
     assert decode_event(data) == OutputTextDelta(4, "m", 0, 0, "a")
 
@@ -174,7 +178,8 @@ BROKEN: list[tuple[dict[str, Any], str, str]] = [
     (DELTA | {"output_index": "0"}, "output_index", "Expected `int`, got `str`"),
     (DELTA | {"output_index": 0.5}, "output_index", "Expected `int`, got `float`"),
     (DELTA | {"logprobs": {}}, "logprobs", "Expected `array`"),
-    (DELTA | {"logprobs": [{"token": "a", "logprob": 0, "bytes": []}]}, "logprobs[0].top_logprobs", "missing"),
+    (DELTA | {"logprobs": [{"token": "a", "logprob": 0, "bytes": []}]}, "logprobs[0].top_logprobs",
+     "missing"),
     (DELTA | {"logprobs": [5]}, "logprobs[0]", "Expected `object`, got `int`"),
     ({"type": "response.created", "sequence_number": 0, "response": {}}, "response.id", "missing"),
     ({"type": "response.created", "sequence_number": 0, "response": []}, "response", "Expected `object`"),
@@ -191,7 +196,9 @@ BROKEN: list[tuple[dict[str, Any], str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("raw", "param", "says"), BROKEN, ids=[f"{i}_{case[1]}" for i, case in enumerate(BROKEN)])
+@pytest.mark.parametrize(
+    ("raw", "param", "says"), BROKEN, ids=[f"{i}_{case[1]}" for i, case in enumerate(BROKEN)]
+)
 def test_a_strict_event_names_the_first_deviation(raw: dict[str, Any], param: str, says: str) -> None:
     with pytest.raises(SchemaError) as caught:
         check_event(json.dumps(raw))
@@ -225,7 +232,10 @@ def test_a_value_already_parsed_is_read_like_its_text() -> None:
 
 # ── frames ───────────────────────────────────────────────────────────────────────────────────────────
 def test_frames_are_named_by_type_and_hold_the_json() -> None:
-    events: list[Any] = [decode_event(json.dumps(DELTA)), UnknownEvent({"type": "acme:x", "sequence_number": 5, "a": "é\n"})]
+    events: list[Any] = [
+        decode_event(json.dumps(DELTA)),
+        UnknownEvent({"type": "acme:x", "sequence_number": 5, "a": "é\n"}),
+    ]
     assert encode_sse(events) == (
         b"event: response.output_text.delta\ndata: " + encode(events[0]) + b"\n\n"
         b'event: acme:x\ndata: {"type":"acme:x","sequence_number":5,"a":"\xc3\xa9\\n"}\n\n'

@@ -11,8 +11,25 @@ from bridge.protocol.fields import fields_of
 from bridge.protocol.items import FunctionCall, Message
 from bridge.protocol.lenient import MISSING, Repair
 from bridge.protocol.response import RESPONSE_DEFAULTS, Response
-from bridge.protocol.unknown import Unknown, UnknownAnnotation, UnknownEvent, UnknownItem, UnknownPart, UnknownTool
-from bridge.protocol.vocabulary import ANNOTATIONS, EVENTS, FORMATS, ITEMS, PARTS, TOOL_CHOICES, TOOLS, Slot, zero
+from bridge.protocol.unknown import (
+    Unknown,
+    UnknownAnnotation,
+    UnknownEvent,
+    UnknownItem,
+    UnknownPart,
+    UnknownTool,
+)
+from bridge.protocol.vocabulary import (
+    ANNOTATIONS,
+    EVENTS,
+    FORMATS,
+    ITEMS,
+    PARTS,
+    TOOL_CHOICES,
+    TOOLS,
+    Slot,
+    zero,
+)
 from tests.support.schema import violations
 from tests.support.shared import shared_root
 
@@ -35,15 +52,18 @@ def without(raw: dict[str, Any], *names: str) -> dict[str, Any]:
 
 # raw, what was repaired, what the event says there now
 REPAIRS: list[tuple[str, dict[str, Any], list[tuple[str, str]], dict[str, Any]]] = [
-    ("missing number", without(DELTA, "sequence_number"), [("$.sequence_number", MISSING)], {"sequence_number": -1}),
+    ("missing number", without(DELTA, "sequence_number"), [("$.sequence_number", MISSING)],
+     {"sequence_number": -1}),
     ("missing text", without(DELTA, "delta", "item_id"), [("$.item_id", MISSING), ("$.delta", MISSING)],
      {"delta": "", "item_id": ""}),
     ("null text", DELTA | {"delta": None}, [("$.delta", "Expected `str`, got `null`")], {"delta": ""}),
     ("text of a number", DELTA | {"output_index": "0"}, [("$.output_index", "Expected `int`, got `str`")],
      {"output_index": 0}),
     ("bad optional", DELTA | {"obfuscation": 5}, [("$.obfuscation", "Expected `str`, got `int`")], {}),
-    ("logprobs that are an object", DELTA | {"logprobs": {}}, [("$.logprobs", "Expected `array`, got `object`")], {}),
-    ("logprobs that are null", DELTA | {"logprobs": None}, [("$.logprobs", "Expected `array`, got `null`")], {}),
+    ("logprobs that are an object", DELTA | {"logprobs": {}}, [("$.logprobs",
+     "Expected `array`, got `object`")], {}),
+    ("logprobs that are null", DELTA | {"logprobs": None}, [("$.logprobs", "Expected `array`, got `null`")],
+     {}),
     ("logprobs without bytes", DELTA | {"logprobs": [without(LOGPROB, "bytes")]},
      [("$.logprobs[0].bytes", MISSING)], {"logprobs": [LOGPROB | {"bytes": []}]}),
     ("logprobs with alternatives without bytes",
@@ -51,7 +71,8 @@ REPAIRS: list[tuple[str, dict[str, Any], list[tuple[str, str]], dict[str, Any]]]
      [("$.logprobs[0].top_logprobs[0].bytes", MISSING),
       ("$.logprobs[0].top_logprobs[1]", "Expected `object`, got `int`")],
      {"logprobs": [LOGPROB | {"top_logprobs": [{"token": "b", "logprob": -2.0, "bytes": []}]}]}),
-    ("a response of a few fields", {"type": "response.created", "sequence_number": 0, "response": {"id": "r"}},
+    ("a response of a few fields", {"type": "response.created", "sequence_number": 0,
+     "response": {"id": "r"}},
      [(f"$.response.{name}", MISSING) for name in Response.__struct_fields__ if name != "id"],
      {"response": {**RESPONSE_DEFAULTS, "id": "r", "created_at": 0, "model": "", "status": "in_progress"}}),
     ("no response", {"type": "response.created", "sequence_number": 0}, [("$.response", MISSING)],
@@ -60,7 +81,8 @@ REPAIRS: list[tuple[str, dict[str, Any], list[tuple[str, str]], dict[str, Any]]]
      [("$.response", "Expected `object`, got `str`")],
      {"response": {**RESPONSE_DEFAULTS, "id": "", "created_at": 0, "model": "", "status": "in_progress"}}),
     ("usage without details", response(usage={"input_tokens": 1, "output_tokens": 2, "total_tokens": 3}),
-     [("$.response.usage.input_tokens_details", MISSING), ("$.response.usage.output_tokens_details", MISSING)],
+     [("$.response.usage.input_tokens_details", MISSING), ("$.response.usage.output_tokens_details",
+      MISSING)],
      {"response": FULL | {"usage": {
          "input_tokens": 1, "output_tokens": 2, "total_tokens": 3,
          "input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}}}),
@@ -81,7 +103,8 @@ REPAIRS: list[tuple[str, dict[str, Any], list[tuple[str, str]], dict[str, Any]]]
     ("output that is null", response(output=None), [("$.response.output", "Expected `array`, got `null`")],
      {"response": FULL}),
     ("items that are no objects", response(output=[5, None, "x"]),
-     [("$.response.output[0]", "Expected `object`, got `int`"), ("$.response.output[1]", "Expected `object`, got `null`"),
+     [("$.response.output[0]", "Expected `object`, got `int`"), ("$.response.output[1]",
+      "Expected `object`, got `null`"),
       ("$.response.output[2]", "Expected `object`, got `str`")], {"response": FULL}),
     ("a tool choice that is a list", response(tool_choice=[]),
      [("$.response.tool_choice", "Expected `str | object`, got `array`")], {"response": FULL}),
@@ -94,7 +117,8 @@ REPAIRS: list[tuple[str, dict[str, Any], list[tuple[str, str]], dict[str, Any]]]
      [(f"$.response.tools[0].{name}", MISSING) for name in ("description", "parameters", "strict")],
      {"response": FULL | {"tools": [
          {"type": "function", "name": "f", "description": None, "parameters": None, "strict": None}]}}),
-    ("an item without a type", ADDED | {"item": {"role": "assistant", "id": "m", "status": "completed", "content": []}},
+    ("an item without a type", ADDED | {"item": {"role": "assistant", "id": "m", "status": "completed",
+     "content": []}},
      [], {"item": {"type": "message", "role": "assistant", "id": "m", "status": "completed", "content": []}}),
     ("an item that is a list", ADDED | {"item": [{}]}, [("$.item", "Expected `object | null`, got `array`")],
      {"item": None}),
@@ -107,10 +131,12 @@ REPAIRS: list[tuple[str, dict[str, Any], list[tuple[str, str]], dict[str, Any]]]
      [("$.item.status", "Invalid enum value 'searching'")],
      {"item": {"type": "function_call", "id": "f", "call_id": "c", "name": "n", "arguments": "",
                "status": "in_progress"}}),
-    ("a shell call of nothing", ADDED | {"item": {"type": "shell_call", "id": "s", "call_id": "c", "action": {}}},
+    ("a shell call of nothing", ADDED | {"item": {"type": "shell_call", "id": "s", "call_id": "c",
+     "action": {}}},
      [("$.item.action.commands", MISSING)],
      {"item": {"type": "shell_call", "id": "s", "call_id": "c", "action": {"commands": []}}}),
-    ("a local shell call of nothing", ADDED | {"item": {"type": "local_shell_call", "id": "s", "call_id": "c"}},
+    ("a local shell call of nothing", ADDED | {"item": {"type": "local_shell_call", "id": "s",
+     "call_id": "c"}},
      [("$.item.action", MISSING)],
      {"item": {"type": "local_shell_call", "id": "s", "call_id": "c",
                "action": {"command": [], "env": {}, "type": "exec"}}}),
@@ -118,7 +144,8 @@ REPAIRS: list[tuple[str, dict[str, Any], list[tuple[str, str]], dict[str, Any]]]
      [("$.item.arguments", MISSING)], {"item": {"type": "tool_search_call", "id": "s", "arguments": None}}),
     ("a part that is missing", {"type": "response.content_part.added", "sequence_number": 0, "item_id": "m",
                                 "output_index": 0, "content_index": 0}, [("$.part", MISSING)], {"part": {}}),
-    ("a part without its fields", {"type": "response.content_part.added", "sequence_number": 0, "item_id": "m",
+    ("a part without its fields", {"type": "response.content_part.added", "sequence_number": 0,
+     "item_id": "m",
                                    "output_index": 0, "content_index": 0, "part": {"type": "output_text"}},
      [("$.part.text", MISSING), ("$.part.annotations", MISSING)],
      {"part": {"type": "output_text", "text": "", "annotations": []}}),
@@ -129,7 +156,8 @@ REPAIRS: list[tuple[str, dict[str, Any], list[tuple[str, str]], dict[str, Any]]]
     ("a part without a type", {"type": "response.content_part.added", "sequence_number": 0, "item_id": "m",
                                "output_index": 0, "content_index": 0, "part": {"text": "a"}},
      [("$.part.type", MISSING)], {"part": {"text": "a"}}),
-    ("an error at top level", {"type": "error", "sequence_number": 0, "code": None, "message": "m", "param": None}, [],
+    ("an error at top level", {"type": "error", "sequence_number": 0, "code": None, "message": "m",
+     "param": None}, [],
      {"code": None, "message": "m", "param": None}),
     ("an error that is a text", {"type": "error", "sequence_number": 0, "error": "m"},
      [("$.error", "Expected `object`, got `str`")], {}),
@@ -137,7 +165,9 @@ REPAIRS: list[tuple[str, dict[str, Any], list[tuple[str, str]], dict[str, Any]]]
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("raw", "told", "says"), [case[1:] for case in REPAIRS], ids=[case[0] for case in REPAIRS])
+@pytest.mark.parametrize(
+    ("raw", "told", "says"), [case[1:] for case in REPAIRS], ids=[case[0] for case in REPAIRS]
+)
 def test_what_is_wrong_is_put_right_and_told(
     raw: dict[str, Any], told: list[tuple[str, str]], says: dict[str, Any]
 ) -> None:
@@ -164,13 +194,18 @@ def test_responses_and_items_tell_their_repairs_too() -> None:
     assert repairs == []
     assert decode_response(encode(without(FULL, "model")), repairs).model == ""
     assert repairs.pop() == Repair("$.model", MISSING)
-    assert decode_item('{"type": "message", "id": "m", "status": "completed", "content": []}', repairs) == Message(
-        "m", "completed", "assistant", []
-    )
+    assert decode_item(
+        '{"type": "message", "id": "m", "status": "completed", "content": []}', repairs
+    ) == Message("m", "completed", "assistant", [])
     assert repairs.pop() == Repair("$.role", MISSING)
     call = FunctionCall("f", "c", "n", "", "completed")
     assert decode_item(encode(call), repairs) == call
-    assert decode_item('{"id": "f", "call_id": "c", "name": "n", "arguments": "", "status": "completed"}', repairs) == call
+    assert (
+        decode_item(
+            '{"id": "f", "call_id": "c", "name": "n", "arguments": "", "status": "completed"}', repairs
+        )
+        == call
+    )
     assert repairs == []
     assert decode_item('{"id": "f"}', repairs) == UnknownItem({"id": "f"})
     assert repairs == [Repair("$.type", MISSING)]
@@ -210,9 +245,11 @@ KEPT: list[dict[str, Any]] = [
                       "status": "completed"}},
     {"type": "response.content_part.added", **PART_EVENT, "part": EXTENSION},
     {"type": "response.content_part.done", **PART_EVENT, "part": TEXT},
-    {"type": "response.reasoning_summary_part.added", **without(PART_EVENT, "content_index"), "summary_index": 0,
+    {"type": "response.reasoning_summary_part.added", **without(PART_EVENT, "content_index"),
+     "summary_index": 0,
      "part": EXTENSION},
-    {"type": "response.output_text.annotation.added", **PART_EVENT, "annotation_index": 0, "annotation": EXTENSION},
+    {"type": "response.output_text.annotation.added", **PART_EVENT, "annotation_index": 0,
+     "annotation": EXTENSION},
     response(output=[EXTENSION, message([TEXT, EXTENSION])], tools=[EXTENSION], tool_choice=EXTENSION),
     response(text={"format": EXTENSION}),
     response(tool_choice={"type": "allowed_tools", "mode": "auto", "tools": [EXTENSION]}),

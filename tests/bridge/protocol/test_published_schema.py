@@ -1,6 +1,7 @@
 """Every struct against the published document, in both directions.
 
-For each schema a valid instance is built, then bent in every way the schema speaks of: each property left out,
+For each schema a valid instance is built, then bent in every way the schema speaks of: each property left
+out,
 null, of every other JSON type, outside its enum, its length, its range, its pattern. The schema's verdict
 (jsonschema) and the struct's (a strict decode) must be the same, but for the deviations listed here with why.
 """
@@ -148,7 +149,11 @@ CREATE = ("CreateResponseBody", "WebSocketResponseCreateEvent")
 # why the struct takes what the schema refuses → where
 WIDER_FOR: dict[str, list[Case]] = {
     "null in a request is `not given` everywhere": [
-        *((name, field, "null") for name in CREATE for field in ("include", "truncation", "store", "service_tier")),
+        *(
+            (name, field, "null")
+            for name in CREATE
+            for field in ("include", "truncation", "store", "service_tier")
+        ),
         *(("CreateResponseBody", field, "null") for field in ("stream", "background")),
         ("AssistantMessageItemParam", "phase", "null"),
         ("OutputTextContentParam", "annotations", "null"),
@@ -175,11 +180,19 @@ WIDER_FOR: dict[str, list[Case]] = {
         ("UrlCitationParam", "end_index", "too small"),
     ],
     "models and servers have levels and tiers of their own": [
-        *((name, field, "string") for name in ("ReasoningParam", "Reasoning") for field in ("effort", "summary")),
+        *(
+            (name, field, "string")
+            for name in ("ReasoningParam", "Reasoning")
+            for field in ("effort", "summary")
+        ),
         *((name, "service_tier", "string") for name in CREATE),
     ],
     "real clients send what must not be sent on a WebSocket": [
-        *(("WebSocketResponseCreateEvent", field, how) for field in ("stream", "background") for how in ("null", "true")),
+        *(
+            ("WebSocketResponseCreateEvent", field, how)
+            for field in ("stream", "background")
+            for how in ("null", "true")
+        ),
         *(("WebSocketResponseCreateEvent", "stream_options", how) for how in ("null", "object")),
     ],
     "OpenAI echoes the schema itself; ours is null where the published schema holds": [
@@ -272,7 +285,7 @@ def example(schema: dict[str, Any]) -> Any:
         return [example(schema["items"])] * schema.get("minItems", 0)
     if kind == "boolean":
         return True
-    if kind == "null" or kind is None and not schema.get("properties"):
+    if kind == "null" or (kind is None and not schema.get("properties")):
         return None
     names = [*schema.get("required", []), *({"type"} & set(schema.get("properties", {})))]
     return {name: example(schema["properties"][name]) for name in names}

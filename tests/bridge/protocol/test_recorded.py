@@ -1,4 +1,5 @@
-"""Recorded events, items and requests: decode → encode keeps what the vocabulary names, and unknown ones whole."""
+"""Recorded events, items and requests: decode → encode keeps what the vocabulary names, and unknown ones
+whole."""
 
 import json
 from collections.abc import Iterator
@@ -48,7 +49,7 @@ def payloads(path: Path) -> Iterator[dict[str, Any]]:
 
 def assert_kept(before: Any, after: Any, repaired: set[str], path: str = "$") -> None:
     """Every field of `after` is as in `before` but for what was repaired there."""
-    if any(path.startswith(each) or each.startswith(path) and before is None for each in repaired):
+    if any(path.startswith(each) or (each.startswith(path) and before is None) for each in repaired):
         return
     if isinstance(after, dict) and isinstance(before, dict):
         for name, value in after.items():
@@ -140,7 +141,9 @@ def test_case_33_case_36_codex_requests_keep_their_tools(path: Path) -> None:
         decode = decode_create_message if kind == "ws-frame" else decode_request
         request = decode(json.dumps(body))
         for raw, tool in zip(body.get("tools") or (), request.tools or (), strict=True):
-            assert json.loads(encode(tool)) == raw or isinstance(tool, FunctionToolParam | CustomTool | NamespaceTool)
+            assert json.loads(encode(tool)) == raw or isinstance(
+                tool, FunctionToolParam | CustomTool | NamespaceTool
+            )
             assert tool.type == raw["type"]
         assert isinstance(request.input, list)
         for raw, item in zip(body["input"], request.input, strict=True):
@@ -153,5 +156,7 @@ def test_case_33_case_36_codex_requests_keep_their_tools(path: Path) -> None:
 
 def test_a_request_that_is_refused_names_the_item() -> None:
     with pytest.raises(InvalidRequestError) as caught:
-        decode_request('{"input": [{"type": "message", "role": "user", "content": "a"}, {"role": "robot", "content": ""}]}')
+        decode_request(
+            '{"input": [{"type": "message", "role": "user", "content": "a"}, {"role": "robot", "content": ""}]}'
+        )
     assert caught.value.param == "input[1].role"

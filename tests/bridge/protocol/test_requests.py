@@ -55,7 +55,8 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"tools": [{"type": "function", "name": "x" * 65}]}, "tools[0].name", "length <= 64"),
     ({"tools": [{"type": "function", "name": "f", "parameters": []}]}, "tools[0].parameters", "got `array`"),
     ({"tools": [{}]}, "tools[0].type", "missing"),
-    ({"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "function"}]}]}, "tools[0].tools[0].name",
+    ({"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "function"}]}]},
+     "tools[0].tools[0].name",
      "missing"),
     ({"tool_choice": "maybe"}, "tool_choice", "Invalid enum value 'maybe'"),
     ({"tool_choice": 5}, "tool_choice", "got `int`"),
@@ -64,7 +65,8 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"tool_choice": {"type": "function", "name": 5}}, "tool_choice.name", "got `int`"),
     ({"tool_choice": {"type": "allowed_tools"}}, "tool_choice.tools", "missing"),
     ({"tool_choice": {"type": "allowed_tools", "tools": []}}, "tool_choice.tools", "length >= 1"),
-    ({"tool_choice": {"type": "allowed_tools", "tools": [FUNCTION] * 129}}, "tool_choice.tools", "length <= 128"),
+    ({"tool_choice": {"type": "allowed_tools", "tools": [FUNCTION] * 129}}, "tool_choice.tools",
+     "length <= 128"),
     ({"tool_choice": {"type": "allowed_tools", "tools": [FUNCTION], "mode": "never"}}, "tool_choice.mode",
      "Invalid enum value"),
     ({"input": 5}, "input", "Expected `str | array | null`, got `int`"),
@@ -72,7 +74,8 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"input": [5]}, "input[0]", "Expected `object`, got `int`"),
     ({"input": [{}]}, "input[0].type", "missing"),
     ({"input": [OUTPUT, {"type": "message", "content": "a"}]}, "input[1].role", "missing"),
-    ({"input": [{"type": "message", "role": "robot", "content": "a"}]}, "input[0].role", "Invalid enum value"),
+    ({"input": [{"type": "message", "role": "robot", "content": "a"}]}, "input[0].role",
+     "Invalid enum value"),
     ({"input": [{"type": "message", "role": "user"}]}, "input[0].content", "missing"),
     ({"input": [user({"type": "input_text"})]}, "input[0].content[0].text", "missing"),
     ({"input": [user({"type": "input_text", "text": "a"}, {"type": "input_image", "detail": "huge"})]},
@@ -80,18 +83,25 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"input": [user("a")]}, "input[0].content[0]", "Expected `object`, got `str`"),
     ({"input": [CALL | {"call_id": "x" * 65}]}, "input[0].call_id", "length <= 64"),
     ({"input": [CALL | {"call_id": ""}]}, "input[0].call_id", "length >= 1"),
-    ({"input": [{name: CALL[name] for name in ("type", "name", "arguments")}]}, "input[0].call_id", "missing"),
+    ({"input": [{name: CALL[name] for name in ("type", "name", "arguments")}]}, "input[0].call_id",
+     "missing"),
     ({"input": [OUTPUT | {"call_id": "x" * 65}]}, "input[0].call_id", "length <= 64"),
     ({"input": [OUTPUT | {"output": 5}]}, "input[0].output", "got `int`"),
     ({"input": [OUTPUT | {"output": {}}]}, "input[0].output", "got `object`"),
-    ({"input": [OUTPUT | {"output": [{"type": "input_text", "text": 5}]}]}, "input[0].output[0].text", "got `int`"),
-    ({"input": [{"type": "reasoning", "summary": [{"type": "summary_text"}]}]}, "input[0].summary[0]", "missing"),
+    ({"input": [OUTPUT | {"output": [{"type": "input_text", "text": 5}]}]}, "input[0].output[0].text",
+     "got `int`"),
+    ({"input": [{"type": "reasoning", "summary": [{"type": "summary_text"}]}]}, "input[0].summary[0]",
+     "missing"),
     ({"input": [{"type": "item_reference"}]}, "input[0].id", "missing"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "param", "says"), REFUSED, ids=[f"{i}_{case[1]}" for i, case in enumerate(REFUSED)])
-@pytest.mark.parametrize("extra", [{}, {"tools": [{"type": "web_search"}]}], ids=["plain", "beside_an_extension"])
+@pytest.mark.parametrize(
+    ("body", "param", "says"), REFUSED, ids=[f"{i}_{case[1]}" for i, case in enumerate(REFUSED)]
+)
+@pytest.mark.parametrize(
+    "extra", [{}, {"tools": [{"type": "web_search"}]}], ids=["plain", "beside_an_extension"]
+)
 def test_a_request_that_breaks_a_limit_names_the_field(
     body: dict[str, Any], param: str, says: str, extra: dict[str, Any]
 ) -> None:
@@ -135,7 +145,10 @@ def test_null_is_not_given() -> None:
 # ── input items without a type ───────────────────────────────────────────────────────────────────────
 UNTYPED: list[tuple[dict[str, Any], type[Any]]] = [
     ({"role": "user", "content": "hi"}, ii.MessageParam),
-    ({"role": "assistant", "content": [{"type": "output_text", "text": "a", "annotations": []}]}, ii.MessageParam),
+    (
+        {"role": "assistant", "content": [{"type": "output_text", "text": "a", "annotations": []}]},
+        ii.MessageParam,
+    ),
     ({"call_id": "c", "output": "x"}, ii.FunctionCallOutputParam),
     ({"call_id": "c", "name": "f", "arguments": ""}, ii.FunctionCallParam),
     ({"summary": [], "encrypted_content": "x"}, ii.ReasoningParam),
@@ -144,7 +157,9 @@ UNTYPED: list[tuple[dict[str, Any], type[Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("item", "struct"), UNTYPED, ids=[f"{i}_{case[1].type}" for i, case in enumerate(UNTYPED)])
+@pytest.mark.parametrize(
+    ("item", "struct"), UNTYPED, ids=[f"{i}_{case[1].type}" for i, case in enumerate(UNTYPED)]
+)
 def test_the_type_of_an_input_item_is_inferred(item: dict[str, Any], struct: type[Any]) -> None:
     (read,) = decode_request(json.dumps({"input": [item]})).input
     assert type(read) is struct
@@ -161,9 +176,11 @@ def test_unknown_things_in_a_request_are_kept_whole() -> None:
     odd = {"type": "acme:x", "deep": [{"a": None}]}
     body = {
         "input": [odd, user(odd), OUTPUT | {"output": [odd]}, {"type": "additional_tools", "tools": [odd]},
-                  {"type": "tool_search_output", "tools": [odd]}, {"type": "custom_tool_call_output", "call_id": "c",
+                  {"type": "tool_search_output", "tools": [odd]}, {"type": "custom_tool_call_output",
+                   "call_id": "c",
                                                                   "output": [odd]},
-                  {"role": "assistant", "content": [{"type": "output_text", "text": "", "annotations": [odd]}]}],
+                  {"role": "assistant", "content": [{"type": "output_text", "text": "",
+                   "annotations": [odd]}]}],
         "tools": [odd, {"type": "namespace", "name": "n", "tools": [odd]}],
         "tool_choice": odd,
         "text": {"format": odd},
@@ -198,14 +215,20 @@ def test_a_compact_request_needs_its_model() -> None:
 
 
 def test_a_websocket_frame_is_a_create_message() -> None:
-    message = decode_create_message('{"type": "response.create", "model": "m", "stream": true, "generate": false}')
+    message = decode_create_message(
+        '{"type": "response.create", "model": "m", "stream": true, "generate": false}'
+    )
     assert (message.model, message.stream, message.generate) == ("m", True, False)
     assert json.loads(encode(message))["type"] == "response.create"
 
 
 @pytest.mark.parametrize("decode", [decode_request, decode_create_message])
 def test_a_body_with_an_extension_is_read_by_the_slow_way_to_the_same(decode: Callable[[Any], Any]) -> None:
-    body: dict[str, Any] = {"type": "response.create", "model": "m", "input": [user({"type": "input_text", "text": "a"})]}
+    body: dict[str, Any] = {
+        "type": "response.create",
+        "model": "m",
+        "input": [user({"type": "input_text", "text": "a"})],
+    }
     fast = decode(json.dumps(body))
     slow = decode(json.dumps(body | {"tools": [{"type": "acme:x"}]}))
     assert slow.tools == [UnknownTool({"type": "acme:x"})]

@@ -14,16 +14,19 @@ from bridge.protocol.usage import Usage
 from bridge.state import WIRES
 
 HOSTED: list[tuple[dict[str, Any], type[Any], dict[str, Any]]] = [
-    ({"type": "web_search_call", "id": "w", "status": "completed", "action": {"type": "search", "query": "q"}},
+    ({"type": "web_search_call", "id": "w", "status": "completed", "action": {"type": "search",
+     "query": "q"}},
      hosted.WebSearchCall, {"action": {"type": "search", "query": "q"}}),
     ({"type": "file_search_call", "id": "f", "queries": ["a"], "results": None}, hosted.FileSearchCall,
      {"queries": ["a"], "results": None}),
     ({"type": "code_interpreter_call", "id": "c", "code": "1+1", "container_id": "k", "outputs": []},
      hosted.CodeInterpreterCall, {"code": "1+1", "container_id": "k", "outputs": []}),
-    ({"type": "image_generation_call", "id": "i", "result": "aGk="}, hosted.ImageGenerationCall, {"result": "aGk="}),
+    ({"type": "image_generation_call", "id": "i", "result": "aGk="}, hosted.ImageGenerationCall,
+     {"result": "aGk="}),
     ({"type": "mcp_call", "id": "m", "server_label": "s", "name": "n", "arguments": "{}", "output": "o"},
      hosted.McpCall, {"server_label": "s", "name": "n", "arguments": "{}", "output": "o"}),
-    ({"type": "mcp_list_tools", "id": "m", "server_label": "s", "tools": [{"name": "n"}]}, hosted.McpListTools,
+    ({"type": "mcp_list_tools", "id": "m", "server_label": "s", "tools": [{"name": "n"}]},
+     hosted.McpListTools,
      {"tools": [{"name": "n"}]}),
     ({"type": "mcp_approval_request", "id": "m", "name": "n"}, hosted.McpApprovalRequest, {"name": "n"}),
     ({"type": "computer_call", "id": "c", "call_id": "k"}, hosted.ComputerCall, {"call_id": "k"}),
@@ -41,7 +44,9 @@ def test_e10_hosted_items_are_seen_whatever_slug_they_carry(
     assert {name: getattr(seen, name) for name in fields} == fields
 
 
-@pytest.mark.parametrize("raw", [{"type": "acme:x", "id": "x"}, {"type": "web_search_call"}, {"type": "mcp_call", "id": 5}])
+@pytest.mark.parametrize(
+    "raw", [{"type": "acme:x", "id": "x"}, {"type": "web_search_call"}, {"type": "mcp_call", "id": 5}]
+)
 def test_other_items_are_seen_as_none(raw: dict[str, Any]) -> None:
     assert hosted.view(UnknownItem(raw)) is None
 
@@ -61,7 +66,10 @@ def test_usage_adds_up_unless_the_upstream_says_otherwise() -> None:
 @pytest.mark.parametrize(
     ("raw", "payload"),
     [
-        ({"error": {"type": "t", "code": None, "message": "m", "param": "p"}}, ErrorPayload("t", None, "m", "p")),
+        (
+            {"error": {"type": "t", "code": None, "message": "m", "param": "p"}},
+            ErrorPayload("t", None, "m", "p"),
+        ),
         ({"code": "c", "message": "m", "param": None}, ErrorPayload("server_error", "c", "m", None)),
         ({}, ErrorPayload("server_error", None, "", None)),
     ],

@@ -10,7 +10,14 @@ from bridge.dialects.anthropic_messages import Outbound, encode_sse, error_body
 from bridge.dialects.anthropic_messages.envelopes import open_sealed
 from bridge.protocol import items as it
 from bridge.protocol.content import OutputTextContent, SummaryTextContent
-from bridge.protocol.events import ErrorEvent, OutputTextDelta, ResponseCreated, ResponseFailed
+from bridge.protocol.events import (
+    ErrorEvent,
+    OutputTextDelta,
+    ResponseCreated,
+    ResponseFailed,
+    ResponseIncomplete,
+)
+from bridge.protocol.response import IncompleteDetails, replace
 from bridge.protocol.unknown import UnknownEvent, UnknownItem
 from bridge.protocol.usage import Usage
 from bridge.seal import Sealer
@@ -22,8 +29,8 @@ from tests.support.machines import machine
 class Told:
     """Machine calls, and the Anthropic stream that tells of them."""
 
-    def __init__(self, wire="openai", **options):
-        self.machine = machine(wire)
+    def __init__(self, wire="openai", identities=None, **options):
+        self.machine = machine(wire, identities=identities)
         self.outbound = Outbound(**options)
         self.chunks = []
         self("start")
@@ -139,7 +146,7 @@ def test_errors_are_named_in_anthropics_words(code, kind, expected):
 
 
 def test_the_type_of_the_error_event_counts_when_the_code_says_nothing():
-    told = Told()
+    told = Told("openresponses")  # the other wire's error event has no type
     told("fail", {"type": "invalid_request_error", "code": "odd", "message": "m"})
     assert told.chunks[-1]["error"]["type"] == "invalid_request_error"
 
@@ -156,14 +163,8 @@ def test_an_unknown_reason_is_told_as_a_limit_with_a_loss():
     told = Told()
     told("text", "x")
     terminal = told.machine.finish("length")[-1]
-    odd = terminal.response.incomplete_details.__class__("max_tool_calls")
-    response = type(terminal.response)(
-        **{
-            **{f: getattr(terminal.response, f) for f in terminal.response.__struct_fields__},
-            "incomplete_details": odd,
-        }
-    )
-    chunks = told.outbound.feed(type(terminal)(terminal.sequence_number, response))
+    response = replace(terminal.response, incomplete_details=IncompleteDetails("max_tool_calls"))
+    chunks = told.outbound.feed(ResponseIncomplete(terminal.sequence_number, response))
     assert chunks[-2].delta["stop_reason"] == "max_tokens"
     assert told.lost() == ["incomplete_details.reason"]
 
@@ -297,9 +298,7 @@ def test_what_waits_is_told_when_the_response_fails():
 
 @given(text=st.text(st.characters(codec="utf-8")), data=st.data())
 def test_e11_a_custom_call_streams_as_an_input_object(text, data):
-    identities = ToolIdentityMap()
-    identities.declare(ToolKind.CUSTOM, "patch")
-    told = Told()
+    told = Told(identities=_custom("patch"))
     cut = data.draw(st.integers(0, len(text)))
     told("tool_call", 0, "c1", "patch", text[:cut], type="custom")
     told("tool_call", 0, arguments=text[cut:], type="custom")
@@ -309,11 +308,7 @@ def test_e11_a_custom_call_streams_as_an_input_object(text, data):
 
 
 def test_a_custom_call_that_is_cut_is_not_closed_as_json():
-    told = Told()
-    told.machine = machine("openai", identities=_custom("patch"))
-    told.outbound = Outbound()
-    told.chunks = []
-    told("start")
+    told = Told(identities=_custom("patch"))
     told("tool_call", 0, "c1", "patch", "*** Begin", type="custom")
     told("finish", "length")
     pieces = [

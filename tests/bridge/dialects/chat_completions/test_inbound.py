@@ -564,3 +564,27 @@ def test_lying_upstream_ends_as_failure_and_keeps_what_was_told(monkeypatch: pyt
     assert [event.type for event in events[-2:]] == ["error", "response.failed"]
     assert machine.snapshot.error is not None
     assert machine.snapshot.error.code == "bridge.tools.arguments_too_large"
+
+
+# ── the quick way is a way like any other ──────────────────────────────────────────────────────────
+EXTRAS: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "role": {"role": "assistant"},
+    "nulls": {"role": None, "refusal": None, "tool_calls": None, "reasoning_content": None},
+    "empties": {"refusal": "", "tool_calls": [], "reasoning_content": ""},
+    "unknown": {"whatever": {"a": [1]}},
+}
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_text_is_told_the_same_whatever_stands_beside_it(extra: str) -> None:
+    ran = stopped(*(chunk(content=f"w{number} ", **EXTRAS[extra]) for number in range(50)))
+    plain = stopped(*(chunk(content=f"w{number} ") for number in range(50)))
+    assert ran.events == plain.events
+
+
+def test_text_and_reasoning_by_turns_keep_their_order() -> None:
+    turns = [(chunk(reasoning="r"), chunk(content="t"), chunk(content="t")) for _ in range(40)]
+    ran = stopped(*(data for turn in turns for data in turn))
+    assert [item.type for item in ran.output] == ["reasoning", "message"] * 40
+    assert ran.response.output_text == "tt" * 40

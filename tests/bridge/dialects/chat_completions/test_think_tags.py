@@ -54,11 +54,17 @@ def test_think_tags_cut_in_two_anywhere(text: str) -> None:
 
 def test_think_tags_hold_back_no_more_than_they_must() -> None:
     tags = ThinkTags()
-    assert tags.feed("<think>a <") == ("a ", "")
-    assert tags.holding
+    assert tags.settled
+    assert tags.feed("<thi") == ("", "")
+    assert not tags.settled
+    assert tags.feed("nk>a <") == ("a ", "")
     assert tags.feed("b") == ("<b", "")
-    assert not tags.holding
-    assert tags.feed("</think>c") == ("", "c")
+    assert not tags.settled
+    assert tags.feed("</think>") == ("", "")
+    assert tags.settled
+    assert not tags.decided
+    assert tags.feed("c") == ("", "c")
+    assert tags.decided
 
 
 def test_think_text_becomes_a_reasoning_item() -> None:

@@ -1,0 +1,160 @@
+"""A request of ours → a request of an upstream that itself speaks Responses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bridge.diagnostics import Diagnostics
+from bridge.dialects.responses.options import DEFAULT_OPTIONS, ResponsesOptions
+from bridge.dialects.responses.request_items import InputItems, plain
+from bridge.errors import InvalidRequestError, ToolError
+from bridge.protocol.input_items import MessageParam
+from bridge.protocol.request import CreateResponse
+from bridge.tools.identity import ToolIdentityMap
+from bridge.tools.presentation import active_tools, present_tools
+
+SMALLEST_LIMIT = 16  # tokens, schema CreateResponseBody
+_ENCRYPTED = "reasoning.encrypted_content"
+# OpenAI's, not published
+_SUPERSET_FIELDS = ("user", "client_metadata")
+# fields that mean something only where responses are kept
+_STATE = ("previous_response_id", "background", "store")
+_BUILT_HERE = frozenset({"model", "input", "tools", "tool_choice", "stream", "stream_options", *_STATE})
+
+
+def to_responses(
+    request: CreateResponse,
+    *,
+    model: str | None = None,
+    history: Sequence[Any] = (),
+    tool_identities: ToolIdentityMap | None = None,
+    options: ResponsesOptions = DEFAULT_OPTIONS,
+) -> tuple[dict[str, Any], Diagnostics]:
+    """(body, what was lost or repaired on the way).
+
+    `history` are the items of earlier turns, input and output, that `previous_response_id` stands for:
+    where they are given they go along and the link does not. `model` replaces the request's;
+    `tool_identities` learns the tools, for the machine that reads the answer. Raises
+    InvalidRequestError with `param`: unpaired calls and outputs (`unpaired_tool_call`), references to
+    items, tools that two kinds share a name of, a choice that can't be kept, nothing to answer.
+    """
+    diagnostics = Diagnostics()
+    identities = ToolIdentityMap() if tool_identities is None else tool_identities
+    name = model or request.model
+    if not name:
+        raise _invalid("model", "no model is given")
+    items = [*history, *_own(request)]
+    joined = options.stateful and request.previous_response_id is not None and not history
+    if not items and not request.instructions and not joined:
+        raise _invalid("input", "there is nothing to answer: give input or instructions")
+    body: dict[str, Any] = {"model": name}
+    tools, choice = _tools(request, items, identities, options, diagnostics)
+    sent = InputItems(identities, options, diagnostics).build(items, len(history), joined)
+    if sent:
+        body["input"] = sent
+    body |= {"tools": tools} if tools else {}
+    body |= {"tool_choice": choice} if choice is not None else {}
+    body |= _fields(request, options, diagnostics) | _state(request, options, joined)
+    body["stream"] = bool(request.stream)
+    if request.stream and request.stream_options is not None:
+        body["stream_options"] = plain(request.stream_options)
+    for field in sorted(options.omit & body.keys()):
+        del body[field]
+        diagnostics.loss(field, "the upstream does not take it")
+    return body, diagnostics
+
+
+def _own(request: CreateResponse) -> list[Any]:
+    if isinstance(request.input, str):
+        return [MessageParam("user", request.input)]
+    return list(request.input or ())
+
+
+def _invalid(param: str, message: str) -> InvalidRequestError:
+    return InvalidRequestError(InvalidRequestError.INVALID_VALUE, message, param=param)
+
+
+def _fields(request: CreateResponse, options: ResponsesOptions, diagnostics: Diagnostics) -> dict[str, Any]:
+    """All fields that mean the same there."""
+    names = (name for name in request.__struct_fields__ if name not in _BUILT_HERE)
+    body: dict[str, Any] = {
+        name: plain(value) for name in names if (value := getattr(request, name)) is not None
+    }
+    limit = request.max_output_tokens
+    if limit is not None and limit < SMALLEST_LIMIT:
+        body["max_output_tokens"] = SMALLEST_LIMIT
+        diagnostics.loss("max_output_tokens", f"raised to {SMALLEST_LIMIT}")
+    if options.encrypted_reasoning and not options.stateful:
+        body["include"] = list(dict.fromkeys([*body.get("include", ()), _ENCRYPTED]))
+    if not options.supersets:
+        for name in _SUPERSET_FIELDS:
+            if body.pop(name, None):
+                diagnostics.loss(name, "is not known there")
+    return body
+
+
+def _state(request: CreateResponse, options: ResponsesOptions, joined: bool) -> dict[str, Any]:
+    if not options.stateful:
+        return {"store": False}
+    kept = {name: getattr(request, name) for name in _STATE if getattr(request, name) is not None}
+    if not joined:
+        kept.pop("previous_response_id", None)
+    return kept
+
+
+def _tools(
+    request: CreateResponse,
+    items: list[Any],
+    identities: ToolIdentityMap,
+    options: ResponsesOptions,
+    diagnostics: Diagnostics,
+) -> tuple[list[Any], Any]:
+    """(tools, choice) as they go out."""
+    if options.supersets:
+        choice = None if request.tool_choice is None else plain(request.tool_choice)
+        return [plain(tool) for tool in request.tools or ()], choice
+    try:
+        functions, others = present_tools(active_tools(request.tools, items), identities, diagnostics)
+    except ToolError as error:
+        raise _invalid("tools", error.message) from error
+    for tool in others:
+        diagnostics.loss("tools", f"a tool of type {tool.type[:64]!r} is not known there")
+    tools = [
+        {
+            "type": "function",
+            "name": view.name,
+            "description": view.description or None,
+            "parameters": view.parameters,
+            "strict": view.strict,
+        }
+        for view in functions
+    ]
+    return tools, _choice(request, identities, {view.name for view in functions}, diagnostics)
+
+
+def _choice(
+    request: CreateResponse, identities: ToolIdentityMap, offered: set[str], diagnostics: Diagnostics
+) -> Any:
+    """The choice among functions. Hosted tools can't be chosen where they are not known."""
+    given = request.tool_choice
+    if given is None or isinstance(given, str):
+        return given if offered or given != "required" else _refuse("required")
+    raw = plain(given)
+    if raw["type"] != "allowed_tools":
+        return _named(raw, identities, offered) or _refuse(raw.get("name") or raw["type"])
+    named = [_named(each, identities, offered) for each in raw["tools"]]
+    left = [each for each in named if each is not None]
+    if len(left) < len(named):
+        diagnostics.loss("tool_choice.tools", "tools that are not known there")
+    return {**raw, "tools": left} if left else _refuse("allowed_tools")
+
+
+def _named(raw: dict[str, Any], identities: ToolIdentityMap, offered: set[str]) -> dict[str, Any] | None:
+    # a shell or a patch tool has no name but its type
+    name = identities.upstream_name(raw.get("name") or raw["type"], raw.get("namespace"))
+    return {"type": "function", "name": name} if name in offered else None
+
+
+def _refuse(what: str) -> Any:
+    raise _invalid("tool_choice", f"{what!r} is not among the tools that the upstream can call")

@@ -1,0 +1,151 @@
+"""Law E12: amortised constant cost per delta, text kept once. Ratios and sizes, never seconds."""
+
+import gc
+import tracemalloc
+from collections.abc import Callable
+from time import process_time
+
+import pytest
+
+from bridge.decoder import ResponseAccumulator
+from bridge.emitter import ResponseStreamStateMachine
+from bridge.tools.identity import ToolIdentityMap, ToolKind
+
+FEW, MANY = 20_000, 200_000
+PIECE = "five "
+Feed = Callable[[ResponseStreamStateMachine, int], object]
+
+DELTAS: dict[str, Feed] = {
+    "text": lambda machine, _: machine.text(PIECE),
+    "text_beyond_ascii": lambda machine, _: machine.text("fünf "),
+    "refusal": lambda machine, _: machine.refusal(PIECE),
+    "reasoning": lambda machine, _: machine.reasoning(PIECE),
+    "reasoning_summary": lambda machine, _: machine.reasoning_summary(PIECE),
+    "tool_call": lambda machine, _: machine.tool_call(0, None, None, PIECE),
+    "custom_call": lambda machine, _: machine.tool_call(1, None, None, PIECE),
+    "held_call": lambda machine, _: machine.tool_call(2, None, None, PIECE),
+    "extension_event": lambda machine, _: machine.extension_event("acme:tick", {}),
+}
+ITEMS: dict[str, Feed] = {
+    "messages": lambda machine, _: (machine.text("a"), machine.block_done()),
+    "summary_parts": lambda machine, at: machine.reasoning_summary("a", at),
+    "calls": lambda machine, at: machine.tool_call(at, f"call_{at}", "f", "{}"),
+    "calls_on_one_index": lambda machine, at: machine.tool_call(0, f"call_{at}", "f", "{}"),
+    "calls_of_one_id": lambda machine, at: machine.tool_call(at + 10, "same", "f", "{}"),
+    "text_between_calls": lambda machine, at: (
+        machine.text("a"),
+        machine.tool_call(at + 10, f"c{at}", "f", "{}"),
+    ),
+    "whole_items": lambda machine, at: machine.item({"type": "acme:x", "id": str(at)}),
+}
+
+
+def started() -> ResponseStreamStateMachine:
+    """A machine of the openai wire with a function, a custom and a shell call begun."""
+    identities = ToolIdentityMap()
+    identities.declare(ToolKind.CUSTOM, "patch")
+    identities.declare(ToolKind.SHELL, "shell")
+    machine = ResponseStreamStateMachine("m", tool_identities=identities, wire="openai")
+    machine.start()
+    return machine
+
+
+def with_calls() -> ResponseStreamStateMachine:
+    machine = started()
+    machine.tool_call(0, "a", "f", '{"x": "')
+    machine.tool_call(1, "b", "patch", '{"input": "')
+    machine.tool_call(2, "c", "shell", '{"command": "')
+    return machine
+
+
+def seconds(make: Callable[[], ResponseStreamStateMachine], feed: Feed, times: int) -> float:
+    machine = make()
+    gc.collect()
+    before = process_time()
+    for at in range(times):
+        feed(machine, at)
+    return process_time() - before
+
+
+def growth(make: Callable[[], ResponseStreamStateMachine], feed: Feed, few: int, many: int) -> float:
+    """Cost per call when there are many, in terms of the cost when there are few; the best of some runs."""
+    gc.disable()
+    try:
+        at_many = min(seconds(make, feed, many) for _ in range(2)) / many
+        return at_many / (min(seconds(make, feed, few) for _ in range(4)) / few)
+    finally:
+        gc.enable()
+
+
+@pytest.mark.bench
+@pytest.mark.parametrize("kind", DELTAS)
+def test_e12_a_delta_costs_the_same_however_long_the_text(kind: str) -> None:
+    share = 1 if kind in ("text", "tool_call") else 4  # the slower ones are shown on fewer
+    assert growth(with_calls, DELTAS[kind], FEW // share, MANY // share) < 3
+
+
+@pytest.mark.bench
+@pytest.mark.parametrize("kind", ITEMS)
+def test_e12_an_item_costs_the_same_however_many_there_are(kind: str) -> None:
+    assert growth(started, ITEMS[kind], 500, 5_000) < 3
+
+
+def memory(kind: str, times: int) -> tuple[int, int]:
+    """(peak while deltas come, kept after) in bytes."""
+    machine = with_calls()
+    feed = DELTAS[kind]
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for at in range(times):
+            feed(machine, at)
+        kept, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    return peak, kept
+
+
+@pytest.mark.bench
+@pytest.mark.parametrize("kind", ["text", "reasoning", "tool_call", "custom_call"])
+def test_e12_text_is_kept_once(kind: str) -> None:
+    """A buffer has room to spare while it grows: less than three times the text is once."""
+    deltas = MANY if kind == "text" else MANY // 4
+    characters = deltas * len(PIECE)
+    peak, kept = memory(kind, deltas)
+    assert kept <= peak < 3 * characters
+    assert kept >= characters
+
+
+@pytest.mark.bench
+def test_e12_events_that_leave_no_text_leave_nothing() -> None:
+    peak, _ = memory("extension_event", FEW)
+    assert peak < 20_000
+
+
+@pytest.mark.bench
+def test_e12_no_object_stays_per_delta() -> None:
+    machine = with_calls()
+    machine.text(PIECE)
+    gc.collect()
+    before = len(gc.get_objects())
+    for _ in range(FEW):
+        machine.text(PIECE)
+        machine.tool_call(0, None, None, PIECE)
+        machine.tool_call(1, None, None, PIECE)
+    gc.collect()
+    assert len(gc.get_objects()) - before < 100
+
+
+@pytest.mark.bench
+def test_e12_the_fold_of_a_long_text_is_linear_too() -> None:
+    def fold(times: int) -> float:
+        machine = with_calls()
+        events = [machine.text(PIECE)[-1] for _ in range(times)]
+        accumulator = ResponseAccumulator()
+        before = process_time()
+        for event in events:
+            accumulator.feed(event)
+        return process_time() - before
+
+    few = min(fold(FEW // 4) for _ in range(4))
+    assert min(fold(MANY // 4) for _ in range(2)) / 10 / few < 3

@@ -1,0 +1,433 @@
+"""Random calls → events → the fold, the validator and the parts: the centre of the tests.
+
+After each call, right or wrong, `Run` holds the machine to E1 (fold equals snapshot), E2 (numbers) and the
+grammar of the stream. At the end the parts that a decoder makes of the events must be what was called: the
+text,
+the thinking, each tool call that was whole, once. What is expected is kept here, without asking the machine.
+"""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from bridge.decoder import Part, PartDecoder
+from bridge.decoder.parts import LanguageModelTextPart, LanguageModelThinkingPart, LanguageModelToolCallPart
+from bridge.errors import StreamStateError
+from bridge.protocol import content as ct
+from bridge.protocol import items as it
+from bridge.state import CALLS, LIFECYCLE_CALLS, OUTPUT_CALLS, TERMINAL_PHASES, ResponseStreamPhase
+from bridge.tools.identity import ToolIdentityMap, ToolKind
+from tests.support.machines import WIRES, Run, machine, plain
+
+# `*` marks refusals in parts, line ends part thinking: both are left to the decoder
+WORDS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="*\n"), max_size=6)
+SOME_WORDS = WORDS.filter(bool)
+JSON_PIECES = st.sampled_from(
+    ["{", "}", "{}", '{"a":1}', '{"a"', ":1}", '"x"', "[1,", "]", " ", "nope", "", "😀"]
+)
+INDEXES = st.integers(0, 3)
+REASONS = st.sampled_from(["stop", "tool_calls", "length", "content_filter", "who knows", "cancelled", None])
+LOGPROB = {"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": []}
+CITATIONS = st.sampled_from(
+    [ct.UrlCitation("u", 0, 1, "t"), ct.FileCitation("f", 0), {"type": "novel", "x": 1}]
+)  # fmt: skip
+HOSTED = {"type": "web_search_call", "status": "completed"}
+IDENTITIES = ((ToolKind.CUSTOM, "patch"), (ToolKind.SHELL, "shell"), (ToolKind.FUNCTION, "my.tool"))
+INVALID: list[tuple[Any, ...]] = [
+    ("text", 5), ("refusal", b""), ("text", "a", [5]), ("annotation", {}), ("tool_call", "0"),
+    ("tool_call", 0, 5), ("tool_call", 0, None, None, None, "code"), ("tool_call_done", 99), ("item", 5),
+    ("item", {}), ("item_added", {"type": "message"}), ("item_event", "nobody", "acme:x", {}),
+    ("extension_event", "plain", {}), ("extension_event", "acme:x", 5), ("usage", "many"), ("finish", 5),
+    ("expect_item", 5),
+]  # fmt: skip
+
+
+@dataclass
+class Call:
+    """A tool call as it was made."""
+
+    call_id: str | None
+    name: str | None
+    arguments: str = ""
+    ended: bool = False
+    parts: list[str] = field(default_factory=list)
+
+    @property
+    def whole(self) -> bool:
+        try:
+            json.loads(self.arguments)
+        except ValueError:
+            return False
+        return True
+
+
+def identities() -> ToolIdentityMap:
+    declared = ToolIdentityMap()
+    for kind, name in IDENTITIES:
+        declared.declare(kind, name)
+    return declared
+
+
+class Streams(RuleBasedStateMachine):
+    """One response, called at random."""
+
+    schema = False
+
+    @initialize(wire=st.sampled_from(WIRES))
+    def begin(self, wire: str) -> None:
+        self.run = Run(wire, identities=identities(), started=False, schema=self.schema)
+        self.wire = wire
+        self.words: list[str] = []
+        self.thoughts: list[str] = []
+        self.calls: list[Call] = []
+        self.at: dict[int, Call] = {}
+        self.usage: int | None = None
+        self.announced: str | None = None
+        self.made = 0
+        self.told: list[Call] = []
+
+    # ── where it stands ──────────────────────────────────────────────────────────────────────────────
+    @property
+    def phase(self) -> ResponseStreamPhase:
+        return self.run.machine.phase
+
+    def is_idle(self) -> bool:
+        return self.phase is ResponseStreamPhase.IDLE
+
+    def is_running(self) -> bool:
+        return self.phase is ResponseStreamPhase.IN_PROGRESS
+
+    def refused(self, *call: Any) -> str:
+        before = (plain(self.run.machine.snapshot), len(self.run.events), self.phase)
+        with pytest.raises(StreamStateError) as caught:
+            self.run(*call)
+        assert before == (plain(self.run.machine.snapshot), len(self.run.events), self.phase)
+        return caught.value.code
+
+    @rule()
+    @precondition(is_idle)
+    def start(self) -> None:
+        self.run("start")
+
+    @rule(call=st.sampled_from(sorted(OUTPUT_CALLS | LIFECYCLE_CALLS)))
+    def call_out_of_phase(self, call: str) -> None:
+        if call not in CALLS[self.phase]:
+            arguments: dict[str, tuple[Any, ...]] = {
+                "adopt": (machine().snapshot,), "tool_call_done": (0,), "item_event": ("x", "acme:x", {}),
+                "extension_event": ("acme:x", {}), "fail": ("down",), "defer_finish": (None,),
+                **dict.fromkeys(("text", "refusal", "reasoning", "reasoning_summary", "reasoning_encrypted"),
+                ("a",)),
+                **dict.fromkeys(("annotation", "item", "item_added", "usage"), ({},)), "expect_item": ("x",),
+            }  # fmt: skip
+            assert self.refused(call, *arguments.get(call, ())).startswith("bridge.stream.")
+
+    @rule(call=st.sampled_from(INVALID))
+    @precondition(is_running)
+    def call_with_wrong_arguments(self, call: tuple[Any, ...]) -> None:
+        if call[0] == "finish" and any(each.name is None for each in self.at.values()):
+            return
+        assert self.refused(*call) == "bridge.stream.invalid_argument"
+
+    # ── words ────────────────────────────────────────────────────────────────────────────────────────
+    @rule(words=WORDS, logprobs=st.sampled_from([None, [], [LOGPROB]]))
+    @precondition(is_running)
+    def text(self, words: str, logprobs: Any) -> None:
+        self.run("text", words, logprobs)
+        self.words.append(words)
+
+    @rule(call=st.sampled_from(["text", "refusal"]), before=WORDS, after=WORDS)
+    @precondition(is_running)
+    def text_with_a_split_character(self, call: str, before: str, after: str) -> None:
+        self.run(call, before + "\ud83d")
+        self.run(call, "\ude00" + after)
+        self.words.append(f"{before}😀{after}")
+
+    @rule(call=st.sampled_from(["text", "refusal"]), half=st.sampled_from(["\ud83d", "\ude00"]))
+    @precondition(is_running)
+    def text_with_half_a_character(self, call: str, half: str) -> None:
+        self.run(call, half)
+        self.run("part_done")
+        self.words.append("\ufffd")
+
+    @rule(words=WORDS)
+    @precondition(is_running)
+    def refusal(self, words: str) -> None:
+        self.run("refusal", words)
+        self.words.append(words)
+
+    @rule(words=WORDS)
+    @precondition(is_running)
+    def reasoning(self, words: str) -> None:
+        self.run("reasoning", words)
+        self.thoughts.append(words)
+
+    @rule(words=WORDS, part=st.integers(0, 2))
+    @precondition(is_running)
+    def reasoning_summary(self, words: str, part: int) -> None:
+        self.run("reasoning_summary", words, part)
+        self.thoughts.append(words)
+
+    @rule(content=st.sampled_from(["", "sealed", "other"]))
+    @precondition(is_running)
+    def reasoning_encrypted(self, content: str) -> None:
+        self.run("reasoning_encrypted", content)
+
+    @rule(citation=CITATIONS)
+    @precondition(is_running)
+    def annotation(self, citation: Any) -> None:
+        self.run("annotation", citation)
+
+    @rule(call=st.sampled_from(["part_done", "block_done"]))
+    @precondition(is_running)
+    def close(self, call: str) -> None:
+        self.run(call)
+
+    # ── tool calls ───────────────────────────────────────────────────────────────────────────────────
+    @rule(
+        index=INDEXES, name=st.sampled_from(["f", "g", "f", None]), piece=JSON_PIECES, same_id=st.booleans()
+    )
+    @precondition(is_running)
+    def tool_call(self, index: int, name: str | None, piece: str, same_id: bool) -> None:
+        """Another call at the index: a fresh id, sometimes one that was given before (at another index)."""
+        self.made += 1
+        busy = self.at.get(index)
+        call_id = "again" if same_id and (busy is None or busy.call_id != "again") else f"c{self.made}"
+        if busy is not None and busy.name is None:
+            code = self.refused("tool_call", index, call_id, name, piece)
+            assert code == "bridge.stream.incomplete_tool_call"
+            return
+        self.run("tool_call", index, call_id, name, piece)
+        self.ends_what_is_whole()
+        if busy is not None:
+            busy.ended = True
+        self.at[index] = Call(call_id, name, piece)
+        self.calls.append(self.at[index])
+
+    @rule(index=INDEXES, piece=JSON_PIECES, again=st.booleans())
+    @precondition(is_running)
+    def arguments(self, index: int, piece: str, again: bool) -> None:
+        call = self.at.get(index)
+        if call is None:
+            return
+        self.run("tool_call", index, call.call_id if again else None, call.name if again else None, piece)
+        if not call.ended:
+            call.arguments += piece
+
+    @rule(index=INDEXES)
+    @precondition(is_running)
+    def late_name(self, index: int) -> None:
+        call = self.at.get(index)
+        if call is not None and call.name is None:
+            self.run("tool_call", index, name="late")
+            call.name = "late"
+
+    @rule(index=INDEXES)
+    @precondition(is_running)
+    def tool_call_done(self, index: int) -> None:
+        call = self.at.get(index)
+        if call is None:
+            assert self.refused("tool_call_done", index) == "bridge.stream.invalid_argument"
+        elif call.name is None:
+            assert self.refused("tool_call_done", index) == "bridge.stream.incomplete_tool_call"
+        else:
+            self.run("tool_call_done", index)
+            call.ended = True
+
+    @rule(text=SOME_WORDS, at=st.integers(0, 30), free=st.booleans())
+    @precondition(is_running)
+    def custom_call(self, text: str, at: int, free: bool) -> None:
+        arguments = text if free else json.dumps({"input": text})
+        self.one_call("patch", arguments, at, json.dumps({"input": text}), "custom" if free else "function")
+
+    @rule(at=st.integers(0, 30))
+    @precondition(is_running)
+    def shell_call(self, at: int) -> None:
+        arguments = '{"command": ["ls", "-l"]}'
+        self.one_call("shell", arguments, at, arguments if self.wire == "openresponses" else None)
+
+    @rule(at=st.integers(0, 30))
+    @precondition(is_running)
+    def renamed_call(self, at: int) -> None:
+        upstream = next(iter(each for each in identities() if each.name == "my.tool")).upstream_name
+        self.one_call(upstream, '{"a": "b"}', at, '{"a": "b"}', name="my.tool")
+
+    def one_call(
+        self,
+        upstream: str,
+        arguments: str,
+        at: int,
+        expected: str | None,
+        kind: str = "function",
+        name: str = "",
+    ) -> None:
+        """A call from beginning to end, in two pieces, at an index of its own."""
+        self.made += 1
+        index, call_id = 100 + self.made, f"c{self.made}"
+        self.run("tool_call", index, call_id, upstream, arguments[:at], kind)
+        self.run("tool_call", index, None, None, arguments[at:], kind)
+        self.run("tool_call_done", index)
+        self.ends_what_is_whole()
+        if expected is not None:
+            self.calls.append(Call(call_id, name or upstream, expected, ended=True))
+
+    def ends_what_is_whole(self) -> None:
+        """When another call or item starts, calls whose arguments are whole have ended."""
+        for call in self.at.values():
+            call.ended = call.ended or (call.name is not None and call.whole)
+
+    # ── items ────────────────────────────────────────────────────────────────────────────────────────
+    @rule(words=SOME_WORDS, phase=st.sampled_from([None, "final_answer"]))
+    @precondition(is_running)
+    def message_item(self, words: str, phase: Any) -> None:
+        item: dict[str, Any] = {
+            "type": "message",
+            "id": "m",
+            "content": [{"type": "output_text", "text": words}],
+        }
+        self.run("item", item | ({"phase": phase} if phase else {}))
+        self.ends_what_is_whole()
+        self.words.append(words)
+
+    @rule(words=SOME_WORDS)
+    @precondition(is_running)
+    def reasoning_item(self, words: str) -> None:
+        self.run("item", it.ReasoningItem("r", [ct.SummaryTextContent(words)], encrypted_content="sealed"))
+        self.ends_what_is_whole()
+        self.thoughts.append(words)
+
+    @rule()
+    @precondition(is_running)
+    def call_item(self) -> None:
+        self.made += 1
+        call = Call(f"c{self.made}", "whole", '{"w": 1}', ended=True)
+        self.run("item", it.FunctionCall("f", f"c{self.made}", "whole", call.arguments, "completed"))
+        self.ends_what_is_whole()
+        self.calls.append(call)
+
+    @rule(item=st.sampled_from([HOSTED, {"type": "acme:x"}, it.CompactionItem("k", "sealed")]))
+    @precondition(is_running)
+    def other_item(self, item: Any) -> None:
+        self.run("item", item)
+        self.ends_what_is_whole()
+
+    @rule(item_id=st.sampled_from(["h1", "h2"]))
+    @precondition(is_running)
+    def announced_item(self, item_id: str) -> None:
+        if self.announced is None:
+            self.run("item_added", HOSTED | {"id": item_id, "status": "in_progress"})
+            self.announced = item_id
+        else:
+            self.run("item_event", self.announced, "response.web_search_call.searching", {"query": "q"})
+            self.run("item", HOSTED | {"id": self.announced})
+            self.ends_what_is_whole()
+            self.announced = None
+
+    @rule(item_id=st.sampled_from(["up", "other"]), phase=st.sampled_from([None, "commentary"]))
+    @precondition(is_running)
+    def expect_item(self, item_id: str, phase: Any) -> None:
+        self.run("expect_item", item_id, phase)
+
+    # ── about the response ───────────────────────────────────────────────────────────────────────────
+    @rule(tokens=st.integers(0, 9))
+    @precondition(is_running)
+    def count_tokens(self, tokens: int) -> None:
+        self.run("usage", {"output_tokens": tokens})
+        self.usage = tokens
+
+    @rule(reason=REASONS)
+    @precondition(is_running)
+    def defer_finish(self, reason: str | None) -> None:
+        self.run("defer_finish", reason)
+
+    @rule()
+    @precondition(is_running)
+    def extension_event(self) -> None:
+        self.run("extension_event", "acme:note", {"deep": [{"a": None}]})
+
+    @rule()
+    @precondition(lambda self: self.phase not in TERMINAL_PHASES)
+    def adopt(self) -> None:
+        self.run("adopt", machine().snapshot)
+
+    # ── the end ──────────────────────────────────────────────────────────────────────────────────────
+    @rule(reason=REASONS, sure=st.integers(0, 9))
+    @precondition(is_running)
+    def finish(self, reason: str | None, sure: int) -> None:
+        if any(call.name is None for call in self.at.values()):
+            assert self.refused("finish", reason) == "bridge.stream.incomplete_tool_call"
+        elif sure == 0:
+            self.run("finish", reason)
+            self.told = [call for call in self.calls if call.ended or self.machine_let_it_end()]
+
+    @rule(end=st.sampled_from([("cancel",), ("fail", "down")]), sure=st.integers(0, 19))
+    @precondition(is_running)
+    def stop(self, end: tuple[str, ...], sure: int) -> None:
+        if sure == 0:
+            self.run(*end)
+            self.told = [call for call in self.calls if call.ended]
+
+    def machine_let_it_end(self) -> bool:
+        details = self.run.terminal["incomplete_details"] or {}
+        return self.run.terminal["status"] != "cancelled" and details.get("reason") != "cancelled"
+
+    @invariant()
+    def snapshot_is_of_the_phase(self) -> None:
+        if hasattr(self, "run"):
+            status = self.run.machine.snapshot.status
+            assert (status == "in_progress") is self.is_running()
+
+    def teardown(self) -> None:
+        if not hasattr(self, "run") or self.is_idle():
+            return
+        if self.is_running():
+            self.run("fail", "the test has ended")
+            self.told = [call for call in self.calls if call.ended]
+        assert self.run.validator.close() == []
+        assert self.run.terminal == plain(self.run.machine.snapshot) == plain(self.run.accumulator.response)
+        assert (self.run.terminal["usage"] or {}).get("output_tokens") == self.usage
+        self.parts_are_what_was_called(self.decoded())
+
+    def decoded(self) -> list[Part]:
+        decoder = PartDecoder(errors="none", citations="drop")
+        parts = [part for event in self.run.events for part in decoder.feed(event)]
+        assert decoder.close() == []
+        return parts
+
+    def parts_are_what_was_called(self, parts: list[Part]) -> None:
+        text = "".join(part.value for part in parts if isinstance(part, LanguageModelTextPart))
+        assert text.replace("*", "") == "".join(self.words)
+        thinking = [part.value for part in parts if isinstance(part, LanguageModelThinkingPart)]
+        assert "".join(str(value) for value in thinking).replace("\n", "") == "".join(self.thoughts)
+        calls = [part for part in parts if isinstance(part, LanguageModelToolCallPart)]
+        ids = [part.call_id for part in calls]
+        assert len(ids) == len(set(ids))
+        told = [(call.name, json.loads(call.arguments)) for call in self.told if is_object(call)]
+        seen = [(part.name, part.input) for part in calls]
+        for call in told:
+            assert call in seen, (call, seen)
+            seen.remove(call)
+        # nothing else but calls whose arguments were the model's own words, or none
+        odd = [call for call in self.told if not is_object(call) and call.name]
+        assert len(seen) <= len(odd)
+        assert {name for name, _ in seen} <= {call.name for call in odd}
+
+
+def is_object(call: Call) -> bool:
+    return call.name is not None and call.whole and isinstance(json.loads(call.arguments), dict)
+
+
+class ValidStreams(Streams):
+    """A sample in which every event is also held to the published schema."""
+
+    schema = True
+
+
+TestStreams = Streams.TestCase
+TestStreams.settings = settings(max_examples=80, stateful_step_count=60)
+TestValidStreams = ValidStreams.TestCase
+TestValidStreams.settings = settings(max_examples=10, stateful_step_count=40)

@@ -1,0 +1,76 @@
+"""Logs hold what happened, and neither keys nor what people wrote."""
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.support.serving import respond
+from tests.support.shared import REPOSITORY
+
+
+def broken(*_: object) -> None:
+    raise RuntimeError("broken")
+
+
+def test_each_request_is_one_line_without_content(demo: str) -> None:
+    with capture_logs() as lines:
+        reply = respond(demo, {"authorization": "Bearer sk-secret"}, model="demo", input="private words")
+    (line,) = lines
+    assert (line["event"], line["method"], line["path"], line["status"]) == (
+        "request",
+        "POST",
+        "/v1/responses",
+        200,
+    )
+    assert line["request_id"] == reply.headers["x-request-id"]
+    assert "sk-secret" not in str(line)
+    assert "private words" not in str(line)
+
+
+def test_internal_error_is_logged_under_the_request_s_id(demo: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.routes.responses.decode_request", broken)
+    with capture_logs() as lines:
+        reply = respond(demo, model="demo")
+    assert [line["event"] for line in lines] == ["request.internal_error", "request"]
+    assert {line["request_id"] for line in lines} == {reply.headers["x-request-id"]}
+
+
+def test_defect_within_a_stream_fails_the_response(demo: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that goes wrong inside is dressed as success."""
+    monkeypatch.setattr("bridge.dialects.chat_completions.Inbound.feed", broken)
+    with capture_logs() as lines:
+        reply = respond(demo, model="demo", stream=True)
+        whole = respond(demo, model="demo")
+    assert (reply.final["status"], reply.final["error"]["code"]) == ("failed", "internal_error")
+    assert (whole.status, whole.error["code"]) == (500, "internal_error")
+    assert [line["event"] for line in lines].count("run.internal_error") == 2
+
+
+def test_tracebacks_are_json_and_hold_no_values() -> None:
+    program = """
+        import structlog
+        from server.logs import configure_logs
+        configure_logs()
+        def fail(headers):
+            words = headers["authorization"]
+            raise RuntimeError("broken")
+        try:
+            fail({"authorization": "Bearer sk-" + "secret"})
+        except RuntimeError:
+            structlog.get_logger().exception("failed")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=20,
+    )
+    line = json.loads(done.stderr)
+    assert line["exception"][0]["exc_type"] == "RuntimeError"
+    assert "sk-secret" not in done.stderr

@@ -1,0 +1,152 @@
+"""What a type checker sees of the public API. Nothing here is run: `mypy` reads it (`make check`, and
+`test_public_api.py`)."""
+
+from collections.abc import Mapping
+from typing import Any, assert_type
+
+from bridge import (
+    BridgeError,
+    CreateResponse,
+    Event,
+    Frame,
+    Part,
+    PartDecoder,
+    Response,
+    ResponseAccumulator,
+    ResponseStreamPhase,
+    ResponseStreamStateMachine,
+    SSEDecoder,
+    StreamValidator,
+    ToolIdentityMap,
+    ToolKind,
+    Usage,
+    Violation,
+    decode_event,
+    decode_request,
+    encode_sse,
+)
+from bridge.errors import InvalidRequestError, LocalError, RemoteError, StreamStateError, ToolError, WireError
+from bridge.protocol.content import LogProb, UrlCitation
+from bridge.protocol.events import KnownEvent, OutputTextDelta, ResponseCompleted
+from bridge.protocol.items import FunctionCall, Item, Message
+from bridge.protocol.unknown import UnknownEvent, UnknownItem
+
+
+def machine_calls_give_events(citation: UrlCitation, logprob: LogProb, item: Message, usage: Usage) -> None:
+    machine = ResponseStreamStateMachine(model="m")
+    assert_type(machine.start(), list[Event])
+    assert_type(machine.text("a"), list[Event])
+    assert_type(machine.text("a", logprobs=[logprob]), list[Event])
+    assert_type(machine.text("a", [{"token": "a"}]), list[Event])
+    assert_type(machine.annotation(citation), list[Event])
+    assert_type(machine.annotation({"type": "url_citation"}), list[Event])
+    assert_type(machine.refusal("a"), list[Event])
+    assert_type(machine.reasoning("a"), list[Event])
+    assert_type(machine.reasoning_summary("a", part=0), list[Event])
+    assert_type(machine.reasoning_encrypted("a"), list[Event])
+    assert_type(machine.part_done(), list[Event])
+    assert_type(machine.block_done(), list[Event])
+    assert_type(machine.tool_call(index=0, id=None, name="f", arguments="{}", type="function"), list[Event])
+    assert_type(machine.tool_call_done(0), list[Event])
+    assert_type(machine.item(item), list[Event])
+    assert_type(machine.item({"type": "acme:x"}), list[Event])
+    assert_type(machine.extension_event("acme:x", {"a": 1}), list[Event])
+    assert_type(machine.usage(usage), list[Event])
+    assert_type(machine.usage({"input_tokens": 1}), list[Event])
+    assert_type(machine.defer_finish("stop"), list[Event])
+    assert_type(machine.finish(), list[Event])
+    assert_type(machine.finish("stop"), list[Event])
+    assert_type(machine.fail(ValueError()), list[Event])
+    assert_type(machine.fail("down"), list[Event])
+    assert_type(machine.fail({"code": "c", "message": "m"}), list[Event])
+    assert_type(machine.cancel(), list[Event])
+
+
+def machine_says_where_it_stands(request: CreateResponse, identities: ToolIdentityMap) -> None:
+    machine = ResponseStreamStateMachine(
+        model="m",
+        request=request,
+        response_id="resp_1",
+        ids=lambda prefix: prefix + "_1",
+        clock=lambda: 0.0,
+        tool_identities=identities,
+        wire="openai",
+    )
+    assert_type(machine.phase, ResponseStreamPhase)
+    assert_type(machine.wire, str)
+    assert_type(machine.response_id, str)
+    assert_type(machine.snapshot, Response)
+    assert_type(machine.snapshot.output_text, str)
+    assert_type(machine.snapshot.output, list[Item])
+    assert_type(machine.snapshot.usage, Usage | None)
+
+
+def what_it_must_refuse(machine: ResponseStreamStateMachine) -> None:
+    machine.text(5)  # type: ignore[arg-type]
+    machine.tool_call(index="0")  # type: ignore[arg-type]
+    machine.tool_call_done()  # type: ignore[call-arg]
+    machine.phase = ResponseStreamPhase.FAILED  # type: ignore[misc]
+    machine.snapshot.status = "completed"  # type: ignore[misc]
+    machine.txt("a")  # type: ignore[attr-defined]
+    ResponseStreamStateMachine()  # type: ignore[call-arg]
+
+
+def events_are_told_apart_by_type(event: Event) -> None:
+    assert_type(event.type, str)
+    assert_type(event.sequence_number, int)
+    if isinstance(event, OutputTextDelta):
+        assert_type(event.delta, str)
+    elif isinstance(event, ResponseCompleted):
+        assert_type(event.response, Response)
+    elif isinstance(event, UnknownEvent):
+        assert_type(event.raw, dict[str, Any])
+    else:
+        known: KnownEvent = event
+        assert_type(known.sequence_number, int)
+
+
+def items_are_told_apart_by_type(item: Item) -> None:
+    if isinstance(item, FunctionCall):
+        assert_type(item.arguments, str)
+    if isinstance(item, UnknownItem):
+        assert_type(item.status, str | None)
+
+
+def bytes_in_and_out(data: bytes, events: list[Event]) -> None:
+    assert_type(decode_event(data), Event)
+    assert_type(decode_request(data), CreateResponse)
+    assert_type(encode_sse(events), bytes)
+    assert_type(SSEDecoder().feed(data), list[Frame])
+
+
+def readers(event: Event, raw: Mapping[str, Any]) -> None:
+    decoder = PartDecoder(thinking="part", call_id_prefix="gw-")
+    assert_type(decoder.feed(event), list[Part])
+    assert_type(decoder.close(), list[Part])
+    assert_type(decoder.result.usage, Usage | None)
+    accumulator = ResponseAccumulator()
+    accumulator.feed(event)
+    assert_type(accumulator.response, Response | None)
+    validator = StreamValidator("openresponses")
+    assert_type(validator.feed(event), list[Violation])
+    assert_type(validator.feed(raw), list[Violation])
+    assert_type(validator.close(), list[Violation])
+    PartDecoder(thinking="aloud")  # type: ignore[arg-type]
+    StreamValidator("other")  # type: ignore[arg-type]
+
+
+def identities() -> None:
+    declared = ToolIdentityMap()
+    identity = declared.declare(ToolKind.CUSTOM, "patch", namespace=None)
+    assert_type(identity.upstream_name, str)
+    declared.declare("custom", "patch")  # type: ignore[arg-type]
+
+
+def errors(error: BridgeError) -> None:
+    assert_type(error.code, str)
+    assert_type(error.param, str | None)
+    assert_type(error.context, dict[str, Any])
+    local: list[LocalError] = [StreamStateError("c", "m"), ToolError("c", "m")]
+    remote: list[RemoteError] = [InvalidRequestError("c", "m"), WireError("c", "m")]
+    every: list[BridgeError] = [*local, *remote]
+    assert_type(every, list[BridgeError])
