@@ -168,6 +168,13 @@ def call_view(item: Any, identities: ToolIdentityMap) -> CallView | None:
     return view
 
 
+def called_name(name: str, namespace: str | None, identities: ToolIdentityMap) -> str:
+    """The upstream's name for the tool that a call in the history names. The published wire has no
+    namespaces, so there a call came with the upstream's own name and goes back with it."""
+    upstream = identities.upstream_name(name, namespace)
+    return name if upstream not in identities and name in identities else upstream
+
+
 def output_view(item: Any) -> OutputView | None:
     """A tool's answer of any kind; None when the item is none. Clients name the call by `call_id`,
     else by `id` (field case 40)."""
@@ -176,12 +183,12 @@ def output_view(item: Any) -> OutputView | None:
 
 
 def _function_call(item: Any, identities: ToolIdentityMap) -> CallView:
-    name = identities.upstream_name(item.name, item.namespace or None)
+    name = called_name(item.name, item.namespace or None, identities)
     return CallView(item.call_id, name, item.arguments if item.arguments.strip() else "{}")
 
 
 def _custom_call(item: Any, identities: ToolIdentityMap) -> CallView:
-    name = identities.upstream_name(item.name, item.namespace or None)
+    name = called_name(item.name, item.namespace or None, identities)
     return CallView(item.call_id, name, wrap_input(item.input))
 
 

@@ -24,6 +24,7 @@ from bridge.protocol.unknown import UnknownEvent, UnknownItem
 from bridge.seal import Sealer
 from bridge.tools.identity import ToolIdentityMap
 from bridge.tools.json_input import INPUT_KEY
+from bridge.tools.presentation import called_name
 
 _Handler = Callable[[Any], list[t.Chunk]]
 _THINKING = {"type": "thinking", "thinking": "", "signature": ""}
@@ -168,7 +169,7 @@ class Outbound:
         self._shown, self._summary = "", 0
         if not isinstance(item, FunctionCall | CustomToolCall):
             return []
-        name = self._identities.upstream_name(item.name, item.namespace or None)
+        name = called_name(item.name, item.namespace or None, self._identities)
         chunks = self._blocks.start({"type": "tool_use", "id": item.call_id, "name": name, "input": {}})
         if isinstance(item, CustomToolCall):
             chunks.append(self._blocks.delta(t.InputJsonDelta(f'{{"{INPUT_KEY}":"')))

@@ -166,7 +166,7 @@ WIDER_FOR: dict[str, list[Case]] = {
         ("InputFileContent", "filename", "null"),
         ("InputFileContent", "file_url", "null"),
     ],
-    "one struct for the request side, where the name is required and the mode is not, and the response side": [
+    "one struct for the request side, where the name is required and the mode not, and the response side": [
         ("SpecificFunctionParam", "name", "absent"),
         ("AllowedToolChoice", "mode", "absent"),
     ],

@@ -157,6 +157,6 @@ def test_case_33_case_36_codex_requests_keep_their_tools(path: Path) -> None:
 def test_a_request_that_is_refused_names_the_item() -> None:
     with pytest.raises(InvalidRequestError) as caught:
         decode_request(
-            '{"input": [{"type": "message", "role": "user", "content": "a"}, {"role": "robot", "content": ""}]}'
+            '{"input": [{"type": "message", "role": "user", "content": ""}, {"role": "bot", "content": ""}]}'
         )
     assert caught.value.param == "input[1].role"

@@ -195,6 +195,16 @@ def test_what_answers_nobody_is_no_output(fields):
     assert output_view(item(**fields)) is None
 
 
+def test_a_call_that_came_under_its_upstream_name_goes_back_under_it():
+    identities = ToolIdentityMap()
+    upstream = identities.declare(ToolKind.FUNCTION, "spawn", "agents").upstream_name
+    given = item(type="function_call", call_id="c1", name=upstream, arguments="{}")
+    assert call_view(given, identities).name == upstream
+    plain = identities.declare(ToolKind.FUNCTION, upstream).upstream_name
+    assert plain != upstream
+    assert call_view(given, identities).name == plain  # the client has a tool of that very name
+
+
 # ── pairing ────────────────────────────────────────────────────────────────────────────────────────
 def call(call_id, cut=False):
     return CallView(call_id, "f", "{}", cut)

@@ -9,33 +9,22 @@ from bridge.protocol.codec import decode_request, encode
 from bridge.seal import Sealer
 from bridge.tools.identity import ToolIdentityMap
 from tests.support.anthropic import closed, opened, start, stop, text, thinking, tool
-from tests.support.anthropic_requests import PNG, blocks, said
+from tests.support.anthropic_requests import PNG, blocks, roles, said, user, words
 from tests.support.anthropic_rules import violations
 from tests.support.machines import machine, plain
 
+GRAMMAR = {"type": "grammar", "syntax": "lark", "definition": "start: X"}
 TOOLS = [
-    {
-        "type": "function",
-        "name": "look",
-        "parameters": {"type": "object", "properties": {"at": {"type": "string"}}},
-    },
-    {
-        "type": "custom",
-        "name": "apply_patch",
-        "format": {"type": "grammar", "syntax": "lark", "definition": "start: X"},
-    },
-    {
-        "type": "namespace",
-        "name": "agents",
-        "tools": [{"type": "function", "name": "spawn child"[:5] + "_child"}],
-    },
+    {"type": "function", "name": "look", "parameters": {"type": "object"}},
+    {"type": "custom", "name": "apply_patch", "format": GRAMMAR},
+    {"type": "namespace", "name": "agents", "tools": [{"type": "function", "name": "spawn_child"}]},
     {"type": "shell"},
 ]
 IMAGE = {"type": "input_image", "image_url": f"data:image/png;base64,{PNG}", "detail": "auto"}
 
 
 class Client:
-    """A client that keeps the whole history and sends it each time, and the server between it and Anthropic."""
+    """A client that keeps the whole history and sends it each time, with the bridge behind it."""
 
     def __init__(self, wire, key=b"k" * 32):
         self.wire, self.sealer = wire, Sealer(key)
@@ -98,11 +87,7 @@ def test_signed_thinking_parallel_tools_images_and_a_namespaced_call(wire, key):
     client = Client(wire, key)
     first = client.ask(
         said("developer", "Be brief."),
-        {
-            "type": "message",
-            "role": "user",
-            "content": [{"type": "input_text", "text": "What is it?"}, IMAGE],
-        },
+        user(words("What is it?"), IMAGE),
         reasoning={"effort": "medium"},
     )
     assert [block["type"] for block in first["messages"][0]["content"]] == ["text", "image"]
@@ -111,7 +96,7 @@ def test_signed_thinking_parallel_tools_images_and_a_namespaced_call(wire, key):
     output = client.hear(start(), FIRST, stop("tool_use"))
     calls = [item for item in output if "call_id" in item]
     assert len(calls) == 4
-    pictured = [{"type": "input_text", "text": "here"}, IMAGE]
+    pictured = [words("here"), IMAGE]
     results = [answer(item, "done") for item in calls[1:]]
     if wire == "openai":
         assert [item["type"] for item in calls[1:]] == ["function_call", "custom_tool_call", "shell_call"]
@@ -150,12 +135,7 @@ def test_case_31_reasoning_keeps_the_item_it_led_to():
     client.ask(answer({"type": "function_call", "call_id": "t1"}, "ok"))
     client.hear(start(), thinking(0, "b", signature="s2"), text(1, "y"), stop())
     body = client.ask(said("user", "z"))
-    kinds = [
-        block["type"]
-        for message in body["messages"]
-        if message["role"] == "assistant"
-        for block in message["content"]
-    ]
+    kinds = [kind for role, kinds in roles(body) if role == "assistant" for kind in kinds]
     assert kinds == ["thinking", "tool_use", "thinking", "text"]
 
 

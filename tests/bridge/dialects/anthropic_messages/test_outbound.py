@@ -338,7 +338,8 @@ def test_a_namespaced_call_has_the_name_the_upstream_knows():
     identity = identities.declare(ToolKind.FUNCTION, "read file", "fs")
     told = Told(tool_identities=identities)
     told("item", it.FunctionCall("fc_1", "c1", "read file", "{}", "completed", "fs"))
-    assert told.end()["content"][0]["name"] == identity.upstream_name
+    told("item", it.FunctionCall("fc_2", "c2", identity.upstream_name, "{}", "completed"))
+    assert [block["name"] for block in told.end()["content"]] == [identity.upstream_name] * 2
 
 
 # ── refusals, citations, other items ───────────────────────────────────────────────────────────────

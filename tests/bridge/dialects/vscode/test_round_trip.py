@@ -26,20 +26,20 @@ from tests.support.shared import shared_files
 CHAT = [*shared_files("chat", "*"), *shared_files("chat-irespdelta", "*.sse")]
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 INPUT = st.dictionaries(TEXT, st.integers(-9, 9) | TEXT | st.none(), max_size=3)
-ID = st.sampled_from(["rs_a", "rs_b", "rs_c"])
 
 
 @st.composite
 def answers(draw: st.DrawFn) -> list[Part]:
-    """What the decoder may give: thinking blocks end with their mark, ids are unique."""
+    """What the decoder may give: thinking ends with one mark before what comes next, ids are unique."""
     parts: list[Part] = []
-    for number in range(draw(st.integers(1, 5))):
-        kind = draw(st.sampled_from(["text", "thinking", "call", "image"]))
+    kinds = draw(st.lists(st.sampled_from(["text", "thinking", "call", "image"]), min_size=1, max_size=5))
+    for number, (kind, following) in enumerate(zip(kinds, [*kinds[1:], ""], strict=True)):
         if kind == "thinking":
             block = f"rs_{number}"
             pieces = draw(st.lists(TEXT, min_size=1, max_size=3))
             parts += [LanguageModelThinkingPart(piece, block) for piece in pieces]
-            parts.append(LanguageModelThinkingPart("", block, {"vscode_reasoning_done": True}))
+            if following != "thinking":
+                parts.append(LanguageModelThinkingPart("", block, {"vscode_reasoning_done": True}))
         elif kind == "call":
             parts.append(LanguageModelToolCallPart(f"gw-call_{number}", "find", draw(INPUT)))
         elif kind == "image":
@@ -71,7 +71,6 @@ def test_recorded_streams_say_the_same_through_parts(path: Path) -> None:
     lines = outgoing(first, errors="none")
     again = Fed(Inbound, [json.dumps(line).encode() for line in lines])
     assert outgoing(again) == lines
-    assert again.response.output_text == first.response.output_text
 
 
 def recorded(path: Path) -> list[bytes]:
