@@ -75,7 +75,8 @@ class ItemCalls(GuardedStream):
         return []
 
     def item_added(self, item: Item | Mapping[str, Any]) -> list[Event]:
-        """Announce an item that a server fills by itself; `item()` with its id tells it whole."""
+        """Announce an item that a server fills by itself; `item()` with its id tells it whole. A reasoning
+        item is opened: upstreams announce one long before it has words, if it ever gets any."""
         self._require("item_added")
         return self._blocks.announce(self._item("item_added", item))
 

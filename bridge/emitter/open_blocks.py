@@ -16,7 +16,7 @@ from bridge.emitter.parts import TEXT, OpenPart, PartKind
 from bridge.emitter.whole_items import ItemEmitter
 from bridge.protocol.content import LogProb
 from bridge.protocol.events import Event
-from bridge.protocol.items import Item, MessagePhase
+from bridge.protocol.items import Item, MessagePhase, ReasoningItem
 from bridge.state import Wire
 from bridge.tools.identity import ToolIdentityMap
 
@@ -105,9 +105,13 @@ class OpenBlocks:
         self.phase = phase
 
     def announce(self, item: Item) -> list[Event]:
-        """Begin an item that is told whole later."""
+        """Begin an item that is told whole later, or a reasoning item that may get words."""
         self.items.check("item_added", item)
-        return self.close_open() + self.items.announce(item)
+        closed = self.close_open()
+        if isinstance(item, ReasoningItem):
+            self._output.expect = item.id
+            return closed + self.reasoning()[0]
+        return closed + self.items.announce(item)
 
     def item(self, item: Item) -> list[Event]:
         """A whole item at once. Raises `bridge.stream.invalid_argument` before anything is done."""

@@ -40,7 +40,7 @@ class ItemEmitter:
         """Raises `bridge.stream.invalid_argument` for an item that no response may hold."""
         if not isinstance(item, it.KnownItem | UnknownItem):
             raise wrong_argument(call, f"expected an output item, got {type(item).__name__}")
-        if call == "item_added" and type(item) in self._emitters:
+        if call == "item_added" and type(item) in self._emitters and type(item) is not it.ReasoningItem:
             raise wrong_argument(call, f"a {item.type} streams, it is not announced")
         if isinstance(item, it.Message):
             if item.role != "assistant":

@@ -14,8 +14,11 @@ from msgspec import UNSET
 
 from bridge.diagnostics import Diagnostics
 from bridge.protocol.codec import encode
+from bridge.protocol.lenient import Repairing, build
 from bridge.protocol.tools import CustomTool, FunctionToolParam, NamespaceTool
 from bridge.protocol.unknown import Unknown
+from bridge.protocol.vocabulary import TOOL_PARAMS
+from bridge.tools.builtin_schemas import BUILTINS, INPUT_SCHEMA
 from bridge.tools.identity import ToolIdentity, ToolIdentityMap, ToolKind
 from bridge.tools.json_input import INPUT_KEY
 from bridge.tools.unwrap import wrap_input
@@ -56,14 +59,23 @@ class OutputView(NamedTuple):
     failed: bool = False
 
 
+# (tool, where its name is declared, where to put what is no function) → the functions it is
+_Presenter = Callable[[Any, ToolIdentityMap, list[Any]], list[FunctionView]]
+
+
 # ── declarations ───────────────────────────────────────────────────────────────────────────────────
 def active_tools(tools: Iterable[Any] | None, items: Iterable[Any]) -> list[Any]:
     """The request's tools and those that came inside its input, in order."""
     found = list(tools or ())
     for item in items:
         if item.type in _TOOL_BEARERS and not isinstance(item, Unknown):
-            found += item.tools
+            found += [_declared(tool) for tool in item.tools]
     return found
+
+
+def _declared(tool: Any) -> Any:
+    """An output item holds its tools as plain objects; what can't be read of them is left out."""
+    return build(TOOL_PARAMS, tool, Repairing()) if isinstance(tool, dict) else tool
 
 
 def present_tools(
@@ -81,7 +93,7 @@ def present_tools(
         if maker is None or isinstance(tool, Unknown):
             others.append(tool)
             continue
-        for view in maker(tool, identities):
+        for view in maker(tool, identities, others):
             if view.name in functions:
                 diagnostics.repair(f"tools.{view.name}", "declared twice, kept once")
             functions.setdefault(view.name, view)
@@ -89,7 +101,7 @@ def present_tools(
 
 
 def _function(
-    tool: FunctionToolParam, identities: ToolIdentityMap, namespace: str | None = None
+    tool: FunctionToolParam, identities: ToolIdentityMap, _others: list[Any], namespace: str | None = None
 ) -> list[FunctionView]:
     identity = identities.declare(ToolKind.FUNCTION, tool.name, namespace)
     parameters = tool.parameters or {"type": "object", "properties": {}}
@@ -98,7 +110,7 @@ def _function(
 
 
 def _custom(
-    tool: CustomTool, identities: ToolIdentityMap, namespace: str | None = None
+    tool: CustomTool, identities: ToolIdentityMap, _others: list[Any], namespace: str | None = None
 ) -> list[FunctionView]:
     identity = identities.declare(ToolKind.CUSTOM, tool.name, namespace)
     described = [tool.description or "", f"`{INPUT_KEY}` is plain text that is passed on as it is."]
@@ -106,55 +118,35 @@ def _custom(
     if grammar:
         syntax = (tool.format or {}).get("syntax") or "given"
         described.append(f"`{INPUT_KEY}` has to match this {syntax} grammar:\n{grammar}")
-    return [FunctionView(identity, "\n\n".join(filter(None, described)), _INPUT_SCHEMA)]
+    return [FunctionView(identity, "\n\n".join(filter(None, described)), INPUT_SCHEMA)]
 
 
-def _namespace(tool: NamespaceTool, identities: ToolIdentityMap) -> list[FunctionView]:
+def _namespace(tool: NamespaceTool, identities: ToolIdentityMap, others: list[Any]) -> list[FunctionView]:
     views: list[FunctionView] = []
-    for member in tool.tools:
+    members: list[Any] = list(tool.tools)  # a hosted tool stays one within a namespace
+    for member in members:
         if isinstance(member, FunctionToolParam):
-            views += _function(member, identities, tool.name)
+            views += _function(member, identities, others, tool.name)
         elif isinstance(member, CustomTool):
-            views += _custom(member, identities, tool.name)
+            views += _custom(member, identities, others, tool.name)
+        else:
+            others.append(member)
     return views
 
 
-def _builtin(kind: ToolKind) -> Callable[[Any, ToolIdentityMap], list[FunctionView]]:
-    def present(tool: Any, identities: ToolIdentityMap) -> list[FunctionView]:
-        description, parameters = _BUILTINS[kind]
+def _builtin(kind: ToolKind) -> _Presenter:
+    def present(_tool: Any, identities: ToolIdentityMap, _others: list[Any]) -> list[FunctionView]:
+        description, parameters = BUILTINS[kind]
         return [FunctionView(identities.declare(kind, kind.value), description, parameters)]
 
     return present
 
 
-def _object(required: tuple[str, ...], **properties: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(required)}
-
-
-_TEXT: Final = {"type": "string"}
-_TEXTS: Final = {"type": "array", "items": _TEXT}
-_MILLISECONDS: Final = {"type": "integer", "description": "milliseconds"}
-_INPUT_SCHEMA: Final = _object((INPUT_KEY,), **{INPUT_KEY: _TEXT})
-_PATCH_KINDS: Final = {"type": "string", "enum": ["create_file", "update_file", "delete_file"]}
-_BUILTINS: Final[dict[ToolKind, tuple[str, dict[str, Any]]]] = {
-    ToolKind.SHELL: (
-        "Runs shell commands, one after the other, and returns what they print.",
-        _object(("commands",), commands=_TEXTS, timeout_ms=_MILLISECONDS),
-    ),
-    ToolKind.LOCAL_SHELL: (
-        "Runs one command on the user's machine, given as its argument vector.",
-        _object(("command",), command=_TEXTS, working_directory=_TEXT, timeout_ms=_MILLISECONDS),
-    ),
-    ToolKind.APPLY_PATCH: (
-        "Creates, updates or deletes one file. `diff` is a V4A diff; deleting needs none.",
-        _object(("type", "path"), type=_PATCH_KINDS, path=_TEXT, diff=_TEXT),
-    ),
-}
-_PRESENTERS: Final[dict[str, Callable[[Any, ToolIdentityMap], list[FunctionView]]]] = {
+_PRESENTERS: Final[dict[str, _Presenter]] = {
     "function": _function,
     "custom": _custom,
     "namespace": _namespace,
-    **{kind.value: _builtin(kind) for kind in _BUILTINS},
+    **{kind.value: _builtin(kind) for kind in BUILTINS},
 }
 
 
@@ -222,7 +214,8 @@ def _shell_output(item: Any) -> OutputView:
 def _search_output(item: Any) -> OutputView | None:
     if not item.call_id:
         return None
-    names = [tool.name for tool in item.tools if hasattr(tool, "name")]
+    tools = map(_declared, item.tools)
+    names = [tool.name for tool in tools if hasattr(tool, "name")]
     return OutputView(item.call_id, encode({"tools": names}).decode())
 
 

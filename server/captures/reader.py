@@ -41,6 +41,19 @@ class Payload(NamedTuple):
     value: dict[str, Any] | None
 
 
+_TERMINAL: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
+
+
+def begins_response(payload: Payload) -> bool:
+    """Whether a Responses stream begins here."""
+    return payload.value is not None and payload.value.get("type") == "response.created"
+
+
+def ends_response(payload: Payload) -> bool:
+    """Whether a Responses stream ends here."""
+    return payload.value is not None and payload.value.get("type") in _TERMINAL
+
+
 def read_capture(lines: Iterable[bytes]) -> Iterator[Payload]:
     """The payloads of a capture. Raises Unreadable."""
     numbered = enumerate(lines, 1)

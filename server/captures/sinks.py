@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from bridge.decoder import PartDecoder, ResponseAccumulator, encode_parts
+from bridge.dialects import anthropic_messages, chat_completions, copilot
 from bridge.protocol.codec import encode, encode_sse
-from bridge.protocol.events import TERMINAL_EVENTS, Event
+from bridge.protocol.events import TERMINAL_EVENTS, Event, ResponseCreated
 from bridge.sse import DONE
 from server.captures.reader import Unreadable
 
@@ -72,9 +73,55 @@ class _PartsSink:
         return encode_parts(self._decoder.close())
 
 
+class _ForeignSink:
+    """Another dialect's stream: its outbound, and how its chunks are written."""
+
+    wire = "openai"  # tool calls of every kind keep their own names there
+
+    def __init__(self, outbound: Any, write: Callable[[list[Any]], bytes]) -> None:
+        self._outbound = outbound
+        self._write = write
+
+    def feed(self, events: list[Event]) -> bytes:
+        return self._write([chunk for event in events for chunk in self._outbound.feed(event)])
+
+    def close(self) -> bytes:
+        return self._write(self._outbound.close())
+
+
+def _lines(chunks: list[Any]) -> bytes:
+    return b"".join([copilot.encode_chunk(chunk) + b"\n" for chunk in chunks])
+
+
 SINKS: Final[dict[str, Callable[[], Sink]]] = {
     "responses": lambda: _SseSink("openresponses"),
     "openai": lambda: _SseSink("openai"),
     "vscode": _PartsSink,
+    "chat": lambda: _ForeignSink(chat_completions.Outbound(include_usage=True), chat_completions.encode),
+    "anthropic": lambda: _ForeignSink(anthropic_messages.Outbound(), anthropic_messages.encode_sse),
+    "copilot": lambda: _ForeignSink(copilot.Outbound(), _lines),
     "snapshot": _SnapshotSink,
 }
+
+
+class Sinks:
+    """A sink of this name for each response of a capture, one after the other."""
+
+    def __init__(self, name: str) -> None:
+        self._build = SINKS[name]
+        self._sink = self._build()
+        self._ended = False
+        self.wire = self._sink.wire
+
+    def feed(self, events: list[Event]) -> bytes:
+        written = b""
+        begin = 0
+        for index, event in enumerate(events):
+            if self._ended and type(event) is ResponseCreated:
+                written += self._sink.feed(events[begin:index]) + self._sink.close()
+                self._sink, self._ended, begin = self._build(), False, index
+            self._ended = self._ended or type(event) in TERMINAL_EVENTS
+        return written + self._sink.feed(events[begin:])
+
+    def close(self) -> bytes:
+        return self._sink.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from server.captures.reader import read_capture
-from server.captures.sinks import SINKS
+from server.captures.sinks import SINKS, Sinks
 from server.captures.sources import AUTO, DIALECTS, Source, open_source
 from server.commands.files import capture_argument, reading, write
 
@@ -20,7 +20,7 @@ def command(file: str, source_name: str, sink_name: str) -> None:
     What had to be repaired or was lost on the way is told on stderr. Exit code 2: the capture can't be
     read; the message names the line.
     """
-    sink = SINKS[sink_name]()
+    sink = Sinks(sink_name)
     source: Source | None = None
     with reading(file) as lines:
         for payload in read_capture(lines):

@@ -16,22 +16,33 @@ from server.commands.files import CLEAN, VIOLATIONS, capture_argument, reading, 
 def command(file: str, as_json: bool) -> None:
     """Hold a Responses stream (server-sent events or JSON lines) to the protocol.
 
-    One violation per line: rule id, event index, message. Exit code 0: clean, 1: violations, 2: the
-    capture can't be read; the message names the line.
+    One violation per line: rule id, event index (counted within its response), message. A capture may
+    hold several responses, one after the other. Exit code 0: clean, 1: violations, 2: the capture can't
+    be read; the message names the line.
     """
     from bridge.conformance import StreamValidator, Violation
     from bridge.protocol.codec import encode
     from bridge.sse import Frame
-    from server.captures.reader import read_capture
+    from server.captures.reader import begins_response, ends_response, read_capture
 
     tell: Callable[[Violation], bytes] = encode if as_json else lambda violation: str(violation).encode()
-    validator = StreamValidator()
+    count = 0
+
+    def told(found: list[Violation]) -> None:
+        nonlocal count
+        count += len(found)
+        write(b"".join(tell(violation) + b"\n" for violation in found))
+
+    validator, ended = StreamValidator(), False
     with reading(file) as lines:
         for payload in read_capture(lines):
+            if ended and begins_response(payload):
+                told(validator.close())
+                validator = StreamValidator()
+            ended = (ended and not begins_response(payload)) or ends_response(payload)
             if payload.event is not None:
-                found = validator.feed_frame(Frame(payload.event, payload.data))
-            else:
-                found = [] if payload.value is None else validator.feed(payload.data)
-            write(b"".join(tell(violation) + b"\n" for violation in found))
-        write(b"".join(tell(violation) + b"\n" for violation in validator.close()))
-    sys.exit(VIOLATIONS if validator.violations else CLEAN)
+                told(validator.feed_frame(Frame(payload.event, payload.data)))
+            elif payload.value is not None:
+                told(validator.feed(payload.data))
+        told(validator.close())
+    sys.exit(VIOLATIONS if count else CLEAN)

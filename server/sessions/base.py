@@ -1,36 +1,166 @@
-"""Stored responses behind one interface."""
+"""Stored responses behind one interface.
+
+A response belongs to the key that made it (`owner`, law S7): every look-up names the owner, and what
+belongs to another is not found. Times are Unix seconds as floats.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import AsyncIterator
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
 from bridge.protocol.input_items import InputItem
 from bridge.protocol.response import Response
+from server.frames import Frames
+
+Order = Literal["asc", "desc"]
+NOBODY = ""
+"""The worker of a run that waits for one."""
+
+
+class Lease(Struct, frozen=True):
+    """Who makes the response, and until when it counts as alive without a further sign. `worker` is
+    unique to one run of one process, or `NOBODY` while the run waits in a queue."""
+
+    worker: str
+    until: float
 
 
 class StoredResponse(Struct, frozen=True):
     """One turn: what its request brought in (not what came before it) and the response.
 
-    `response.previous_response_id` is the link to the turn before.
+    `response.previous_response_id` is the link to the turn before. `request` is the request's body as
+    JSON. `lease` is there as long as the run is, from `queued` to its end; `last_sequence` is the number of
+    the last event whose frame is stored, -1 when none is. The store keeps `last_sequence` and
+    `updated_at` itself; 0 as `created_at` means now.
     """
+
+    response: Response
+    input: list[InputItem]
+    owner: str = ""
+    request: bytes | None = None
+    created_at: float = 0.0
+    updated_at: float = 0.0
+    expires_at: float | None = None
+    lease: Lease | None = None
+    last_sequence: int = -1
+
+
+class Turn(Struct, frozen=True):
+    """One link of a chain."""
 
     response: Response
     input: list[InputItem]
 
 
+class ListedItem(Struct, frozen=True):
+    """An input item under the id that pages are asked for with: its own, or one given by the store."""
+
+    id: str
+    item: InputItem
+
+
+class InputPage(Struct, frozen=True):
+    """Some input items in the order asked for; `has_more` looks on in the direction of the paging."""
+
+    items: list[ListedItem]
+    has_more: bool
+
+
 class ResponseStore(Protocol):
-    """Where responses are kept. A store may forget the oldest; it never gives a wrong one."""
+    """Where responses are kept. A store may forget the oldest; it never gives a wrong one.
 
-    async def get(self, response_id: str) -> StoredResponse | None:
-        """The turn with this id, None when there is none."""
+    What a call wrote is durable when it returns. Every method raises StoreError when the store can't be
+    reached or is full, and then nothing of that call may be relied on; each may be called again.
+    """
+
+    async def get(self, response_id: str, owner: str = "") -> StoredResponse | None:
+        """The turn with this id, None when this owner has none."""
         ...
 
-    async def put(self, record: StoredResponse) -> None:
-        """Keep the turn under its response's id; it is there for `get` when this returns."""
+    async def put(self, record: StoredResponse, frames: Frames | None = None) -> None:
+        """Keep the turn under its response's id, with the frames sent so far; what the owner had under
+        that id is replaced as a whole.
+
+        Raises StoreError `store_conflict` when the id is another owner's or no id at all.
+        """
         ...
 
-    async def delete(self, response_id: str) -> bool:
-        """Forget the turn; whether there was one."""
+    async def checkpoint(
+        self,
+        response_id: str,
+        lease: Lease,
+        response: Response | None = None,
+        frames: Frames | None = None,
+    ) -> None:
+        """Renew the lease of a run, and store its snapshot and the frames since the last checkpoint.
+
+        Frames that begin where stored ones began replace them, so that a checkpoint that failed can be made
+        again with what came since. Raises LeaseLost when `lease.worker` does not hold the run.
+        """
+        ...
+
+    async def finish(
+        self, response_id: str, worker: str, response: Response, frames: Frames | None = None
+    ) -> None:
+        """The run has ended: store what it ended as and give up the lease. May be repeated.
+
+        Raises LeaseLost when `worker` does not hold the run.
+        """
+        ...
+
+    async def acquire(self, response_id: str, lease: Lease, now: float) -> StoredResponse | None:
+        """Take the run if it waits for a worker or its lease was over at `now`; None when not. Of any
+        number of workers that try, one succeeds."""
+        ...
+
+    async def claim_orphans(self, lease: Lease, now: float, limit: int = 100) -> list[StoredResponse]:
+        """Take runs whose lease was over at `now`, to settle them; each goes to one caller only. Of
+        every owner."""
+        ...
+
+    def frames(self, response_id: str, owner: str = "", after: int = -1) -> AsyncIterator[Frames]:
+        """The stored frames with a number above `after`, in order; none when this owner has none."""
+        ...
+
+    async def chain(self, response_id: str, owner: str = "") -> list[Turn]:
+        """The turns up to and with this one, oldest first.
+
+        Raises ChainError when a link is missing (or another owner's) and when the chain is a circle.
+        """
+        ...
+
+    async def input_items(
+        self,
+        response_id: str,
+        owner: str = "",
+        *,
+        after: str | None = None,
+        before: str | None = None,
+        limit: int = 20,
+        order: Order = "desc",
+    ) -> InputPage | None:
+        """A page of what the request brought in; None when this owner has no such response.
+
+        `after` and `before` are ids of items and bound the page in the order asked for; with `before` alone
+        the page ends there. Raises CursorError when there is no such item.
+        """
+        ...
+
+    async def delete(self, response_id: str, owner: str = "") -> bool:
+        """Forget the turn; whether this owner had one. A run that is making it will lose its lease."""
+        ...
+
+    async def sweep(self, now: float) -> int:
+        """Forget what expired at `now` or before; how many. Runs in progress stay."""
+        ...
+
+    def export(self) -> AsyncIterator[bytes]:
+        """Every record of every owner as one line of JSON each, line end included."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections; the store is not used after that."""
         ...

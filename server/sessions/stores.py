@@ -9,18 +9,45 @@ from server.sessions.base import ResponseStore
 from server.sessions.memory import MemoryStore
 from server.settings import Settings, SettingsError
 
-_STORES: Final[dict[str, Callable[[Settings], ResponseStore]]] = {
-    "memory": lambda settings: MemoryStore(settings.stored_responses),
-}
-_EVENT_LOGS: Final = frozenset({"memory"})
-
 
 def build_store(settings: Settings) -> ResponseStore:
-    """The store these settings name. Raises SettingsError for a scheme there is none for."""
-    scheme = settings.store.partition(":")[0]
-    if scheme not in _STORES:
-        raise SettingsError(f"store {scheme}: is none of: {', '.join(_STORES)}")
-    log_scheme = settings.event_log.partition(":")[0]
-    if log_scheme not in _EVENT_LOGS:
-        raise SettingsError(f"event log {log_scheme}: is none of: {', '.join(_EVENT_LOGS)}")
-    return _STORES[scheme](settings)
+    """The store that these settings name."""
+    return open_store(settings.store, settings.stored_responses)
+
+
+def open_store(address: str, limit: int = 1000) -> ResponseStore:
+    """`memory:` (which keeps `limit` responses), `sqlite:` (a file in the user's data folder),
+    `sqlite:///path` or `postgresql+psycopg://…`. Nothing is connected yet.
+
+    Raises SettingsError when there is no such store, or its driver is not installed.
+    """
+    scheme = address.partition(":")[0]
+    build = _BUILDERS.get(scheme.partition("+")[0])
+    if build is None:
+        raise SettingsError(f"store {scheme}: is none of: {', '.join(_BUILDERS)}")
+    return build(address, limit)
+
+
+def _memory(_address: str, limit: int) -> ResponseStore:
+    return MemoryStore(limit)
+
+
+def _database(address: str, _limit: int) -> ResponseStore:
+    # SQLAlchemy takes a while to load: only who stores in a database waits for it
+    from server.sessions.locations import database_url
+    from server.sessions.sql import SqlStore
+
+    try:
+        return SqlStore(database_url(address))
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"store {address.partition(':')[0]}: {error.name} is not installed "
+            "(pip install 'openresponses-bridge[postgres]')"
+        ) from error
+
+
+_BUILDERS: Final[dict[str, Callable[[str, int], ResponseStore]]] = {
+    "memory": _memory,
+    "sqlite": _database,
+    "postgresql": _database,
+}

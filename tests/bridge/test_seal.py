@@ -103,6 +103,7 @@ def test_every_cut_is_noticed(key):
         "orb1.p.K.AAAA",
         "orb1.p.k.A",
         "orb1.p.k.AA=A",
+        "orb1.p.k.AB==",
         "orb1.p.k.ä",
         "orb1.s.k.AAAA",
     ],

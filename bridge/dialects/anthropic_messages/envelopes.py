@@ -4,7 +4,6 @@ signatures: sealed whole, so that both come back to the byte (field cases 30, 31
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 from bridge.errors import WireError
@@ -25,12 +24,12 @@ KIND_OF_BLOCK: Final = {
 
 def seal_block(sealer: Sealer, block: dict[str, Any]) -> str:
     """A thinking, redacted_thinking or compaction block as `encrypted_content`."""
-    return sealer.seal(_bytes(block), KIND_OF_BLOCK[block["type"]])
+    return sealer.seal(encode(block), KIND_OF_BLOCK[block["type"]])
 
 
 def seal_reasoning(sealer: Sealer, fields: dict[str, Any]) -> str:
     """Another upstream's reasoning item, for a place where Anthropic keeps opaque text."""
-    return sealer.seal(_bytes(fields), REASONING)
+    return sealer.seal(encode(fields), REASONING)
 
 
 def open_sealed(sealer: Sealer, text: str) -> tuple[str, dict[str, Any]]:
@@ -43,11 +42,3 @@ def open_sealed(sealer: Sealer, text: str) -> tuple[str, dict[str, Any]]:
     if not isinstance(value, dict):
         raise SealError(SealError.BROKEN, "the envelope holds no object")
     return kind, value
-
-
-def _bytes(value: dict[str, Any]) -> bytes:
-    try:
-        return encode(value)
-    except UnicodeEncodeError:
-        # half surrogate pairs, whose halves meet again when this is read
-        return json.dumps(value).encode()

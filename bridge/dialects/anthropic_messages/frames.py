@@ -16,10 +16,9 @@ from msgspec import Struct
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.anthropic_messages import types as t
 from bridge.errors import WireError
-from bridge.protocol.codec import decode_json
+from bridge.protocol.codec import decode_json, encode
 
 _frames: msgspec.json.Decoder[t.KnownFrame] = msgspec.json.Decoder(t.KnownFrame)
-_encode = msgspec.json.Encoder().encode
 strict = _frames.decode
 """One well-formed payload; raises one of NOT_STRICT for any other."""
 NOT_STRICT = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
@@ -59,7 +58,7 @@ def lenient(data: bytes, event: str, diagnostics: Diagnostics) -> t.Frame:
 
 def encode_sse(chunks: Iterable[t.Chunk]) -> bytes:
     """Chunks → SSE frames with `event:` lines, as Anthropic's clients want them."""
-    return b"".join([_PREFIXES[type(chunk)] + _encode(chunk) + b"\n\n" for chunk in chunks])
+    return b"".join([_PREFIXES[type(chunk)] + encode(chunk) + b"\n\n" for chunk in chunks])
 
 
 def _read(value: dict[str, Any], event: str, diagnostics: Diagnostics) -> t.Frame:

@@ -20,6 +20,7 @@ from bridge.protocol.events import Event
 from bridge.seal import Sealer
 from bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 
+_COMMON = t.ContentBlockDelta
 # a delta whose block never began → the block it belongs to
 _IMPLIED: dict[type, str] = {t.TextDelta: "text", t.ThinkingDelta: "thinking"}
 
@@ -78,8 +79,7 @@ class Inbound:
                 frame: t.Frame = strict(data)
             except NOT_STRICT:
                 frame = lenient(data, event, self.diagnostics)
-            if type(frame) is t.ContentBlockDelta:
-                # the common frame, without a detour
+            if type(frame) is _COMMON:  # without a detour
                 block, delta = self._blocks.get(frame.index), frame.delta
                 if block is not None and delta is not None:
                     return block.feed(delta)
@@ -116,17 +116,15 @@ class Inbound:
 
     # ── blocks ─────────────────────────────────────────────────────────────────────────────────────
     def _stray(self, frame: t.ContentBlockDelta) -> list[Event]:
-        index, delta = frame.index, frame.delta
-        if delta is None:
+        index = frame.index
+        if (delta := frame.delta) is None:
             return []
         if index == t.NO_INDEX and self._blocks:
             self.diagnostics.repair("content_block_delta.index", "missing, taken as the open block's")
             return self._blocks[max(self._blocks)].feed(delta)
         kind = _IMPLIED.get(type(delta))
         if kind is None:
-            self.diagnostics.loss(
-                f"content_block_delta.{type(delta).__name__}", "of a block that is not open"
-            )
+            self.diagnostics.loss(f"content_block_delta.{type(delta).__name__}", "of no open block")
             return []
         self.diagnostics.repair("content_block_start", "missing, made from the delta")
         return self._open(index, {"type": kind}) + self._blocks[index].feed(delta)

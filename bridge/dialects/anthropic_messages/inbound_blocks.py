@@ -17,6 +17,8 @@ from bridge.dialects.anthropic_messages.inbound_hosted import CompactionBlock, H
 from bridge.protocol.content import UrlCitation
 from bridge.protocol.events import Event
 
+_COMMON = t.TextDelta
+
 
 class Block(Protocol):
     """An open block. `begin` gives what it already holds, as a block of a whole message does."""
@@ -31,10 +33,11 @@ class Block(Protocol):
 class TextBlock:
     """Visible text. Its citations leave at its end, when the range they cover is known."""
 
-    __slots__ = ("_citations", "_flow", "_start", "_text")
+    __slots__ = ("_citations", "_flow", "_say", "_start", "_text")
 
     def __init__(self, flow: Flow, block: dict[str, Any]) -> None:
         self._flow = flow
+        self._say = flow.machine.text
         self._text = block.get("text")
         self._citations: list[Any] = list(block.get("citations") or ())
         self._start = flow.position
@@ -43,13 +46,12 @@ class TextBlock:
         return self.feed(t.TextDelta(self._text)) if isinstance(self._text, str) else []
 
     def feed(self, delta: t.Delta) -> list[Event]:
-        if type(delta) is t.TextDelta:
+        if type(delta) is _COMMON:
             text = delta.text
             if not text:
                 return []
-            flow = self._flow
-            flow.position += len(text)
-            return flow.machine.text(text)
+            self._flow.position += len(text)
+            return self._say(text)
         if type(delta) is t.CitationsDelta:
             self._citations.append(delta.citation)
             return []

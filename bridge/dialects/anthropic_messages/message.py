@@ -7,7 +7,6 @@ from typing import Any
 
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.anthropic_messages import types as t
-from bridge.dialects.anthropic_messages.failures import error_body
 from bridge.dialects.anthropic_messages.outbound import Outbound
 from bridge.emitter.machine import ResponseStreamStateMachine
 from bridge.errors import WireError
@@ -49,11 +48,6 @@ def message(
         reason = details.reason if details is not None else response.status
         chunks += _fed(outbound, machine.finish(reason))
     noted.extend(outbound.diagnostics)
-    return fold(chunks)
-
-
-def fold(chunks: Iterable[t.Chunk]) -> dict[str, Any]:
-    """The message (or the error body) that a stream's chunks add up to."""
     folder = _Folder()
     for chunk in chunks:
         folder.steps[type(chunk)](chunk)
@@ -65,6 +59,8 @@ def _fed(outbound: Outbound, events: Iterable[Any]) -> list[t.Chunk]:
 
 
 class _Folder:
+    """Adds up chunks: `steps` by their types, `whole` is the message or the error body so far."""
+
     def __init__(self) -> None:
         self.whole: dict[str, Any] = {}
         self._json: dict[int, list[str]] = {}
@@ -96,7 +92,8 @@ class _Folder:
             block["signature"] = delta.signature
         elif isinstance(delta, t.CitationsDelta):
             block.setdefault("citations", []).append(delta.citation)
-        elif isinstance(delta, t.CompactionDelta):
+        else:
+            assert isinstance(delta, t.CompactionDelta)
             block["content"] = delta.content
             block |= {"encrypted_content": delta.encrypted_content} if delta.encrypted_content else {}
 
@@ -108,11 +105,9 @@ class _Folder:
     def _end(self, chunk: t.MessageDelta) -> None:
         self.whole |= chunk.delta or {}
         self.whole["usage"] = chunk.usage
-        if chunk.context_management is not None:
-            self.whole["context_management"] = chunk.context_management
 
     def _fail(self, chunk: t.ErrorFrame) -> None:
-        self.whole = {"type": "error", "error": chunk.error or error_body(None, None, "")["error"]}
+        self.whole = {"type": "error", "error": chunk.error}
 
 
 def tool_input(arguments: str) -> dict[str, Any]:

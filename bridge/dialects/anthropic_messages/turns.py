@@ -25,8 +25,6 @@ class Turns:
 
     def add(self, role: str, blocks: list[Block]) -> None:
         """Append to the turn of this role, begun when the last one is the other's."""
-        if not blocks:
-            return
         if not self._turns or self._turns[-1]["role"] != role:
             self._turns.append({"role": role, "content": []})
         self._turns[-1]["content"].extend(blocks)

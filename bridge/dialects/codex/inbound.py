@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-from msgspec import Struct
-
 from bridge.dialects.codex.app_server import AppServer, turn_of
+from bridge.dialects.codex.deltas import read_delta
 from bridge.dialects.codex.errors import failure, payload_of
 from bridge.dialects.codex.legacy import Legacy
 from bridge.dialects.codex.proxy import Proxy
@@ -25,27 +23,10 @@ from bridge.protocol.events import Event
 from bridge.state import ResponseStreamPhase
 
 _IN_PROGRESS = ResponseStreamPhase.IN_PROGRESS
-_MESSAGE_DELTA = "item/agentMessage/delta"
 # what ends a turn also where the turn is told by a proxy's notifications
 _ENDS = frozenset({"turn/completed", "task_complete", "turn_aborted", "error"})
 # what tells of a turn; other methods of the app-server are about the thread or the account
 _TURN_METHODS = ("turn/", "item/", "error")
-
-
-class _DeltaParams(Struct):
-    itemId: str  # noqa: N815 - the wire's name
-    delta: str
-    turnId: str = ""  # noqa: N815
-
-
-class _DeltaFrame(Struct):
-    """The common frame, read without making objects of the rest."""
-
-    method: str
-    params: _DeltaParams
-
-
-_decode_delta = msgspec.json.Decoder(_DeltaFrame).decode
 
 
 class Inbound:
@@ -69,15 +50,11 @@ class Inbound:
 
     def feed(self, data: bytes) -> list[Event]:
         """One JSON line. One that can't be read ends the response as failed."""
-        if self._committed and self.generation is Generation.APP_SERVER:
-            try:
-                frame = _decode_delta(data)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
-                return self._feed(data)
-            params = frame.params
-            goes_on = params.itemId == self._turn.open_id and params.turnId in ("", self._turn_id)
-            if goes_on and frame.method == _MESSAGE_DELTA and not self._turn.over:
-                return self._machine.text(params.delta)
+        # the common frame goes on with the text that is open
+        if self._committed and not self._turn.over:
+            delta = read_delta(data, self.generation, self._turn.open_id, self._turn_id)
+            if delta is not None:
+                return self._machine.text(delta)
         return self._feed(data)
 
     def close(self) -> list[Event]:

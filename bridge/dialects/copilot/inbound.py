@@ -15,6 +15,7 @@ from bridge.dialects.copilot.reading import (
     failure_of,
     logprobs_of,
     objects,
+    plain_text,
     text_of,
     url_citation_of,
     usage_of,
@@ -84,7 +85,8 @@ class Inbound:
         """One JSON line. One that can't be read ends the response as failed."""
         phase = self._machine.phase
         if phase is ResponseStreamPhase.IN_PROGRESS:
-            return self._read(data)
+            text = plain_text(data, self._index) if self._spoke else None
+            return self._read(data) if text is None else self._machine.text(text)
         if phase is ResponseStreamPhase.IDLE:
             return self._machine.start() + self._read(data)
         self.diagnostics.ignored("frame", "came after the end")

@@ -5,7 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+from msgspec import Struct
+
 from bridge.protocol.usage import Usage
+
+
+class _PlainDelta(Struct, forbid_unknown_fields=True):
+    text: str
+
+
+class _PlainChunk(Struct, forbid_unknown_fields=True):
+    text: str
+    index: int
+    delta: _PlainDelta
+
+
+_decode_plain = msgspec.json.Decoder(_PlainChunk).decode
+
+
+def plain_text(data: bytes, index: int) -> str | None:
+    """The text of the common chunk, which holds nothing else; None for any other."""
+    try:
+        chunk = _decode_plain(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return chunk.delta.text if chunk.index == index else None
 
 
 def text_of(value: Any) -> str:

@@ -97,7 +97,9 @@ class ItemFeeder:
     def _part_done(self, event: ev.ContentPartDone | ev.ReasoningSummaryPartDone, out: list[Event]) -> None:
         kind = parts.kind_of(event.part)
         if kind:
-            self._words.part(self._track(kind, event), _part_index(event), event.part, out)
+            track, index = self._track(kind, event), _part_index(event)
+            self._words.part(track, index, event.part, out)
+            self._words.part_done(track, kind, index, out)
 
     def _annotation(self, event: ev.OutputTextAnnotationAdded, out: list[Event]) -> None:
         if event.annotation is None:
@@ -118,8 +120,12 @@ class ItemFeeder:
         if item is None or not self._sane(item):
             return
         track = self._tracks.added(event.output_index, item)
-        if track is None or isinstance(item, it.Message | it.ReasoningItem):
-            return  # words open their item when they come
+        if track is None or isinstance(item, it.Message):
+            return  # a message opens with its words: servers announce some that get none
+        if isinstance(item, it.ReasoningItem):
+            if track.silent:
+                self._words.announce(track, item, out)
+            return
         if isinstance(item, CALLS):
             self._calls.open(track, item, out)
             return

@@ -56,9 +56,12 @@ class Track:
         "item_id",
         "kind",
         "named",
+        "opened",
         "pending",
         "said",
+        "sealed",
         "slot",
+        "summary",
     )
 
     def __init__(self, slot: int, item_id: str, item: Item | None = None) -> None:
@@ -67,16 +70,20 @@ class Track:
         self.item = item
         self.kind = "" if item is None else item.type
         self.said: dict[tuple[str, int], Said] = {}
-        self.content: tuple[str, int] | None = None  # the part of its content that was spoken last
+        # what the machine has open of it: a part of its content, which may be `sealed`, and of its summary
+        self.content: tuple[str, int] | None = None
+        self.summary: int | None = None
+        self.sealed = False
         self.pending = ""
         self.named = False  # its call was opened in the machine
+        self.opened = False  # its reasoning item was, before it had words
         self.announced = False  # its item was, which a server fills by itself
         self.closed = False
 
     @property
     def silent(self) -> bool:
         """Whether nothing of the item has been sent on."""
-        return not self.said and not self.named and not self.announced
+        return not (self.said or self.named or self.opened or self.announced)
 
     def holds(self, kind: str) -> bool:
         return not self.kind or self.kind in HOLDERS[kind]
@@ -86,6 +93,11 @@ class Track:
         if self.kind:
             return self.kind == item.type
         return all(item.type in HOLDERS[kind] for kind, _ in self.said)
+
+    def leave_parts(self) -> None:
+        """The machine has closed what was open within."""
+        self.content = self.summary = None
+        self.sealed = False
 
     def part(self, kind: str, index: int) -> Said:
         """What was said of one part, begun when it is the first word of it."""

@@ -44,21 +44,31 @@ class WordFeeder:
         self._here = None
         if self._open is not track:
             self._begin(track, out)
-        if kind != "summary":
-            before, track.content = track.content, (kind, index)
+        if kind == "summary":
+            track.summary = index
+        else:
+            before = track.content
             if before is not None and before[0] == kind and before[1] != index:
                 out += self._machine.part_done()
+                track.leave_parts()
+            track.content = (kind, index)
         said = self._said = track.part(kind, index)
         if output_index is not None:
             self._here = (track.item_id, output_index, index)
         return said
 
+    def announce(self, track: Track, item: it.ReasoningItem, out: list[Event]) -> None:
+        """Open a reasoning item before it has words: clients show that the model thinks."""
+        self._open, self._here, track.opened = track, None, True
+        out += self._machine.item_added(item)
+
     def _begin(self, track: Track, out: list[Event]) -> None:
         if self._open is not None:
             out += self._machine.block_done()
-        if track.said:
+        if track.said or track.opened:
             self._diagnostics.repair("output_index", "items interleaved, the rest of one follows as another")
-        self._open, track.content = track, None
+        self._open = track
+        track.leave_parts()
         phase = track.item.phase or None if isinstance(track.item, it.Message) else None
         self._machine.expect_item(track.item_id, phase)
 
@@ -106,8 +116,25 @@ class WordFeeder:
         self.whole(track, kind, index, part.text, out, part.logprobs or None)
         told = track.said[kind, index].citations if (kind, index) in track.said else 0
         for annotation in part.annotations[told:]:
-            self._diagnostics.repair("annotation", "stood in the finished part only")
-            self.cite(track, index, annotation, out)
+            if self._open is track and track.content == (kind, index):
+                self._diagnostics.repair("annotation", "stood in the finished part only")
+                self.cite(track, index, annotation, out)
+            else:
+                self._diagnostics.loss("annotation", "came after the end of its part")
+
+    def part_done(self, track: Track, kind: str, index: int, out: list[Event]) -> None:
+        """The upstream ends a part: so does the machine, raw reasoning and a summary beside it both."""
+        if self._open is not track:
+            return
+        if kind == "summary":
+            over = track.summary == index and (track.content is None or track.sealed)
+        else:
+            over = track.content == (kind, index) and track.summary is None
+            track.sealed = track.content == (kind, index)
+        if over:
+            self._here = None
+            track.leave_parts()
+            out += self._machine.part_done()
 
     def cite(self, track: Track, index: int, annotation: Any, out: list[Event]) -> None:
         """A citation in one text part."""

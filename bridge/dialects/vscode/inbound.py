@@ -11,6 +11,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from bridge.decoder import (
     CALL_ID_PREFIX,
     LanguageModelDataPart,
@@ -34,6 +36,9 @@ from bridge.state import ResponseStreamPhase
 
 STATEFUL_MARKER_EVENT = "vscode:stateful_marker"
 DATA_EVENT = "vscode:data"
+# the common frame, read without a detour
+_TEXT_PART = b'{"type":"LanguageModelTextPart"'
+_decode_text = msgspec.json.Decoder(LanguageModelTextPart).decode
 
 
 class Inbound:
@@ -75,7 +80,7 @@ class Inbound:
         """One JSON line. One that can't be read ends the response as failed."""
         phase = self._machine.phase
         if phase is ResponseStreamPhase.IN_PROGRESS:
-            return self._read(data)
+            return self._plain_text(data) if data.startswith(_TEXT_PART) else self._read(data)
         if phase is ResponseStreamPhase.IDLE:
             return self._machine.start() + self._read(data)
         self.diagnostics.ignored("frame", "came after the end")
@@ -91,6 +96,14 @@ class Inbound:
         if not self._parts:
             return events + self._broken("upstream_empty", "the provider returned without any part")
         return events + self._machine.finish("tool_calls" if self._calls else "stop")
+
+    def _plain_text(self, data: bytes) -> list[Event]:
+        try:
+            part = _decode_text(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return self._read(data)
+        self._parts += 1
+        return self._text(part)
 
     def _read(self, data: bytes) -> list[Event]:
         try:

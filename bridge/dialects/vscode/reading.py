@@ -59,15 +59,15 @@ def decode_chat(data: bytes | str) -> ChatRequest:
     mode = body.get("toolMode") or ToolMode.AUTO
     if mode not in list(ToolMode):
         raise invalid("toolMode", "expected 1 (auto) or 2 (required)")
-    options = body.get("modelOptions") or {}
-    if not isinstance(options, dict):
+    options = body.get("modelOptions", {})
+    if not isinstance(options, dict | None):
         raise invalid("modelOptions", "expected an object")
     return ChatRequest(
         model,
         [_message(message, f"messages[{position}]") for position, message in enumerate(messages)],
         [_tool(tool, f"tools[{position}]") for position, tool in enumerate(_list(body, "tools"))],
         ToolMode(mode),
-        options,
+        options or {},
     )
 
 
@@ -168,8 +168,10 @@ def _bytes(data: Any) -> bytes:
         except binascii.Error as error:
             raise ValueError(f"data is no base64: {error}") from error
     if isinstance(data, dict):
-        inner = data.get("data", data.get("buffer"))
-        return _bytes(inner) if inner is not None else bytes(data[key] for key in sorted(data, key=int))
+        held = data.get("data", data.get("buffer"))
+        data = [data[key] for key in sorted(data, key=int)] if held is None else held
+    if not isinstance(data, list):
+        raise TypeError("data is neither base64 nor a list of bytes")
     return bytes(data)
 
 
@@ -183,8 +185,13 @@ def _call(value: dict[str, Any], _: str) -> Part:
 def _result(value: dict[str, Any], path: str) -> Part:
     content = value.get("content")
     parts = content if isinstance(content, list) else [] if content is None else [content]
-    told = [part_of(part, f"{path}.content[{place}]") for place, part in enumerate(parts)]
+    told = [_result_content(part, f"{path}.content[{place}]") for place, part in enumerate(parts)]
     return LanguageModelToolResultPart(_string(value, "callId"), told, bool(value.get("isError")))
+
+
+def _result_content(value: Any, path: str) -> Part | Any:
+    """What a result holds: text, data, rendered trees; anything else stays as it came."""
+    return value if isinstance(value, dict) and _kind(value) in ("call", "result") else part_of(value, path)
 
 
 _READERS = {

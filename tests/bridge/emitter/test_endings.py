@@ -55,6 +55,22 @@ def test_e7_case_23_a_limit_or_a_filter_ends_as_incomplete(wire: str, reason: st
     assert [item["status"] for item in terminal["output"]] == ["incomplete"]
 
 
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [("max_prompt_tokens", "max_prompt_tokens"), (None, "max_output_tokens"), ("length", "max_output_tokens"),
+     ("stop", "stop"), ("content_filter", "content_filter")],
+)  # fmt: skip
+def test_e7_an_upstream_that_calls_itself_incomplete_is_believed(
+    wire: str, reason: str | None, told: str
+) -> None:
+    run = Run(wire)
+    run("text", "a")
+    run("finish", reason, incomplete=True)
+    assert run.terminal["status"] == "incomplete"
+    assert run.terminal["incomplete_details"] == {"reason": told}
+    assert run.terminal["output"][0]["status"] == "incomplete"
+
+
 def test_e7_a_limit_leaves_finished_items_completed(wire: str) -> None:
     run = Run(wire)
     run("reasoning", "r")

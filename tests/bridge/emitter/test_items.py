@@ -7,7 +7,7 @@ import pytest
 from bridge.protocol import content as ct
 from bridge.protocol import items as it
 from bridge.protocol.unknown import UnknownItem
-from tests.support.machines import Run, plain
+from tests.support.machines import WIRES, Run, plain
 
 CITATION = ct.UrlCitation("u", 0, 1, "t")
 FILE = ct.FileCitation("f", 0)
@@ -289,3 +289,23 @@ def test_e2_an_extension_event_is_numbered_and_can_not_forge_its_head(wire: str)
     )
     assert plain(event) == {"type": "acme:note.v1", "sequence_number": 2, "a": [1]}
     assert run.kinds("finish") == ["completed"]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_reasoning_may_be_announced_before_it_has_words(wire: str) -> None:
+    run = Run(wire)
+    run("text", "Hm")
+    announced = run.kinds("item_added", {"type": "reasoning", "id": "up_1", "summary": []})
+    assert announced == ["output_text.done", "content_part.done", "output_item.done", "output_item.added"]
+    run("reasoning_summary", "Short")
+    run("reasoning_encrypted", "sealed")
+    run("finish")
+    assert (run.output[1]["id"], run.output[1]["encrypted_content"]) == ("up_1", "sealed")
+
+
+def test_each_announced_reasoning_item_is_one_of_its_own() -> None:
+    run = Run()
+    for _ in range(2):
+        run("item_added", {"type": "reasoning", "id": "up_1", "summary": []})
+    run("finish")
+    assert [item["id"] for item in run.output] == ["up_1", "up_1_2"]

@@ -245,6 +245,39 @@ def test_adopt_before_start_takes_the_upstreams_response_as_it_is(wire: str) -> 
     assert told == plain(given) | {"status": "in_progress", "usage": None, "completed_at": None, "output": []}
 
 
+FOREIGN = {
+    "tools": [FUNCTION, CUSTOM, {"type": "web_search"}],
+    "tool_choice": {"type": "custom", "name": "patch"},
+    "reasoning": {"effort": "minimal", "summary": "auto"},
+    "text": {"format": {**SCHEMA, "description": None, "strict": True}, "verbosity": "low"},
+}
+
+
+def test_e10_adopted_fields_are_spelled_as_the_wire_has_them(wire: str) -> None:
+    run = Run(wire, started=False)
+    run("adopt", upstreams(**FOREIGN))
+    run("start")
+    told = plain(run.events[0])["response"]
+    if wire == "openai":
+        assert {name: told[name] for name in FOREIGN} == FOREIGN
+    else:
+        assert told["tools"] == [FUNCTION, AS_FUNCTION, {"type": "openai:web_search"}]
+        assert told["tool_choice"] == {"type": "function", "name": "patch"}
+        assert told["reasoning"] == {"effort": None, "summary": "auto"}
+        assert told["text"] == {
+            "format": {**SCHEMA, "schema": None, "description": None, "strict": True}, "verbosity": "low",
+        }  # fmt: skip
+
+
+def test_e10_an_adopted_format_that_is_not_published_is_text(wire: str) -> None:
+    run = Run(wire, started=False)
+    grammar = {"type": "grammar", "syntax": "lark"}
+    run("adopt", upstreams(text={"format": grammar}))
+    run("start")
+    told = plain(run.events[0])["response"]["text"]["format"]
+    assert told == (grammar if wire == "openai" else {"type": "text"})
+
+
 def test_adopt_before_finish_takes_what_only_the_end_may_tell(wire: str) -> None:
     run = Run(wire)
     run("adopt", upstreams(id="resp_other", service_tier="priority", completed_at=77))

@@ -154,7 +154,7 @@ WRONG_ARGUMENTS: list[tuple[str, tuple[Any, ...], str]] = [
     ("item_added", (5,), "output item"),
     ("item_added", ({},), "needs a type"),
     ("item_added", ({"type": "message", "id": "m"},), "streams"),
-    ("item_added", (it.ReasoningItem("r", []),), "streams"),
+    ("item_added", (it.CustomToolCall("k", "c", "n", ""),), "streams"),
     ("item_event", ("nobody", "acme:x", {}), "announced"),
     ("item_event", ("h", "acme:x", 5), "mapping"),
     ("item_event", ("h", 5, {}), "string"),

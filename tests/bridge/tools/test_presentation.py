@@ -7,7 +7,14 @@ import pytest
 from bridge.diagnostics import Diagnostics
 from bridge.errors import InvalidRequestError, ToolError
 from bridge.protocol.codec import decode_request, encode
-from bridge.protocol.items import FunctionCall, LocalShellAction, LocalShellCall, ShellAction, ShellCall
+from bridge.protocol.items import (
+    FunctionCall,
+    LocalShellAction,
+    LocalShellCall,
+    ShellAction,
+    ShellCall,
+    ToolSearchOutput,
+)
 from bridge.tools.identity import ToolIdentityMap, ToolKind
 from bridge.tools.pairing import pair
 from bridge.tools.presentation import (
@@ -88,6 +95,13 @@ def test_hosted_and_extension_tools_are_handed_back():
     assert [tool.type for tool in others] == ["web_search", "acme:tool", "tool_search"]
 
 
+def test_a_hosted_tool_within_a_namespace_is_handed_back_too():
+    tools = [{"type": "function", "name": "f"}, {"type": "web_search"}]
+    functions, others, _, _ = present({"type": "namespace", "name": "n", "tools": tools})
+    assert [view.name for view in functions] == ["n__f"]
+    assert [tool.type for tool in others] == ["web_search"]
+
+
 def test_a_tool_declared_twice_is_one_and_noted():
     functions, _, _, noted = present({"type": "function", "name": "f"}, {"type": "function", "name": "f"})
     assert len(functions) == 1
@@ -109,6 +123,12 @@ def test_tools_declared_within_the_input_are_active():
     given = request(tools=own, input=items)
     assert [tool.name for tool in active_tools(given.tools, given.input)] == ["a", "b", "c"]
     assert active_tools(None, []) == []
+
+
+def test_tools_that_an_output_item_found_are_active_too():
+    found = ToolSearchOutput("tso_1", [{"type": "function", "name": "f"}, {"type": "odd"}], call_id="c1")
+    assert [tool.type for tool in active_tools(None, [found])] == ["function", "odd"]
+    assert output_view(found) == OutputView("c1", '{"tools":["f"]}')
 
 
 # ── calls and outputs ──────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.dialects.anthropic_messages import Outbound, encode_sse, error_body
-from bridge.dialects.anthropic_messages.envelopes import open_sealed
+from bridge.dialects.anthropic_messages.envelopes import open_sealed, seal_block
 from bridge.protocol import items as it
 from bridge.protocol.content import OutputTextContent, SummaryTextContent
 from bridge.protocol.events import (
@@ -214,6 +214,14 @@ def test_reasoning_of_another_upstream_is_sealed_into_the_signature():
     kind, fields = open_sealed(sealer, block["signature"])
     assert kind == "responses-reasoning"
     assert (fields["summary"], fields["encrypted_content"]) == (["first", "second"], "gAAAA-opaque")
+
+
+def test_thinking_that_a_client_kept_only_sealed_is_shown_again():
+    block = {"type": "thinking", "thinking": "hm", "signature": "s"}
+    told = Told()
+    told("item", it.ReasoningItem("rs_1", [], encrypted_content=seal_block(Sealer(), block)))
+    told("text", "x")
+    assert told.end()["content"][0] == block
 
 
 def test_opaque_reasoning_without_words_is_a_redacted_block():

@@ -1,8 +1,9 @@
 """What our own machine emits goes in and comes out equal, event for event: what was right is kept.
 
-The exceptions are things that no event carries before something is in them: an empty part beside parts
-that are not (generated parts hold text), and an incomplete item in the midst of others, which the
-protocol forbids (generated ones are whole).
+The exceptions: a part without a word beside parts that have some is left out (generated parts hold
+text), since no event but its own end tells of it; a whole item that is incomplete in the midst of others
+(generated ones are whole), which the protocol forbids; and the end of a cut call is told with the end of
+the response, since an incomplete item must be the last one.
 """
 
 from collections.abc import Callable
@@ -66,6 +67,7 @@ ITEMS: list[dict[str, Any]] = [
         ],
     },
 ]
+CALLS = ("function_call", "custom_tool_call")
 indexes = st.integers(0, 3)
 steps = st.one_of(
     st.tuples(st.just("text"), words),
@@ -176,8 +178,23 @@ def test_our_own_stream_comes_out_equal(
     again = machine(wire)
     inbound = Inbound(again, adopt=True)
     events = [event for told in run.events for event in inbound.feed(encode(told))] + inbound.close()
-    assert plain(events) == plain(run.events)
+    assert without_cut_ends(plain(events)) == without_cut_ends(plain(run.events))
+    assert plain(again.snapshot) == plain(run.machine.snapshot)
     assert [str(case) for case in inbound.diagnostics] == []
+
+
+def without_cut_ends(events: list[Any]) -> list[Any]:
+    """The events; where calls were cut, without their ends and the numbers that these shift."""
+    ends = [
+        event
+        for event in events
+        if event["type"] == "response.output_item.done"
+        and event["item"]["type"] in CALLS
+        and event["item"]["status"] == "incomplete"
+    ]
+    if not ends:
+        return events
+    return [{**event, "sequence_number": 0} for event in events if event not in ends]
 
 
 @given(st.sampled_from(WIRES), st.lists(steps, max_size=10), endings)

@@ -192,6 +192,7 @@ def test_case_27_what_the_provider_threw_keeps_its_meaning(error: Any, expected:
         (b"{", "upstream_invalid_json"),
         (b'{"type":"LanguageModelToolCallPart","callId":"a"}', "upstream_invalid_shape"),
         (b'{"mimeType":"image/png","data":"?"}', "upstream_invalid_shape"),
+        (b'{"type":"LanguageModelTextPart","value":1}', "upstream_invalid_shape"),
     ],
 )
 def test_unreadable_frames_fail_the_response(frame: bytes, code: str) -> None:

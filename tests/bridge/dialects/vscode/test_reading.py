@@ -107,6 +107,7 @@ def test_a_whole_request() -> None:
         (chat({"$mid": 22}), "messages[0].content[0]"),
         (chat({"mimeType": "x/y", "data": "?"}), "messages[0].content[0]"),
         (chat({"mimeType": "x/y", "data": [999]}), "messages[0].content[0]"),
+        (chat({"mimeType": "x/y", "data": {"data": {"data": [1]}}}), "messages[0].content[0]"),
         (chat({"callId": "c", "content": [{"$mid": 21}]}), "messages[0].content[0].content[0]"),
         (chat(toolMode=5), "toolMode"),
         (chat(modelOptions=[]), "modelOptions"),
@@ -123,6 +124,14 @@ def test_what_cannot_be_read_is_named_by_its_place(body: Any, param: str) -> Non
 def test_what_is_no_json_is_a_wire_error() -> None:
     with pytest.raises(WireError):
         decode_chat(b"{")
+
+
+def test_results_within_results_stay_as_they_came() -> None:
+    nested: Any = {"callId": "c", "content": []}
+    for _ in range(150):
+        nested = {"callId": "c", "content": [nested]}
+    (result,) = parts(nested)
+    assert result.content == nested["content"]
 
 
 def test_base64_of_any_bytes_is_read() -> None:

@@ -1,0 +1,71 @@
+"""The address of a database: what the user wrote → what SQLAlchemy takes.
+
+`sqlite:` by itself is a file in the user's data folder; `sqlite:///relative`, `sqlite:////absolute`;
+`postgresql+psycopg://user@host/name` (psycopg may be left out).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from server.settings import SettingsError
+
+_FOLDER: Final = "openresponses-bridge"
+_FILE: Final = "sessions.sqlite3"
+_ASYNC_DRIVERS: Final = {
+    "sqlite": "sqlite+aiosqlite",
+    "sqlite+aiosqlite": "sqlite+aiosqlite",
+    "postgresql": "postgresql+psycopg",
+    "postgresql+psycopg": "postgresql+psycopg",
+}
+
+
+def database_url(address: str) -> URL:
+    """The URL with its asynchronous driver. Raises SettingsError when it names no database of ours;
+    the message holds no password."""
+    try:
+        url = make_url("sqlite://" if address == "sqlite:" else address)
+    except (ArgumentError, ValueError):
+        raise SettingsError("store: is no URL like sqlite:///sessions.sqlite3") from None
+    if url.drivername not in _ASYNC_DRIVERS:
+        raise SettingsError(f"store {url.drivername}: is none of: {', '.join(_ASYNC_DRIVERS)}")
+    url = url.set(drivername=_ASYNC_DRIVERS[url.drivername])
+    return _with_file(url) if is_sqlite(url) else url
+
+
+def is_sqlite(url: URL) -> bool:
+    """Whether the database is a file of ours."""
+    return url.get_backend_name() == "sqlite"
+
+
+def make_private_file(path: Path) -> None:
+    """Make the file and its folders if need be, for the user alone: it holds conversations."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+
+
+def default_file() -> Path:
+    """Where this platform keeps a user's data (on Linux the XDG base directory specification)."""
+    home = Path.home()
+    if sys.platform == "darwin":
+        base = home / "Library" / "Application Support"
+    elif sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    else:
+        named = Path(os.environ.get("XDG_DATA_HOME", ""))
+        base = named if named.is_absolute() else home / ".local" / "share"
+    return base / _FOLDER / _FILE
+
+
+def _with_file(url: URL) -> URL:
+    if url.host or url.query:
+        raise SettingsError("store sqlite: takes a path and nothing else, as in sqlite:///sessions.sqlite3")
+    if url.database == ":memory:":
+        raise SettingsError("store sqlite: keeps a file; for a store in memory use memory://")
+    return url.set(database=str(Path(url.database).absolute() if url.database else default_file()))

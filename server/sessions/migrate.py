@@ -1,0 +1,75 @@
+"""Bringing a database to the tables that this code needs."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Final
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import URL, Connection, create_engine, event, text
+from sqlalchemy.pool import NullPool
+
+from server.sessions.locations import is_sqlite
+from server.sessions.tables import VERSION_TABLE
+
+# Any number, as long as it is always the same: who holds it upgrades.
+_ADVISORY_LOCK: Final = 6_310_553_921_404_117
+# Alembic keeps the migration that is running in module globals.
+_one_at_a_time: Final = threading.Lock()
+
+
+def upgrade(url: URL) -> tuple[str | None, str]:
+    """Run what is missing, in one transaction; the revisions before and after. Blocks.
+
+    Of several processes that try at once, one works and the others find it done.
+    """
+    with _one_at_a_time:
+        engine = create_engine(_blocking(url), poolclass=NullPool)
+        if is_sqlite(url):
+            event.listen(engine, "connect", _leave_transactions_to_us)
+            event.listen(engine, "begin", _lock_for_writing)
+        try:
+            with engine.begin() as connection:
+                if not is_sqlite(url):
+                    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
+                before = _revision(connection)
+                command.upgrade(_config(connection), "head")
+                return before, newest()
+        finally:
+            engine.dispose()
+
+
+def newest() -> str:
+    """The last of the migrations that this package ships."""
+    head = ScriptDirectory.from_config(_config(None)).get_current_head()
+    assert head is not None
+    return head
+
+
+def _revision(connection: Connection) -> str | None:
+    context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
+    return context.get_current_revision()
+
+
+def _config(connection: Connection | None) -> Config:
+    config = Config()
+    config.set_main_option("script_location", "server.sessions:migrations")
+    config.attributes["connection"] = connection
+    return config
+
+
+def _blocking(url: URL) -> URL:
+    return url.set(drivername="sqlite+pysqlite") if is_sqlite(url) else url
+
+
+def _leave_transactions_to_us(dbapi_connection: Any, _record: Any) -> None:
+    dbapi_connection.isolation_level = None  # sqlite3 would begin no transaction before CREATE TABLE
+    dbapi_connection.execute("PRAGMA busy_timeout = 30000")
+    dbapi_connection.execute("PRAGMA journal_mode = WAL")
+
+
+def _lock_for_writing(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")

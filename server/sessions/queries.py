@@ -1,0 +1,151 @@
+"""The statements that `SqlStore` runs, each built once. Those that differ by database are functions of
+its name."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Final
+
+from sqlalchemy import (
+    ColumnElement,
+    CompoundSelect,
+    Delete,
+    Null,
+    Select,
+    Update,
+    bindparam,
+    delete,
+    func,
+    literal,
+    null,
+    or_,
+    select,
+    union_all,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+
+from server.sessions.base import NOBODY
+from server.sessions.tables import response_frames as frames
+from server.sessions.tables import response_input as inputs
+from server.sessions.tables import responses
+
+# Parameters that name a row have names that are no column's: SQLAlchemy keeps those for SET and VALUES.
+_ID: Final = responses.c.id == bindparam("of_id")
+_OWNED: Final = _ID & (responses.c.owner == bindparam("of_owner"))
+_HELD: Final = _ID & (responses.c.lease_worker == bindparam("of_worker"))
+_RUNNING: Final = responses.c.lease_until.is_not(None)
+_OVER: Final = responses.c.lease_until < bindparam("now")
+_INSERTS: Final[dict[str, Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+
+GET: Final = select(*responses.c).where(_OWNED)
+GET_ANY: Final = select(*responses.c).where(_ID)
+INPUT: Final = (
+    select(inputs.c.item).where(inputs.c.response_id == bindparam("of_id")).order_by(inputs.c.position)
+)
+DELETE: Final = delete(responses).where(_OWNED)
+DELETE_INPUT: Final = delete(inputs).where(inputs.c.response_id == bindparam("of_id"))
+DELETE_FRAMES: Final = delete(frames).where(frames.c.response_id == bindparam("of_id"))
+REPLACE: Final = update(responses).where(_OWNED)
+FINISH: Final = update(responses).where(_HELD)
+CHECKPOINT: Final = FINISH.where(_RUNNING)
+ACQUIRE: Final = update(responses).where(_ID, _RUNNING).where(or_(responses.c.lease_worker == NOBODY, _OVER))
+
+
+@cache
+def insert_response(dialect: str) -> Any:
+    """Inserts nothing when the id is there."""
+    return _INSERTS[dialect](responses).on_conflict_do_nothing(index_elements=[responses.c.id])
+
+
+@cache
+def insert_input(dialect: str) -> Any:
+    return _INSERTS[dialect](inputs)
+
+
+@cache
+def upsert_frames(dialect: str) -> Any:
+    """A checkpoint that is made again takes the place of the first attempt."""
+    statement = _INSERTS[dialect](frames)
+    excluded = statement.excluded
+    return statement.on_conflict_do_update(
+        index_elements=[frames.c.response_id, frames.c.first_sequence],
+        set_={"last_sequence": excluded.last_sequence, "data": excluded.data},
+    )
+
+
+def _chain() -> CompoundSelect[Any]:
+    """All turns from one back to its first, in one query however many there are: a row per response
+    (position -1) and a row per input item. Without an order; UNION drops what was seen, so that a circle
+    ends."""
+    columns = (responses.c.id, responses.c.previous_response_id)
+    link = select(*columns).where(_OWNED).cte("link", recursive=True)
+    before = select(*columns).join(link, responses.c.id == link.c.previous_response_id)
+    link = link.union(before.where(responses.c.owner == bindparam("of_owner")))
+    nothing: ColumnElement[Any] | Null = null()
+    turns = select(
+        responses.c.id, literal(-1).label("position"), responses.c.previous_response_id, responses.c.response
+    ).join(link, responses.c.id == link.c.id)
+    items = select(inputs.c.response_id, inputs.c.position, nothing, inputs.c.item).join(
+        link, inputs.c.response_id == link.c.id
+    )
+    return union_all(turns, items)
+
+
+CHAIN: Final = _chain()
+
+_CURSOR: Final = select(func.min(inputs.c.position)).where(inputs.c.response_id == bindparam("of_id"))
+CURSORS: Final = select(
+    responses.c.id,
+    _CURSOR.where(inputs.c.item_id == bindparam("after")).scalar_subquery().label("after"),
+    _CURSOR.where(inputs.c.item_id == bindparam("before")).scalar_subquery().label("before"),
+).where(_OWNED)
+"""Whether the owner has the response, and the positions of two of its input items."""
+
+
+@cache
+def page(downwards: bool) -> Select[Any]:
+    """Input items between two positions, both left out."""
+    position = inputs.c.position
+    return (
+        select(inputs.c.item_id, inputs.c.item)
+        .where(inputs.c.response_id == bindparam("of_id"))
+        .where(position > bindparam("low"), position < bindparam("high"))
+        .order_by(position.desc() if downwards else position)
+        .limit(bindparam("most"))
+    )
+
+
+FRAMES: Final = (
+    select(frames.c.first_sequence, frames.c.last_sequence, frames.c.data)
+    .join(responses, responses.c.id == frames.c.response_id)
+    .where(_OWNED, frames.c.last_sequence > bindparam("after"))
+    .order_by(frames.c.first_sequence)
+    .limit(bindparam("most"))
+)
+
+
+def _sweep() -> Delete:
+    expired = select(responses.c.id).where(
+        responses.c.expires_at <= bindparam("now"), responses.c.lease_until.is_(None)
+    )
+    return delete(responses).where(responses.c.id.in_(expired.limit(bindparam("most"))))
+
+
+def _claim() -> Update:
+    over = select(responses.c.id).where(_OVER).order_by(responses.c.lease_until).limit(bindparam("most"))
+    # The condition again outside: a row that another worker has just claimed is looked at once more.
+    return update(responses).where(responses.c.id.in_(over), _OVER).returning(*responses.c)
+
+
+SWEEP: Final = _sweep()
+CLAIM: Final = _claim()
+EXPORT: Final = (
+    select(*responses.c)
+    .where(responses.c.id > bindparam("after"))
+    .order_by(responses.c.id)
+    .limit(bindparam("most"))
+)
+EXPORT_FRAMES: Final = (
+    select(frames.c.data).where(frames.c.response_id == bindparam("of_id")).order_by(frames.c.first_sequence)
+)

@@ -1,0 +1,169 @@
+"""Records ↔ what stores keep: plain columns, and JSON as bytes.
+
+JSON is bytes and not text or a JSON type, because PostgreSQL's text can't hold U+0000 and because what
+was told must come back as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from bridge.protocol import vocabulary
+from bridge.protocol.codec import decode_json, decode_response, encode
+from bridge.protocol.input_items import InputItem, KnownInputItem
+from bridge.protocol.lenient import Repairing, build
+from server.sessions.base import Lease, ListedItem, Order, StoredResponse
+from server.sessions.errors import StoreError
+
+LONGEST_ID: Final = 512  # characters; more than any server gives, and what an index of PostgreSQL takes
+
+_input_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(list[KnownInputItem])
+_REFUSED: Final = (msgspec.MsgspecError, RecursionError, UnicodeError)
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """A record's columns; the names are those of the table."""
+
+    id: str
+    owner: str
+    previous_response_id: str | None
+    status: str
+    created_at: float
+    updated_at: float
+    expires_at: float | None
+    lease_worker: str | None
+    lease_until: float | None
+    last_sequence: int
+    request: bytes | None
+    response: bytes
+
+
+class InputRow(Struct, frozen=True):
+    """One input item: the id that it is listed under, as bytes (it may be any string), and its JSON."""
+
+    item_id: bytes
+    item: bytes
+
+
+def can_be_id(text: str) -> bool:
+    """Whether a store can hold this as an id: what it can't hold, it does not have."""
+    if not 0 < len(text) <= LONGEST_ID or "\0" in text:
+        return False
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def row_of(record: StoredResponse, now: float, last_sequence: int) -> Row:
+    """The columns of a record written now. Raises StoreError when its id is no id."""
+    response = record.response
+    link = response.previous_response_id
+    if not can_be_id(response.id) or not (link is None or can_be_id(link)):
+        raise StoreError(StoreError.CONFLICT, "A response under this id can't be stored.")
+    return Row(
+        id=response.id,
+        owner=record.owner,
+        previous_response_id=link,
+        status=response.status,
+        created_at=record.created_at or now,
+        updated_at=now,
+        expires_at=record.expires_at,
+        lease_worker=record.lease.worker if record.lease else None,
+        lease_until=record.lease.until if record.lease else None,
+        last_sequence=last_sequence,
+        request=record.request,
+        response=encode(response),
+    )
+
+
+def record_of(row: Row, items: Iterable[bytes]) -> StoredResponse:
+    """The record that these columns and input items are."""
+    return StoredResponse(
+        response=decode_response(row.response),
+        input=decode_input(items),
+        owner=row.owner,
+        request=row.request,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        expires_at=row.expires_at,
+        lease=lease_of(row),
+        last_sequence=row.last_sequence,
+    )
+
+
+def lease_of(row: Row) -> Lease | None:
+    """The lease, None when the run has ended (its last worker is kept, so that it may end it again)."""
+    return None if row.lease_until is None else Lease(row.lease_worker or "", row.lease_until)
+
+
+def input_rows(record: StoredResponse) -> list[InputRow]:
+    """The record's input, each item under its own id or one made of the response's and its place."""
+    response_id = record.response.id
+    rows = []
+    for position, item in enumerate(record.input):
+        own = getattr(item, "id", None)
+        listed = own if isinstance(own, str) and own else f"item_{response_id}_{position}"
+        rows.append(InputRow(id_bytes(listed), encode(item)))
+    return rows
+
+
+def id_bytes(item_id: str) -> bytes:
+    """An item's id as it is kept: any string, halves of surrogate pairs too."""
+    return item_id.encode("utf-8", "surrogatepass")
+
+
+def listed_item(item_id: bytes, item: bytes) -> ListedItem:
+    """The item under its id."""
+    (decoded,) = decode_input([item])
+    return ListedItem(item_id.decode("utf-8", "surrogatepass"), decoded)
+
+
+def decode_input(items: Iterable[bytes]) -> list[InputItem]:
+    """Input items out of their JSON."""
+    pieces = list(items)
+    try:
+        return _input_decoder.decode(b"[" + b",".join(pieces) + b"]")  # type: ignore[no-any-return]
+    except _REFUSED:
+        return [build(vocabulary.INPUT_ITEMS, decode_json(piece), Repairing()) for piece in pieces]
+
+
+class Window(Struct, frozen=True):
+    """Which positions a page takes: those between `low` and `high`, both left out and None for no
+    bound, read `downwards` or not and turned round when `reverse`."""
+
+    low: int | None
+    high: int | None
+    downwards: bool
+    reverse: bool
+
+
+def window(after: int | None, before: int | None, order: Order) -> Window:
+    """The window of a page between two positions in the order asked for."""
+    backwards = before is not None and after is None
+    low, high = (after, before) if order == "asc" else (before, after)
+    return Window(low, high, downwards=(order == "desc") != backwards, reverse=backwards)
+
+
+def export_line(row: Row, items: Sequence[bytes], frames: Sequence[bytes]) -> bytes:
+    """The record as one line of JSON. `frames` is the stream's text."""
+    fields = {
+        "id": row.id,
+        "owner": row.owner,
+        "status": row.status,
+        "previous_response_id": row.previous_response_id,
+        "created_at": row.created_at,
+        "updated_at": row.updated_at,
+        "expires_at": row.expires_at,
+        "lease": lease_of(row),
+        "request": None if row.request is None else decode_json(row.request),
+        "input": [Raw(item) for item in items],
+        "response": Raw(row.response),
+        "frames": b"".join(frames).decode(),
+    }
+    return encode(fields) + b"\n"

@@ -1,0 +1,79 @@
+"""The tables of stored responses, for SQLite and PostgreSQL alike.
+
+JSON and frames are bytes (see `records`); times are Unix seconds. The migrations make these tables; what
+is written here is what queries are built from.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+)
+
+REVISION: Final = "0001"
+"""The migration that this code needs, and its newest one."""
+
+VERSION_TABLE: Final = "openresponses_bridge_version"
+"""Where a database says which migration it is at; not Alembic's own name, as databases are shared."""
+
+metadata: Final = MetaData()
+
+
+def _response_id() -> Column[str]:
+    link = ForeignKey("responses.id", ondelete="CASCADE")
+    return Column("response_id", Text, link, primary_key=True)
+
+
+# What chains and look-ups read stands before the large columns: SQLite reads a row from its front.
+responses: Final = Table(
+    "responses",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("previous_response_id", Text),
+    Column("status", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("updated_at", Double, nullable=False),
+    Column("expires_at", Double),
+    Column("lease_worker", Text),
+    Column("lease_until", Double),
+    Column("last_sequence", BigInteger, nullable=False),
+    Column("request", LargeBinary),
+    Column("response", LargeBinary, nullable=False),
+)
+
+_EXPIRING: Final = responses.c.expires_at.is_not(None)
+_RUNNING: Final = responses.c.lease_until.is_not(None)
+Index("ix_responses_expires_at", responses.c.expires_at, sqlite_where=_EXPIRING, postgresql_where=_EXPIRING)
+Index("ix_responses_lease_until", responses.c.lease_until, sqlite_where=_RUNNING, postgresql_where=_RUNNING)
+
+# One row an item, so that pages are cut by the database.
+response_input: Final = Table(
+    "response_input",
+    metadata,
+    _response_id(),
+    Column("position", Integer, primary_key=True),
+    Column("item_id", LargeBinary, nullable=False),
+    Column("item", LargeBinary, nullable=False),
+)
+
+# One row a checkpoint, so that what was written once is not written again.
+response_frames: Final = Table(
+    "response_frames",
+    metadata,
+    _response_id(),
+    Column("first_sequence", BigInteger, primary_key=True),
+    Column("last_sequence", BigInteger, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+)

@@ -1,0 +1,74 @@
+"""`replay` from every dialect into every other: recorded streams, found by what they say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from server.captures.sinks import SINKS
+from server.captures.sources import DIALECTS
+from server.cli import main
+from tests.support.shared import shared_files
+
+RECORDED = [
+    *((name, file) for name in ("chat", "anthropic", "codex", "responses") for file in shared_files(name)),
+    *(("responses", file) for file in shared_files("responses-inline")),
+    *(("responses", file) for file in shared_files("openresponses")),
+    *(("chat", file) for file in shared_files("chat-irespdelta", "*.sse")),
+]
+
+
+def run(*arguments: str, stdin: bytes = b"") -> tuple[int, bytes]:
+    result = CliRunner().invoke(main, arguments, input=stdin)
+    return result.exit_code, result.stdout_bytes
+
+
+def marked() -> list[object]:
+    return [
+        pytest.param(name, *file.values, id=f"{name}-{file.id}", marks=file.marks) for name, file in RECORDED
+    ]
+
+
+@pytest.mark.parametrize(("dialect", "capture"), marked())
+def test_a_recorded_stream_replays_from_its_dialect_to_all(dialect: str, capture: Path) -> None:
+    told = {sink: run("replay", str(capture), "--to", sink) for sink in SINKS}
+    assert {code for code, _ in told.values()} == {0}
+    assert told["responses"] == run("replay", str(capture), "--from", dialect, "--to", "responses")
+    for wire in ("responses", "openai"):
+        assert run("validate", stdin=told[wire][1]) == (0, b"")
+
+
+@pytest.mark.parametrize("sink", ["anthropic", "chat", "copilot", "vscode", "openai", "responses"])
+def test_what_replay_writes_it_reads_again(sink: str) -> None:
+    """The text and the call survive a way out and back through each dialect."""
+    capture = b"".join(
+        b"data: "
+        + json.dumps({"id": "c", "model": "m", "created": 5, "choices": [choice]}).encode()
+        + b"\n\n"
+        for choice in (
+            {"index": 0, "delta": {"content": "Let me "}},
+            {"index": 0, "delta": {"content": "look."}},
+            {"index": 0, "delta": {"tool_calls": [_call("call_1", '{"city": ')]}},
+            {"index": 0, "delta": {"tool_calls": [_call("", '"Paris"}')]}},
+            {"index": 0, "delta": {}, "finish_reason": "tool_calls"},
+        )
+    )
+    code, foreign = run("replay", "--to", sink, stdin=capture)
+    assert code == 0
+    code, snapshot = run(
+        "replay", "--from", sink if sink in DIALECTS else "responses", "--to", "snapshot", stdin=foreign
+    )
+    assert code == 0
+    output = json.loads(snapshot)["output"]
+    assert output[0]["content"][0]["text"].strip() == "Let me look."
+    assert (output[1]["name"], json.loads(output[1]["arguments"])) == ("lookup", {"city": "Paris"})
+
+
+def _call(call_id: str, arguments: str) -> dict[str, object]:
+    function: dict[str, object] = {"arguments": arguments}
+    if call_id:
+        return {"index": 0, "id": call_id, "type": "function", "function": {"name": "lookup", **function}}
+    return {"index": 0, "function": function}
