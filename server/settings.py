@@ -1,28 +1,35 @@
 """What the server runs with. The order of precedence is: flags, environment, the TOML file, defaults.
 
-Times are seconds, sizes bytes. Keys are never settings: a setting names the environment variable that
-holds one, so that a settings object can be printed, stored and handed to workers.
+Times are seconds, sizes bytes. Keys of upstreams are never settings: a setting names the environment
+variable that holds one, so that a settings object can be printed, stored and handed to workers; of the
+keys that clients have to show only hashes are kept.
 """
 
 from __future__ import annotations
 
 import os
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta, Struct
 
+from server.config import ConfigError, expanded, hashed, read_config, substituted
+
 Seconds = Annotated[float, Meta(gt=0)]
 Count = Annotated[int, Meta(ge=1)]
+
+# fields whose variables are looked up where they are used, so that no settings object holds a secret
+_KEPT: Final = frozenset({"api_key", "headers"})
 
 WORKER_SETTINGS: Final = "OPENRESPONSES_BRIDGE_SETTINGS"
 """The environment variable through which worker processes get their settings, as JSON."""
 
 
-class SettingsError(ValueError):
-    """Settings that can't be used; the message names the file or flag and the field."""
+SettingsError = ConfigError
+"""Settings that can't be used; the message names the file or flag and the field."""
+
+_KEYS_VARIABLE: Final = "OPENRESPONSES_BRIDGE_API_KEYS"
 
 
 class Timeouts(Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,25 +42,85 @@ class Timeouts(Struct, frozen=True, forbid_unknown_fields=True):
     total: Seconds = 3600.0
 
 
-class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One upstream. `models` are the names it serves, none meaning every name; `model` is the name
-    under which requests go out, none meaning the name that the client gave."""
+class Retries(Struct, frozen=True, forbid_unknown_fields=True):
+    """How often a request is made again at the same upstream before its first byte has come. The wait
+    doubles from `first_wait`; an upstream's `retry-after` counts instead, and one beyond `longest_wait`
+    is not waited for."""
 
-    url: str
-    name: str = "upstream"
-    dialect: str = "chat"
+    times: Annotated[int, Meta(ge=0, le=10)] = 0
+    first_wait: Seconds = 0.5
+    longest_wait: Seconds = 20.0
+
+
+class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One upstream. A `profile` fills in what is not said here.
+
+    `models` are the names it serves, with `*` and `?` as wildcards, none meaning every name; `model` is
+    the name under which requests go out, none meaning the name that the client gave. `failover` names
+    the upstreams that are asked when this one is down or busy, as `name` or `name/model`. `api_key` and
+    the values of `headers` may hold `${VARIABLE}`. With `pass_through` the client's own key goes out.
+    `options` are the dialect's, over those of the profile.
+    """
+
+    url: str | None = None
+    profile: str | None = None
+    name: str | None = None
+    dialect: str | None = None
     model: str | None = None
     models: list[str] = []
     api_key_env: str | None = None
+    api_key: str | None = None
+    pass_through: bool = False
+    headers: dict[str, str] = {}
+    options: dict[str, Any] = {}
+    timeouts: Timeouts | None = None
+    retries: Retries = Retries()
+    failover: list[str] = []
+
+
+class Capabilities(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a model can do; None is not known. `context_window` and `max_output_tokens` are tokens."""
+
+    context_window: Count | None = None
+    max_output_tokens: Count | None = None
+    tools: bool | None = None
+    images: bool | None = None
+    reasoning: bool | None = None
+
+
+class Limits(Struct, frozen=True, forbid_unknown_fields=True):
+    """What one request, and what all together, may take (law S8). `depth` is the nesting of a request's
+    JSON, `output_bytes` what an upstream may send for one response, `concurrent` how many responses are
+    made at once, `grace` how long running ones have when the server stops."""
+
+    header_bytes: Count = 64 * 1024
+    tools: Count = 512
+    depth: Annotated[int, Meta(ge=8, le=500)] = 128
+    output_bytes: Count = 256 * 1024 * 1024
+    concurrent: Count = 2000
+    grace: Seconds = 10.0
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything `serve` can be told. Without upstreams the built-in demo model is served."""
+    """Everything `serve` can be told. Without upstreams the built-in demo model is served.
+
+    `aliases` are further names of models, each for another name or `upstream/model`; `models` says what
+    models (by name, with wildcards) can do. `api_keys` are what clients have to show: keys, `${VARIABLE}`
+    or `sha256:…` in the file, hashes here. `sealing_key_env` names the variable that holds the key for
+    `encrypted_content`, 32 bytes in hex or base64; without, one is made and kept in the data folder.
+    """
 
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8080
     workers: Count = 1
     upstreams: list[UpstreamSettings] = []
+    aliases: dict[str, str] = {}
+    default_model: str | None = None
+    models: dict[str, Capabilities] = {}
+    api_keys: list[str] = []
+    cors_origins: list[str] = []
+    sealing_key_env: str | None = None
+    limits: Limits = Limits()
     timeouts: Timeouts = Timeouts()
     store: str = "memory://"
     event_log: str = "memory://"
@@ -67,22 +134,26 @@ def load_settings(config: Path | None = None, **overrides: Any) -> Settings:
 
     Raises SettingsError naming the file and the field.
     """
-    fields = _read(config) if config is not None else {}
+    fields = read_config(config) if config is not None else {}
     fields.update({name: value for name, value in overrides.items() if value is not None})
     where = f"{config}: " if config is not None else ""
     try:
+        fields = substituted(fields, kept=_KEPT)
         settings = msgspec.convert(fields, Settings)
-    except msgspec.ValidationError as error:
+        for number, upstream in enumerate(settings.upstreams):
+            if upstream.url is None and upstream.profile is None:
+                raise SettingsError(f"neither url nor profile is given - at `$.upstreams[{number}]`")
+            api_key(upstream)
+    except (msgspec.ValidationError, SettingsError) as error:
         raise SettingsError(f"{where}{error}") from error
-    for upstream in settings.upstreams:
-        api_key(upstream)
-    return settings
+    keys = settings.api_keys or [key for key in os.environ.get(_KEYS_VARIABLE, "").split(",") if key.strip()]
+    return msgspec.structs.replace(settings, api_keys=[hashed(key.strip()) for key in keys])
 
 
 def api_key(upstream: UpstreamSettings) -> str | None:
     """The upstream's key out of the environment. Raises SettingsError when its variable is not set."""
     if upstream.api_key_env is None:
-        return None
+        return expanded(upstream.api_key) if upstream.api_key else None
     key = os.environ.get(upstream.api_key_env)
     if not key:
         raise SettingsError(f"the environment variable {upstream.api_key_env} is not set")
@@ -97,10 +168,3 @@ def to_workers(settings: Settings) -> None:
 def of_worker() -> Settings:
     """The settings that the parent process left."""
     return msgspec.json.decode(os.environ[WORKER_SETTINGS], type=Settings)
-
-
-def _read(config: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(config.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SettingsError(f"{config}: {error}") from error

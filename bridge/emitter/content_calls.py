@@ -8,12 +8,18 @@ from typing import Any
 from bridge.emitter.arguments import admitted, annotation_of, logprobs_of, text_of
 from bridge.emitter.guarded import GuardedStream
 from bridge.emitter.parts import REFUSAL, TEXT, PartKind
+from bridge.emitter.text_buffer import is_whole
 from bridge.protocol.content import Annotation, LogProb
 from bridge.protocol.events import Event, OutputTextDelta
 from bridge.state import ResponseStreamPhase
 
 _IN_PROGRESS = ResponseStreamPhase.IN_PROGRESS
 _NO_LOGPROBS: list[LogProb] = []
+
+
+def _is_plain(delta: object) -> bool:
+    """Whether a delta may go out as it is: some text, with no half of a surrogate pair in it."""
+    return type(delta) is str and delta != "" and (delta.isascii() or is_whole(delta))
 
 
 class ContentCalls(GuardedStream):
@@ -24,7 +30,7 @@ class ContentCalls(GuardedStream):
         if self._live.phase is not _IN_PROGRESS:
             raise self._refusal("text")
         part = self._blocks.text_part
-        if part is None or logprobs or type(delta) is not str or not delta.isascii() or not delta:
+        if part is None or logprobs or not _is_plain(delta):
             return self._say("text", TEXT, delta, logprobs)
         # the common delta: a text part is open and nothing is held back, so it goes out as it is
         part.write(delta)
@@ -52,13 +58,14 @@ class ContentCalls(GuardedStream):
 
     def reasoning(self, delta: str) -> list[Event]:
         """The next piece of raw reasoning."""
-        self._require("reasoning")
-        delta = text_of("reasoning", delta)
-        if not delta:
-            return []
-        events, block = self._blocks.reasoning()
-        opened, part = block.open_raw()
-        return events + opened + part.delta(delta)
+        if self._live.phase is not _IN_PROGRESS:
+            raise self._refusal("reasoning")
+        part = self._blocks.raw_part
+        if part is None or not _is_plain(delta):
+            delta = text_of("reasoning", delta)
+            return self._blocks.think(delta) if delta else []
+        part.write(delta)
+        return [part.kind.delta(self._number(), part.item_id, part.output_index, part.index, delta)]
 
     def reasoning_summary(self, delta: str, part: int = 0) -> list[Event]:
         """The next piece of a summary; `part` is the upstream's number of the summary part."""

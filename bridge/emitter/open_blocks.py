@@ -25,7 +25,7 @@ class OpenBlocks:
     """The open message or reasoning item, and the open calls. `text_part` is the text part that
     takes plain deltas at once: open, with nothing held back."""
 
-    __slots__ = ("_cut", "_output", "_wire", "calls", "items", "open", "phase", "text_part")
+    __slots__ = ("_cut", "_output", "_wire", "calls", "items", "open", "phase", "raw_part", "text_part")
 
     def __init__(
         self, output: Output, wire: Wire, identities: ToolIdentityMap, diagnostics: Diagnostics
@@ -37,6 +37,7 @@ class OpenBlocks:
         self.calls = ToolCalls(output, wire, identities, diagnostics)
         self.open: MessageBlock | ReasoningBlock | None = None
         self.text_part: OpenPart | None = None
+        self.raw_part: OpenPart | None = None
         self.phase: MessagePhase | UnsetType = UNSET
 
     @property
@@ -77,6 +78,14 @@ class OpenBlocks:
         block = ReasoningBlock(self._output.number, item_id, self._output.next_index(), self._wire.name)
         events.append(self._begin(block))
         return events, block
+
+    def think(self, delta: str) -> list[Event]:
+        """The next piece of raw reasoning."""
+        events, block = self.reasoning()
+        opened, part = block.open_raw()
+        events += opened + part.delta(delta)
+        self.raw_part = None if part.buffer.held else part
+        return events
 
     def encrypt(self, content: str) -> list[Event]:
         """Encrypted content for the open reasoning item; a second one belongs to another item."""
@@ -123,12 +132,12 @@ class OpenBlocks:
 
     def close_part(self) -> list[Event]:
         """Close the open text, refusal or summary part; its item stays open."""
-        self.text_part = None
+        self.text_part = self.raw_part = None
         return [] if self.open is None else self.open.close_part()
 
     def close_open(self) -> list[Event]:
         """Close the open message or reasoning item: something else begins, so it is whole."""
-        block, self.open, self.text_part = self.open, None, None
+        block, self.open, self.text_part, self.raw_part = self.open, None, None, None
         return [] if block is None else self._output.close(block, stopped=True)[0]
 
     def close_all(self, stopped: bool, abandoned: bool) -> list[Event]:
@@ -139,7 +148,7 @@ class OpenBlocks:
             closed, cut = self._output.close(block, stopped, abandoned)
             self._cut = self._cut or cut
             events += closed
-        self.open = self.text_part = None
+        self.open = self.text_part = self.raw_part = None
         return events + self.calls.finish_waiting(stopped, abandoned)
 
     def _make_room(self) -> list[Event]:

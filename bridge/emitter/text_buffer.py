@@ -10,6 +10,11 @@ _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 REPLACEMENT = "\ufffd"
 
 
+def is_whole(text: str) -> bool:
+    """Whether the text holds no half of a surrogate pair."""
+    return _SURROGATE.search(text) is None
+
+
 class TextBuffer:
     """The text of one open part or call.
 
@@ -27,7 +32,7 @@ class TextBuffer:
 
     def admit(self, delta: str) -> str:
         """What of `delta` can be sent now, with what was held before it."""
-        if not self.held and _SURROGATE.search(delta) is None:
+        if not self.held and is_whole(delta):
             return delta
         delta = _PAIR.sub(_join, self.held + delta)
         self.held = ""

@@ -13,6 +13,7 @@ class StoreError(HttpError):
     BUSY = "store_busy"
     OUTDATED = "store_outdated"
     CONFLICT = "store_conflict"
+    FAILED = "store_failed"
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(503, message, code=code)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Final
 
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from server.sessions.errors import StoreError
@@ -16,6 +16,7 @@ FAILURES: Final = (DBAPIError, PoolTimeout, TimeoutError, OSError, sqlite3.Error
 _FULL: Final = (StoreError.FULL, "The session store is full: nothing was stored.")
 _BUSY: Final = (StoreError.BUSY, "The session store is too busy: nothing was stored.")
 _UNREACHABLE: Final = (StoreError.UNAVAILABLE, "The session store can't be reached.")
+_FAILED: Final = (StoreError.FAILED, "The session store failed: nothing was stored.")
 
 _BY_SQLITE_CODE: Final = {
     sqlite3.SQLITE_FULL: _FULL,
@@ -40,5 +41,6 @@ def store_error(error: Exception) -> StoreError:
         return StoreError(*_BUSY)
     cause = error.orig if isinstance(error, DBAPIError) else error
     if isinstance(cause, sqlite3.Error):
-        return StoreError(*_BY_SQLITE_CODE.get(getattr(cause, "sqlite_errorcode", 0) & 0xFF, _UNREACHABLE))
-    return StoreError(*_BY_SQLSTATE.get(getattr(cause, "sqlstate", None) or "", _UNREACHABLE))
+        return StoreError(*_BY_SQLITE_CODE.get(getattr(cause, "sqlite_errorcode", 0) & 0xFF, _FAILED))
+    unknown = _UNREACHABLE if isinstance(error, OSError | OperationalError | InterfaceError) else _FAILED
+    return StoreError(*_BY_SQLSTATE.get(getattr(cause, "sqlstate", None) or "", unknown))

@@ -106,7 +106,8 @@ class MemoryStore:
             kept = self._of(link, owner)
             if kept is None:
                 break
-            link = links[link] = kept.row.previous_response_id
+            links[link] = kept.row.previous_response_id
+            link = kept.row.previous_response_id
         turns = [self._records[each] for each in in_order(response_id, links)]
         return [Turn(decode_response(kept.row.response), _input(kept)) for kept in turns]
 

@@ -54,8 +54,9 @@ ACQUIRE: Final = update(responses).where(_ID, _RUNNING).where(or_(responses.c.le
 
 @cache
 def insert_response(dialect: str) -> Any:
-    """Inserts nothing when the id is there."""
-    return _INSERTS[dialect](responses).on_conflict_do_nothing(index_elements=[responses.c.id])
+    """Inserts nothing when the id is there, as the row count tells."""
+    statement = _INSERTS[dialect](responses).on_conflict_do_nothing(index_elements=[responses.c.id])
+    return statement.execution_options(preserve_rowcount=True)
 
 
 @cache

@@ -10,11 +10,13 @@ from msgspec import Struct
 
 class UpstreamRequest(Struct, frozen=True):
     """What goes out: `path` below the upstream's address, `body` in its dialect, which asks for a
-    stream. `request_id` is passed on for the logs at both ends."""
+    stream. `request_id` is passed on for the logs at both ends. `client_key` is what our client showed,
+    for upstreams that it is passed through to."""
 
     path: str
     body: bytes
     request_id: str
+    client_key: str | None = None
 
 
 class UpstreamReply(Protocol):
@@ -41,6 +43,10 @@ class Upstream(Protocol):
 
         Raises UpstreamError when the upstream can't be reached, refuses, or answers something else.
         """
+        ...
+
+    async def models(self) -> list[str]:
+        """The names of the models that it says it has. Raises UpstreamError when it does not say."""
         ...
 
     async def close(self) -> None:

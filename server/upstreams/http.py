@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Final
-from urllib.parse import urlsplit
+from typing import Any, Final
 
 import aiohttp
 
+from bridge.errors import WireError
+from bridge.protocol.codec import decode_json
 from server.errors import UpstreamError
 from server.settings import Timeouts
 from server.upstreams.base import UpstreamReply, UpstreamRequest
+from server.upstreams.dialects import Dialect
 from server.upstreams.refusals import in_band_refusal, refusal
 
 _MAX_REFUSAL: Final = 64 * 1024  # bytes read of a refusal's body
+_MAX_LIST: Final = 8 * 1024 * 1024  # bytes read of a list of models
+_LIST_SECONDS: Final = 5.0
 _DRAIN_SECONDS: Final = 0.2
 _STREAM_TYPE: Final = "text/event-stream"
 # Servers that stream under a wrong name are believed; these say that it is something else.
@@ -24,14 +28,28 @@ _FAILURES: Final = (aiohttp.ClientError, OSError, TimeoutError)
 
 
 class HttpUpstream:
-    """One address. `url` is what a client library would call the base URL; `api_key` is sent as a
-    bearer token and never told to anyone else."""
+    """One address, which `url` names as the dialect's own clients take it. `api_key` goes out in the
+    dialect's header and is never told to anyone else; with `pass_through` the client's own goes out
+    instead, where it has shown one. `headers` go with every request."""
 
-    def __init__(self, name: str, url: str, timeouts: Timeouts, api_key: str | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        dialect: Dialect,
+        timeouts: Timeouts,
+        *,
+        api_key: str | None = None,
+        pass_through: bool = False,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         self.name = name
-        self._base = base_url(url)
+        self._base = dialect.address(url)
+        self._key_header = dialect.key_header
+        self._headers = {**dialect.headers, **(headers or {})}
         self._timeouts = timeouts
         self._api_key = api_key
+        self._pass_through = pass_through
         self._session: aiohttp.ClientSession | None = None
 
     def open(self, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamReply]:
@@ -41,7 +59,7 @@ class HttpUpstream:
     async def _open(self, request: UpstreamRequest) -> AsyncIterator[UpstreamReply]:
         response = await self._send(request)
         try:
-            await self._check(response)
+            await self._check(response, self._key_for(request))
             reply = _HttpReply(self.name, response.content, self._timeouts.idle)
             try:
                 yield reply
@@ -56,9 +74,8 @@ class HttpUpstream:
             "content-type": "application/json",
             "accept": _STREAM_TYPE,
             "x-request-id": request.request_id,
+            **self._with_key(self._key_for(request)),
         }
-        if self._api_key:
-            headers["authorization"] = f"Bearer {self._api_key}"
         try:
             async with asyncio.timeout(self._timeouts.connect + self._timeouts.first_byte):
                 return await self._connected().post(
@@ -67,7 +84,14 @@ class HttpUpstream:
         except _FAILURES as error:
             raise self._failure(error) from error
 
-    async def _check(self, response: aiohttp.ClientResponse) -> None:
+    def _key_for(self, request: UpstreamRequest) -> str | None:
+        return request.client_key or self._api_key if self._pass_through else self._api_key
+
+    def _with_key(self, key: str | None) -> dict[str, str]:
+        name, prefix = self._key_header
+        return {**self._headers, name: prefix + key} if key else self._headers
+
+    async def _check(self, response: aiohttp.ClientResponse, key: str | None) -> None:
         """Raise what the upstream means when it answers with anything but a stream."""
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         accepted = 200 <= response.status < 300
@@ -79,8 +103,8 @@ class HttpUpstream:
         except _FAILURES as error:
             raise self._failure(error) from error
         if not accepted:
-            raise refusal(response.status, response.headers, body, self._api_key)
-        meant = in_band_refusal(body, self._api_key)
+            raise refusal(response.status, response.headers, body, key)
+        meant = in_band_refusal(body, key)
         raise meant or UpstreamError(
             502,
             f"the upstream {self.name} answered with {kind} where an event stream was asked for",
@@ -109,6 +133,20 @@ class HttpUpstream:
                 ),
             )
         return self._session
+
+    async def models(self) -> list[str]:
+        try:
+            async with asyncio.timeout(self._timeouts.connect + _LIST_SECONDS):
+                response = await self._connected().get(
+                    f"{self._base}/models", headers=self._with_key(self._api_key), allow_redirects=False
+                )
+                async with response:
+                    body = await _read_up_to(response, _MAX_LIST)
+        except _FAILURES as error:
+            raise self._failure(error) from error
+        if response.status != 200:
+            raise refusal(response.status, response.headers, body, self._api_key)
+        return _names(body)
 
     async def close(self) -> None:
         if self._session is not None:
@@ -173,15 +211,15 @@ def _left_over(content: aiohttp.StreamReader) -> bytes:
     return content.read_nowait()
 
 
-def base_url(url: str) -> str:
-    """The address below which paths stand: `/v1` where none is given, no slash at the end.
-
-    Raises ValueError for what is no http(s) address.
-    """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{url!r} is no http:// or https:// address")
-    return url.rstrip("/") if parts.path.strip("/") else f"{parts.scheme}://{parts.netloc}/v1"
+def _names(body: bytes) -> list[str]:
+    """The ids in a list of models, wherever it stands; none in what is no such list."""
+    try:
+        listed: Any = decode_json(body)
+    except WireError:
+        return []
+    entries = listed.get("data") or listed.get("models") if isinstance(listed, dict) else listed
+    found = [each.get("id") or each.get("name") for each in entries or () if isinstance(each, dict)]
+    return [str(name) for name in found if name]
 
 
 async def _read_up_to(response: aiohttp.ClientResponse, limit: int) -> bytes:

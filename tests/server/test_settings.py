@@ -6,7 +6,7 @@ import pytest
 
 from server.app import create_app
 from server.settings import Settings, SettingsError, Timeouts, load_settings, of_worker, to_workers
-from server.upstreams.http import base_url
+from server.upstreams.addresses import base_url
 
 FILE = """
 port = 9001

@@ -37,6 +37,9 @@ class DemoUpstream:
         behaviour = behaviour_of(turn)
         yield _DemoReply(_frames(turn, behaviour), behaviour.pause)
 
+    async def models(self) -> list[str]:
+        return list(MODELS)
+
     async def close(self) -> None:
         return None
 

@@ -1,0 +1,108 @@
+"""What a model's name says: who serves it, which family it is of, which version, which date.
+
+Names come as `anthropic:claude-sonnet-4`, `openai/gpt-5.1-codex`, `us.anthropic.claude-3-5-sonnet-
+20241022-v2:0`, `llama3.1:8b-instruct-q4_K_M`, `accounts/fireworks/models/deepseek-v3`. Clients group
+models by family and show versions (VS Code's model information wants both).
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from msgspec import Struct
+
+_PROVIDERS = frozenset(
+    "ai21 alibaba amazon anthropic arcee azure bedrock cerebras cohere copilot databricks deepinfra deepseek "
+    "fireworks github google groq huggingface inception lmstudio meta meta-llama microsoft minimax mistral "
+    "mistralai moonshot moonshotai nvidia ollama openai openrouter perplexity qwen sambanova stepfun together "
+    "vercel vertex vllm voyage xai x-ai z-ai zai zhipu".split()
+)
+# what may stand between a provider and the model without saying anything of it
+_FILLERS = frozenset({"accounts", "models", "publishers", "us", "eu", "apac", "global", "jp", "au"})
+_DATE = re.compile(r"-(?P<date>20\d{2}-?[01]\d-?[0-3]\d|20\d{2}-?[01]\d(?!\d)|[0-2]\d[0-3]\d(?!\d))(?=-|$)")
+_SERVING = re.compile(r"(-v\d+)?:\d+$")  # Bedrock's own version of how it serves a model
+_VARIANTS = frozenset(
+    "preview latest beta exp experimental instruct chat it thinking fast free turbo online extended stable".split()
+)
+_VERSION = re.compile(r"v?(?P<version>\d+(\.\d+)*)[a-z]?$")
+_GLUED = re.compile(r"(?P<name>[a-z]{3,})(?P<version>\d+(\.\d+)*)$")
+_SINGLE = re.compile(r"\d$")
+
+
+class ModelIdentity(Struct, frozen=True):
+    """A model's name in parts; each is "" where the name does not say it.
+
+    `name` is the name without provider and tag, `family` without version, date and variants too, `tag` is
+    what stands after a colon (`8b-instruct`), `date` is `2024-07-18` or as short as it was given.
+    """
+
+    id: str
+    provider: str
+    name: str
+    family: str
+    version: str
+    date: str
+    variant: str
+    tag: str
+
+
+@lru_cache(maxsize=1024)
+def model_identity(model_id: str) -> ModelIdentity:
+    """Read a name. Never raises; what it can't tell apart is the family."""
+    provider, rest = _provider(model_id.strip())
+    rest = _SERVING.sub("", rest)
+    name, _, tag = rest.partition(":")
+    bare, date = _dated(name.lower())
+    words = [word for word in bare.split("-") if word]
+    variants = [word for word in words if word in _VARIANTS]
+    family, version = _versioned([word for word in words if word not in _VARIANTS])
+    return ModelIdentity(model_id, provider, name, family or bare, version, date, "-".join(variants), tag)
+
+
+def same_model(first: str, second: str) -> bool:
+    """Whether two names mean one model, whoever serves it and whenever it was built."""
+    one, other = model_identity(first), model_identity(second)
+    parts = ("family", "version", "variant", "tag")
+    return all(getattr(one, part) == getattr(other, part) for part in parts)
+
+
+def _provider(name: str) -> tuple[str, str]:
+    """(provider, the rest). The last of several counts: it made the model, the others pass it on."""
+    *path, rest = name.split("/")
+    found = [part.lower() for part in path if part.lower() not in _FILLERS]
+    head, colon, tail = rest.partition(":")
+    if colon and head.lower() in _PROVIDERS:
+        return head.lower(), tail
+    dotted = rest.split(".")
+    while len(dotted) > 1 and dotted[0].lower() in _PROVIDERS | _FILLERS:
+        word = dotted.pop(0).lower()
+        found += [] if word in _FILLERS else [word]
+    return (found[-1] if found else ""), ".".join(dotted)
+
+
+def _dated(name: str) -> tuple[str, str]:
+    match = _DATE.search(name)
+    if match is None:
+        return name, ""
+    date = match.group("date")
+    if len(date) == 8 and "-" not in date:
+        date = f"{date[:4]}-{date[4:6]}-{date[6:]}"
+    return name[: match.start()] + name[match.end() :], date
+
+
+def _versioned(words: list[str]) -> tuple[str, str]:
+    """(family, version) of a name's words. Two digits in a row are one version: `claude-3-5-sonnet`."""
+    family: list[str] = []
+    version: list[str] = []
+    for position, word in enumerate(words):
+        match, glued = _VERSION.match(word), _GLUED.match(word)
+        goes_on = version and position and _SINGLE.match(word) and _SINGLE.match(words[position - 1])
+        if match is not None and (not version or goes_on):
+            version.append(match.group("version"))
+        elif glued is not None and not version:
+            family.append(glued.group("name"))
+            version.append(glued.group("version"))
+        else:
+            family.append(word)
+    return "-".join(family), ".".join(version)
