@@ -13,19 +13,26 @@ from functools import lru_cache
 from msgspec import Struct
 
 _PROVIDERS = frozenset(
-    "ai21 alibaba amazon anthropic arcee azure bedrock cerebras cohere copilot databricks deepinfra deepseek "
-    "fireworks github google groq huggingface inception lmstudio meta meta-llama microsoft minimax mistral "
-    "mistralai moonshot moonshotai nvidia ollama openai openrouter perplexity qwen sambanova stepfun together "
-    "vercel vertex vllm voyage xai x-ai z-ai zai zhipu".split()
+    """
+    ai21 alibaba amazon anthropic arcee azure bedrock cerebras cohere copilot databricks deepinfra
+    deepseek fireworks github google groq huggingface inception lmstudio meta meta-llama microsoft
+    minimax mistral mistralai moonshot moonshotai nvidia ollama openai openrouter perplexity qwen
+    sambanova stepfun together vercel vertex vllm voyage xai x-ai z-ai zai zhipu
+    """.split()  # noqa: SIM905 - a list that is read and added to by word
 )
 # what may stand between a provider and the model without saying anything of it
 _FILLERS = frozenset({"accounts", "models", "publishers", "us", "eu", "apac", "global", "jp", "au"})
-_DATE = re.compile(r"-(?P<date>20\d{2}-?[01]\d-?[0-3]\d|20\d{2}-?[01]\d(?!\d)|[0-2]\d[0-3]\d(?!\d))(?=-|$)")
+_DATE = re.compile(
+    r"-(?P<date>20\d{2}-?[01]\d-?[0-3]\d|20\d{2}-?[01]\d|[0-2]\d[0-3]\d|[01]\d-[0-3]\d)(?=-|$)"
+)
 _SERVING = re.compile(r"(-v\d+)?:\d+$")  # Bedrock's own version of how it serves a model
 _VARIANTS = frozenset(
-    "preview latest beta exp experimental instruct chat it thinking fast free turbo online extended stable".split()
+    """
+    preview latest beta exp experimental instruct chat it thinking free online extended stable
+    """.split()  # noqa: SIM905 - a list that is read and added to by word
 )
-_VERSION = re.compile(r"v?(?P<version>\d+(\.\d+)*)[a-z]?$")
+_SIZE = re.compile(r"(\d+x)?\d+(\.\d+)?b$")
+_VERSION = re.compile(r"v?(?P<version>\d+(\.\d+)*)$")
 _GLUED = re.compile(r"(?P<name>[a-z]{3,})(?P<version>\d+(\.\d+)*)$")
 _SINGLE = re.compile(r"\d$")
 
@@ -33,8 +40,9 @@ _SINGLE = re.compile(r"\d$")
 class ModelIdentity(Struct, frozen=True):
     """A model's name in parts; each is "" where the name does not say it.
 
-    `name` is the name without provider and tag, `family` without version, date and variants too, `tag` is
-    what stands after a colon (`8b-instruct`), `date` is `2024-07-18` or as short as it was given.
+    `name` is the name without provider and tag, `family` without version, date and variant too, `variant`
+    holds sizes and states (`70b-instruct`, `preview`), `tag` is what stands after a colon
+    (`8b-instruct-q4_K_M`), `date` is `2024-07-18` or as short as it was given.
     """
 
     id: str
@@ -55,8 +63,8 @@ def model_identity(model_id: str) -> ModelIdentity:
     name, _, tag = rest.partition(":")
     bare, date = _dated(name.lower())
     words = [word for word in bare.split("-") if word]
-    variants = [word for word in words if word in _VARIANTS]
-    family, version = _versioned([word for word in words if word not in _VARIANTS])
+    variants = [word for word in words if word in _VARIANTS or _SIZE.match(word)]
+    family, version = _versioned([word for word in words if word not in variants])
     return ModelIdentity(model_id, provider, name, family or bare, version, date, "-".join(variants), tag)
 
 

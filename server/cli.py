@@ -12,6 +12,7 @@ _COMMANDS: Final = {
     "serve": ("server.commands.serve", "Serve the Responses API over the demo model or an upstream."),
     "replay": ("server.commands.replay", "Translate a recorded stream."),
     "validate": ("server.commands.validate", "Hold a recorded Responses stream to the protocol."),
+    "conform": ("server.commands.conform", "Hold a live server to the protocol."),
     "demo": ("server.commands.demo", "Show a streamed round trip in the terminal."),
 }
 

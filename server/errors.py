@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+from bridge.dialects import anthropic_messages
 from bridge.errors import BridgeError, RemoteError
 from bridge.protocol.codec import encode
 from bridge.protocol.errors import ErrorBody, ErrorPayload, ResponseError
@@ -37,6 +38,21 @@ _BY_CODE: Final = {
     "overloaded_error": 503,
     "upstream_timeout": 504,
     "internal_error": 500,
+}
+
+_MESSAGES: Final = "/v1/messages"
+# what Anthropic's API says for a status; asked where the error's own names say no more than these
+_VAGUE: Final = frozenset({"api_error", "invalid_request_error"})
+_ANTHROPIC_TYPES: Final = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+    529: "overloaded_error",
 }
 
 
@@ -74,6 +90,7 @@ class UpstreamError(HttpError):
     TIMEOUT = "upstream_timeout"
     INVALID_RESPONSE = "upstream_invalid_response"
     DISCONNECTED = "upstream_disconnected"
+    TOO_LONG = "upstream_output_too_long"
 
 
 def too_slow(total: float) -> UpstreamError:
@@ -83,6 +100,18 @@ def too_slow(total: float) -> UpstreamError:
     )
 
 
+def too_long(most: int) -> UpstreamError:
+    """A response for which the upstream sent more than `most` bytes."""
+    return UpstreamError(
+        502, f"the upstream sent more than {most} bytes for one response", code=UpstreamError.TOO_LONG
+    )
+
+
+def shutting_down() -> HttpError:
+    """The server stops: what is new is refused, what runs beyond the grace is cut off."""
+    return HttpError(503, "The server is shutting down.", headers={"retry-after": "5"})
+
+
 def failure_status(error: ResponseError) -> int:
     """The HTTP status for a response that failed without any output: upstreams put statuses in codes."""
     if error.code.isascii() and error.code.isdigit() and 400 <= int(error.code) <= 599:
@@ -90,6 +119,16 @@ def failure_status(error: ResponseError) -> int:
     return _BY_CODE.get(error.code, 502)
 
 
-def error_body(error: BridgeError) -> bytes:
-    """The JSON body of a refused request."""
+def error_body(error: BridgeError, path: str = "") -> bytes:
+    """The JSON body of a refused request, in the shape of the surface that `path` belongs to."""
+    if path.startswith(_MESSAGES):
+        return encode(_anthropic_error(error))
     return encode(ErrorBody(ErrorPayload(error.error_type, error.code, error.message, error.param)))
+
+
+def _anthropic_error(error: BridgeError) -> dict[str, Any]:
+    """The status says more than our codes where Anthropic has no word for those."""
+    body = anthropic_messages.error_body(error.code, error.error_type, error.message)
+    if body["error"]["type"] in _VAGUE:
+        body["error"]["type"] = _ANTHROPIC_TYPES.get(error.http_status, body["error"]["type"])
+    return body

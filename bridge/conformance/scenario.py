@@ -13,6 +13,8 @@ from msgspec import Struct
 
 from bridge.conformance.exchange import Answer, Ask, Say, Step, response_deviations
 from bridge.conformance.published import WireName
+from bridge.errors import WireError
+from bridge.protocol.codec import decode_json
 
 Play = Generator[Step, Answer, None]
 _SHOWN = 3  # findings told of one answer; the rest are counted
@@ -83,7 +85,7 @@ def expect_whole(answer: Answer, target: Target, status: str = "completed") -> d
     expect(answer.status == 200, _unexpected(answer, 200))
     expect(answer.media_type == "application/json", f"content-type is {answer.media_type!r}, not JSON")
     response = answer.response
-    found = [f"{each.path}: {each.reason}" for each in response_deviations(response, target.wire)]
+    found = [f"{each.path}: {each.what}" for each in response_deviations(response, target.wire)]
     expect(not found, _told("the response leaves the schema", found))
     expect(response.get("status") == status, f"status is {response.get('status')!r}, not {status!r}")
     return response
@@ -137,6 +139,15 @@ def text_of(response: dict[str, Any]) -> str:
     """All text of its messages."""
     parts = [part for item in items(response, "message") for part in item.get("content") or []]
     return "".join(str(part.get("text", "")) for part in parts if part.get("type") == "output_text")
+
+
+def object_in(text: str) -> dict[str, Any] | None:
+    """The JSON object that a text is; None when it is none."""
+    try:
+        found = decode_json(text)
+    except WireError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _unexpected(answer: Answer, *wanted: int) -> str:

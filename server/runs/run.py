@@ -5,6 +5,8 @@ What one read brings goes through here as a whole; nothing is done per event but
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import structlog
 
 from bridge.dialects.base import Inbound
@@ -15,6 +17,7 @@ from bridge.protocol.events import Event
 from bridge.protocol.response import Response
 from bridge.sse import Frame, SSEDecoder
 from bridge.state import TERMINAL_PHASES, ResponseStreamPhase
+from server.errors import too_long
 
 _INTERNAL = ErrorPayload("server_error", "internal_error", "The server failed.", None)
 _log = structlog.get_logger(__name__)
@@ -24,14 +27,24 @@ class Run:
     """The machine, the dialect in front of it and the frames in front of that.
 
     Whatever goes wrong ends the response as failed, never as completed. `failure` then holds the
-    error, unless the upstream told it inside its stream.
+    error, unless the upstream told it inside its stream. `most` bounds what an upstream may send for
+    one response, in bytes (law S8).
     """
 
-    def __init__(self, machine: ResponseStreamStateMachine, inbound: Inbound) -> None:
+    def __init__(
+        self, machine: ResponseStreamStateMachine, inbound: Inbound, *, event_names: bool = False, most: int | None = None
+    ) -> None:
+        self._most = most
+        self._taken = 0
         self._machine = machine
-        self._inbound = inbound
+        self.read_as(inbound, event_names)
         self._frames = SSEDecoder()
         self.failure: BridgeError | None = None
+
+    def read_as(self, inbound: Inbound, event_names: bool) -> None:
+        """What comes is in this dialect; with `event_names` its inbound takes the SSE event's name too."""
+        self._inbound = inbound
+        self._take = self._take_named if event_names else self._take_plain
 
     @property
     def begun(self) -> bool:
@@ -52,6 +65,9 @@ class Run:
     def feed(self, data: bytes) -> list[Event]:
         """What one read brought."""
         events: list[Event] = []
+        self._taken += len(data)
+        if self._most is not None and self._taken > self._most:
+            return self.fail(too_long(self._most))
         try:
             self._take(self._frames.feed(data), events)
         except BridgeError as error:
@@ -82,10 +98,15 @@ class Run:
         """End because nobody wants the rest."""
         return [] if self.ended else self.begin() + self._machine.cancel()
 
-    def _take(self, frames: list[Frame], events: list[Event]) -> None:
+    def _take_plain(self, frames: list[Frame], events: list[Event]) -> None:
         feed = self._inbound.feed
         for frame in frames:
             events += feed(frame.data)
+
+    def _take_named(self, frames: list[Frame], events: list[Event]) -> None:
+        feed: Callable[[bytes, str], list[Event]] = self._inbound.feed
+        for frame in frames:
+            events += feed(frame.data, frame.event)
 
     def _fail_internally(self) -> list[Event]:
         _log.exception("run.internal_error", response_id=self._machine.response_id)

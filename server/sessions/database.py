@@ -1,20 +1,23 @@
 """A database and the connections to it: opened at first use, one transaction a call, failures as
 StoreError.
 
-SQLite takes one writer at a time, so writes share one connection and queue for it in this process
-(waiting inside SQLite would be polling); reads have their own. PostgreSQL has one pool.
+Work is written once, as a function of a connection. PostgreSQL runs it over psycopg's asynchronous
+connections. SQLite runs it whole in a thread of its own: a driver that goes to its thread with every
+statement, as aiosqlite does, costs several times as much.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import URL, event, inspect, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from server.sessions.errors import StoreError
 from server.sessions.failures import FAILURES, store_error
@@ -22,12 +25,12 @@ from server.sessions.locations import is_sqlite, make_private_file
 from server.sessions.tables import REVISION, VERSION_TABLE
 
 T = TypeVar("T")
-Work = Callable[[AsyncConnection], Awaitable[T]]
+Work = Callable[[Connection], T]
 
 _PATIENCE: Final = 10.0  # seconds to wait for a connection or a lock
 _CALL_SECONDS: Final = 60.0  # for one transaction, 10 MB records over a slow network included
-_READERS: Final = 4
-_POSTGRES_POOL: Final = 10
+_SQLITE_READERS: Final = 4
+_POSTGRES_CONNECTIONS: Final = 20
 _POSTGRES_CONNECT: Final[dict[str, Any]] = {
     "connect_timeout": 5,
     "keepalives_idle": 30,
@@ -40,100 +43,184 @@ _POSTGRES_CONNECT: Final[dict[str, Any]] = {
 _PRAGMAS: Final = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON")
 
 
-class Database:
+class Database(ABC):
     """One per store. Nothing is connected before the first call."""
 
-    def __init__(self, url: URL) -> None:
-        self.url = url
+    def __init__(self) -> None:
         self._opened = False
         self._opening = asyncio.Lock()
-        self._writer, self._reader = _sqlite_engines(url) if is_sqlite(url) else _postgres_engines(url)
 
     async def open(self) -> None:
-        """Connect, and see to the tables: a file of ours is brought up to date; a PostgreSQL database is
-        set up when it has none of our tables, and else must be at the right revision.
-
-        Raises StoreError, `store_outdated` when `db upgrade` is to be run.
-        """
+        """Connect and see to the tables. Raises StoreError."""
         async with self._opening:
             if not self._opened:
-                await self._see_to_the_tables()
+                try:
+                    await self._see_to_the_tables()
+                except FAILURES as error:
+                    raise store_error(error) from error
                 self._opened = True
 
     async def read(self, work: Work[T]) -> T:
         """Run single statements, each by itself."""
-        return await self._run(lambda: self._reader.connect(), work)
+        return await self._run(self._reading, work)
 
     async def write(self, work: Work[T]) -> T:
         """Run one transaction: all of it is durable afterwards, or nothing is."""
-        return await self._run(lambda: self._writer.begin(), work)
+        return await self._run(self._writing, work)
 
+    @abstractmethod
     async def close(self) -> None:
         """Close the connections."""
-        await self._writer.dispose()
-        await self._reader.dispose()
 
-    async def _run(self, connect: Callable[[], Any], work: Work[T]) -> T:
+    @abstractmethod
+    async def _reading(self, work: Work[T]) -> T: ...
+
+    @abstractmethod
+    async def _writing(self, work: Work[T]) -> T: ...
+
+    @abstractmethod
+    async def _see_to_the_tables(self) -> None: ...
+
+    async def _run(self, run: Callable[[Work[T]], Any], work: Work[T]) -> T:
         if not self._opened:
             await self.open()
         try:
-            return await self._once(connect, work)
+            return await self._once(run, work)
         except DBAPIError as error:
             if not error.connection_invalidated:
                 raise store_error(error) from error
         except FAILURES as error:
             raise store_error(error) from error
         try:  # the server went away since the last call, and may be back; every call can be made again
-            return await self._once(connect, work)
+            return await self._once(run, work)
         except FAILURES as error:
             raise store_error(error) from error
 
-    async def _once(self, connect: Callable[[], Any], work: Work[T]) -> T:
-        async with asyncio.timeout(_CALL_SECONDS), connect() as connection:
-            return await work(connection)
+    async def _once(self, run: Callable[[Work[T]], Any], work: Work[T]) -> T:
+        async with asyncio.timeout(_CALL_SECONDS):
+            done: T = await run(work)
+            return done
+
+
+class _Sqlite(Database):
+    """A file of ours, brought up to date when it is opened. SQLite takes one writer at a time, so writes
+    queue for one thread (waiting inside SQLite would be polling); reads have their own."""
+
+    def __init__(self, url: URL) -> None:
+        super().__init__()
+        self._url = url
+        self._writer, self._reader = (
+            _engine(url, 1),
+            _engine(url, _SQLITE_READERS, isolation_level="AUTOCOMMIT"),
+        )
+        self._writing_thread = ThreadPoolExecutor(1, "session-writer")
+        self._reading_threads = ThreadPoolExecutor(_SQLITE_READERS, "session-reader")
+
+    async def close(self) -> None:
+        for engine, threads in (
+            (self._writer, self._writing_thread),
+            (self._reader, self._reading_threads),
+        ):
+            await asyncio.to_thread(threads.shutdown)
+            engine.dispose()
+
+    async def _reading(self, work: Work[T]) -> T:
+        def run() -> T:
+            with self._reader.connect() as connection:
+                return work(connection)
+
+        return await asyncio.get_running_loop().run_in_executor(self._reading_threads, run)
+
+    async def _writing(self, work: Work[T]) -> T:
+        def run() -> T:
+            with self._writer.begin() as connection:
+                return work(connection)
+
+        return await asyncio.get_running_loop().run_in_executor(self._writing_thread, run)
 
     async def _see_to_the_tables(self) -> None:
-        try:
-            if is_sqlite(self.url) and self.url.database:
-                make_private_file(Path(self.url.database))
-            async with self._reader.connect() as connection:
-                revision = await _revision(connection)
-            if revision != REVISION:
-                await self._upgrade(revision)
-        except FAILURES as error:
-            raise store_error(error) from error
-
-    async def _upgrade(self, revision: str | None) -> None:
-        if revision is not None and (revision > REVISION or not is_sqlite(self.url)):
-            raise StoreError(
-                StoreError.OUTDATED,
-                f"The session store is at revision {revision} and this version needs {REVISION}: "
-                "run `openresponses-bridge db upgrade` with the newest version.",
-            )
-        from server.sessions.migrate import upgrade  # Alembic is loaded by who needs it
-
-        await asyncio.to_thread(upgrade, self.url)
+        assert self._url.database is not None
+        make_private_file(Path(self._url.database))
+        revision = await self._reading(_revision)
+        if revision is not None and revision > REVISION:
+            raise _outdated(revision)
+        if revision != REVISION:
+            await asyncio.to_thread(_upgrade, self._url)
 
 
-async def _revision(connection: AsyncConnection) -> str | None:
-    if not await connection.run_sync(lambda blocking: inspect(blocking).has_table(VERSION_TABLE)):
+class _Postgres(Database):
+    """Set up when it has none of our tables; else it must be at the right revision, as workers of another
+    version may be at it."""
+
+    def __init__(self, url: URL) -> None:
+        super().__init__()
+        self._url = url
+        self._writer = create_async_engine(
+            url,
+            connect_args=_POSTGRES_CONNECT,
+            pool_size=_POSTGRES_CONNECTIONS,
+            max_overflow=0,
+            pool_timeout=_PATIENCE,
+            pool_recycle=1800,
+        )
+        self._reader = self._writer.execution_options(isolation_level="AUTOCOMMIT")
+
+    async def close(self) -> None:
+        await self._writer.dispose()
+
+    async def _reading(self, work: Work[T]) -> T:
+        async with self._reader.connect() as connection:
+            return await connection.run_sync(work)
+
+    async def _writing(self, work: Work[T]) -> T:
+        async with self._writer.begin() as connection:
+            return await connection.run_sync(work)
+
+    async def _see_to_the_tables(self) -> None:
+        revision = await self._reading(_revision)
+        if revision is None:
+            await asyncio.to_thread(_upgrade, self._url)
+        elif revision != REVISION:
+            raise _outdated(revision)
+
+
+def open_database(url: URL) -> Database:
+    """The database at this URL (see `locations`), not connected yet."""
+    return _Sqlite(url) if is_sqlite(url) else _Postgres(url)
+
+
+def _revision(connection: Connection) -> str | None:
+    if not inspect(connection).has_table(VERSION_TABLE):
         return None
-    revision: str | None = await connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}"))
+    revision: str | None = connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}"))
     return revision
 
 
-def _sqlite_engines(url: URL) -> tuple[AsyncEngine, AsyncEngine]:
-    shared: dict[str, Any] = {
-        "connect_args": {"timeout": _PATIENCE},
-        "pool_reset_on_return": None,
-        "pool_timeout": _PATIENCE,
-        "max_overflow": 0,
-    }
-    writer = create_async_engine(url, pool_size=1, **shared)
-    reader = create_async_engine(url, pool_size=_READERS, isolation_level="AUTOCOMMIT", **shared)
-    for engine in (writer, reader):
-        event.listen(engine.sync_engine, "connect", _set_pragmas)
-    return writer, reader
+def _upgrade(url: URL) -> None:
+    from server.sessions.migrate import upgrade  # Alembic takes a while to load, and is seldom needed
+
+    upgrade(url)
+
+
+def _outdated(revision: str) -> StoreError:
+    return StoreError(
+        StoreError.OUTDATED,
+        f"The session store is at revision {revision} and this version needs {REVISION}: "
+        "run `openresponses-bridge db upgrade` of the newest version.",
+    )
+
+
+def _engine(url: URL, connections: int, **options: Any) -> Engine:
+    engine = create_engine(
+        url,
+        connect_args={"timeout": _PATIENCE},
+        pool_size=connections,
+        max_overflow=0,
+        pool_reset_on_return=None,
+        **options,
+    )
+    event.listen(engine, "connect", _set_pragmas)
+    return engine
 
 
 def _set_pragmas(dbapi_connection: Any, _record: Any) -> None:
@@ -141,15 +228,3 @@ def _set_pragmas(dbapi_connection: Any, _record: Any) -> None:
     for pragma in _PRAGMAS:
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
-
-
-def _postgres_engines(url: URL) -> tuple[AsyncEngine, AsyncEngine]:
-    writer = create_async_engine(
-        url,
-        connect_args=_POSTGRES_CONNECT,
-        pool_size=_POSTGRES_POOL,
-        max_overflow=_POSTGRES_POOL,
-        pool_timeout=_PATIENCE,
-        pool_recycle=1800,
-    )
-    return writer, writer.execution_options(isolation_level="AUTOCOMMIT")

@@ -18,24 +18,23 @@ from server.settings import SettingsError
 
 _FOLDER: Final = "openresponses-bridge"
 _FILE: Final = "sessions.sqlite3"
-_ASYNC_DRIVERS: Final = {
-    "sqlite": "sqlite+aiosqlite",
-    "sqlite+aiosqlite": "sqlite+aiosqlite",
+_DRIVERS: Final = {
+    "sqlite": "sqlite+pysqlite",
     "postgresql": "postgresql+psycopg",
     "postgresql+psycopg": "postgresql+psycopg",
 }
 
 
 def database_url(address: str) -> URL:
-    """The URL with its asynchronous driver. Raises SettingsError when it names no database of ours;
+    """The URL with its driver. Raises SettingsError when it names no database of ours;
     the message holds no password."""
     try:
         url = make_url("sqlite://" if address == "sqlite:" else address)
     except (ArgumentError, ValueError):
         raise SettingsError("store: is no URL like sqlite:///sessions.sqlite3") from None
-    if url.drivername not in _ASYNC_DRIVERS:
-        raise SettingsError(f"store {url.drivername}: is none of: {', '.join(_ASYNC_DRIVERS)}")
-    url = url.set(drivername=_ASYNC_DRIVERS[url.drivername])
+    if url.drivername not in _DRIVERS:
+        raise SettingsError(f"store {url.drivername}: is none of: {', '.join(_DRIVERS)}")
+    url = url.set(drivername=_DRIVERS[url.drivername])
     return _with_file(url) if is_sqlite(url) else url
 
 

@@ -27,7 +27,7 @@ def upgrade(url: URL) -> tuple[str | None, str]:
     Of several processes that try at once, one works and the others find it done.
     """
     with _one_at_a_time:
-        engine = create_engine(_blocking(url), poolclass=NullPool)
+        engine = create_engine(url, poolclass=NullPool)
         if is_sqlite(url):
             event.listen(engine, "connect", _leave_transactions_to_us)
             event.listen(engine, "begin", _lock_for_writing)
@@ -59,10 +59,6 @@ def _config(connection: Connection | None) -> Config:
     config.set_main_option("script_location", "server.sessions:migrations")
     config.attributes["connection"] = connection
     return config
-
-
-def _blocking(url: URL) -> URL:
-    return url.set(drivername="sqlite+pysqlite") if is_sqlite(url) else url
 
 
 def _leave_transactions_to_us(dbapi_connection: Any, _record: Any) -> None:

@@ -7,15 +7,14 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import URL, CursorResult
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import URL, Connection, CursorResult
 
 from bridge.protocol.codec import decode_response, encode
 from bridge.protocol.response import Response
 from server.frames import Frames
 from server.sessions import queries
 from server.sessions.base import InputPage, Lease, Order, StoredResponse, Turn
-from server.sessions.database import Database
+from server.sessions.database import open_database
 from server.sessions.errors import CursorError, LeaseLost, StoreError
 from server.sessions.links import in_order
 from server.sessions.records import (
@@ -41,7 +40,7 @@ class SqlStore:
     """Responses in the database at `url` (see `locations`). It is opened by the first call, or by `open`."""
 
     def __init__(self, url: URL, clock: Callable[[], float] = time.time) -> None:
-        self._database = Database(url)
+        self._database = open_database(url)
         self._dialect = url.get_backend_name()
         self._clock = clock
 
@@ -56,10 +55,10 @@ class SqlStore:
         if not can_be_id(response_id):
             return None
 
-        async def work(connection: AsyncConnection) -> StoredResponse | None:
-            found = await connection.execute(queries.GET, {"of_id": response_id, "of_owner": owner})
+        def work(connection: Connection) -> StoredResponse | None:
+            found = connection.execute(queries.GET, {"of_id": response_id, "of_owner": owner})
             row = found.one_or_none()
-            return None if row is None else await _record(connection, _row(row))
+            return None if row is None else _record(connection, _row(row))
 
         return await self._database.read(work)
 
@@ -71,13 +70,13 @@ class SqlStore:
             for position, item in enumerate(input_rows(record))
         ]
 
-        async def work(connection: AsyncConnection) -> None:
-            inserted = await connection.execute(queries.insert_response(self._dialect), fields)
+        def work(connection: Connection) -> None:
+            inserted = connection.execute(queries.insert_response(self._dialect), fields)
             if not inserted.rowcount:
-                await _replace(connection, row, fields)
+                _replace(connection, row, fields)
             if items:
-                await connection.execute(queries.insert_input(self._dialect), items)
-            await self._put_frames(connection, row.id, frames)
+                connection.execute(queries.insert_input(self._dialect), items)
+            self._put_frames(connection, row.id, frames)
 
         await self._database.write(work)
 
@@ -102,21 +101,21 @@ class SqlStore:
             return None
         values = {"of_id": response_id, "now": now, "lease_worker": lease.worker, "lease_until": lease.until}
 
-        async def work(connection: AsyncConnection) -> StoredResponse | None:
-            taken = await connection.execute(queries.ACQUIRE, values)
+        def work(connection: Connection) -> StoredResponse | None:
+            taken = connection.execute(queries.ACQUIRE, values)
             if not taken.rowcount:
                 return None
-            found = await connection.execute(queries.GET_ANY, {"of_id": response_id})
-            return await _record(connection, _row(found.one()))
+            found = connection.execute(queries.GET_ANY, {"of_id": response_id})
+            return _record(connection, _row(found.one()))
 
         return await self._database.write(work)
 
     async def claim_orphans(self, lease: Lease, now: float, limit: int = 100) -> list[StoredResponse]:
         values = {"now": now, "most": limit, "lease_worker": lease.worker, "lease_until": lease.until}
 
-        async def work(connection: AsyncConnection) -> list[StoredResponse]:
-            claimed = await connection.execute(queries.CLAIM, values)
-            return [await _record(connection, _row(row)) for row in claimed.all()]
+        def work(connection: Connection) -> list[StoredResponse]:
+            claimed = connection.execute(queries.CLAIM, values)
+            return [_record(connection, _row(row)) for row in claimed.all()]
 
         return await self._database.write(work)
 
@@ -215,14 +214,14 @@ class SqlStore:
                 after = row.id
 
     async def _rows(self, statement: Any, values: dict[str, Any]) -> list[Any]:
-        async def work(connection: AsyncConnection) -> list[Any]:
-            return list((await connection.execute(statement, values)).all())
+        def work(connection: Connection) -> list[Any]:
+            return list(connection.execute(statement, values).all())
 
         return await self._database.read(work)
 
     async def _count(self, statement: Any, values: dict[str, Any]) -> int:
-        async def work(connection: AsyncConnection) -> int:
-            return _rowcount(await connection.execute(statement, values))
+        def work(connection: Connection) -> int:
+            return _rowcount(connection.execute(statement, values))
 
         return await self._database.write(work)
 
@@ -239,15 +238,15 @@ class SqlStore:
     async def _update_held(
         self, statement: Any, response_id: str, worker: str, changes: dict[str, Any], frames: Frames | None
     ) -> None:
-        async def work(connection: AsyncConnection) -> None:
+        def work(connection: Connection) -> None:
             values = {"of_id": response_id, "of_worker": worker, **changes}
-            if not _rowcount(await connection.execute(statement, values)):
+            if not _rowcount(connection.execute(statement, values)):
                 raise LeaseLost(response_id, worker)
-            await self._put_frames(connection, response_id, frames)
+            self._put_frames(connection, response_id, frames)
 
         await self._database.write(work)
 
-    async def _put_frames(self, connection: AsyncConnection, response_id: str, frames: Frames | None) -> None:
+    def _put_frames(self, connection: Connection, response_id: str, frames: Frames | None) -> None:
         if frames is not None:
             values = {
                 "response_id": response_id,
@@ -255,21 +254,21 @@ class SqlStore:
                 "last_sequence": frames.last,
                 "data": frames.data,
             }
-            await connection.execute(queries.upsert_frames(self._dialect), values)
+            connection.execute(queries.upsert_frames(self._dialect), values)
 
 
-async def _replace(connection: AsyncConnection, row: Row, fields: dict[str, Any]) -> None:
+def _replace(connection: Connection, row: Row, fields: dict[str, Any]) -> None:
     """Take the place of what the owner has under this id. Raises StoreError when it is another's."""
     changes = {name: value for name, value in fields.items() if name not in ("id", "owner")}
     values = {"of_id": row.id, "of_owner": row.owner, **changes}
-    if not _rowcount(await connection.execute(queries.REPLACE, values)):
+    if not _rowcount(connection.execute(queries.REPLACE, values)):
         raise StoreError(StoreError.CONFLICT, "A response under this id is there already.")
-    await connection.execute(queries.DELETE_INPUT, {"of_id": row.id})
-    await connection.execute(queries.DELETE_FRAMES, {"of_id": row.id})
+    connection.execute(queries.DELETE_INPUT, {"of_id": row.id})
+    connection.execute(queries.DELETE_FRAMES, {"of_id": row.id})
 
 
-async def _record(connection: AsyncConnection, row: Row) -> StoredResponse:
-    found = await connection.execute(queries.INPUT, {"of_id": row.id})
+def _record(connection: Connection, row: Row) -> StoredResponse:
+    found = connection.execute(queries.INPUT, {"of_id": row.id})
     return record_of(row, found.scalars().all())
 
 

@@ -218,7 +218,9 @@ def _names(body: bytes) -> list[str]:
     except WireError:
         return []
     entries = listed.get("data") or listed.get("models") if isinstance(listed, dict) else listed
-    found = [each.get("id") or each.get("name") for each in entries or () if isinstance(each, dict)]
+    if not isinstance(entries, list):
+        return []
+    found = [each.get("id") or each.get("name") for each in entries if isinstance(each, dict)]
     return [str(name) for name in found if name]
 
 

@@ -45,12 +45,17 @@ def measure(floor: Case, cases: list[Case], n: int = 20_000, rounds: int = 7) ->
         for case in (floor, *cases):
             best[case.name] = min(best[case.name], once(case.work, n))
     base = best[floor.name]
-    return [Measured(case.name, case.per, best[case.name], best[case.name] / base) for case in (floor, *cases)]
+    return [
+        Measured(case.name, case.per, best[case.name], best[case.name] / base) for case in (floor, *cases)
+    ]
 
 
 def table(title: str, rows: list[Measured]) -> str:
     """The rows as text, aligned."""
     width = max(len(row.name) for row in rows)
     lines = [title, "-" * len(title)]
-    lines += [f"{row.name:<{width}}  {row.nanoseconds:>10.0f} ns/{row.per:<6} {row.ratio:>7.2f} × floor" for row in rows]
+    lines += [
+        f"{row.name:<{width}}  {row.nanoseconds:>10.0f} ns/{row.per:<6} {row.ratio:>7.2f} × floor"
+        for row in rows
+    ]
     return "\n".join(lines)

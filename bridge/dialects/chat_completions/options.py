@@ -15,6 +15,7 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
     `reasoning_field`: where reasoning of earlier turns goes; None leaves it out, with a loss.
     `stream_usage`: ask for the usage chunk of a stream.
     `forward_store`: hand `store` and `metadata` on, so that the upstream stores as well.
+    `json_schema`: what a schema for the output is sent as; as anything else than itself it is a loss.
     `omit`: request fields (its names) that this upstream refuses; each use is a loss.
     """
 
@@ -23,6 +24,7 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
     reasoning_field: Literal["reasoning_content", "reasoning"] | None = None
     stream_usage: bool = True
     forward_store: bool = False
+    json_schema: Literal["json_schema", "json_object"] = "json_schema"
     omit: frozenset[str] = frozenset()
 
 

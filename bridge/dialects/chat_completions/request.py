@@ -69,7 +69,7 @@ def to_chat(
     fields |= {"tools": tools, "tool_choice": choice}
     fields["parallel_tool_calls"] = request.parallel_tool_calls if tools else None
     fields[options.max_tokens_field] = request.max_output_tokens
-    fields |= _logprobs(request) | _text(request, diagnostics) | _reasoning(request, diagnostics)
+    fields |= _logprobs(request) | _text(request, options, diagnostics) | _reasoning(request, diagnostics)
     fields |= _stored(request, options) | _streamed(request, options)
     _report(request, diagnostics)
     for field in sorted(options.omit & fields.keys()):
@@ -88,13 +88,17 @@ def _logprobs(request: CreateResponse) -> dict[str, Any]:
     return {"logprobs": True, "top_logprobs": request.top_logprobs}
 
 
-def _text(request: CreateResponse, diagnostics: Diagnostics) -> dict[str, Any]:
+def _text(request: CreateResponse, options: ChatOptions, diagnostics: Diagnostics) -> dict[str, Any]:
     text = request.text
     if text is None:
         return {}
     found: dict[str, Any] = {"verbosity": text.verbosity or None}
     if text.format:
-        found["response_format"] = _FORMATS[type(text.format)](text.format, diagnostics)
+        format = _FORMATS[type(text.format)](text.format, diagnostics)
+        if format is not None and format["type"] == "json_schema" != options.json_schema:
+            diagnostics.loss("text.format.schema", f"the upstream takes {options.json_schema} only")
+            format = {"type": options.json_schema}
+        found["response_format"] = format
     return found
 
 

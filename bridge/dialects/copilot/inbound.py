@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bridge.dialects.copilot.ending import CLIENT_TRIMMED, ITERATION_DONE, SERVER_ERROR
+from bridge.dialects.copilot.extensions import EVENT_OF_FIELD, REFERENCES
 from bridge.dialects.copilot.incoming_calls import IncomingCalls
 from bridge.dialects.copilot.reading import (
     failure_of,
@@ -28,16 +29,6 @@ from bridge.protocol.events import Event
 from bridge.state import ResponseStreamPhase
 
 CLIENT_DONE = "DONE"
-
-# a delta's field that has no event of its own → the extension event that carries it whole
-EXTENSIONS = {
-    "ipCitations": "copilot:ip_citations",
-    "codeVulnAnnotations": "copilot:code_vuln_annotations",
-    "copilotConfirmation": "copilot:confirmation",
-    "contextManagement": "copilot:context_management",
-    "retryReason": "copilot:retry_reason",
-    "statefulMarker": "copilot:stateful_marker",
-}
 
 
 def _failure(code: str, message: str) -> ErrorPayload:
@@ -73,7 +64,7 @@ class Inbound:
             "thinking": self._on_thinking,
             "text": self._on_text,
             "copilotReferences": self._on_references,
-            **{name: self._extension(name) for name in EXTENSIONS},
+            **{name: self._extension(name) for name in EVENT_OF_FIELD},
             "beginToolCalls": self._each("beginToolCalls", self._calls.begin),
             "copilotToolCallStreamUpdates": self._each("copilotToolCallStreamUpdates", self._calls.grow),
             "copilotToolCalls": self._on_calls,
@@ -130,7 +121,7 @@ class Inbound:
         return events
 
     def _extension(self, name: str) -> Callable[[dict[str, Any]], list[Event]]:
-        kind = EXTENSIONS[name]
+        kind = EVENT_OF_FIELD[name]
         return lambda delta: self._machine.extension_event(kind, {"value": delta[name]})
 
     def _each(
@@ -167,7 +158,7 @@ class Inbound:
             else:
                 events += self._machine.annotation(cited)
         if others:
-            events += self._machine.extension_event("copilot:references", {"value": others})
+            events += self._machine.extension_event(REFERENCES, {"value": others})
         return events
 
     def _on_calls(self, delta: dict[str, Any]) -> list[Event]:

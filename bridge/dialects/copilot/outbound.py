@@ -15,6 +15,7 @@ import msgspec
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.copilot.calls import OutgoingCalls
 from bridge.dialects.copilot.ending import completion_of, error_of, interrupted
+from bridge.dialects.copilot.extensions import FIELD_OF_EVENT
 from bridge.dialects.copilot.growing import GrowingText
 from bridge.dialects.copilot.types import (
     CallbackChunk,
@@ -33,17 +34,6 @@ from bridge.protocol.unknown import UnknownEvent
 
 CALL_ITEMS = (it.FunctionCall, it.CustomToolCall)
 SUMMARY_PART_DONE = {"vscode_reasoning_summary_part_done": True}
-
-# extension event → the field of a delta it came from (see the inbound)
-EXTENSION_FIELDS = {
-    "copilot:stateful_marker": "stateful_marker",
-    "copilot:ip_citations": "ip_citations",
-    "copilot:references": "copilot_references",
-    "copilot:code_vuln_annotations": "code_vuln_annotations",
-    "copilot:confirmation": "copilot_confirmation",
-    "copilot:context_management": "context_management",
-    "copilot:retry_reason": "retry_reason",
-}
 
 
 class Outbound:
@@ -199,7 +189,7 @@ class Outbound:
         return self._chunk(thinking=Thinking(item.id, text, encrypted)) if text or encrypted else []
 
     def _on_unknown(self, event: UnknownEvent) -> list[Chunk]:
-        name = EXTENSION_FIELDS.get(event.type)
+        name = FIELD_OF_EVENT.get(event.type)
         if name is None:
             self.diagnostics.ignored(event.type, "unknown event")
             return []

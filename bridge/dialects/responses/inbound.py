@@ -82,10 +82,11 @@ class Inbound:
     def event(self, event: Event) -> list[Event]:
         """The same for an event already decoded."""
         out: list[Event] = []
-        if event.sequence_number == self._expected:
-            self._expected += 1
+        number = event.sequence_number
+        if number == self._expected:
+            self._expected = number + 1
         else:
-            self._misnumbered(event.sequence_number)
+            self._misnumbered(number)
         self._take(event, out)
         return out
 

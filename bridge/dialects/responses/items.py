@@ -69,11 +69,12 @@ class ItemFeeder:
 
     # ── words ──────────────────────────────────────────────────────────────────────────────────────
     def _text(self, event: ev.OutputTextDelta, out: list[Event]) -> None:
-        said = self._words.here(event.item_id, event.output_index, event.content_index)
-        if said is None:
-            track = self._open_track("text", event)
-            said = self._words.reach(track, "text", event.content_index, out, event.output_index)
-        said.add(event.delta)
+        words, index = self._words, event.output_index
+        if words.place != (event.item_id, index, event.content_index):
+            if not event.delta and not event.logprobs:
+                return
+            words.reach(self._open_track("text", event), "text", event.content_index, out, index)
+        words.said.add(event.delta)
         out += self._machine.text(event.delta, event.logprobs or None)
 
     def _delta(self, kind: str, event: Any, out: list[Event]) -> None:

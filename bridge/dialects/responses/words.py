@@ -20,8 +20,9 @@ class WordFeeder:
         self._machine = machine
         self._diagnostics = machine.diagnostics
         self._open: Track | None = None
-        self._here: tuple[str, int, int] | None = None
-        self._said = Said()
+        # the text part that is spoken now: its place as its deltas name it, and what was said of it
+        self.place: tuple[str, int, int] | None = None
+        self.said = Said()
         self.cut = False
         self._speakers: dict[str, Callable[[str], list[Event]]] = {
             "text": machine.text,
@@ -29,19 +30,15 @@ class WordFeeder:
             "reasoning": machine.reasoning,
         }
 
-    def here(self, item_id: str, output_index: int, content_index: int) -> Said | None:
-        """The text part that is spoken now, if this is it."""
-        return self._said if self._here == (item_id, output_index, content_index) else None
-
     def leave(self) -> None:
         """Something else begins, and the machine closes what is open."""
-        self._open = self._here = None
+        self._open = self.place = None
 
     def reach(
         self, track: Track, kind: str, index: int, out: list[Event], output_index: int | None = None
     ) -> Said:
-        """Make this part the machine's open one. `output_index` lets `here` know it again."""
-        self._here = None
+        """Make this part the machine's open one. `output_index` makes it the `place` of text."""
+        self.place = None
         if self._open is not track:
             self._begin(track, out)
         if kind == "summary":
@@ -52,14 +49,14 @@ class WordFeeder:
                 out += self._machine.part_done()
                 track.leave_parts()
             track.content = (kind, index)
-        said = self._said = track.part(kind, index)
+        said = self.said = track.part(kind, index)
         if output_index is not None:
-            self._here = (track.item_id, output_index, index)
+            self.place = (track.item_id, output_index, index)
         return said
 
     def announce(self, track: Track, item: it.ReasoningItem, out: list[Event]) -> None:
         """Open a reasoning item before it has words: clients show that the model thinks."""
-        self._open, self._here, track.opened = track, None, True
+        self._open, self.place, track.opened = track, None, True
         out += self._machine.item_added(item)
 
     def _begin(self, track: Track, out: list[Event]) -> None:
@@ -132,7 +129,7 @@ class WordFeeder:
             over = track.content == (kind, index) and track.summary is None
             track.sealed = track.content == (kind, index)
         if over:
-            self._here = None
+            self.place = None
             track.leave_parts()
             out += self._machine.part_done()
 

@@ -137,8 +137,10 @@ def test_empty_frames_and_done_marks_are_nothing() -> None:
     assert "frame: empty" in fed.notes("ignored")
 
 
-def test_a_call_that_never_got_a_name_fails_the_response() -> None:
-    fed = Foreign([created(), added(message()), say("Hi"), added(call(name=""), 1), argue("{}", 1), ended()])
+@pytest.mark.parametrize("told", [[], [done(call("{}", name=""), 1)]], ids=["left open", "done"])
+def test_a_call_that_never_got_a_name_fails_the_response(told: list[Json]) -> None:
+    frames = [created(), added(message()), say("Hi"), added(call(name=""), 1), argue("{}", 1), *told]
+    fed = Foreign([*frames, ended()])
     assert fed.status == "failed"
     assert fed.error[0] == "upstream_invalid"
     assert "never got a name" in fed.error[1]

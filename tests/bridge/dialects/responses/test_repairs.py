@@ -524,3 +524,64 @@ def test_queued_counts_as_begun() -> None:
     queued = {"type": "response.queued", "response": response("queued")}
     fed = Foreign([{**created(), "response": response("queued")}, queued, ended()])
     assert [event.type for event in fed.events][:2] == ["response.created", "response.in_progress"]
+
+
+@pytest.mark.parametrize("kind", ["reasoning", "reasoning_summary_text", "refusal"])
+def test_case_16_empty_words_open_nothing(kind: str) -> None:
+    assert Foreign([created(), delta(kind, "", id="x"), say("", id="y"), ended()]).output == []
+
+
+def test_reasoning_announced_after_its_first_words() -> None:
+    frames = [
+        created(),
+        delta("reasoning", "h", id=""),
+        added(reasoning(id="")),
+        delta("reasoning", "m", id=""),
+    ]
+    fed = Foreign([*frames, done(reasoning("hm", id="")), ended("completed", reasoning("hm"))])
+    assert [item["content"][0]["text"] for item in fed.output] == ["hm"]
+
+
+def test_an_item_that_was_not_done_makes_room_on_its_index() -> None:
+    frames = [created(), added(message()), say("Hi"), added(call()), argue("{}"), done(call("{}"))]
+    fed = Foreign([*frames, say("!"), ended("completed", message("Hi!"), call("{}"))])
+    assert fed.texts == ["Hi", "!"]
+    assert fed.calls == [("call_u", "look", "{}")]
+
+
+def test_words_without_id_are_found_by_their_index() -> None:
+    fed = Foreign([created(), added(message()), say("Hi", id=""), done(message("Hi", id="")), ended()])
+    assert fed.texts == ["Hi"]
+    assert not any("item_id" in repair for repair in fed.repairs)
+
+
+def part_done(part: Json, at: int = 0) -> Json:
+    where = {"item_id": "msg_u", "output_index": at, "content_index": 0}
+    return {"type": "response.content_part.done", **where, "part": part}
+
+
+def test_a_citation_after_its_part_has_ended_is_a_loss() -> None:
+    frames = [created(), added(message()), say("Hi"), part_done(message("Hi")["content"][0])]
+    fed = Foreign([*frames, done(cited(CITATION)), ended("completed", cited(CITATION))])
+    assert fed.output[0]["content"][0]["annotations"] == []
+    assert "annotation: came after the end of its part" in fed.notes("loss")
+
+
+def test_a_part_that_ends_while_another_item_is_open_ends_nothing() -> None:
+    frames = [created(), added(message(), 0), say("Hi"), added(call(), 1), argue("{", 1)]
+    fed = Foreign([*frames, part_done(message("Hi")["content"][0]), argue("}", 1), ended()])
+    assert fed.calls == [("call_u", "look", "{}")]
+
+
+def test_raw_reasoning_that_ends_before_its_summary() -> None:
+    ended_raw = part_done({"type": "reasoning_text", "text": "a"}) | {"item_id": "rs_u"}
+    frames = [created(), added(reasoning()), delta("reasoning", "a", id="rs_u")]
+    frames += [delta("reasoning_summary_text", "On", id="rs_u"), ended_raw]
+    frames += [
+        delta("reasoning_summary_text", "e", id="rs_u"),
+        done(reasoning("a", summary=["One"])),
+        ended(),
+    ]
+    fed = Foreign(frames)
+    assert fed.output[0]["summary"] == [{"type": "summary_text", "text": "One"}]
+    assert fed.output[0]["content"] == [{"type": "reasoning_text", "text": "a"}]

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from bridge.dialects.responses import ResponsesOptions, to_responses
 from bridge.diagnostics import Diagnostics
+from bridge.dialects.responses import ResponsesOptions, to_responses
 from bridge.errors import InvalidRequestError
 from bridge.protocol.codec import decode_request, encode, item_from
 from bridge.seal import Sealer
@@ -217,7 +217,8 @@ def test_elsewhere_calls_of_any_kind_are_functions() -> None:
         {"type": "web_search_call", "id": "ws", "status": "completed"},
         {"type": "acme:note", "id": "n", "text": "x"},
     ]
-    made, diagnostics = sent({"input": items}, supersets=False)
+    spaced = {"type": "namespace", "name": "files", "tools": [FUNCTION]}
+    made, diagnostics = sent({"input": items, "tools": [spaced]}, supersets=False)
     assert made["input"] == [
         {"type": "function_call", "call_id": "c1", "name": "sql", "arguments": '{"input":"SELECT"}'},
         {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "1"}]},
@@ -233,7 +234,7 @@ def test_elsewhere_calls_of_any_kind_are_functions() -> None:
         {"type": "acme:note", "id": "n", "text": "x"},
     ]
     assert losses(diagnostics) == ["input[7]: an item of type 'web_search_call' is not known there"]
-    assert [tool["name"] for tool in made["tools"]] == ["look"]
+    assert [tool["name"] for tool in made["tools"]] == ["files__look", "look"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,170 @@
+"""Playing conformance scenarios against a live server: their steps over HTTP and WebSockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Final, Literal
+
+import aiohttp
+from aiohttp import ClientSession, ClientTimeout, ClientWebSocketResponse, WSMsgType
+from msgspec import Struct
+
+from bridge.conformance.exchange import Answer, Ask, Say, Step
+from bridge.conformance.registry import TERMINALS
+from bridge.conformance.scenario import Broken, NotOffered, Scenario, Target
+from bridge.errors import WireError
+from bridge.protocol.codec import decode_json, encode
+
+Outcome = Literal["passed", "failed", "skipped"]
+_TURN_ENDS: Final = TERMINALS | {"error"}
+_JSON: Final = {"content-type": "application/json"}
+
+
+class Verdict(Struct, frozen=True):
+    """What one scenario came to. `message` says why it failed or was skipped."""
+
+    id: str
+    outcome: Outcome
+    description: str
+    source: str
+    message: str = ""
+
+
+class Unreachable(Exception):
+    """The server can't be reached, or does not say what to test it with."""
+
+
+class Player:
+    """Plays scenarios against the server whose API begins at `base` (`http://host:port/v1`).
+
+    A context manager. `timeout` is the limit of one step, in seconds.
+    """
+
+    def __init__(self, base: str, headers: Mapping[str, str], timeout: float) -> None:
+        self._base = base.rstrip("/")
+        self._headers = dict(headers)
+        self._timeout = timeout
+        self._http: ClientSession
+        self._sockets: dict[int, ClientWebSocketResponse] = {}
+
+    async def __aenter__(self) -> Player:
+        limit = ClientTimeout(total=self._timeout)
+        self._http = ClientSession(timeout=limit, headers=self._headers)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._http.close()
+
+    async def first_model(self) -> str:
+        """The first model that the server lists. Raises Unreachable when it lists none."""
+        answer = await self._reach(Ask(path="/models", method="GET"))
+        listed = answer.json if isinstance(answer.json, dict) else {}
+        for model in listed.get("data") or []:
+            if isinstance(model, dict) and isinstance(model.get("id"), str):
+                return str(model["id"])
+        raise Unreachable(f"{self._base}/models lists no model: say which with --model")
+
+    async def check_reach(self) -> None:
+        """Raises Unreachable when nothing answers."""
+        await self._reach(Ask(path="/models", method="GET"))
+
+    async def _reach(self, ask: Ask) -> Answer:
+        try:
+            return await self._ask(ask)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unreachable(f"{self._base} can't be reached: {error or type(error).__name__}") from error
+
+    async def play(self, scenario: Scenario, target: Target) -> Verdict:
+        """One scenario to its verdict."""
+        outcome: Outcome = "passed"
+        message = ""
+        try:
+            await self._perform(scenario, target)
+        except NotOffered as reason:
+            outcome, message = "skipped", str(reason)
+        except Broken as reason:
+            outcome, message = "failed", str(reason)
+        except TimeoutError:
+            outcome, message = "failed", f"no answer within {self._timeout:g} seconds"
+        except (aiohttp.ClientError, OSError, WireError) as error:
+            outcome, message = "failed", f"the connection failed: {error}"
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            # a step took for granted what the answer does not have
+            outcome, message = "failed", f"the answer can't be read: {type(error).__name__}: {error}"
+        finally:
+            await self._hang_up()
+        return Verdict(scenario.id, outcome, scenario.description, scenario.source, message)
+
+    async def _perform(self, scenario: Scenario, target: Target) -> None:
+        steps = scenario.play(target)
+        with suppress(StopIteration):
+            step = next(steps)
+            while True:
+                answer = await self._do(step)
+                step = steps.send(answer)
+
+    async def _do(self, step: Step) -> Answer:
+        if isinstance(step, Ask):
+            return await self._ask(step)
+        if isinstance(step, Say):
+            return await asyncio.wait_for(self._say(step), self._timeout)
+        await asyncio.sleep(step.seconds)
+        return Answer(status=0)
+
+    async def _ask(self, ask: Ask) -> Answer:
+        body = ask.body if isinstance(ask.body, bytes) or ask.body is None else encode(ask.body)
+        headers = _JSON if body is not None else {}
+        async with self._http.request(ask.method, self._base + ask.path, data=body, headers=headers) as reply:
+            told = {name.lower(): value for name, value in reply.headers.items()}
+            if ask.leave_after is None:
+                return Answer(status=reply.status, headers=told, body=await reply.read())
+            read = b""
+            async for piece in reply.content.iter_any():
+                read += piece
+                if read.count(b"\n\n") >= ask.leave_after:
+                    reply.close()
+                    break
+            return Answer(status=reply.status, headers=told, body=_frames(read, ask.leave_after), left=True)
+
+    async def _say(self, say: Say) -> Answer:
+        try:
+            socket = self._sockets.get(say.socket) or await self._connect(say.socket)
+        except aiohttp.WSServerHandshakeError as refused:
+            return Answer(status=refused.status)
+        await socket.send_str(encode(say.message).decode())
+        messages: list[bytes] = []
+        async for message in socket:
+            if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
+                break
+            data = message.data.encode() if isinstance(message.data, str) else message.data
+            messages.append(data)
+            if _type(data) in _TURN_ENDS:
+                break
+        return Answer(status=101, messages=messages)
+
+    async def _connect(self, number: int) -> ClientWebSocketResponse:
+        address = self._base.replace("http", "ws", 1) + "/responses"
+        socket = await self._http.ws_connect(address, max_msg_size=64 * 1024 * 1024)
+        self._sockets[number] = socket
+        return socket
+
+    async def _hang_up(self) -> None:
+        for socket in self._sockets.values():
+            with suppress(aiohttp.ClientError, OSError, TimeoutError):
+                await asyncio.wait_for(socket.close(), 5)
+        self._sockets.clear()
+
+
+def _frames(body: bytes, count: int) -> bytes:
+    """The first so many frames."""
+    return b"".join(frame + b"\n\n" for frame in body.split(b"\n\n")[:-1][:count])
+
+
+def _type(data: bytes) -> Any:
+    event = decode_json(data)
+    return event.get("type") if isinstance(event, dict) else None

@@ -1,0 +1,65 @@
+"""What `POST /v1/responses/compact` answers: the input window that a new chain begins with."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from bridge.protocol.codec import item_from
+from bridge.protocol.input_items import MessageParam
+from bridge.protocol.items import Item, Message
+from bridge.protocol.response import CompactResource, Response
+from bridge.protocol.unknown import enc_hook
+from bridge.protocol.usage import Usage
+from bridge.token_estimate import estimate_input, estimate_item
+
+KEPT_TOKENS: Final = 20_000
+"""How much of what users said stays word for word, newest first."""
+_RULES: Final = frozenset({"system", "developer"})
+
+
+def compacted(response: Response, items: Sequence[Any]) -> CompactResource:
+    """`response` holds the compaction of `items`. In the window, clients expect, users' messages stay as
+    they were and the compaction comes last; the rules they set stay too, since a summary is no rule."""
+    return CompactResource(
+        id=response.id,
+        object="response.compaction",
+        output=[*_kept(items), *response.output],
+        created_at=response.created_at,
+        usage=response.usage or _estimated(items, response.output),
+    )
+
+
+def _kept(items: Sequence[Any]) -> list[Item]:
+    left = KEPT_TOKENS
+    kept: list[Item] = []
+    for item in reversed(items):
+        if not isinstance(item, MessageParam | Message):
+            continue
+        if item.role == "user":
+            left -= estimate_item(item)
+        if item.role in _RULES or (item.role == "user" and left >= 0):
+            kept.append(_message(item))
+    return kept[::-1]
+
+
+def _message(item: MessageParam | Message) -> Item:
+    raw: dict[str, Any] = msgspec.to_builtins(item, enc_hook=enc_hook)
+    content = raw["content"]
+    if isinstance(content, str):
+        content = [{"type": "input_text", "text": content}]
+    made = {
+        "type": "message",
+        "id": raw.get("id") or f"msg_{secrets.token_hex(16)}",
+        "status": "completed",
+        "role": item.role,
+        "content": content,
+    }
+    return item_from(made)
+
+
+def _estimated(items: Sequence[Any], output: Sequence[Item]) -> Usage:
+    return Usage.of(estimate_input(items), sum(map(estimate_item, output)))

@@ -1,0 +1,1 @@
+"""The frames of runs as they are sent, for everybody who reads along."""

@@ -1,0 +1,82 @@
+"""Event logs behind one interface: what a run sends, readable from any number on, by any number of
+readers, while it runs and for a while after.
+
+A log is bounded, and may be lost; what was stored is not. A reader that is told `LogGap` or `LogGone`
+goes on from the store's frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Final, Protocol
+
+from server.errors import HttpError
+from server.frames import Frames
+
+LINGER: Final = 300.0
+"""Seconds that a log stays after its run has ended."""
+
+LIFETIME: Final = 24 * 3600.0
+"""Seconds that a log stays when nothing is appended any more and nobody closed it."""
+
+CHUNK_BYTES: Final = 256 * 1024
+"""About how much a reader that is behind gets at once."""
+
+
+class LogGone(Exception):
+    """There is no log of this run: it never was opened, it expired, or it was lost."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"there is no event log of run {run_id}")
+        self.run_id = run_id
+
+
+class LogGap(Exception):
+    """The log has frames after those that were read, but not the next ones: its limit was passed, or part
+    of it was lost. `expected` is the number that is missing, `found` the first that is there."""
+
+    def __init__(self, run_id: str, expected: int, found: int) -> None:
+        super().__init__(f"the event log of run {run_id} goes on at {found}, not at {expected}")
+        self.run_id = run_id
+        self.expected = expected
+        self.found = found
+
+
+class LogError(HttpError):
+    """The log's server can't be reached: 503."""
+
+    def __init__(self, message: str = "The event log can't be reached.") -> None:
+        super().__init__(503, message, code="event_log_unavailable")
+
+
+class EventLog(Protocol):
+    """One writer per run, any number of readers. Readers never hold the writer up."""
+
+    async def open(self, run_id: str) -> None:
+        """Begin an empty log; before the run's id is told to anybody. What was there is gone."""
+        ...
+
+    async def append(self, run_id: str, frames: Frames) -> None:
+        """Add the next frames; they are there for every reader when this returns.
+
+        Raises LogGone when the log is closed or was never opened (unless its server lost it: then it
+        begins anew), LogError when its server can't be reached. May then be called again.
+        """
+        ...
+
+    def read(self, run_id: str, after: int = -1) -> AsyncIterator[Frames]:
+        """The frames with a number above `after`, to the byte, then those to come, until the log is
+        closed. Raises LogGone, LogGap, LogError; the frames before that were whole."""
+        ...
+
+    async def close(self, run_id: str) -> None:
+        """The run has ended: readers end behind its last frame, and after a while the log goes."""
+        ...
+
+    async def discard(self, run_id: str) -> None:
+        """Forget the log now; its readers are told LogGone."""
+        ...
+
+    async def shutdown(self) -> None:
+        """Let go of connections and memory."""
+        ...

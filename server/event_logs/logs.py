@@ -1,0 +1,42 @@
+"""An event log by its URL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from server.event_logs.base import EventLog
+from server.event_logs.memory import MemoryLog
+from server.settings import SettingsError
+
+
+def open_event_log(address: str) -> EventLog:
+    """`memory:`, `redis://host/0` or `rediss://…`. Nothing is connected yet.
+
+    Raises SettingsError when there is no such log, or its driver is not installed.
+    """
+    scheme = address.partition(":")[0]
+    build = _BUILDERS.get(scheme)
+    if build is None:
+        raise SettingsError(f"event log {scheme}: is none of: {', '.join(_BUILDERS)}")
+    return build(address)
+
+
+def _redis(address: str) -> EventLog:
+    try:
+        from server.event_logs.redis import RedisLog
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"event log redis: {error.name} is not installed (pip install 'openresponses-bridge[redis]')"
+        ) from error
+    try:
+        return RedisLog(address)
+    except ValueError as error:
+        raise SettingsError(f"event log {address.partition(':')[0]}: {error}") from error
+
+
+_BUILDERS: Final[dict[str, Callable[[str], EventLog]]] = {
+    "memory": lambda _address: MemoryLog(),
+    "redis": _redis,
+    "rediss": _redis,
+}

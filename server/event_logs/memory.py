@@ -1,0 +1,168 @@
+"""Event logs in this process: a list per run, and one event for all who wait at its end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+from server.event_logs.base import CHUNK_BYTES, LINGER, LogGap, LogGone
+from server.frames import Frames
+
+_MAX_LOG_BYTES: Final = 32 * 1024 * 1024
+_MAX_BYTES: Final = 256 * 1024 * 1024
+
+
+class _Log:
+    """Frames from `dropped` on: as many were there before them and were let go, for the limit."""
+
+    __slots__ = ("bytes", "changed", "closed_at", "discarded", "dropped", "frames")
+
+    def __init__(self) -> None:
+        self.frames: list[Frames] = []
+        self.dropped = 0
+        self.bytes = 0
+        self.closed_at: float | None = None
+        self.discarded = False
+        self.changed: asyncio.Event | None = None
+
+    async def wait(self) -> None:
+        """Until something has been appended or the log has ended."""
+        if self.changed is None:
+            self.changed = asyncio.Event()
+        await self.changed.wait()
+
+    def wake(self) -> None:
+        if self.changed is not None:
+            self.changed.set()
+            self.changed = None
+
+
+class MemoryLog:
+    """Logs of runs in this process. One log holds its last `max_log_bytes`, all of them together
+    `max_bytes`: the oldest that are closed go first. A closed one goes after `linger` seconds."""
+
+    def __init__(
+        self,
+        linger: float = LINGER,
+        max_log_bytes: int = _MAX_LOG_BYTES,
+        max_bytes: int = _MAX_BYTES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._linger = linger
+        self._max_log_bytes = max_log_bytes
+        self._max_bytes = max_bytes
+        self._clock = clock
+        self._logs: dict[str, _Log] = {}
+        self._closed: dict[str, _Log] = {}  # in the order in which they were closed
+        self._bytes = 0
+
+    async def open(self, run_id: str) -> None:
+        await self.discard(run_id)
+        self._expire()
+        self._logs[run_id] = _Log()
+
+    async def append(self, run_id: str, frames: Frames) -> None:
+        log = self._logs.get(run_id)
+        if log is None or log.closed_at is not None:
+            raise LogGone(run_id)
+        log.frames.append(frames)
+        log.bytes += len(frames.data)
+        self._bytes += len(frames.data)
+        if log.bytes > self._max_log_bytes:
+            self._cut(log)
+        if self._bytes > self._max_bytes:
+            self._expire()
+        log.wake()
+
+    async def read(self, run_id: str, after: int = -1) -> AsyncIterator[Frames]:
+        self._expire()
+        log = self._logs.get(run_id)
+        if log is None:
+            raise LogGone(run_id)
+        place = _place(log, after)
+        while not log.discarded:
+            index = place - log.dropped
+            if index < 0:
+                raise LogGap(run_id, after + 1, log.frames[0].first)
+            if index == len(log.frames):
+                if log.closed_at is not None:
+                    return
+                await log.wait()
+                continue
+            ready, count = _together(log.frames, index)
+            place += count
+            rest = ready.after(after)
+            if rest is not None:
+                if rest.first != after + 1:
+                    raise LogGap(run_id, after + 1, rest.first)
+                after = rest.last
+                yield rest
+        raise LogGone(run_id)
+
+    async def close(self, run_id: str) -> None:
+        log = self._logs.get(run_id)
+        if log is not None and log.closed_at is None:
+            log.closed_at = self._clock()
+            self._closed[run_id] = log
+            log.wake()
+
+    async def discard(self, run_id: str) -> None:
+        log = self._logs.pop(run_id, None)
+        if log is not None:
+            self._closed.pop(run_id, None)
+            self._bytes -= log.bytes
+            log.discarded = True
+            log.wake()
+
+    async def shutdown(self) -> None:
+        for run_id in list(self._logs):
+            await self.discard(run_id)
+
+    def _cut(self, log: _Log) -> None:
+        """Let go of the front, a good part at once so that the list is not moved with every append."""
+        keep = self._max_log_bytes * 3 // 4
+        count = 0
+        while log.bytes > keep and count < len(log.frames) - 1:
+            size = len(log.frames[count].data)
+            log.bytes -= size
+            self._bytes -= size
+            count += 1
+        del log.frames[:count]
+        log.dropped += count
+
+    def _expire(self) -> None:
+        """Let go of closed logs whose time is over, and of more while there is too much. Readers that are
+        within one keep it and read on."""
+        over = self._clock() - self._linger
+        for run_id, log in list(self._closed.items()):
+            if self._bytes <= self._max_bytes and log.closed_at is not None and log.closed_at > over:
+                return
+            del self._closed[run_id], self._logs[run_id]
+            self._bytes -= log.bytes
+
+
+def _place(log: _Log, after: int) -> int:
+    """The place of the first frames to read: by halves, since a log may be long."""
+    frames = log.frames
+    low, high = 0, len(frames)
+    while low < high:
+        middle = (low + high) // 2
+        if frames[middle].last <= after:
+            low = middle + 1
+        else:
+            high = middle
+    return log.dropped + low
+
+
+def _together(frames: list[Frames], index: int) -> tuple[Frames, int]:
+    """What is there from `index` on as one, up to a size, and how many of the list that are."""
+    end, size = index, 0
+    while end < len(frames) and size < CHUNK_BYTES:
+        size += len(frames[end].data)
+        end += 1
+    if end == index + 1:
+        return frames[index], 1
+    data = b"".join([each.data for each in frames[index:end]])
+    return Frames(frames[index].first, frames[end - 1].last, data), end - index

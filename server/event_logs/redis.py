@@ -1,0 +1,203 @@
+"""Event logs as Redis Streams: what one worker appends, every worker reads.
+
+One stream per run. The id of an entry is made of the number of its last event, so that a reader's place
+is found by Redis and an append that is made again is known. The first entry says that the log was
+opened, the last that it is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+from redis.asyncio import Redis
+from redis.asyncio.connection import BlockingConnectionPool
+from redis.exceptions import BusyLoadingError, RedisError, ResponseError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeout
+
+from server.event_logs.base import CHUNK_BYTES, LIFETIME, LINGER, LogError, LogGap, LogGone
+from server.frames import Frames
+
+T = TypeVar("T")
+
+_OPENED: Final = b"0-1"
+_CLOSED: Final = b"18446744073709551615-0"  # above every event: nothing can follow it
+_FIRST: Final = b"f"
+_DATA: Final = b"d"
+_MARK: Final = {b"m": b""}
+_ENTRIES_AT_ONCE: Final = 256
+_BLOCK: Final = 5.0  # seconds that a reader waits within Redis before it looks whether the log is there
+_OUTAGES: Final = (RedisConnectionError, RedisTimeout, BusyLoadingError, OSError)
+
+
+class RedisLog:
+    """Logs in the Redis at `url` (`redis://` or `rediss://`), under keys that begin with `prefix`.
+
+    A stream keeps about its last `max_entries` appends. Without answer from Redis a call is tried again
+    for `patience` seconds before it is a LogError. Each reader that waits holds one of the
+    `connections`, and those beyond wait for one.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        prefix: str = "openresponses-bridge",
+        linger: float = LINGER,
+        lifetime: float = LIFETIME,
+        max_entries: int = 100_000,
+        patience: float = 10.0,
+        connections: int = 1000,
+    ) -> None:
+        shared: dict[str, Any] = {"socket_connect_timeout": 5.0, "health_check_interval": 30}
+        self._writer: Redis = Redis.from_url(url, socket_timeout=5.0, **shared)
+        self._reader: Redis = Redis.from_pool(
+            BlockingConnectionPool.from_url(
+                url, max_connections=connections, timeout=30, socket_timeout=_BLOCK + 5.0, **shared
+            )
+        )
+        self._prefix = prefix
+        self._linger = _milliseconds(linger)
+        self._lifetime = _milliseconds(lifetime)
+        self._max_entries = max_entries
+        self._patience = patience
+
+    async def open(self, run_id: str) -> None:
+        key = self._key(run_id)
+
+        async def begin() -> None:
+            async with self._writer.pipeline(transaction=True) as pipe:
+                pipe.delete(key)
+                pipe.xadd(key, _MARK, id=_OPENED)
+                pipe.pexpire(key, self._lifetime)
+                await pipe.execute()
+
+        await self._persist(begin)
+
+    async def append(self, run_id: str, frames: Frames) -> None:
+        key, entry = self._key(run_id), _entry_id(frames.last)
+
+        async def add() -> None:
+            async with self._writer.pipeline(transaction=False) as pipe:
+                pipe.xadd(
+                    key,
+                    {_FIRST: str(frames.first).encode(), _DATA: frames.data},
+                    id=entry,
+                    maxlen=self._max_entries,
+                    approximate=True,
+                )
+                pipe.pexpire(key, self._lifetime)
+                await pipe.execute()
+
+        try:
+            await self._persist(add)
+        except ResponseError as error:
+            # The id is not above the last one. After an outage it may be this very entry: its answer was lost.
+            if not await self._persist(lambda: self._writer.xrange(key, entry, entry)):
+                raise LogGone(run_id) from error
+
+    async def read(self, run_id: str, after: int = -1) -> AsyncIterator[Frames]:
+        key = self._key(run_id)
+        place = _OPENED if after < 0 else _entry_id(after)
+        begun = False
+        while True:
+            entries = await self._next(key, place, wait=begun)
+            if not entries and not await self._persist(lambda: self._reader.exists(key)):
+                raise LogGone(run_id)
+            begun = True
+            for frames in _joined(entries):
+                rest = frames.after(after)
+                if rest is None:
+                    continue
+                if rest.first != after + 1:
+                    raise LogGap(run_id, after + 1, rest.first)
+                after = rest.last
+                yield rest
+            if entries:
+                place = entries[-1][0]
+                if place == _CLOSED:
+                    return
+
+    async def close(self, run_id: str) -> None:
+        key = self._key(run_id)
+
+        async def end() -> None:
+            async with self._writer.pipeline(transaction=False) as pipe:
+                pipe.xadd(key, _MARK, id=_CLOSED, nomkstream=True)
+                pipe.pexpire(key, self._linger)
+                await pipe.execute(raise_on_error=False)
+
+        await self._persist(end)
+
+    async def discard(self, run_id: str) -> None:
+        await self._persist(lambda: self._writer.delete(self._key(run_id)))
+
+    async def shutdown(self) -> None:
+        await self._writer.aclose()
+        await self._reader.aclose(close_connection_pool=True)
+
+    def _key(self, run_id: str) -> str:
+        return f"{self._prefix}:log:{run_id}"
+
+    async def _next(self, key: str, place: bytes, wait: bool) -> list[tuple[bytes, dict[bytes, bytes]]]:
+        """The entries behind `place`; with `wait`, when there are none, those of the next seconds."""
+        block = _milliseconds(_BLOCK) if wait else None
+
+        async def look() -> Any:
+            return await self._reader.xread({key: place}, count=_ENTRIES_AT_ONCE, block=block)
+
+        streams = await self._persist(look)
+        entries: list[tuple[bytes, dict[bytes, bytes]]] = streams[0][1] if streams else []
+        return entries
+
+    async def _persist(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Call, and again while Redis does not answer, for as long as patience lasts. Every call here can
+        be made twice."""
+        deadline = time.monotonic() + self._patience
+        pause = 0.02
+        while True:
+            try:
+                return await call()
+            except ResponseError:
+                raise
+            except _OUTAGES as error:
+                if time.monotonic() + pause > deadline:
+                    raise LogError from error
+            except RedisError as error:
+                raise LogError("The event log failed.") from error
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 1.0)
+
+
+def _entry_id(sequence: int) -> bytes:
+    """One above the number, since 0-0 is no id of an entry."""
+    return b"%d-0" % (sequence + 1)
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, round(seconds * 1000))
+
+
+def _joined(entries: list[tuple[bytes, dict[bytes, bytes]]]) -> list[Frames]:
+    """Entries that follow one another as one, up to a size; marks left out."""
+    joined: list[Frames] = []
+    run: list[Frames] = []
+    size = 0
+    for entry_id, fields in entries:
+        if _DATA not in fields:
+            continue
+        frames = Frames(int(fields[_FIRST]), int(entry_id.partition(b"-")[0]) - 1, fields[_DATA])
+        if run and (size > CHUNK_BYTES or frames.first != run[-1].last + 1):
+            joined.append(_one(run))
+            run, size = [], 0
+        run.append(frames)
+        size += len(frames.data)
+    if run:
+        joined.append(_one(run))
+    return joined
+
+
+def _one(run: list[Frames]) -> Frames:
+    return Frames(run[0].first, run[-1].last, b"".join([each.data for each in run]))

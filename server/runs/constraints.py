@@ -1,0 +1,122 @@
+"""The machine of a request that constrains its answer: what a request rules out never becomes an event.
+
+It stands between every dialect's inbound and the emitter, so that one wall holds for all of them, the
+numbers stay dense and the snapshot tells the same as the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bridge.emitter.finish_reasons import outcome
+from bridge.emitter.machine import ResponseStreamStateMachine
+from bridge.protocol.content import LogProb
+from bridge.protocol.errors import ErrorPayload
+from bridge.protocol.events import Event
+from bridge.protocol.items import Item
+from bridge.protocol.request import CreateResponse
+from bridge.tools.identity import ToolIdentityMap
+from server.runs.answer_format import AnswerFormat
+from server.runs.tool_rules import CallGate, ToolRules, Verdict, tool_rules
+
+# the types of calls that come without a name → the name of their tool
+_NAMELESS = {"shell_call": "shell", "local_shell_call": "local_shell", "apply_patch_call": "apply_patch"}
+_NAMED = frozenset({"function_call", "custom_tool_call"})
+
+
+def machine_for(
+    request: CreateResponse, model: str, identities: ToolIdentityMap, wire: str, *, instructed: bool
+) -> ResponseStreamStateMachine:
+    """The machine that answers this request; `instructed` says that the upstream only was asked in words
+    for the format. Without constraints it is the plain one, at no cost."""
+    rules = tool_rules(request)
+    if rules is None and not instructed:
+        return ResponseStreamStateMachine(model, request, tool_identities=identities, wire=wire)
+    answer = AnswerFormat(request) if instructed else None
+    return ConstrainedMachine(model, request, identities, wire, rules, answer)
+
+
+class ConstrainedMachine(ResponseStreamStateMachine):
+    """Keeps back the calls that `rules` do not admit, and fails the response when a call or a format that
+    must be there is not, or when nothing is left of it."""
+
+    def __init__(
+        self,
+        model: str,
+        request: CreateResponse,
+        identities: ToolIdentityMap,
+        wire: str,
+        rules: ToolRules | None,
+        answer: AnswerFormat | None,
+    ) -> None:
+        super().__init__(model, request, tool_identities=identities, wire=wire)
+        self._gate = None if rules is None else CallGate(rules, identities, self.diagnostics)
+        self._answer = answer
+        self._waiting: dict[int, list[dict[str, Any]]] = {}
+
+    def text(self, delta: str, logprobs: Sequence[LogProb | Mapping[str, Any]] | None = None) -> list[Event]:
+        if self._answer is None or not isinstance(delta, str):
+            return super().text(delta, logprobs)
+        self._require("text")
+        shown = self._answer.feed(delta)
+        return super().text(shown, logprobs) if shown else []
+
+    def tool_call(
+        self,
+        index: int = 0,
+        id: str | None = None,
+        name: str | None = None,
+        arguments: str | None = None,
+        type: str = "function",
+        namespace: str | None = None,
+    ) -> list[Event]:
+        self._require("tool_call")
+        if self._gate is None:
+            return super().tool_call(index, id, name, arguments, type, namespace)
+        fragment = {"id": id, "name": name, "arguments": arguments, "type": type, "namespace": namespace}
+        verdict = self._gate.judge(index, id or "", name or "")
+        if verdict is Verdict.WAIT:
+            self._waiting.setdefault(index, []).append(fragment)
+            return []
+        events: list[Event] = []
+        waiting = self._waiting.pop(index, [])
+        if verdict is Verdict.PASS:
+            for each in [*waiting, fragment]:
+                events += super().tool_call(index, **each)
+        return events
+
+    def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]:
+        self._require("tool_call_done")
+        if self._gate is not None and self._gate.end(index) is not Verdict.PASS:
+            return []
+        return super().tool_call_done(index, cut=cut)
+
+    def item(self, item: Item | Mapping[str, Any]) -> list[Event]:
+        self._require("item")
+        made = self._item("item", item)
+        name = getattr(made, "name", None) if made.type in _NAMED else _NAMELESS.get(made.type)
+        if name and self._gate is not None and self._gate.judge_whole(name) is Verdict.DROP:
+            return []
+        return super().item(made)
+
+    def finish(self, reason: str | None = None, *, incomplete: bool = False) -> list[Event]:
+        """As the machine's own, but that a response which ends as completed without what was asked for
+        fails. What was cut is incomplete and says so, whatever it lacks."""
+        self._require("finish")
+        events = super().text(self._answer.close()) if self._answer is not None else []
+        if not incomplete and outcome(reason or self._deferred)[0] is None:
+            lacking = self._lacking()
+            if lacking is not None:
+                return events + self.fail(ErrorPayload("model_error", "model_error", lacking, None))
+        return events + super().finish(reason, incomplete=incomplete)
+
+    def _lacking(self) -> str | None:
+        """What the request asked for and the answer does not hold."""
+        gate = self._gate
+        if gate is not None and gate.unmet:
+            return "The model did not call a tool, although tool_choice requires it to."
+        response = self.snapshot
+        if gate is not None and gate.refused and not response.output:
+            return "The model only called tools that the request does not admit."
+        return None if self._answer is None else self._answer.objection(response)

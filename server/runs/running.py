@@ -1,0 +1,33 @@
+"""The responses that this process is making right now, by id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from server.runs.generation import Generation
+
+
+class RunningResponses:
+    """Where a request about a response finds the run that makes it."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, Generation] = {}
+
+    @contextmanager
+    def hold(self, response_id: str, generation: Generation) -> Iterator[None]:
+        """List the run for as long as it lasts."""
+        self._runs[response_id] = generation
+        try:
+            yield
+        finally:
+            del self._runs[response_id]
+
+    def get(self, response_id: str) -> Generation | None:
+        """The run that makes this response; None when none does here."""
+        return self._runs.get(response_id)
+
+    def __len__(self) -> int:
+        return len(self._runs)

@@ -1,0 +1,113 @@
+"""Asking again: the same upstream when it says "later", another when it is down. Only before the first
+byte; once an upstream has accepted, what it says is the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Final, NamedTuple
+
+import structlog
+
+from bridge.errors import BridgeError
+from server.errors import UpstreamError
+from server.settings import Retries
+from server.upstreams.base import Upstream, UpstreamReply, UpstreamRequest
+from server.upstreams.targets import Target
+
+# what may go better in a moment, at the same upstream or at another
+_PASSING: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
+_log = structlog.get_logger(__name__)
+
+
+class Attempt(NamedTuple):
+    """One request to one upstream."""
+
+    target: Target
+    request: UpstreamRequest
+
+
+class Attempts:
+    """The upstream of one response: the first of `prepared` that accepts. Those after the first are
+    prepared when they are needed; `accepted` is told which it was. `jitter` gives numbers in [0, 1)."""
+
+    def __init__(
+        self,
+        prepared: Sequence[Callable[[], Attempt]],
+        accepted: Callable[[Attempt], None],
+        *,
+        wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._prepared = prepared
+        self._accepted = accepted
+        self._wait = wait
+        self._jitter = jitter
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[UpstreamReply]:
+        """As `Upstream.open`; when none accepts, the first one's error is raised."""
+        async with AsyncExitStack() as stack:
+            attempt, reply = await self._first_that_accepts(stack)
+            self._accepted(attempt)
+            yield reply
+
+    async def _first_that_accepts(self, stack: AsyncExitStack) -> tuple[Attempt, UpstreamReply]:
+        errors: list[UpstreamError] = []
+        for prepare in self._prepared:
+            try:
+                attempt = prepare()
+                return attempt, await self._ask(attempt, stack)
+            except UpstreamError as error:
+                errors.append(error)
+                if error.http_status not in _PASSING:
+                    break
+            except BridgeError as error:
+                # what a fallback can't be asked is no reason to say anything else than the first error
+                if not errors:
+                    raise
+                _log.warning("upstream.fallback_unfit", reason=error.message)
+        raise errors[0]
+
+    async def _ask(self, attempt: Attempt, stack: AsyncExitStack) -> UpstreamReply:
+        """Ask one upstream, as often as its retries allow."""
+        upstream: Upstream = attempt.target.upstream
+        retries = attempt.target.retries
+        for made in range(retries.times + 1):
+            try:
+                return await stack.enter_async_context(upstream.open(attempt.request))
+            except UpstreamError as error:
+                _log.info("upstream.refused", upstream=upstream.name, status=error.http_status, code=error.code)
+                wait = waiting_time(error, made, retries, self._jitter())
+                if wait is None or made == retries.times:
+                    raise
+            await self._wait(wait)
+        raise AssertionError("the last attempt returns or raises")
+
+
+def waiting_time(error: UpstreamError, made: int, retries: Retries, jitter: float) -> float | None:
+    """Seconds to wait after `made` + 1 attempts, None when asking again is of no use: the error is there
+    to stay, the time was used up already, or the upstream wants more patience than is allowed."""
+    if error.http_status not in _PASSING or error.code == UpstreamError.TIMEOUT:
+        return None
+    asked = retry_after(error.headers.get("retry-after"))
+    wait = retries.first_wait * 2**made * (0.5 + jitter / 2) if asked is None else asked
+    return wait if asked is None or asked <= retries.longest_wait else None
+
+
+def retry_after(header: str | None) -> float | None:
+    """Seconds, from seconds or a date; None for what is neither (RFC 9110, 10.2.3)."""
+    if header is None:
+        return None
+    if header.strip().isdecimal():
+        return float(header)
+    try:
+        moment = parsedate_to_datetime(header)
+    except ValueError:
+        return None
+    zoned = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max((zoned - datetime.now(UTC)).total_seconds(), 0.0)

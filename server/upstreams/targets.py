@@ -1,0 +1,114 @@
+"""Settings of an upstream and its profile → where requests go, and how it wants them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from bridge.protocol.request import CreateResponse
+from bridge.seal import Sealer
+from bridge.tools.identity import ToolIdentityMap
+from server.config import expanded
+from server.settings import Retries, Settings, SettingsError, UpstreamSettings, api_key
+from server.upstreams.base import Upstream
+from server.upstreams.demo.upstream import MODELS, DemoUpstream
+from server.upstreams.dialects import CHAT, DIALECTS, Dialect, History, Manners, Outgoing
+from server.upstreams.http import HttpUpstream
+from server.upstreams.profiles import Profile, profile
+
+
+class Target(NamedTuple):
+    """Where a request goes: `model` is the name that goes out; `fallbacks` are asked in their order
+    when this one is down or busy."""
+
+    upstream: Upstream
+    dialect: Dialect
+    model: str
+    manners: Manners
+    retries: Retries = Retries()
+    fallbacks: tuple[Target, ...] = ()
+
+    def prepare(self, request: CreateResponse, history: History, identities: ToolIdentityMap) -> Outgoing:
+        """The request as it goes out. Raises InvalidRequestError for what can't be sent there."""
+        return self.dialect.prepare(request, history, self.model, self.manners, identities)
+
+    def enforces(self, format: str) -> bool:
+        """Whether the upstream itself sees to a `text.format` of this type."""
+        return format in self.dialect.formats(self.manners.options, self.model)
+
+
+class Configured(NamedTuple):
+    """One upstream of the settings, ready to be used; `settings` has its name."""
+
+    settings: UpstreamSettings
+    name: str
+    upstream: Upstream
+    dialect: Dialect
+    manners: Manners
+
+    def target(self, model: str, fallbacks: tuple[Target, ...] = ()) -> Target:
+        """For a request under this name."""
+        outgoing = self.settings.model or model
+        return Target(
+            self.upstream, self.dialect, outgoing, self.manners, self.settings.retries, fallbacks
+        )
+
+
+def demo(sealer: Sealer) -> Configured:
+    """The built-in model."""
+    settings = UpstreamSettings(models=list(MODELS))
+    return Configured(settings, DemoUpstream.name, DemoUpstream(), CHAT, Manners(CHAT.options(), sealer))
+
+
+def configured(given: UpstreamSettings, settings: Settings, sealer: Sealer) -> Configured:
+    """The upstream of these settings. Raises SettingsError naming it and what is wrong."""
+    known = None if given.profile is None else profile(given.profile)
+    name = given.name or given.profile or "upstream"
+    if given.pass_through and settings.api_keys:
+        raise SettingsError(f"upstream {name}: pass_through and api_keys exclude each other: clients have one key")
+    spoken = given.dialect or (known.dialect if known else "chat")
+    dialect = DIALECTS.get(spoken)
+    if dialect is None:
+        raise SettingsError(f"upstream {name}: dialect {spoken!r} is none of: {', '.join(DIALECTS)}")
+    at = known.dialects.get(spoken) if known else None
+    url = given.url or (at.url if at else None)
+    if url is None:
+        raise SettingsError(f"upstream {name}: profile {given.profile} has no address for dialect {spoken!r}")
+    options = _options(dialect.options, {**(at.options if at else {}), **given.options}, name)
+    try:
+        client = HttpUpstream(
+            name,
+            url,
+            dialect,
+            given.timeouts or settings.timeouts,
+            api_key=_key(given, known),
+            pass_through=given.pass_through,
+            headers={header.lower(): expanded(value) for header, value in given.headers.items()},
+        )
+    except ValueError as error:
+        raise SettingsError(f"upstream {name}: {error}") from error
+    return Configured(given, name, client, dialect, Manners(options, sealer))
+
+
+def _key(given: UpstreamSettings, known: Profile | None) -> str | None:
+    """The upstream's key; a profile's variable counts at the profile's own address only, so that no key
+    goes to a stranger."""
+    own = api_key(given)
+    if own is not None or known is None or known.api_key_env is None or given.url is not None:
+        return own
+    if given.pass_through:
+        return None
+    return api_key(msgspec.structs.replace(given, api_key_env=known.api_key_env))
+
+
+def _options(kind: type[Struct], fields: dict[str, Any], name: str) -> Struct:
+    unknown = sorted(fields.keys() - set(kind.__struct_fields__))
+    if unknown:
+        known = ", ".join(kind.__struct_fields__)
+        raise SettingsError(f"upstream {name}: options.{unknown[0]} is none of: {known}")
+    try:
+        return msgspec.convert(fields, kind)
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"upstream {name}: options: {error}") from error
