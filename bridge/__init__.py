@@ -13,6 +13,7 @@ from bridge.sse import Frame, SSEDecoder
 from bridge.state import ResponseStreamPhase
 from bridge.tools.aggregator import ToolCallAggregator
 from bridge.tools.identity import ToolIdentityMap, ToolKind
+from bridge.usage import UsageTracker
 
 __all__ = [
     "BridgeError",
@@ -31,6 +32,7 @@ __all__ = [
     "ToolIdentityMap",
     "ToolKind",
     "Usage",
+    "UsageTracker",
     "Violation",
     "decode_event",
     "decode_request",
