@@ -23,6 +23,7 @@ test: $(TEST)
 
 bench: $(TEST)
 	$(BIN)/python -m tests.benchmarks $(ARGS)
+	$(BIN)/python -m pytest -q -m bench $(PYTEST_ARGS)
 
 check: $(TEST)
 	$(BIN)/ruff check .

@@ -8,42 +8,83 @@ from contextlib import asynccontextmanager
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 
 from bridge.errors import BridgeError
+from server.auth import Authentication, Keys
 from server.errors import HttpError, error_body
+from server.limits import Gate
 from server.logs import configure_logs
-from server.middleware import RequestLog
-from server.routes import health, models, responses
+from server.metrics import Metrics
+from server.middleware import Admission, RequestLog
+from server.routes import (
+    chat_completions,
+    compact,
+    health,
+    messages,
+    models,
+    openapi,
+    responses,
+    stored,
+    vscode,
+    websocket,
+)
+from server.sealing import ServerSealer
 from server.service import Service
 from server.sessions.stores import build_store
 from server.settings import Settings, of_worker
+from server.shutdown import draining
+from server.upstreams.listing import Listing
 from server.upstreams.routing import build_router
 
 _ROUTES = [
     Route("/v1/responses", responses.create, methods=["POST"]),
+    Route("/v1/responses", websocket.upgrade_required, methods=["GET"]),
+    WebSocketRoute("/v1/responses", websocket.responses),
+    Route("/v1/responses/compact", compact.compact, methods=["POST"]),
+    Route("/v1/responses/input_tokens", compact.input_tokens, methods=["POST"]),
     Route("/v1/responses/{id}", responses.Stored),
+    Route("/v1/responses/{id}/cancel", stored.cancel, methods=["POST"]),
+    Route("/v1/responses/{id}/input_items", stored.input_items, methods=["GET"]),
+    Route("/v1/chat/completions", chat_completions.create, methods=["POST"]),
+    Route("/v1/messages", messages.create, methods=["POST"]),
+    Route("/vscode/v1/chat", vscode.chat, methods=["POST"]),
     Route("/v1/models", models.list_models, methods=["GET"]),
     Route("/v1/models/{model:path}", models.get_model, methods=["GET"]),
     Route("/healthz", health.live, methods=["GET"]),
     Route("/readyz", health.ready, methods=["GET"]),
+    Route("/metrics", health.metrics, methods=["GET"]),
+    Route(openapi.PATH, openapi.openapi, methods=["GET"]),
 ]
 
 
 def create_app(settings: Settings) -> Starlette:
     """The application for these settings. Raises SettingsError when they can't be used."""
-    service = Service(settings, build_router(settings), build_store(settings))
+    sealer = ServerSealer(settings.sealing_key_env)
+    gate = Gate(settings.limits)
+    router = build_router(settings, sealer)
+    service = Service(
+        settings=settings,
+        router=router,
+        listing=Listing(router, settings.models),
+        store=build_store(settings),
+        sealer=sealer,
+        gate=gate,
+        metrics=Metrics(gate),
+    )
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        yield
+        async with draining(gate, settings.limits.grace):
+            yield
         await service.router.close()
 
     app = Starlette(
         routes=_ROUTES,
-        middleware=[Middleware(RequestLog)],
+        middleware=_middleware(service),
         exception_handlers={BridgeError: _refused, HTTPException: _not_served, ClientDisconnect: _gone},
         lifespan=lifespan,
     )
@@ -57,21 +98,39 @@ def create_worker_app() -> Starlette:
     return create_app(of_worker())
 
 
-def _answer(error: BridgeError, headers: dict[str, str] | None = None) -> Response:
-    return Response(error_body(error), error.http_status, headers, "application/json")
+def _middleware(service: Service) -> list[Middleware]:
+    """Outermost first. Browsers are answered only where the settings name their origin."""
+    origins = service.settings.cors_origins
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=origins,
+        allow_methods=["GET", "POST", "DELETE"],
+        allow_headers=["*"],
+        expose_headers=["x-request-id", "openai-processing-ms", "openresponses-losses", "retry-after"],
+    )
+    return [
+        Middleware(RequestLog, metrics=service.metrics),
+        *([cors] if origins else []),
+        Middleware(Admission, gate=service.gate, limits=service.settings.limits),
+        Middleware(Authentication, keys=Keys(service.settings.api_keys)),
+    ]
 
 
-async def _refused(_request: Request, error: Exception) -> Response:
+def _answer(request: Request, error: BridgeError, headers: dict[str, str] | None = None) -> Response:
+    return Response(error_body(error, request.url.path), error.http_status, headers, "application/json")
+
+
+async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, BridgeError)
-    return _answer(error, error.headers if isinstance(error, HttpError) else None)
+    return _answer(request, error, error.headers if isinstance(error, HttpError) else None)
 
 
 async def _not_served(request: Request, error: Exception) -> Response:
     """Starlette's own 404 and 405, in our shape."""
     assert isinstance(error, HTTPException)
     message = f"{error.detail}: {request.method} {request.url.path[:200]}"
-    return _answer(HttpError(error.status_code, message), dict(error.headers or {}))
+    return _answer(request, HttpError(error.status_code, message), dict(error.headers or {}))
 
 
-async def _gone(_request: Request, _error: Exception) -> Response:
-    return _answer(HttpError(400, "The client closed the connection within its request."))
+async def _gone(request: Request, _error: Exception) -> Response:
+    return _answer(request, HttpError(400, "The client closed the connection within its request."))

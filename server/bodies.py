@@ -5,13 +5,17 @@ from __future__ import annotations
 from starlette.requests import Request
 
 from server.errors import HttpError
+from server.limits import check_depth
+from server.settings import Settings
 
 
-async def read_json_body(request: Request, limit: int) -> bytes:
-    """The body of a JSON request, at most `limit` bytes.
+async def read_json_body(request: Request, settings: Settings) -> bytes:
+    """The body of a JSON request, not larger and not deeper than the settings allow.
 
-    Raises HttpError 415 for another content type, 413 for a larger body.
+    Raises HttpError 415 for another content type, 413 for a larger body, InvalidRequestError for a
+    deeper one.
     """
+    limit = settings.max_body_bytes
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
         raise HttpError(415, f"The content type must be application/json, not {kind[:80] or 'nothing'}.")
@@ -24,7 +28,9 @@ async def read_json_body(request: Request, limit: int) -> bytes:
         if size > limit:
             raise _too_large(limit)
         chunks.append(chunk)
-    return b"".join(chunks)
+    body = b"".join(chunks)
+    check_depth(body, settings.limits.depth)
+    return body
 
 
 def _too_large(limit: int) -> HttpError:

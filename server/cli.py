@@ -10,10 +10,12 @@ import click
 # name → the module that holds it, and what it does in a line
 _COMMANDS: Final = {
     "serve": ("server.commands.serve", "Serve the Responses API over the demo model or an upstream."),
+    "init": ("server.commands.init", "Ask a few questions and write the config for `serve`."),
     "replay": ("server.commands.replay", "Translate a recorded stream."),
     "validate": ("server.commands.validate", "Hold a recorded Responses stream to the protocol."),
     "conform": ("server.commands.conform", "Hold a live server to the protocol."),
     "demo": ("server.commands.demo", "Show a streamed round trip in the terminal."),
+    "db": ("server.commands.db", "Look after the session store: upgrade, sweep, export."),
 }
 
 

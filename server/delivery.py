@@ -14,29 +14,29 @@ import anyio
 from starlette.types import Receive, Scope, Send
 
 from bridge.errors import BridgeError
-from bridge.protocol.codec import encode, encode_sse
 from bridge.protocol.events import Event
-from bridge.sse import DONE, encode_comment
-from server.errors import HttpError, failure_status, type_and_code
+from server.errors import HttpError, failure
 from server.runs.generation import Generation
+from server.surfaces.base import Form
 
-_KEEP_ALIVE: Final = encode_comment("keep-alive")
 _STREAM_HEADERS: Final = (
-    (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),  # a proxy that buffers would undo the streaming
 )
 
 
 class Answer:
-    """An ASGI application that answers one request with one generation.
+    """An ASGI application that answers one request with one generation, in the form of its surface.
 
     An error before the first byte leaves as an exception, for the application's handlers; leaving
     clients abort the upstream.
     """
 
-    def __init__(self, generation: Generation, headers: Mapping[str, str], keep_alive: float) -> None:
+    def __init__(
+        self, generation: Generation, headers: Mapping[str, str], keep_alive: float, form: Form
+    ) -> None:
         self._generation = generation
+        self._form = form
         self._headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         self._keep_alive = keep_alive
 
@@ -82,7 +82,7 @@ class Answer:
 
 
 class StreamedAnswer(Answer):
-    """Server-sent events, `[DONE]` last. What one read brought leaves in one write."""
+    """A stream. What one read brought leaves in one write."""
 
     _begun = False
     _written_at = 0.0
@@ -95,34 +95,36 @@ class StreamedAnswer(Answer):
 
     async def _write(self, send: Send, events: list[Event]) -> None:
         ended = self._generation.run.ended
-        body = encode_sse(events) + DONE if ended else encode_sse(events)
+        body = self._form.streamed(events, ended)
         if not self._begun:
             self._begun = True
-            head = [*_STREAM_HEADERS, *self._headers]
+            head = [(b"content-type", self._form.stream_type), *_STREAM_HEADERS, *self._headers]
             await send({"type": "http.response.start", "status": 200, "headers": head})
         self._written_at = anyio.current_time()
         await send({"type": "http.response.body", "body": body, "more_body": not ended})
 
     async def _speak_up(self, send: Send) -> float:
         """Keep the connection alive: with the first events once the upstream has accepted (nothing is
-        sent before the status is known, law S6), after that with comments."""
+        sent before the status is known, law S6), after that with comments, or with events for a client
+        that does not count comments (field case 43)."""
         generation = self._generation
         quiet = anyio.current_time() - self._written_at
         if quiet < self._keep_alive:
             return self._keep_alive - quiet
-        if generation.accepted and generation.waiting:
-            if self._begun:
-                self._written_at = anyio.current_time()
-                await send({"type": "http.response.body", "body": _KEEP_ALIVE, "more_body": True})
-            else:
-                await self._write(send, generation.run.begin())
+        events = generation.sign_of_life()
+        if events:
+            await self._write(send, events)
+        elif self._begun and generation.waiting:
+            self._written_at = anyio.current_time()
+            await send({"type": "http.response.body", "body": self._form.keep_alive, "more_body": True})
         return self._keep_alive
 
 
 class WholeAnswer(Answer):
-    """The response as JSON when it has ended.
+    """The answer as JSON when the response has ended.
 
-    A response that failed without any output is an HTTP error; with output it is told as it is.
+    A response that failed without any output is an HTTP error; with output it is told as it is, where the
+    surface has a form for that.
     """
 
     async def _answer(self, send: Send) -> None:
@@ -132,14 +134,13 @@ class WholeAnswer(Answer):
         await self._generation.generate(deliver)
         run = self._generation.run
         response = run.snapshot
-        if response.error is not None and not response.output:
+        body = self._form.whole(response)
+        if response.error is not None and (body is None or not response.output):
             if isinstance(run.failure, HttpError):
                 raise run.failure
-            status = failure_status(response.error)
-            raise HttpError(
-                status, response.error.message, code=response.error.code, error_type=type_and_code(status)[0]
-            )
-        body = encode(response)
+            raise failure(response.error)
+        if body is None:
+            raise HttpError(502, f"The response ended as {response.status}.", code=response.status)
         length = (b"content-length", str(len(body)).encode())
         head = [(b"content-type", b"application/json"), length, *self._headers]
         await send({"type": "http.response.start", "status": 200, "headers": head})

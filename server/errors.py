@@ -21,6 +21,7 @@ _BY_STATUS: Final = {
     415: ("invalid_request_error", "unsupported_media_type"),
     422: ("invalid_request_error", "invalid_request"),
     429: ("too_many_requests", "rate_limit_exceeded"),
+    431: ("invalid_request_error", "headers_too_large"),
     503: ("server_error", "server_is_overloaded"),
     529: ("server_error", "server_is_overloaded"),
 }
@@ -38,7 +39,9 @@ _BY_CODE: Final = {
     "overloaded_error": 503,
     "upstream_timeout": 504,
     "internal_error": 500,
+    "model_error": 500,
 }
+_TYPES: Final = frozenset({"model_error"})  # codes that are types too (specification, "Errors")
 
 _MESSAGES: Final = "/v1/messages"
 # what Anthropic's API says for a status; asked where the error's own names say no more than these
@@ -117,6 +120,13 @@ def failure_status(error: ResponseError) -> int:
     if error.code.isascii() and error.code.isdigit() and 400 <= int(error.code) <= 599:
         return int(error.code)
     return _BY_CODE.get(error.code, 502)
+
+
+def failure(error: ResponseError) -> HttpError:
+    """The same failure as an HTTP error."""
+    status = failure_status(error)
+    kind = error.code if error.code in _TYPES else type_and_code(status)[0]
+    return HttpError(status, error.message, code=error.code, error_type=kind)
 
 
 def error_body(error: BridgeError, path: str = "") -> bytes:

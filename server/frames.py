@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -27,3 +28,10 @@ class Frames(Struct, frozen=True, gc=False):
         for _ in range(sequence - self.first + 1):
             start = self.data.index(_BLANK_LINE, start) + len(_BLANK_LINE)
         return Frames(sequence + 1, self.last, self.data[start:])
+
+
+def joined(run: Sequence[Frames]) -> Frames | None:
+    """Frames that follow one another as one; None for none."""
+    if len(run) < 2:
+        return run[0] if run else None
+    return Frames(run[0].first, run[-1].last, b"".join([frames.data for frames in run]))

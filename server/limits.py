@@ -13,6 +13,7 @@ from server.errors import HttpError, shutting_down
 from server.settings import Limits
 
 _STRINGS: Final = re.compile(rb'"(?:[^"\\]+|\\.)*"', re.DOTALL)
+_ALIKE: Final = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 
@@ -72,9 +73,9 @@ def check_depth(body: bytes, deepest: int) -> None:
     others say so, and better."""
     if body.count(b"[") + body.count(b"{") <= deepest:
         return
-    brackets = _STRINGS.sub(b"", body).translate(None, _NOT_BRACKETS)
+    brackets = _STRINGS.sub(b"", body).translate(_ALIKE, _NOT_BRACKETS)
     for _ in range(deepest):
-        inner = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        inner = brackets.replace(b"[]", b"")
         if len(inner) == len(brackets):
             return
         brackets = inner

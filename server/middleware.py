@@ -1,4 +1,4 @@
-"""Around every request, as pure ASGI: a name for it, its time, one line in the log."""
+"""Around every request, as pure ASGI: a name for it, its limits, its time, one line in the log."""
 
 from __future__ import annotations
 
@@ -11,22 +11,30 @@ import structlog
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from bridge.errors import BridgeError
 from server.errors import HttpError, error_body
+from server.limits import Gate, check_headers
+from server.metrics import Metrics
+from server.settings import Limits
 
 _DEFECT: Final = HttpError(500, "The server failed.", code="internal_error")
 _log = structlog.get_logger(__name__)
 _HEADER: Final = b"x-request-id"
 _USABLE: Final = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
+# what is answered while the server stops: it tells those who ask that it does
+_ALWAYS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
 class RequestLog:
     """Gives each request an id (the client's own if it sent a usable one), tells it in `x-request-id`
-    and the time to the first byte in `openai-processing-ms`, and logs the outcome without content.
+    and the time to the first byte in `openai-processing-ms`, and logs and counts the outcome without
+    content.
 
     An unforeseen error becomes status 500."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
+        self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -36,12 +44,14 @@ class RequestLog:
         request_id = _request_id(scope)
         scope.setdefault("state", {})["request_id"] = request_id.decode()
         status = 0
+        first_byte: float | None = None
 
         async def tell(message: Message) -> None:
-            nonlocal status
+            nonlocal status, first_byte
             if message["type"] == "http.response.start":
                 status = message["status"]
-                spent = str(int((time.perf_counter() - started) * 1000)).encode()
+                first_byte = time.perf_counter() - started
+                spent = str(int(first_byte * 1000)).encode()
                 headers = [*message["headers"], (_HEADER, request_id), (b"openai-processing-ms", spent)]
                 message = {**message, "headers": headers}
             await send(message)
@@ -53,16 +63,68 @@ class RequestLog:
             _log.exception("request.internal_error", request_id=request_id.decode())
             if status:
                 raise
-            await Response(error_body(_DEFECT), 500, media_type="application/json")(scope, receive, tell)
+            await _answer(_DEFECT, scope)(scope, receive, tell)
         finally:
+            seconds = time.perf_counter() - started
+            self._metrics.answered(_route(scope), status, first_byte, seconds)
             _log.info(
                 "request",
                 method=scope["method"],
                 path=scope["path"],
                 status=status or "none",
-                ms=round((time.perf_counter() - started) * 1000, 1),
+                ms=round(seconds * 1000, 1),
                 request_id=request_id.decode(),
             )
+
+
+class Admission:
+    """Refuses what is too large in its headers, and everything while the server stops (law S8)."""
+
+    def __init__(self, app: ASGIApp, gate: Gate, limits: Limits) -> None:
+        self._app = app
+        self._gate = gate
+        self._limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        try:
+            check_headers(scope["headers"], self._limits.header_bytes)
+            if scope["path"] not in _ALWAYS:
+                self._gate.check_open()
+        except HttpError as error:
+            await refuse(error, scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+async def refuse(error: BridgeError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with this error, in the form of the surface; a WebSocket is refused at its handshake."""
+    if scope["type"] == "http":
+        await _answer(error, scope)(scope, receive, send)
+    elif "websocket.http.response" in scope.get("extensions", {}):
+        await _answer(error, scope)(scope, receive, _handshake(send))
+    else:
+        await send({"type": "websocket.close", "code": 1008, "reason": error.code})
+
+
+def _handshake(send: Send) -> Send:
+    async def told(message: Message) -> None:
+        await send({**message, "type": f"websocket.{message['type']}"})
+
+    return told
+
+
+def _answer(error: BridgeError, scope: Scope) -> Response:
+    headers = error.headers if isinstance(error, HttpError) else None
+    return Response(error_body(error, scope["path"]), error.http_status, headers, "application/json")
+
+
+def _route(scope: Scope) -> str:
+    """The pattern of the path and not the path: what clients make up is no name for a metric."""
+    route = scope.get("route")
+    return str(getattr(route, "path", "")) or "unknown"
 
 
 def _request_id(scope: Scope) -> bytes:

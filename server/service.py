@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
+from bridge.seal import Sealer
+from server.limits import Gate
+from server.metrics import Metrics
+from server.runs.running import RunningResponses
 from server.sessions.base import ResponseStore
 from server.settings import Settings
+from server.upstreams.listing import Listing
 from server.upstreams.routing import Router
 
 
@@ -17,7 +22,12 @@ class Service:
 
     settings: Settings
     router: Router
+    listing: Listing
     store: ResponseStore
+    sealer: Sealer
+    gate: Gate
+    metrics: Metrics
+    running: RunningResponses = field(default_factory=RunningResponses)
 
 
 def service_of(request: Request) -> Service:

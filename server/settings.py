@@ -127,6 +127,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stored_responses: Count = 1000
     max_body_bytes: Count = 32 * 1024 * 1024
     keep_alive: Seconds = 15.0
+    websocket_limit: Seconds = 3600.0
 
 
 def load_settings(config: Path | None = None, **overrides: Any) -> Settings:

@@ -17,7 +17,13 @@ _PUBLISHED_INPUT: Final = PUBLISHED_ITEMS | {"item_reference"}
 # Clients that read OpenAI's names only: Codex shows reasoning from `reasoning_text` events and knows
 # its own tools' calls by their types; the SDKs have models for OpenAI's events and no others.
 _KNOWN_CLIENTS: Final = re.compile(r"^codex|^(Async)?OpenAI/|^Agents/|\bai-sdk/openai/", re.IGNORECASE)
+_CODEX: Final = re.compile("codex", re.IGNORECASE)
 _SDK_HEADER: Final = "x-stainless-lang"  # whatever name an application gives itself, the SDK adds this
+
+
+def ignores_comments(headers: Mapping[str, str]) -> bool:
+    """Whether comments do not keep this client from giving up (field case 43)."""
+    return any(_CODEX.match(headers.get(name, "")) for name in ("user-agent", "originator"))
 
 
 def choose_wire(request: CreateResponse, headers: Mapping[str, str]) -> str:

@@ -77,7 +77,7 @@ class Player:
         try:
             return await self._ask(ask)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unreachable(f"{self._base} can't be reached: {error or type(error).__name__}") from error
+            raise Unreachable(f"{self._base} can't be reached: {str(error) or type(error).__name__}") from error
 
     async def play(self, scenario: Scenario, target: Target) -> Verdict:
         """One scenario to its verdict."""

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from server.settings import Settings, SettingsError, load_settings, to_workers
+from server.upstreams.catalog import is_pattern
 
 if TYPE_CHECKING:
     from uvicorn import Config
 
-_GRACE_SECONDS = 10
+_LAST_SECONDS = 3  # for connections that are still open when all responses have ended
 _LOOPBACK = ("localhost", "::1")
 
 
@@ -30,7 +31,11 @@ def _variable(name: str) -> str:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="TOML file with these settings and more.",
 )
-@click.option("--upstream", metavar="URL", help="Send every model to this server (without: the demo model).")
+@click.option(
+    "--upstream",
+    metavar="URL|NAME",
+    help="Send every model to this server, or to a known one: ollama, openai, … (without: the demo model).",
+)
 @click.option("--dialect", help="What the upstream speaks (default chat).")
 @click.option("--model", help="Model name under which requests go to the upstream.")
 @click.option("--api-key-env", metavar="VAR", help="Environment variable that holds the upstream's key.")
@@ -47,7 +52,8 @@ def command(
     """Serve the Responses API, over the built-in demo model or any upstream."""
     try:
         if upstream is not None:
-            given = {"url": upstream, "dialect": dialect, "model": model, "api_key_env": api_key_env}
+            known = "url" if "://" in upstream else "profile"
+            given = {known: upstream, "dialect": dialect, "model": model, "api_key_env": api_key_env}
             flags["upstreams"] = [{name: value for name, value in given.items() if value is not None}]
         elif dialect or model or api_key_env:
             raise SettingsError("--dialect, --model and --api-key-env say how to use an --upstream")
@@ -62,14 +68,16 @@ def _serve(settings: Settings) -> None:
 
     from server.app import create_app
 
-    _check_reach(settings.host)
+    _check_reach(settings)
     app = create_app(settings)  # in the parent too, so that bad settings are told at once
     listener = _listen(settings.host, settings.port)
     to_workers(settings)
+    largest = 2 * settings.max_body_bytes  # up to there a message too large is answered, beyond it cut off
     if settings.workers == 1:
-        config = _config(app)
+        config = _config(app, ws_max_size=largest)
     else:
-        config = _config("server.app:create_worker_app", factory=True, workers=settings.workers)
+        worker_app = "server.app:create_worker_app"
+        config = _config(worker_app, factory=True, workers=settings.workers, ws_max_size=largest)
     _greet(settings, listener)
     if settings.workers == 1:
         from server.logs import configure_logs
@@ -91,15 +99,28 @@ def _config(app: Any, **more: Any) -> Config:
         log_level="warning",
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=_GRACE_SECONDS,
+        timeout_graceful_shutdown=_LAST_SECONDS,
         **more,
     )
 
 
-def _check_reach(host: str) -> None:
+def _check_reach(settings: Settings) -> None:
     """Law S7: without keys only loopback is bound."""
-    if host not in _LOOPBACK and not host.startswith("127."):
-        raise SettingsError(f"host {host}: without API keys only a loopback address can be bound")
+    host = settings.host
+    if not settings.api_keys and host not in _LOOPBACK and not host.startswith("127."):
+        raise SettingsError(
+            f"host {host}: without API keys only a loopback address can be bound; set api_keys in the "
+            "config or OPENRESPONSES_BRIDGE_API_KEYS"
+        )
+
+
+def _a_model(settings: Settings) -> str:
+    """A name that a request may ask for."""
+    first = settings.upstreams[0] if settings.upstreams else None
+    if first is None:
+        return settings.default_model or "demo"
+    named = [name for name in first.models if not is_pattern(name)]
+    return settings.default_model or first.model or (named[0] if named else "MODEL")
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -120,8 +141,7 @@ def _greet(settings: Settings, listener: socket.socket) -> None:
     """Where it listens, and a line to try it with."""
     host, port = listener.getsockname()[:2]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    names = [upstream.model for upstream in settings.upstreams]
-    model = (names[0] or "MODEL") if names else "demo"
+    model = _a_model(settings)
     click.echo(f"openresponses-bridge is listening on {address}")
     if settings.workers > 1:
         click.echo(

@@ -32,7 +32,7 @@ def open_compactions(
     reads one wherever it stands.
 
     With `upstream_compacts` others pass as they are, since the upstream may have made them. Else they
-    raise InvalidRequestError `invalid_encrypted_content`; `place` names the item at an index.
+    raise InvalidRequestError `invalid_encrypted_content`; `place` names the parameter at fault for an index.
     """
     return [
         _opened(item, sealer, place(index), upstream_compacts)
@@ -63,6 +63,4 @@ def _summary(sealed: Sealed) -> str:
 
 
 def _invalid(why: str, place: str) -> InvalidRequestError:
-    return InvalidRequestError(
-        INVALID, f"The compaction can't be opened: {why}.", param=f"{place}.encrypted_content"
-    )
+    return InvalidRequestError(INVALID, f"The compaction can't be opened: {why}.", param=place)

@@ -8,17 +8,40 @@ from typing import Any, Final
 
 import msgspec
 
-from bridge.protocol.codec import item_from
+from bridge.protocol.codec import encode, item_from
+from bridge.protocol.events import Event
 from bridge.protocol.input_items import MessageParam
 from bridge.protocol.items import Item, Message
 from bridge.protocol.response import CompactResource, Response
 from bridge.protocol.unknown import enc_hook
 from bridge.protocol.usage import Usage
-from bridge.token_estimate import estimate_input, estimate_item
+from bridge.token_estimate import item_tokens
+from server.errors import HttpError
+from server.surfaces.base import KEEP_ALIVE, SSE_TYPE
 
 KEPT_TOKENS: Final = 20_000
 """How much of what users said stays word for word, newest first."""
 _RULES: Final = frozenset({"system", "developer"})
+
+
+class CompactionForm:
+    """The answer of `/v1/responses/compact` to a response that condenses `items`. It is never streamed."""
+
+    stream_type = SSE_TYPE
+    keep_alive = KEEP_ALIVE
+
+    def __init__(self, items: Sequence[Any]) -> None:
+        self._items = items
+
+    def streamed(self, events: list[Event], ended: bool) -> bytes:
+        raise NotImplementedError("a compaction is always whole")
+
+    def whole(self, response: Response) -> bytes | None:
+        """Raises HttpError when the model stopped before its summary was whole."""
+        if response.incomplete_details is not None:
+            why = f"The summary was cut ({response.incomplete_details.reason})."
+            raise HttpError(502, why, code="compaction_incomplete")
+        return encode(compacted(response, self._items))
 
 
 def compacted(response: Response, items: Sequence[Any]) -> CompactResource:
@@ -40,7 +63,7 @@ def _kept(items: Sequence[Any]) -> list[Item]:
         if not isinstance(item, MessageParam | Message):
             continue
         if item.role == "user":
-            left -= estimate_item(item)
+            left -= item_tokens(item)
         if item.role in _RULES or (item.role == "user" and left >= 0):
             kept.append(_message(item))
     return kept[::-1]
@@ -62,4 +85,4 @@ def _message(item: MessageParam | Message) -> Item:
 
 
 def _estimated(items: Sequence[Any], output: Sequence[Item]) -> Usage:
-    return Usage.of(estimate_input(items), sum(map(estimate_item, output)))
+    return Usage.of(sum(map(item_tokens, items)), sum(map(item_tokens, output)))

@@ -17,7 +17,7 @@ LINGER: Final = 300.0
 """Seconds that a log stays after its run has ended."""
 
 LIFETIME: Final = 24 * 3600.0
-"""Seconds that a log stays when nothing is appended any more and nobody closed it."""
+"""Seconds that a log stays when nobody closes it; longer than any run."""
 
 CHUNK_BYTES: Final = 256 * 1024
 """About how much a reader that is behind gets at once."""

@@ -14,6 +14,8 @@ from typing import Any, Final, TypeVar
 
 from redis.asyncio import Redis
 from redis.asyncio.connection import BlockingConnectionPool
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 from redis.exceptions import BusyLoadingError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeout
@@ -27,10 +29,16 @@ _OPENED: Final = b"0-1"
 _CLOSED: Final = b"18446744073709551615-0"  # above every event: nothing can follow it
 _FIRST: Final = b"f"
 _DATA: Final = b"d"
-_MARK: Final = {b"m": b""}
+_MARK: Final[dict[Any, Any]] = {b"m": b""}
 _ENTRIES_AT_ONCE: Final = 256
 _BLOCK: Final = 5.0  # seconds that a reader waits within Redis before it looks whether the log is there
+_NOT_ABOVE: Final = "equal or smaller than"
+_HIGHEST: Final = 2**63
 _OUTAGES: Final = (RedisConnectionError, RedisTimeout, BusyLoadingError, OSError)
+
+
+class _NotAbove(Exception):
+    """Redis refused an entry whose id is not above that of the last one."""
 
 
 class RedisLog:
@@ -51,7 +59,12 @@ class RedisLog:
         patience: float = 10.0,
         connections: int = 1000,
     ) -> None:
-        shared: dict[str, Any] = {"socket_connect_timeout": 5.0, "health_check_interval": 30}
+        shared: dict[str, Any] = {
+            "protocol": 2,
+            "socket_connect_timeout": 5.0,
+            "health_check_interval": 30,
+            "retry": Retry(NoBackoff(), 0),  # how often and how long is `_persist`'s to say
+        }
         self._writer: Redis = Redis.from_url(url, socket_timeout=5.0, **shared)
         self._reader: Redis = Redis.from_pool(
             BlockingConnectionPool.from_url(
@@ -88,19 +101,19 @@ class RedisLog:
                     maxlen=self._max_entries,
                     approximate=True,
                 )
-                pipe.pexpire(key, self._lifetime)
+                pipe.pexpire(key, self._lifetime, nx=True)  # Redis may have been restarted in between
                 await pipe.execute()
 
         try:
             await self._persist(add)
-        except ResponseError as error:
-            # The id is not above the last one. After an outage it may be this very entry: its answer was lost.
+        except _NotAbove as error:
+            # After an outage the last entry may be this very one, of which only the answer was lost.
             if not await self._persist(lambda: self._writer.xrange(key, entry, entry)):
                 raise LogGone(run_id) from error
 
     async def read(self, run_id: str, after: int = -1) -> AsyncIterator[Frames]:
         key = self._key(run_id)
-        place = _OPENED if after < 0 else _entry_id(after)
+        place = _OPENED if after < 0 else _entry_id(min(after, _HIGHEST))
         begun = False
         while True:
             entries = await self._next(key, place, wait=begun)
@@ -160,12 +173,12 @@ class RedisLog:
         while True:
             try:
                 return await call()
-            except ResponseError:
-                raise
             except _OUTAGES as error:
                 if time.monotonic() + pause > deadline:
                     raise LogError from error
             except RedisError as error:
+                if isinstance(error, ResponseError) and _NOT_ABOVE in str(error):
+                    raise _NotAbove from error
                 raise LogError("The event log failed.") from error
             await asyncio.sleep(pause)
             pause = min(pause * 2, 1.0)

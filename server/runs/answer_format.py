@@ -37,7 +37,7 @@ def schema_of(request: CreateResponse) -> dict[str, Any] | None:
 
 
 def instructed(request: CreateResponse) -> CreateResponse:
-    """The request with its format asked for in words.
+    """The request with its schema asked for in words, for an upstream that at most promises JSON.
 
     Raises InvalidRequestError for a schema that is none.
     """
@@ -57,7 +57,7 @@ def instructed(request: CreateResponse) -> CreateResponse:
         f"valid against this JSON Schema:\n{json.dumps(schema, ensure_ascii=False)}"
     )
     instructions = f"{request.instructions}\n\n{wish}" if request.instructions else wish
-    return replace(request, instructions=instructions, text=replace(request.text, format=None))
+    return replace(request, instructions=instructions, text=replace(request.text, format=JsonObjectFormat()))
 
 
 class AnswerFormat:
@@ -109,7 +109,7 @@ class AnswerFormat:
         if not start or (len(start) < len(_FENCE) and _FENCE.startswith(start)):
             return False
         if start.startswith(_FENCE):
-            line, end, rest = start.partition("\n")
+            _, end, rest = start.partition("\n")
             if not end:
                 return False
             self._fenced, self._held = True, rest

@@ -17,6 +17,7 @@ from bridge.protocol.events import Event
 from bridge.protocol.items import Item
 from bridge.protocol.request import CreateResponse
 from bridge.tools.identity import ToolIdentityMap
+from server.compaction.condensing import asks_for_compaction
 from server.runs.answer_format import AnswerFormat
 from server.runs.tool_rules import CallGate, ToolRules, Verdict, tool_rules
 
@@ -26,14 +27,14 @@ _NAMED = frozenset({"function_call", "custom_tool_call"})
 
 
 def machine_for(
-    request: CreateResponse, model: str, identities: ToolIdentityMap, wire: str, *, instructed: bool
+    request: CreateResponse, model: str, identities: ToolIdentityMap, wire: str, *, unenforced: bool
 ) -> ResponseStreamStateMachine:
-    """The machine that answers this request; `instructed` says that the upstream only was asked in words
-    for the format. Without constraints it is the plain one, at no cost."""
-    rules = tool_rules(request)
-    if rules is None and not instructed:
+    """The machine that answers this request; `unenforced` says that the upstream does not hold its model
+    to the format. Without constraints it is the plain one, at no cost."""
+    rules = None if asks_for_compaction(request) else tool_rules(request)
+    if rules is None and not unenforced:
         return ResponseStreamStateMachine(model, request, tool_identities=identities, wire=wire)
-    answer = AnswerFormat(request) if instructed else None
+    answer = AnswerFormat(request) if unenforced else None
     return ConstrainedMachine(model, request, identities, wire, rules, answer)
 
 

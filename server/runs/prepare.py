@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Final
 
 import structlog
 
-from bridge.diagnostics import Diagnostic
-from bridge.emitter.machine import ResponseStreamStateMachine
+from bridge.diagnostics import Diagnostic, Diagnostics
 from bridge.errors import InvalidRequestError
 from bridge.protocol.request import CreateResponse
+from bridge.tools.identity import ToolIdentityMap
+from server.auth import client_key
+from server.limits import check_tools
+from server.runs.constraints import machine_for
 from server.runs.generation import Generation
+from server.runs.outgoing import ask, inbound
 from server.runs.run import Run
 from server.service import Service
 from server.sessions.history import history_of, own_input
+from server.upstreams.attempts import Attempt, Attempts
 from server.upstreams.base import UpstreamRequest
-from server.wire import choose_wire
+from server.upstreams.dialects import History
+from server.upstreams.targets import Target
+from server.wire import choose_wire, ignores_comments
 
 LOSSES_HEADER: Final = "openresponses-losses"
 _LONGEST_HEADER: Final = 1000  # characters
@@ -24,36 +32,64 @@ _log = structlog.get_logger(__name__)
 
 
 async def prepare(
-    service: Service, request: CreateResponse, headers: Mapping[str, str], request_id: str
+    service: Service,
+    request: CreateResponse,
+    headers: Mapping[str, str],
+    request_id: str,
+    *,
+    owner: str = "",
+    losses: Diagnostics | None = None,
+    history: History | None = None,
 ) -> tuple[Generation, dict[str, str]]:
-    """The generation that answers this request, and headers for the answer.
+    """The generation that answers this request, and headers for the answer. `owner` is whose responses
+    it may refer to and whose it will be; `losses` are those that the request had before; `history` is what
+    `previous_response_id` stands for, looked up in the store when it is not given.
 
     Raises HttpError or InvalidRequestError for what can't be honoured, with `param`.
     """
     if request.background:
         what = "background responses are not served"
         raise InvalidRequestError(InvalidRequestError.UNSUPPORTED, what, param="background")
+    check_tools(request.tools, service.settings.limits.tools)
     target = service.router.resolve(request.model)
-    history = await history_of(service.store, request)
-    outgoing = target.dialect.prepare(request, history, target.model)
-    machine = ResponseStreamStateMachine(
-        request.model or target.model,
-        request,
-        tool_identities=outgoing.identities,
-        wire=choose_wire(request, headers),
-    )
+    if history is None:
+        history = await history_of(service.store, request, owner)
+    identities = ToolIdentityMap()
+    asked = ask(target, request, history, identities)
+    wire = choose_wire(request, headers)
+    model = request.model or target.model
+    machine = machine_for(request, model, identities, wire, unenforced=asked.unenforced)
+    run = Run(machine, inbound(target, request, machine), most=service.settings.limits.output_bytes)
+    key = client_key(headers)
+
+    def first() -> Attempt:
+        return Attempt(target, UpstreamRequest(target.dialect.path, asked.outgoing.body, request_id, key))
+
+    def fallback(other: Target) -> Attempt:
+        body = ask(other, request, history, identities).outgoing.body
+        return Attempt(other, UpstreamRequest(other.dialect.path, body, request_id, key))
+
+    def accepted(attempt: Attempt) -> None:
+        chosen = attempt.target
+        run.read_as(inbound(chosen, request, machine), chosen.dialect.event_names)
+
+    fallbacks = [partial(fallback, other) for other in target.fallbacks]
     generation = Generation(
-        run=Run(machine, target.dialect.inbound(machine)),
-        upstream=target.upstream,
-        request=UpstreamRequest(target.dialect.path, outgoing.body, request_id),
+        run=run,
+        attempts=Attempts([first, *fallbacks], accepted, service.metrics.asked),
+        gate=service.gate,
         total=service.settings.timeouts.total,
         store=None if request.store is False else service.store,
         input=own_input(request),
+        owner=owner,
+        ended=service.metrics.ended,
+        running=service.running,
+        beats=ignores_comments(headers),
     )
-    losses = outgoing.diagnostics.of("loss")
-    if losses:
-        _log.info("request.losses", request_id=request_id, losses=[str(loss) for loss in losses])
-    return generation, _loss_header(losses)
+    lost = [*(losses.of("loss") if losses is not None else ()), *asked.outgoing.diagnostics.of("loss")]
+    if lost:
+        _log.info("request.losses", request_id=request_id, losses=[str(loss) for loss in lost])
+    return generation, _loss_header(lost)
 
 
 def _loss_header(losses: Iterable[Diagnostic]) -> dict[str, str]:

@@ -6,6 +6,7 @@ What one read brings goes through here as a whole; nothing is done per event but
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final, cast
 
 import structlog
 
@@ -19,6 +20,7 @@ from bridge.sse import Frame, SSEDecoder
 from bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 from server.errors import too_long
 
+KEEP_ALIVE: Final = "openresponses-bridge:keepalive"
 _INTERNAL = ErrorPayload("server_error", "internal_error", "The server failed.", None)
 _log = structlog.get_logger(__name__)
 
@@ -32,7 +34,12 @@ class Run:
     """
 
     def __init__(
-        self, machine: ResponseStreamStateMachine, inbound: Inbound, *, event_names: bool = False, most: int | None = None
+        self,
+        machine: ResponseStreamStateMachine,
+        inbound: Inbound,
+        *,
+        event_names: bool = False,
+        most: int | None = None,
     ) -> None:
         self._most = most
         self._taken = 0
@@ -53,6 +60,10 @@ class Run:
     @property
     def ended(self) -> bool:
         return self._machine.phase in TERMINAL_PHASES
+
+    @property
+    def response_id(self) -> str:
+        return self._machine.response_id
 
     @property
     def snapshot(self) -> Response:
@@ -98,13 +109,17 @@ class Run:
         """End because nobody wants the rest."""
         return [] if self.ended else self.begin() + self._machine.cancel()
 
+    def beat(self) -> list[Event]:
+        """An event that says nothing but that the response is still being made."""
+        return self._machine.extension_event(KEEP_ALIVE, {})
+
     def _take_plain(self, frames: list[Frame], events: list[Event]) -> None:
         feed = self._inbound.feed
         for frame in frames:
             events += feed(frame.data)
 
     def _take_named(self, frames: list[Frame], events: list[Event]) -> None:
-        feed: Callable[[bytes, str], list[Event]] = self._inbound.feed
+        feed = cast(Callable[[bytes, str], list[Event]], self._inbound.feed)
         for frame in frames:
             events += feed(frame.data, frame.event)
 

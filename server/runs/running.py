@@ -14,20 +14,21 @@ class RunningResponses:
     """Where a request about a response finds the run that makes it."""
 
     def __init__(self) -> None:
-        self._runs: dict[str, Generation] = {}
+        self._runs: dict[str, tuple[str, Generation]] = {}
 
     @contextmanager
-    def hold(self, response_id: str, generation: Generation) -> Iterator[None]:
+    def hold(self, response_id: str, owner: str, generation: Generation) -> Iterator[None]:
         """List the run for as long as it lasts."""
-        self._runs[response_id] = generation
+        self._runs[response_id] = owner, generation
         try:
             yield
         finally:
             del self._runs[response_id]
 
-    def get(self, response_id: str) -> Generation | None:
-        """The run that makes this response; None when none does here."""
-        return self._runs.get(response_id)
+    def get(self, response_id: str, owner: str) -> Generation | None:
+        """The run that makes this response; None when none does here for this owner (law S7)."""
+        whose, run = self._runs.get(response_id, (owner, None))
+        return run if whose == owner else None
 
     def __len__(self) -> int:
         return len(self._runs)

@@ -12,7 +12,6 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, text
@@ -139,8 +138,7 @@ class _Sqlite(Database):
         return await asyncio.get_running_loop().run_in_executor(self._writing_thread, run)
 
     async def _see_to_the_tables(self) -> None:
-        assert self._url.database is not None
-        make_private_file(Path(self._url.database))
+        make_private_file(self._url)
         revision = await self._reading(_revision)
         if revision is not None and revision > REVISION:
             raise _outdated(revision)

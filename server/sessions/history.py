@@ -5,8 +5,7 @@ from __future__ import annotations
 from bridge.protocol.input_items import InputItem, MessageParam
 from bridge.protocol.items import Item
 from bridge.protocol.request import CreateResponse
-from server.errors import HttpError
-from server.sessions.base import ResponseStore, StoredResponse
+from server.sessions.base import ResponseStore
 
 
 def own_input(request: CreateResponse) -> list[InputItem]:
@@ -16,27 +15,16 @@ def own_input(request: CreateResponse) -> list[InputItem]:
     return list(request.input or ())
 
 
-async def history_of(store: ResponseStore, request: CreateResponse) -> list[InputItem | Item]:
+async def history_of(
+    store: ResponseStore, request: CreateResponse, owner: str = ""
+) -> list[InputItem | Item]:
     """The turns before, oldest first: each one's input, then its output (specification,
     `previous_response_id`). Their instructions are not carried over (field case 37).
 
-    Raises HttpError `previous_response_not_found` when a link is missing (field case 39).
+    Raises HttpError `previous_response_not_found` when a link is missing or another owner's (field case
+    39).
     """
-    turns: list[StoredResponse] = []
-    link = request.previous_response_id
-    while link is not None:
-        turn = await store.get(link)
-        if turn is None:
-            raise _not_found(link)
-        turns.append(turn)
-        link = turn.response.previous_response_id
-    return [item for turn in reversed(turns) for item in (*turn.input, *turn.response.output)]
-
-
-def _not_found(response_id: str) -> HttpError:
-    return HttpError(
-        400,
-        f"Previous response with id '{response_id[:80]}' not found.",
-        code="previous_response_not_found",
-        param="previous_response_id",
-    )
+    if request.previous_response_id is None:
+        return []
+    turns = await store.chain(request.previous_response_id, owner)
+    return [item for turn in turns for item in (*turn.input, *turn.response.output)]

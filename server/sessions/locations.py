@@ -43,8 +43,10 @@ def is_sqlite(url: URL) -> bool:
     return url.get_backend_name() == "sqlite"
 
 
-def make_private_file(path: Path) -> None:
-    """Make the file and its folders if need be, for the user alone: it holds conversations."""
+def make_private_file(url: URL) -> None:
+    """Make SQLite's file and its folders if need be, for the user alone: it holds conversations."""
+    assert url.database is not None
+    path = Path(url.database)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.touch(mode=0o600)
 

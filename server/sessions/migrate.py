@@ -9,10 +9,13 @@ from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from alembic.util import CommandError
 from sqlalchemy import URL, Connection, create_engine, event, text
 from sqlalchemy.pool import NullPool
 
-from server.sessions.locations import is_sqlite
+from server.sessions.errors import StoreError
+from server.sessions.failures import FAILURES, store_error
+from server.sessions.locations import is_sqlite, make_private_file
 from server.sessions.tables import VERSION_TABLE
 
 # Any number, as long as it is always the same: who holds it upgrades.
@@ -24,22 +27,32 @@ _one_at_a_time: Final = threading.Lock()
 def upgrade(url: URL) -> tuple[str | None, str]:
     """Run what is missing, in one transaction; the revisions before and after. Blocks.
 
-    Of several processes that try at once, one works and the others find it done.
+    Of several processes that try at once, one works and the others find it done. Raises StoreError.
     """
-    with _one_at_a_time:
-        engine = create_engine(url, poolclass=NullPool)
-        if is_sqlite(url):
-            event.listen(engine, "connect", _leave_transactions_to_us)
-            event.listen(engine, "begin", _lock_for_writing)
-        try:
-            with engine.begin() as connection:
-                if not is_sqlite(url):
-                    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
-                before = _revision(connection)
-                command.upgrade(_config(connection), "head")
-                return before, newest()
-        finally:
-            engine.dispose()
+    try:
+        with _one_at_a_time:
+            return _upgrade(url)
+    except CommandError as error:  # a revision that this version does not know
+        raise StoreError(StoreError.OUTDATED, f"The session store is of another version: {error}.") from error
+    except FAILURES as error:
+        raise store_error(error) from error
+
+
+def _upgrade(url: URL) -> tuple[str | None, str]:
+    engine = create_engine(url, poolclass=NullPool)
+    if is_sqlite(url):
+        make_private_file(url)
+        event.listen(engine, "connect", _leave_transactions_to_us)
+        event.listen(engine, "begin", _lock_for_writing)
+    try:
+        with engine.begin() as connection:
+            if not is_sqlite(url):
+                connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
+            before = _revision(connection)
+            command.upgrade(_config(connection), "head")
+            return before, newest()
+    finally:
+        engine.dispose()
 
 
 def newest() -> str:

@@ -31,6 +31,7 @@ from server.sessions.records import (
 )
 
 _EVERY_POSITION: Final = (-1, 2**31 - 1)
+_HIGHEST: Final = 2**62  # what a column takes, and more than any sequence number
 _FRAMES_AT_ONCE: Final = 32
 _ROWS_AT_ONCE: Final = 50
 _SWEPT_AT_ONCE: Final = 500
@@ -122,6 +123,7 @@ class SqlStore:
     async def frames(self, response_id: str, owner: str = "", after: int = -1) -> AsyncIterator[Frames]:
         if not can_be_id(response_id):
             return
+        after = min(after, _HIGHEST)
         while True:
             rows = await self._rows(
                 queries.FRAMES,
@@ -244,6 +246,8 @@ class SqlStore:
                 raise LeaseLost(response_id, worker)
             self._put_frames(connection, response_id, frames)
 
+        if not can_be_id(response_id):
+            raise LeaseLost(response_id, worker)
         await self._database.write(work)
 
     def _put_frames(self, connection: Connection, response_id: str, frames: Frames | None) -> None:

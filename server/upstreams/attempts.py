@@ -33,18 +33,23 @@ class Attempt(NamedTuple):
 
 class Attempts:
     """The upstream of one response: the first of `prepared` that accepts. Those after the first are
-    prepared when they are needed; `accepted` is told which it was. `jitter` gives numbers in [0, 1)."""
+    prepared when they are needed; `accepted` is told which it was, `observe` the outcome of each try.
+    `jitter` gives numbers in [0, 1)."""
 
     def __init__(
         self,
         prepared: Sequence[Callable[[], Attempt]],
         accepted: Callable[[Attempt], None],
+        observe: Callable[[str, str], None] | None = None,
         *,
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._prepared = prepared
         self._accepted = accepted
+        self._observe = observe or (lambda upstream, outcome: None)
+        self.chosen = ""
+        """The name of the upstream that has accepted."""
         self._wait = wait
         self._jitter = jitter
 
@@ -53,6 +58,8 @@ class Attempts:
         """As `Upstream.open`; when none accepts, the first one's error is raised."""
         async with AsyncExitStack() as stack:
             attempt, reply = await self._first_that_accepts(stack)
+            self.chosen = attempt.target.upstream.name
+            self._observe(self.chosen, "accepted")
             self._accepted(attempt)
             yield reply
 
@@ -81,7 +88,10 @@ class Attempts:
             try:
                 return await stack.enter_async_context(upstream.open(attempt.request))
             except UpstreamError as error:
-                _log.info("upstream.refused", upstream=upstream.name, status=error.http_status, code=error.code)
+                self._observe(upstream.name, str(error.http_status))
+                _log.info(
+                    "upstream.refused", upstream=upstream.name, status=error.http_status, code=error.code
+                )
                 wait = waiting_time(error, made, retries, self._jitter())
                 if wait is None or made == retries.times:
                     raise

@@ -22,7 +22,6 @@ from bridge.seal import Sealer
 from bridge.tools.identity import ToolIdentityMap
 from server.upstreams.addresses import base_url, versioned_base_url
 
-_FORMATS: Final = frozenset({"json_schema", "json_object"})
 History = list[InputItem | Item]
 
 
@@ -52,18 +51,17 @@ class Dialect(NamedTuple):
     `prepare` takes a request, the items of the turns before it, the outgoing model name, the upstream's
     manners and the map that learns the tools; it asks for a stream, and raises InvalidRequestError for
     what can't be sent. `options` is the type of the manners' options. With `event_names` the inbound
-    takes the SSE event's name too. `formats` are the output formats that the upstream itself enforces
-    for a model, by the `type` of `text.format`."""
+    takes the SSE event's name too; with `compacts` the upstream makes compaction items of its own."""
 
     path: str
     prepare: Callable[[CreateResponse, History, str, Manners, ToolIdentityMap], Outgoing]
     inbound: Callable[[ResponseStreamStateMachine, Manners], Inbound]
     options: type[Struct]
-    formats: Callable[[Any, str], frozenset[str]]
     address: Callable[[str], str] = base_url
     key_header: KeyHeader = KeyHeader("authorization", "Bearer ")
     headers: Mapping[str, str] = MappingProxyType({})
     event_names: bool = False
+    compacts: bool = False
 
 
 def _to_chat(
@@ -106,21 +104,11 @@ def _to_responses(
     return Outgoing(encode(body), diagnostics)
 
 
-def _chat_formats(options: chat_completions.ChatOptions, _model: str) -> frozenset[str]:
-    return frozenset() if "response_format" in options.omit else frozenset({"json_object", options.json_schema})
-
-
-def _messages_formats(options: anthropic_messages.MessagesOptions, model: str) -> frozenset[str]:
-    facts = options.facts or anthropic_messages.facts_of(model)
-    return frozenset({"json_schema"}) if facts.structured else frozenset()
-
-
 CHAT: Final = Dialect(
     "/chat/completions",
     _to_chat,
     lambda machine, _manners: chat_completions.Inbound(machine),
     chat_completions.ChatOptions,
-    _chat_formats,
 )
 DIALECTS: Final = {
     "chat": CHAT,
@@ -129,18 +117,18 @@ DIALECTS: Final = {
         _to_messages,
         lambda machine, manners: anthropic_messages.Inbound(machine, manners.sealer),
         anthropic_messages.MessagesOptions,
-        _messages_formats,
         address=versioned_base_url,
         key_header=KeyHeader("x-api-key"),
         headers=MappingProxyType({"anthropic-version": "2023-06-01"}),
         event_names=True,
+        compacts=True,
     ),
     "responses": Dialect(
         "/responses",
         _to_responses,
         lambda machine, _manners: responses.Inbound(machine),
         responses.ResponsesOptions,
-        lambda options, _model: frozenset() if "text" in options.omit else _FORMATS,
         event_names=True,
+        compacts=True,
     ),
 }

@@ -8,6 +8,7 @@ from typing import Any, Final
 from bridge.errors import WireError
 from bridge.protocol.codec import decode_json
 from server.errors import UpstreamError
+from server.upstreams.overflow import overflow_code
 
 # Where servers put an error's text when there is no `error` object: Mistral, FastAPI and vLLM, others.
 _MESSAGE_FIELDS: Final = ("message", "detail", "error_description", "reason")
@@ -24,10 +25,11 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, secret: str | 
     if secret:
         message = message.replace(secret, "[key]")
     retry_after = headers.get("retry-after")
+    told = _text(fields, "code") or _text(fields, "type")
     return UpstreamError(
         answered,
         message[:_LONGEST_MESSAGE],
-        code=_text(fields, "code"),
+        code=overflow_code(answered, told, message) or _text(fields, "code"),
         error_type=_text(fields, "type"),
         param=_text(fields, "param"),
         headers={"retry-after": retry_after} if retry_after and retry_after.isprintable() else None,

@@ -19,7 +19,10 @@ class Router:
     longest pattern for it; `upstream/model`; the first upstream that takes every name."""
 
     def __init__(
-        self, upstreams: Sequence[Configured], aliases: Mapping[str, str] | None = None, default: str | None = None
+        self,
+        upstreams: Sequence[Configured],
+        aliases: Mapping[str, str] | None = None,
+        default: str | None = None,
     ) -> None:
         self._upstreams = {each.name: each for each in upstreams}
         self._aliases = aliases or {}
@@ -48,6 +51,10 @@ class Router:
         """All upstreams."""
         return (each.upstream for each in self._upstreams.values())
 
+    def outgoing(self, model: str) -> str:
+        """The name under which requests for this model go out."""
+        return self.resolve(model).model
+
     def serves(self, upstream: Upstream, model: str) -> bool:
         """Whether a model that an upstream has is asked for there under its own name."""
         found = self._find(self._unaliased(model))
@@ -63,11 +70,14 @@ class Router:
             for name in each.settings.failover:
                 if name.partition("/")[0] not in self._upstreams:
                     raise SettingsError(f"upstream {each.name}: failover {name!r} names no upstream")
-        for what, name in [*self._aliases.items(), ("default_model", self._default)]:
+        named = {f"aliases.{alias}": name for alias, name in self._aliases.items()}
+        if self._default is not None:
+            named["default_model"] = self._default
+        for what, name in named.items():
             try:
-                known = name is None or self._find(self._unaliased(name)) is not None
+                known = self._find(self._unaliased(name)) is not None
             except HttpError as error:
-                raise SettingsError(f"aliases.{what}: {error.message}") from error
+                raise SettingsError(f"{what}: {error.message}") from error
             if not known:
                 raise SettingsError(f"{what}: no upstream serves the model {name!r}")
 

@@ -34,10 +34,6 @@ class Target(NamedTuple):
         """The request as it goes out. Raises InvalidRequestError for what can't be sent there."""
         return self.dialect.prepare(request, history, self.model, self.manners, identities)
 
-    def enforces(self, format: str) -> bool:
-        """Whether the upstream itself sees to a `text.format` of this type."""
-        return format in self.dialect.formats(self.manners.options, self.model)
-
 
 class Configured(NamedTuple):
     """One upstream of the settings, ready to be used; `settings` has its name."""
@@ -51,9 +47,7 @@ class Configured(NamedTuple):
     def target(self, model: str, fallbacks: tuple[Target, ...] = ()) -> Target:
         """For a request under this name."""
         outgoing = self.settings.model or model
-        return Target(
-            self.upstream, self.dialect, outgoing, self.manners, self.settings.retries, fallbacks
-        )
+        return Target(self.upstream, self.dialect, outgoing, self.manners, self.settings.retries, fallbacks)
 
 
 def demo(sealer: Sealer) -> Configured:
@@ -67,7 +61,9 @@ def configured(given: UpstreamSettings, settings: Settings, sealer: Sealer) -> C
     known = None if given.profile is None else profile(given.profile)
     name = given.name or given.profile or "upstream"
     if given.pass_through and settings.api_keys:
-        raise SettingsError(f"upstream {name}: pass_through and api_keys exclude each other: clients have one key")
+        raise SettingsError(
+            f"upstream {name}: pass_through and api_keys exclude each other: clients have one key"
+        )
     spoken = given.dialect or (known.dialect if known else "chat")
     dialect = DIALECTS.get(spoken)
     if dialect is None:

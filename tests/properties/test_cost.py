@@ -107,7 +107,6 @@ def memory(kind: str, times: int) -> tuple[int, int]:
     return peak, kept
 
 
-@pytest.mark.bench
 @pytest.mark.parametrize("kind", ["text", "reasoning", "tool_call", "custom_call"])
 def test_e12_text_is_kept_once(kind: str) -> None:
     """A buffer has room to spare while it grows: less than three times the text is once."""
@@ -118,13 +117,11 @@ def test_e12_text_is_kept_once(kind: str) -> None:
     assert kept >= characters
 
 
-@pytest.mark.bench
 def test_e12_events_that_leave_no_text_leave_nothing() -> None:
     peak, _ = memory("extension_event", FEW)
     assert peak < 20_000
 
 
-@pytest.mark.bench
 def test_e12_no_object_stays_per_delta() -> None:
     machine = with_calls()
     machine.text(PIECE)

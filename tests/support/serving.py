@@ -28,7 +28,13 @@ def serving(settings: Settings) -> Iterator[str]:
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
 
     listener = socket.create_server(("127.0.0.1", 0))
-    config = Config(create_app(settings), log_level="critical", lifespan="on", timeout_graceful_shutdown=1)
+    config = Config(
+        create_app(settings),
+        log_level="critical",
+        lifespan="on",
+        timeout_graceful_shutdown=1,
+        ws_max_size=2 * settings.max_body_bytes,
+    )
     server = Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""A Chat Completions server that plays scripts, on a thread of its own: it can cut, hang, reset and lie,
+"""A server that plays scripts, on a thread of its own: it can cut, hang, reset and lie,
 which no well-behaved web framework lets one do."""
 
 import asyncio
@@ -18,6 +18,7 @@ CUT = "cut"
 RESET = "reset"
 HANG = "hang"
 DONE = b"data: [DONE]\n\n"
+JSON = {"content-type": "application/json"}
 _STREAM = {"content-type": "text/event-stream"}
 
 
@@ -34,6 +35,7 @@ class Received(Struct):
     """One request as it came. `gone_at` is when the client closed the connection before the end of the
     answer, on the monotonic clock; `sent` counts the bytes of the body that were taken."""
 
+    method: str
     path: str
     headers: dict[str, str]
     body: dict[str, Any]
@@ -68,15 +70,17 @@ def text(*pieces: str, finish_reason: str = "stop") -> list[Step]:
 def refusal(status: int, headers: dict[str, str] | None = None, **error: Any) -> Script:
     """An HTTP error with OpenAI's body."""
     body = json.dumps({"error": error}).encode()
-    return Script([body], status, {"content-type": "application/json"} | (headers or {}))
+    return Script([body], status, JSON | (headers or {}))
 
 
 class ScriptedUpstream:
-    """`scripts` by the model that a request names; `received` in order; `connections`
-    are the times at which clients connected. A context manager."""
+    """`scripts` by the model that a request names, a list of them in turn; `received` in order; `models`
+    are what it lists, None when it lists none; `connections` are the times at which clients connected.
+    A context manager."""
 
-    def __init__(self, scripts: dict[str, Script] | None = None) -> None:
+    def __init__(self, scripts: dict[str, Script | list[Script]] | None = None) -> None:
         self.scripts = scripts or {}
+        self.models: list[str] | None = None
         self.received: list[Received] = []
         self.connections: list[float] = []
         self.url = ""
@@ -122,7 +126,8 @@ class ScriptedUpstream:
         self.connections.append(time.monotonic())
         try:
             while (received := await _read_request(reader)) is not None:
-                self.received.append(received)
+                if received.method == "POST":
+                    self.received.append(received)
                 if not await self._answer(received, reader, writer):
                     break
         except (ConnectionError, asyncio.IncompleteReadError):
@@ -134,7 +139,7 @@ class ScriptedUpstream:
         self, received: Received, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
         """Play the script; whether the connection can be used again."""
-        script = self.scripts.get(str(received.body.get("model")), Script(text("Hello", " there")))
+        script = self._script(received)
         play = asyncio.ensure_future(_play(script, received, writer))
         leave = asyncio.ensure_future(reader.read(1))
         await asyncio.wait([play, leave], return_when=asyncio.FIRST_COMPLETED)
@@ -145,6 +150,16 @@ class ScriptedUpstream:
         received.gone_at = time.monotonic()
         play.cancel()
         return False
+
+
+    def _script(self, received: Received) -> Script:
+        if received.method == "GET":
+            listed = {"object": "list", "data": [{"id": name} for name in self.models or ()]}
+            return Script([json.dumps(listed).encode()], 404 if self.models is None else 200, JSON)
+        found = self.scripts.get(str(received.body.get("model")), Script(text("Hello", " there")))
+        if isinstance(found, Script):
+            return found
+        return found.pop(0) if len(found) > 1 else found[0]
 
 
 async def _play(script: Script, received: Received, writer: asyncio.StreamWriter) -> bool:
@@ -182,4 +197,5 @@ async def _read_request(reader: asyncio.StreamReader) -> Received | None:
         name, _, value = line_.partition(":")
         headers[name.strip().lower()] = value.strip()
     body = await reader.readexactly(int(headers.get("content-length", 0)))
-    return Received(line.decode().split()[1], headers, json.loads(body or b"{}"))
+    method, path, _ = line.decode().split()
+    return Received(method, path, headers, json.loads(body or b"{}"))

@@ -47,8 +47,8 @@ def completion(
         for chunk in outbound.feed(event):
             if isinstance(chunk, ErrorBody):
                 return chunk
-            if isinstance(chunk, StreamChunk):
-                folding.feed(chunk)
+            assert isinstance(chunk, StreamChunk)
+            folding.feed(chunk)
     if diagnostics is not None:
         diagnostics.extend(outbound.diagnostics)
         if any(map(_is_cut, response.output)):

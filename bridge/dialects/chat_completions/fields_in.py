@@ -31,7 +31,7 @@ class Fields:
     def __init__(self, value: Mapping[str, Any], param: str = "") -> None:
         self._value = value
         self._read: set[str] = set()
-        self._within: dict[str, Fields] = {}
+        self._within: list[Fields] = []
         self.param = param
 
     def __contains__(self, name: str) -> bool:
@@ -94,9 +94,8 @@ class Fields:
             yield self._child(value, where)
 
     def _child(self, value: dict[str, Any], where: str) -> Fields:
-        child = self._within.get(where)
-        if child is None:
-            child = self._within[where] = Fields(value, where)
+        child = Fields(value, where)
+        self._within.append(child)
         return child
 
     def whole(self) -> dict[str, Any]:
@@ -114,7 +113,7 @@ class Fields:
         silent: tuple[Any, ...] = (None, [], {})
         names = (name for name in self._value if name not in self._read)
         found = [self.at(name) for name in names if self._value[name] not in silent]
-        return [*found, *(where for child in self._within.values() for where in child.unread)]
+        return [*found, *(where for child in self._within for where in child.unread)]
 
 
 def body_of(body: bytes | str | Mapping[str, Any]) -> Fields:

@@ -297,7 +297,6 @@ def test_case_33_what_is_wrapped_unwraps_to_itself(text: str) -> None:
     assert unwrap(list(wrap_input(text))) == (text, [], False)
 
 
-@pytest.mark.bench
 def test_e12_nothing_is_kept_once_the_input_is_found() -> None:
     unwrapper = InputUnwrapper()
     tracemalloc.start()

@@ -1,0 +1,86 @@
+"""`db`: looking after the session store."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Awaitable, Callable
+
+import click
+
+from bridge.errors import BridgeError
+from server.sessions.base import ResponseStore
+from server.settings import SettingsError
+
+_store = click.option(
+    "--store",
+    metavar="URL",
+    envvar="OPENRESPONSES_BRIDGE_STORE",
+    default="sqlite:",
+    show_default=True,
+    help="sqlite: (a file in your data folder), sqlite:///PATH or postgresql+psycopg://…",
+)
+
+
+@click.group()
+def command() -> None:
+    """Look after the session store."""
+
+
+@command.command("upgrade")
+@_store
+def upgrade_tables(store: str) -> None:
+    """Bring the database to the tables that this version needs."""
+    from server.sessions.locations import database_url
+    from server.sessions.migrate import upgrade
+
+    try:
+        before, after = upgrade(database_url(store))
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from error
+    except BridgeError as error:
+        raise click.ClickException(error.message) from error
+    click.echo(f"at revision {after}" + ("" if before == after else f" (before: {before or 'empty'})"))
+
+
+@command.command()
+@_store
+def sweep(store: str) -> None:
+    """Delete the responses whose retention is over."""
+
+    async def work(opened: ResponseStore) -> None:
+        click.echo(f"{await opened.sweep(time.time())} responses deleted")
+
+    _run(store, work)
+
+
+@command.command()
+@_store
+def export(store: str) -> None:
+    """Write every stored response to standard output, one line of JSON each."""
+
+    async def work(opened: ResponseStore) -> None:
+        async for line in opened.export():
+            sys.stdout.buffer.write(line)
+        sys.stdout.buffer.flush()
+
+    _run(store, work)
+
+
+def _run(store: str, work: Callable[[ResponseStore], Awaitable[None]]) -> None:
+    from server.sessions.stores import open_store
+
+    async def run() -> None:
+        opened = open_store(store)
+        try:
+            await work(opened)
+        finally:
+            await opened.close()
+
+    try:
+        asyncio.run(run())
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from error
+    except BridgeError as error:
+        raise click.ClickException(error.message) from error

@@ -1,0 +1,91 @@
+"""`init`: a few questions, and the config for `serve` that follows from the answers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from server.settings import SettingsError, load_settings
+from server.upstreams.profiles import Profile, names, profile
+
+_OTHER = "other"
+_DIALECTS = ("chat", "anthropic", "responses")
+
+
+@click.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path), default=Path("bridge.toml"))
+def command(file: Path) -> None:
+    """Ask which models to serve, and write a config for `serve --config FILE` (bridge.toml by default)."""
+    if file.exists():
+        click.confirm(f"{file} is there already. Replace it?", abort=True)
+    upstreams: list[dict[str, Any]] = []
+    while not upstreams or click.confirm("Another upstream?", default=False):
+        upstreams.append(_upstream({str(each["name"]) for each in upstreams}))
+    host, keys_env = _reach()
+    head = [("host", host), ("port", click.prompt("Port", type=click.IntRange(0, 65535), default=8080))]
+    lines = [f"{name} = {_toml(value)}" for name, value in head]
+    if keys_env:
+        lines.append(f"api_keys = [{_toml('${' + keys_env + '}')}]")
+    for upstream in upstreams:
+        lines += ["", "[[upstreams]]", *(f"{name} = {_toml(value)}" for name, value in upstream.items())]
+    file.write_text("\n".join(lines) + "\n", "utf-8")
+    click.echo(f"\n{file} is written. Start it with:\n  openresponses-bridge serve --config {file}")
+    try:
+        load_settings(file)
+    except SettingsError as error:
+        click.echo(f"Before that: {error}", err=True)
+
+
+def _upstream(taken: set[str]) -> dict[str, Any]:
+    """One upstream as the fields of its table."""
+    choice = click.prompt("Upstream", type=click.Choice([*names(), _OTHER]), default="ollama")
+    known = None if choice == _OTHER else profile(choice)
+    fields: dict[str, Any] = {"name": _free_name(choice, taken)}
+    if known is None:
+        fields["url"] = click.prompt("Its address (https://…)")
+        fields["dialect"] = click.prompt("What it speaks", type=click.Choice(_DIALECTS), default="chat")
+        fields["api_key_env"] = _variable("Environment variable with its key (empty: none)", "")
+    else:
+        fields["profile"] = choice
+        fields |= _of_profile(known)
+    models = click.prompt("Models it serves, with commas between (empty: all)", default="", show_default=False)
+    fields["models"] = [name.strip() for name in models.split(",") if name.strip()]
+    return {name: value for name, value in fields.items() if value}
+
+
+def _of_profile(known: Profile) -> dict[str, Any]:
+    """What a profile leaves open."""
+    if known.api_key_env is None:
+        address = known.dialects[known.dialect].url
+        url = click.prompt("Its address", default=address)
+        return {"url": url} if url != address else {}
+    variable = _variable("Environment variable with its key", known.api_key_env)
+    return {"api_key_env": variable} if variable != known.api_key_env else {}
+
+
+def _reach() -> tuple[str, str]:
+    """(host, variable with the key that clients have to show): beyond loopback there has to be one."""
+    if not click.confirm("Shall other machines reach it?", default=False):
+        return "127.0.0.1", ""
+    return "0.0.0.0", _variable("Environment variable with the key that clients show", "BRIDGE_API_KEY")
+
+
+def _variable(question: str, default: str) -> str:
+    name: str = click.prompt(question, default=default, show_default=bool(default))
+    if name and not os.environ.get(name):
+        click.echo(f"  {name} is not set yet.")
+    return name
+
+
+def _free_name(wanted: str, taken: set[str]) -> str:
+    candidates = (wanted if number == 1 else f"{wanted}-{number}" for number in range(1, len(taken) + 2))
+    return next(name for name in candidates if name not in taken)
+
+
+def _toml(value: Any) -> str:
+    # what is asked here are strings, numbers and lists of strings, which TOML writes as JSON does
+    return msgspec.json.encode(value).decode()

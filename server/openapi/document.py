@@ -1,0 +1,80 @@
+"""The OpenAPI 3.1 document of the endpoints that are served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from http import HTTPStatus
+from importlib import metadata
+from typing import Any, Final
+
+from server.openapi.operations import OPERATIONS, Operation, Parameter
+from server.openapi.schemas import reference, schemas
+
+_JSON: Final = "application/json"
+_UNNAMED: Final = {426: "Upgrade Required", 529: "Overloaded"}
+
+
+def document(served: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """The document of those operations, (method, path) each, that are served and described."""
+    wanted = set(served)
+    paths: dict[str, dict[str, Any]] = {}
+    for (method, path), operation in OPERATIONS.items():
+        if (method, path) in wanted:
+            paths.setdefault(path, {})[method] = _operation(operation)
+    key = {"type": "http", "scheme": "bearer"}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "openresponses-bridge",
+            "summary": "The Responses API in front of any model.",
+            "version": metadata.version("openresponses-bridge"),
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": paths,
+        "components": {"schemas": schemas(), "securitySchemes": {"key": key}},
+        "security": [{}, {"key": []}],
+    }
+
+
+def _operation(operation: Operation) -> dict[str, Any]:
+    told: dict[str, Any] = {"summary": operation.summary}
+    if operation.description:
+        told["description"] = operation.description
+    if operation.parameters:
+        told["parameters"] = [_parameter(parameter) for parameter in operation.parameters]
+    if operation.request is not None:
+        media: dict[str, Any] = {"schema": reference(operation.request.__name__)}
+        if operation.example is not None:
+            media["example"] = operation.example
+        told["requestBody"] = {"required": True, "content": {_JSON: media}}
+    told["responses"] = {
+        str(operation.success): _success(operation),
+        **{str(status): _error(status, operation.error) for status in operation.errors},
+    }
+    return told
+
+
+def _parameter(parameter: Parameter) -> dict[str, Any]:
+    return {
+        "name": parameter.name,
+        "in": parameter.place,
+        "required": parameter.place == "path",
+        "description": parameter.description,
+        "schema": parameter.schema,
+    }
+
+
+def _success(operation: Operation) -> dict[str, Any]:
+    content: dict[str, Any] = {}
+    if operation.answer is not None:
+        content[_JSON] = {"schema": reference(operation.answer.__name__)}
+    if operation.events:
+        event = reference(operation.event_schema) if operation.event_schema else {"type": "string"}
+        content["text/event-stream"] = {"schema": {"description": operation.events, **event}}
+    told: dict[str, Any] = {"description": operation.events or HTTPStatus(operation.success).phrase}
+    return told | ({"content": content} if content else {})
+
+
+def _error(status: int, shape: type[Any]) -> dict[str, Any]:
+    phrase = _UNNAMED.get(status) or HTTPStatus(status).phrase
+    return {"description": phrase, "content": {_JSON: {"schema": reference(shape.__name__)}}}

@@ -1,0 +1,159 @@
+"""The operations, as one table: method and path → what it takes and what it answers."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec import Struct
+
+from bridge.protocol.errors import ErrorBody
+from bridge.protocol.request import CompactRequest, CreateResponse
+from bridge.protocol.response import CompactResource, Response
+from server.openapi import resources
+from server.openapi.schemas import STREAM_EVENT
+
+_EVENTS: Final = (
+    "Server-sent events: each frame's `data` is one event of this schema and its `event` that event's "
+    "`type`; the last frame is the literal `[DONE]`."
+)
+_WEBSOCKET: Final = (
+    "A WebSocket when the request is an upgrade. Each text message of the client is a "
+    "ResponseCreateMessage; the server answers with StreamEvents, one per message, up to a terminal one, "
+    "or with a WebSocketError. One turn runs at a time."
+)
+
+
+class Parameter(Struct, frozen=True):
+    """One parameter of a path or a query."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+    place: str = "query"
+
+
+class Operation(Struct, frozen=True, kw_only=True):
+    """What one method of one path does. `events` describes the answer with `stream`, `errors` are the
+    statuses of refusals beside those of every operation."""
+
+    summary: str
+    answer: type[Any] | None
+    request: type[Any] | None = None
+    parameters: tuple[Parameter, ...] = ()
+    events: str = ""
+    event_schema: str = ""
+    success: int = 200
+    errors: tuple[int, ...] = ()
+    error: type[Any] = ErrorBody
+    example: Any = None
+    description: str = ""
+
+
+_ID: Final = Parameter("id", "Id of a stored response.", {"type": "string"}, "path")
+_BODY: Final = (400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 502, 503, 504, 529)
+_STORED: Final = (400, 401, 403, 404, 409, 429, 500, 503)
+_KEYED: Final = (401, 403, 429, 500, 503)
+_BOOLEAN: Final = {"type": "boolean"}
+_USER: Final = {"type": "message", "role": "user", "content": "Hello"}
+
+OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
+    ("post", "/v1/responses"): Operation(
+        summary="Create a response",
+        request=CreateResponse,
+        answer=Response,
+        events=_EVENTS,
+        event_schema=STREAM_EVENT,
+        errors=_BODY,
+        example={"model": "demo", "input": [_USER]},
+    ),
+    ("get", "/v1/responses"): Operation(
+        summary="Open a WebSocket",
+        description=_WEBSOCKET,
+        answer=None,
+        success=101,
+        errors=(401, 403, 404, 405, 426, 503),
+    ),
+    ("get", "/v1/responses/{id}"): Operation(
+        summary="Retrieve a response, or stream it again",
+        answer=Response,
+        events=_EVENTS,
+        event_schema=STREAM_EVENT,
+        parameters=(
+            _ID,
+            Parameter("stream", "Its events instead of the response.", _BOOLEAN),
+            Parameter(
+                "starting_after",
+                "With `stream`: only events with a greater sequence_number.",
+                {"type": "integer", "minimum": 0},
+            ),
+        ),
+        errors=_STORED,
+    ),
+    ("delete", "/v1/responses/{id}"): Operation(
+        summary="Delete a response",
+        answer=resources.DeletedResponse,
+        parameters=(_ID,),
+        errors=_STORED,
+    ),
+    ("post", "/v1/responses/{id}/cancel"): Operation(
+        summary="Cancel a response that runs in the background",
+        answer=Response,
+        parameters=(_ID,),
+        errors=_STORED,
+    ),
+    ("get", "/v1/responses/{id}/input_items"): Operation(
+        summary="List a response's input items",
+        answer=resources.InputItemList,
+        parameters=(
+            _ID,
+            Parameter("limit", "Items per page.", {"type": "integer", "minimum": 1, "maximum": 100}),
+            Parameter("order", "By age.", {"type": "string", "enum": ["asc", "desc"]}),
+            Parameter("after", "Id of the item after which the page begins.", {"type": "string"}),
+        ),
+        errors=_STORED,
+    ),
+    ("post", "/v1/responses/compact"): Operation(
+        summary="Condense a conversation into a window that begins a new chain",
+        request=CompactRequest,
+        answer=CompactResource,
+        errors=_BODY,
+        example={"model": "demo", "input": [_USER]},
+    ),
+    ("post", "/v1/responses/input_tokens"): Operation(
+        summary="Count the tokens of an input",
+        request=resources.InputTokensRequest,
+        answer=resources.InputTokens,
+        errors=_BODY,
+        example={"model": "demo", "input": "Hello"},
+    ),
+    ("get", "/v1/models"): Operation(
+        summary="List models", answer=resources.ModelList, errors=(*_KEYED, 502, 504)
+    ),
+    ("get", "/v1/models/{model}"): Operation(
+        summary="Retrieve a model",
+        answer=resources.Model,
+        parameters=(Parameter("model", "Name of the model.", {"type": "string"}, "path"),),
+        errors=(*_KEYED, 404, 502, 504),
+    ),
+    ("post", "/v1/chat/completions"): Operation(
+        summary="Create a chat completion",
+        request=resources.ChatCompletionRequest,
+        answer=resources.ChatCompletion,
+        events="Server-sent events of Chat Completions chunks; the last frame is the literal `[DONE]`.",
+        errors=_BODY,
+        example={"model": "demo", "messages": [{"role": "user", "content": "Hello"}]},
+    ),
+    ("post", "/v1/messages"): Operation(
+        summary="Create a message, in Anthropic's shape",
+        request=resources.MessagesRequest,
+        answer=resources.AnthropicMessage,
+        events="Server-sent events of the Messages API.",
+        errors=_BODY,
+        error=resources.AnthropicError,
+        example={"model": "demo", "max_tokens": 64, "messages": [{"role": "user", "content": "Hello"}]},
+    ),
+    ("get", "/healthz"): Operation(summary="Whether the process lives", answer=resources.Status),
+    ("get", "/readyz"): Operation(
+        summary="Whether it takes requests", answer=resources.Status, errors=(503,)
+    ),
+}

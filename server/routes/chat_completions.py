@@ -1,0 +1,37 @@
+"""`POST /v1/chat/completions`: any model for clients of the Chat Completions API."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from bridge.dialects.chat_completions import from_chat, manner_of
+from bridge.errors import InvalidRequestError
+from server.bodies import read_json_body
+from server.delivery import StreamedAnswer, WholeAnswer
+from server.runs.prepare import prepare
+from server.service import service_of
+from server.surfaces.foreign import ChatForm
+
+
+async def create(request: Request) -> ASGIApp:
+    """Chunks with `stream`, else one completion. Nothing is stored: this API has no use for it."""
+    service = service_of(request)
+    body = await read_json_body(request, service.settings)
+    asked, losses = from_chat(body)
+    manner = manner_of(body)
+    if manner.n != 1:
+        raise InvalidRequestError(
+            InvalidRequestError.UNSUPPORTED, "only one choice is made for a request", param="n"
+        )
+    generation, headers = await prepare(
+        service,
+        replace(asked, store=False),
+        request.headers,
+        request.state.request_id,
+        owner=request.state.owner,
+        losses=losses,
+    )
+    answer = StreamedAnswer if asked.stream else WholeAnswer
+    return answer(generation, headers, service.settings.keep_alive, ChatForm(manner))

@@ -1,0 +1,68 @@
+"""`POST /v1/responses/compact` and `…/input_tokens`: about a conversation, not a part of it."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from bridge.protocol.codec import decode_compact_request, decode_request, encode
+from bridge.protocol.request import CompactRequest, CreateResponse
+from bridge.protocol.unknown import UnknownItem
+from bridge.token_estimate import request_tokens
+from server.bodies import read_json_body
+from server.compaction.condensing import TRIGGER
+from server.compaction.window import CompactionForm
+from server.delivery import WholeAnswer
+from server.errors import HttpError
+from server.runs.outgoing import opened
+from server.runs.prepare import prepare
+from server.service import service_of
+from server.sessions.history import history_of, own_input
+
+
+async def compact(request: Request) -> ASGIApp:
+    """The input window that a new chain begins with (schema CompactResource). The conversation is what
+    `previous_response_id` stands for, then `input`. Nothing is stored."""
+    service = service_of(request)
+    given = decode_compact_request(await read_json_body(request, service.settings))
+    asked = _condensing(given)
+    history = await history_of(service.store, asked, request.state.owner)
+    items = [*history, *own_input(asked)[:-1]]
+    if not items:
+        raise HttpError(400, "There is nothing to compact.", code="missing_required_parameter", param="input")
+    generation, headers = await prepare(
+        service,
+        asked,
+        request.headers,
+        request.state.request_id,
+        owner=request.state.owner,
+        history=history,
+    )
+    return WholeAnswer(generation, headers, service.settings.keep_alive, CompactionForm(items))
+
+
+def _condensing(given: CompactRequest) -> CreateResponse:
+    """The same as a request for a response that holds the compaction."""
+    own = own_input(CreateResponse(input=given.input))
+    return CreateResponse(
+        model=given.model,
+        input=[*own, UnknownItem({"type": TRIGGER})],
+        previous_response_id=given.previous_response_id,
+        instructions=given.instructions,
+        prompt_cache_key=given.prompt_cache_key,
+        store=False,
+    )
+
+
+async def input_tokens(request: Request) -> Response:
+    """About how many tokens the input of a request is, sealed summaries counted by what they say. Real
+    counts come with each response; see `bridge.token_estimate` for what this one rests on."""
+    service = service_of(request)
+    asked = decode_request(await read_json_body(request, service.settings))
+    target = service.router.resolve(asked.model)
+    history = await history_of(service.store, asked, request.state.owner)
+    earlier, own = opened(target, asked, history)
+    others = CreateResponse(instructions=asked.instructions, tools=asked.tools)
+    told = {"object": "response.input_tokens", "input_tokens": request_tokens(others, [*earlier, *own])}
+    return Response(encode(told), media_type="application/json")

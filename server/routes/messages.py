@@ -1,0 +1,30 @@
+"""`POST /v1/messages`: any model for clients of Anthropic's API."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from bridge.dialects.anthropic_messages import from_messages
+from server.bodies import read_json_body
+from server.delivery import StreamedAnswer, WholeAnswer
+from server.runs.prepare import prepare
+from server.service import service_of
+from server.surfaces.foreign import MessagesForm
+
+
+async def create(request: Request) -> ASGIApp:
+    """Events with `stream`, else one message. Nothing is stored: this API has no use for it."""
+    service = service_of(request)
+    asked, losses = from_messages(await read_json_body(request, service.settings), service.sealer)
+    generation, headers = await prepare(
+        service,
+        asked,
+        request.headers,
+        request.state.request_id,
+        owner=request.state.owner,
+        losses=losses,
+    )
+    answer = StreamedAnswer if asked.stream else WholeAnswer
+    told = {**headers, "request-id": request.state.request_id}
+    return answer(generation, told, service.settings.keep_alive, MessagesForm(service.sealer))

@@ -1,0 +1,97 @@
+"""`GET /v1/responses/{id}/input_items` and `POST /v1/responses/{id}/cancel`."""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bridge.errors import InvalidRequestError
+from bridge.protocol.codec import encode
+from bridge.protocol.unknown import enc_hook
+from server.errors import HttpError
+from server.service import service_of
+from server.sessions.base import ListedItem, Order
+
+_MOST: Final = 100
+_ORDERS: Final = ("asc", "desc")
+# a message's text as a part, by who said it
+_PARTS: Final = {"assistant": "output_text"}
+
+
+async def input_items(request: Request) -> Response:
+    """A page of what the request of a response brought in: `limit` (1 to 100, 20), `order` (`asc` or
+    `desc`, which is the default), `after` and `before` (ids of items)."""
+    asked = request.query_params
+    response_id = request.path_params["id"]
+    page = await service_of(request).store.input_items(
+        response_id,
+        request.state.owner,
+        after=asked.get("after"),
+        before=asked.get("before"),
+        limit=_limit(asked.get("limit", "20")),
+        order=_order(asked.get("order", "desc")),
+    )
+    if page is None:
+        raise unknown_response(response_id)
+    data = [_told(listed) for listed in page.items]
+    told = {
+        "object": "list",
+        "data": data,
+        "first_id": data[0]["id"] if data else None,
+        "last_id": data[-1]["id"] if data else None,
+        "has_more": page.has_more,
+    }
+    return Response(encode(told), media_type="application/json")
+
+
+async def cancel(request: Request) -> Response:
+    """End a response that is being made: it is incomplete with what there is, and its client is told.
+    One that has ended is answered as it ended, however often (as OpenAI's does)."""
+    service = service_of(request)
+    response_id = request.path_params["id"]
+    running = service.running.get(response_id, request.state.owner)
+    if running is not None:
+        return Response(encode(await running.cancel()), media_type="application/json")
+    record = await service.store.get(response_id, request.state.owner)
+    if record is None:
+        raise unknown_response(response_id)
+    return Response(encode(record.response), media_type="application/json")
+
+
+def unknown_response(response_id: str) -> HttpError:
+    """There is none with this id, or it is somebody else's (law S7)."""
+    return HttpError(404, f"Response with id '{response_id[:80]}' not found.", code="response_not_found")
+
+
+def _limit(text: str) -> int:
+    if text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= _MOST:
+        return int(text)
+    raise _wrong("limit", f"a number from 1 to {_MOST}", text)
+
+
+def _order(text: str) -> Order:
+    if text not in _ORDERS:
+        raise _wrong("order", " or ".join(_ORDERS), text)
+    return cast(Order, text)
+
+
+def _wrong(param: str, wanted: str, got: str) -> InvalidRequestError:
+    what = f"{param} is {wanted}, not {got[:40]!r}"
+    return InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=param)
+
+
+def _told(listed: ListedItem) -> dict[str, Any]:
+    """The item with its id and, for a message, its content as parts."""
+    raw: dict[str, Any] = {**msgspec.to_builtins(listed.item, enc_hook=enc_hook), "id": listed.id}
+    if raw.get("type") == "message":
+        if isinstance(raw["content"], str):
+            kind = _PARTS.get(raw["role"], "input_text")
+            raw["content"] = [{"type": kind, "text": raw["content"]}]
+        for part in raw["content"]:
+            if part.get("type") == "output_text":
+                part.setdefault("annotations", [])
+        raw["status"] = raw.get("status") or "completed"
+    return raw

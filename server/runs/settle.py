@@ -1,0 +1,126 @@
+"""Runs whose worker died, brought to an end that tells the truth (law S1)."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+
+from bridge.decoder import ResponseAccumulator
+from bridge.protocol.codec import decode_event, encode_sse
+from bridge.protocol.events import Event
+from bridge.protocol.response import Response
+from bridge.sse import SSEDecoder
+from server.event_logs.base import EventLog, LogError, LogGap, LogGone
+from server.frames import Frames, joined
+from server.sessions.base import Lease, ResponseStore, StoredResponse
+from server.sessions.endings import TERMINAL, closing_events, interrupted
+from server.sessions.errors import LeaseLost
+
+Rerun = Callable[[StoredResponse, str], Awaitable[None]]
+"""Takes a response that was queued and whose run nobody began, and the worker's name that holds it."""
+
+_LOG_PATIENCE: Final = 0.5  # seconds to wait for the log's next frames: nobody appends any more
+_log = structlog.get_logger(__name__)
+
+
+class Settler:
+    """Takes runs whose lease is over and settles each once, of all workers that try. `lease` is how many
+    seconds one settling may take before another worker may try."""
+
+    def __init__(self, store: ResponseStore, log: EventLog, lease: float, rerun: Rerun | None = None) -> None:
+        self._store = store
+        self._event_log = log
+        self._lease = lease
+        self._rerun = rerun
+
+    async def sweep(self) -> int:
+        """Settle every run whose lease is over; how many there were. Raises StoreError."""
+        total = 0
+        while True:
+            worker = f"settler-{secrets.token_hex(8)}"
+            now = time.time()
+            orphans = await self._store.claim_orphans(Lease(worker, now + self._lease), now)
+            await asyncio.gather(*(self._settle(orphan, worker) for orphan in orphans))
+            total += len(orphans)
+            if not orphans:
+                return total
+
+    async def settle(self, response_id: str) -> None:
+        """Settle this one, if its lease is over and nobody else does. Raises StoreError."""
+        worker = f"settler-{secrets.token_hex(8)}"
+        now = time.time()
+        record = await self._store.acquire(response_id, Lease(worker, now + self._lease), now)
+        if record is not None:
+            await self._settle(record, worker)
+
+    async def _settle(self, record: StoredResponse, worker: str) -> None:
+        if self._rerun is not None and record.request is not None and record.response.status == "queued":
+            await self._rerun(record, worker)
+            return
+        await self.end(record, worker, interrupted)
+
+    async def end(
+        self, record: StoredResponse, worker: str, ending: Callable[[Response], Response]
+    ) -> Response | None:
+        """End a run that is held, its output what was stored and what the log still has; None when it
+        was deleted meanwhile."""
+        response = record.response
+        tail = joined(await self._tail(response.id, record.last_sequence))
+        last = record.last_sequence
+        terminal: Event | None = None
+        if tail is not None:
+            last = tail.last
+            response, terminal = await self._folded(record, tail)
+        if terminal is None:
+            response = ending(response)
+            events = closing_events(response, last)
+            closing = Frames(last + 1, last + len(events), encode_sse(events))
+            ended = joined([tail, closing] if tail is not None else [closing])
+        else:
+            closing, ended = None, tail
+        try:
+            await self._store.finish(response.id, worker, response, ended)
+        except LeaseLost:
+            return None
+        _log.warning("run.settled", response_id=response.id, status=response.status)
+        await self._close_log(response.id, closing)
+        return response
+
+    async def _tail(self, response_id: str, after: int) -> list[Frames]:
+        """What was sent since the last checkpoint, as far as the log outlived the worker."""
+        found: list[Frames] = []
+        reading = self._event_log.read(response_id, after)
+        try:
+            while True:
+                async with asyncio.timeout(_LOG_PATIENCE):
+                    found.append(await anext(reading))
+        except (StopAsyncIteration, TimeoutError, LogGone, LogGap, LogError):
+            return found
+
+    async def _folded(self, record: StoredResponse, tail: Frames) -> tuple[Response, Event | None]:
+        """The response as the stream tells it (law E1), and the terminal event if there is one."""
+        whole = ResponseAccumulator()
+        decoder = SSEDecoder()
+        event: Event | None = None
+        stored = [each.data async for each in self._store.frames(record.response.id, record.owner)]
+        for data in (*stored, tail.data):
+            for frame in decoder.feed(data):
+                event = decode_event(frame.data)
+                whole.feed(event)
+        response = whole.response
+        assert response is not None
+        return response, event if type(event) in TERMINAL else None
+
+    async def _close_log(self, response_id: str, closing: Frames | None) -> None:
+        try:
+            async with asyncio.timeout(_LOG_PATIENCE):
+                if closing is not None:
+                    await self._event_log.append(response_id, closing)
+                await self._event_log.close(response_id)
+        except (LogGone, LogError, TimeoutError):
+            return

@@ -1,0 +1,91 @@
+"""The key that seals `encrypted_content`: the configured one, else one made once and kept in the data
+folder, so that what a client was given still opens after a restart and at another worker."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from base64 import b64decode
+from binascii import Error as Base64Error
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from bridge.seal import Sealed, Sealer
+from server.config import ConfigError
+from server.sessions.locations import default_file
+
+KEY_BYTES: Final = 32
+_FILE: Final = "sealing.key"
+_URL_SAFE: Final = str.maketrans("-_", "+/")
+_log = structlog.get_logger(__name__)
+
+
+class ServerSealer(Sealer):
+    """A sealer that gets its key when it first needs one: most servers never seal anything."""
+
+    def __init__(self, key_env: str | None = None, folder: Path | None = None) -> None:
+        self._given = None if key_env is None else configured_key(key_env)
+        self._folder = folder
+
+    def seal(self, payload: bytes, kind: str) -> str:
+        return self._sealer.seal(payload, kind)
+
+    def open(self, text: str) -> Sealed:
+        return self._sealer.open(text)
+
+    @cached_property
+    def _sealer(self) -> Sealer:
+        return Sealer(self._given or kept_key(self._folder or default_file().parent))
+
+
+def configured_key(variable: str) -> bytes:
+    """The key in this environment variable, 32 bytes in hex or base64. Raises ConfigError."""
+    text = os.environ.get(variable, "").strip()
+    if not text:
+        raise ConfigError(f"the environment variable {variable} is not set")
+    for read in (bytes.fromhex, _of_base64):
+        try:
+            key = read(text)
+        except (ValueError, Base64Error):
+            continue
+        if len(key) == KEY_BYTES:
+            return key
+    raise ConfigError(f"the environment variable {variable} holds no {KEY_BYTES} bytes in hex or base64")
+
+
+def kept_key(folder: Path) -> bytes:
+    """The key in the data folder, made if there is none. Where nothing can be kept it lasts as long as
+    the process, which is told. Raises ConfigError for a file that holds something else."""
+    path = folder / _FILE
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make(path)
+        key = path.read_bytes()
+    except OSError as error:
+        _log.warning("sealing.key_not_kept", reason=error.strerror)
+        return secrets.token_bytes(KEY_BYTES)
+    if len(key) != KEY_BYTES:
+        raise ConfigError(f"{path} is no key: it has {len(key)} bytes and not {KEY_BYTES}")
+    return key
+
+
+def _make(path: Path) -> None:
+    """Put a key there, whole or not at all, unless there is one: of several workers one succeeds."""
+    if path.exists():
+        return
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    draft.touch(mode=0o600)
+    draft.write_bytes(secrets.token_bytes(KEY_BYTES))
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        return
+    finally:
+        draft.unlink()
+
+
+def _of_base64(text: str) -> bytes:
+    return b64decode(text.translate(_URL_SAFE), validate=True)

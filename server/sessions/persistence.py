@@ -1,0 +1,219 @@
+"""`ResponseSessionPersistenceTransformer`: the events of a run pass through it and are kept.
+
+What passes goes to the event log at once, for those who read along, and to the store by checkpoints:
+the snapshot and the frames since the last one. The end passes when it is durable, and not before
+(law S1). Batches pass whole, and nothing is done per event but the encoding, which the client's answer
+needs anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Callable
+from typing import Final
+
+import structlog
+from msgspec.structs import replace
+
+from bridge.protocol.codec import encode_sse
+from bridge.protocol.events import Event, OutputItemDone
+from bridge.protocol.response import Response
+from server.event_logs.base import EventLog
+from server.frames import Frames, joined
+from server.sessions.base import Lease, ResponseStore, StoredResponse
+from server.sessions.endings import LOST, TERMINAL, failed_instead
+from server.sessions.errors import LeaseLost, StoreError
+from server.sessions.log_writer import LogWriter
+
+_FIRST_PAUSE: Final = 0.05  # seconds before the end is stored again
+_log = structlog.get_logger(__name__)
+
+
+def _nothing() -> None:
+    return None
+
+
+class ResponseSessionPersistenceTransformer:
+    """Keeps one run's response.
+
+    `record` is what is stored besides the response: input, owner, request, expiry. `snapshot` gives the
+    response as it stands; `worker` is this run's own name (see `Lease`). A checkpoint is due `interval`
+    seconds after the last one and at each finished item; whoever runs this calls `checkpoint()` then, and
+    `wake` says that one is due now. `patience` is how many seconds the end may take to be stored before the
+    client is told that it could not be.
+    """
+
+    def __init__(
+        self,
+        record: StoredResponse,
+        snapshot: Callable[[], Response],
+        store: ResponseStore,
+        log: EventLog,
+        worker: str,
+        *,
+        wire: str = "openresponses",
+        interval: float = 1.0,
+        lease: float = 10.0,
+        patience: float = 5.0,
+        wake: Callable[[], None] = _nothing,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.response_id = record.response.id
+        self.batch = Frames(0, -1, b"")
+        """The frames of the batch that passed last: the bytes for those who read server-sent events."""
+        self.lost = False
+        """Another worker has settled the run, or it was deleted: nothing more can be stored."""
+        self.saved = False
+        """The end is durable."""
+        self._record = record
+        self._snapshot = snapshot
+        self._store = store
+        self._log = LogWriter(log, self.response_id)
+        self._worker = worker
+        self._wire = wire
+        self._interval = interval
+        self._lease = lease
+        self._patience = patience
+        self._wake = wake
+        self._clock = clock
+        self._pending: list[Frames] = []
+        self._stored = False
+        self._final: Response | None = None
+        self._next_at = clock() + interval
+        self._writing = asyncio.Lock()
+
+    async def transform(self, batches: AsyncIterable[list[Event]]) -> AsyncIterator[list[Event]]:
+        """A whole stream, checkpoints made in passing."""
+        async for events in batches:
+            kept = await self.take(events)
+            if self.due(self._clock()):
+                await self.checkpoint()
+            yield kept
+
+    async def queue(self) -> None:
+        """Store the response before its run begins. Raises StoreError."""
+        await self.checkpoint(always=True)
+
+    async def take(self, events: list[Event]) -> list[Event]:
+        """Keep a batch; what may leave instead of it, which differs when the end could not be stored.
+
+        Raises StoreError when not even the beginning can be stored: nobody has been told of it then.
+        """
+        if type(events[-1]) in TERMINAL:
+            return await self._end(events)
+        self._note(events)
+        if not self._stored and not self.lost:
+            await self.checkpoint(always=True)
+        elif any(type(event) is OutputItemDone for event in events):
+            self._next_at = 0.0
+            self._wake()
+        await self._log.append(self.batch)
+        return events
+
+    def due(self, now: float) -> bool:
+        """Whether a checkpoint has something to do: frames to store, a lease to renew, an end to store
+        after all."""
+        if self.saved or self.lost or not self._stored:
+            return False
+        waited = now - self._next_at
+        return waited >= 0 and (bool(self._pending) or self._final is not None or waited >= self._lease / 4)
+
+    async def checkpoint(self, *, always: bool = False) -> None:
+        """Store what has passed since the last one and renew the lease. A checkpoint that fails is made up
+        for by the next; with `always` it raises StoreError."""
+        async with self._writing:
+            if self.saved or self.lost:
+                return
+            try:
+                if self._final is None:
+                    await self._store_progress()
+                else:
+                    await self._store_end(self._final)
+            except StoreError as error:
+                if always:
+                    raise
+                self._next_at = self._clock() + self._interval
+                _log.warning("checkpoint.failed", response_id=self.response_id, code=error.code)
+            except LeaseLost:
+                self._give_up()
+
+    async def _store_progress(self) -> None:
+        now = self._clock()
+        lease = Lease(self._worker, now + self._lease)
+        passed = len(self._pending)
+        frames = joined(self._pending)
+        if self._stored:
+            response = None if frames is None else self._snapshot()
+            await self._store.checkpoint(self.response_id, lease, response, frames)
+        else:
+            await self._log.open()
+            await self._store.put(replace(self._record, response=self._snapshot(), lease=lease), frames)
+            self._stored = True
+        del self._pending[:passed]
+        self._next_at = self._clock() + self._interval
+
+    async def _end(self, events: list[Event]) -> list[Event]:
+        told = events
+        async with self._writing:
+            self._note(events)
+            try:
+                await self._insist(events[-1].response)  # type: ignore[union-attr]
+            except (StoreError, LeaseLost) as error:
+                told = self._failed(events, error)
+        await self._log.append(self.batch)
+        if self.saved:
+            await self._log.close()
+        return told
+
+    async def _insist(self, response: Response) -> None:
+        """Store the end, again and again for as long as patience lasts."""
+        if self.lost:
+            raise LeaseLost(self.response_id, self._worker)
+        deadline = self._clock() + self._patience
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                return await self._store_end(response)
+            except StoreError:
+                if self._clock() + pause > deadline:
+                    raise
+            await asyncio.sleep(pause)
+            pause *= 2
+
+    async def _store_end(self, response: Response) -> None:
+        frames = joined(self._pending)
+        if self._stored:
+            await self._store.finish(self.response_id, self._worker, response, frames)
+        else:
+            await self._store.put(replace(self._record, response=response, lease=None), frames)
+        self._pending.clear()
+        self.saved = True
+
+    def _failed(self, events: list[Event], error: StoreError | LeaseLost) -> list[Event]:
+        """The end as it has to be told when it is not stored. It is stored when that is possible again."""
+        if isinstance(error, LeaseLost):
+            self._give_up()
+        else:
+            self._pending.pop()
+        told = failed_instead(events, LOST if self.lost else error, self._wire)  # type: ignore[arg-type]
+        self._number(told, self.batch.first)
+        if not self.lost:
+            self._pending.append(self.batch)
+        self._final = told[-1].response  # type: ignore[union-attr]
+        return told
+
+    def _give_up(self) -> None:
+        self.lost = True
+        self._pending.clear()
+        _log.warning("run.lost", response_id=self.response_id)
+        self._wake()
+
+    def _note(self, events: list[Event]) -> None:
+        self._number(events, self.batch.last + 1)
+        if not self.lost:
+            self._pending.append(self.batch)
+
+    def _number(self, events: list[Event], first: int) -> None:
+        """Law E2: numbers rise by one, so that a batch is known by its first."""
+        self.batch = Frames(first, first + len(events) - 1, encode_sse(events))

@@ -1,0 +1,1 @@
+"""The forms in which an answer leaves: one per surface."""

@@ -1,0 +1,42 @@
+"""The form of an answer, and the one that needs no translation."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from bridge.protocol.codec import encode, encode_sse
+from bridge.protocol.events import Event
+from bridge.protocol.response import Response
+from bridge.sse import DONE, encode_comment
+
+SSE_TYPE: Final = b"text/event-stream; charset=utf-8"
+KEEP_ALIVE: Final = encode_comment("keep-alive")
+
+
+class Form(Protocol):
+    """One answer of one surface. `stream_type` is the content type of a stream, `keep_alive` the bytes
+    that say nothing while a model thinks."""
+
+    stream_type: bytes
+    keep_alive: bytes
+
+    def streamed(self, events: list[Event], ended: bool) -> bytes:
+        """The bytes for the events of one read; `ended` says that they are the last."""
+        ...
+
+    def whole(self, response: Response) -> bytes | None:
+        """The body for a response that has ended; None when the surface can only call it an error."""
+        ...
+
+
+class ResponseForm:
+    """The protocol's own: events, `[DONE]` last."""
+
+    stream_type = SSE_TYPE
+    keep_alive = KEEP_ALIVE
+
+    def streamed(self, events: list[Event], ended: bool) -> bytes:
+        return encode_sse(events) + DONE if ended else encode_sse(events)
+
+    def whole(self, response: Response) -> bytes | None:
+        return encode(response)

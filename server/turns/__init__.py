@@ -1,0 +1,1 @@
+"""Turns on a WebSocket: one connection, one response after the other."""

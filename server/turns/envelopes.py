@@ -1,0 +1,49 @@
+"""Errors on a WebSocket: their envelope, with the HTTP status it would have been (specification,
+"WebSocket")."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bridge.errors import BridgeError
+from bridge.protocol.codec import encode
+from server.errors import HttpError
+
+DEFECT: Final = HttpError(500, "The server failed.", code="internal_error")
+BUSY: Final = HttpError(
+    409,
+    "A response is being made on this connection. Wait for its end, or open another connection.",
+    code="response_in_progress",
+    error_type="invalid_request_error",
+)
+
+
+def envelope(error: BridgeError) -> bytes:
+    """The error as a message. What goes in headers elsewhere, `retry-after` say, stands in `headers`."""
+    told: dict[str, Any] = {
+        "type": "error",
+        "status": error.http_status,
+        "error": {
+            "type": error.error_type,
+            "code": error.code,
+            "message": error.message,
+            "param": error.param,
+        },
+    }
+    if isinstance(error, HttpError) and error.headers:
+        told["headers"] = error.headers
+    return encode(told)
+
+
+def too_large(limit: int) -> HttpError:
+    """A message beyond the limit, in bytes."""
+    return HttpError(413, f"The message is larger than the limit of {limit} bytes.")
+
+
+def limit_reached(seconds: float) -> HttpError:
+    """The connection has been open for as long as one may be."""
+    return HttpError(
+        400,
+        f"The connection has reached its limit of {seconds / 60:g} minutes. Open another one to go on.",
+        code="websocket_connection_limit_reached",
+    )

@@ -1,0 +1,188 @@
+"""The turns of one connection: a message in, the events of its response out, the memory kept.
+
+An error that a turn ends in is told once. Before the stream has begun it is the error envelope; after
+that it is `response.failed` with the partial output, in the place of the `error` event that a stream has
+before it: on a WebSocket an `error` ends the turn, and what would follow it would be taken for the next.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import anyio
+import structlog
+from msgspec.structs import replace
+
+from bridge.emitter.machine import ResponseStreamStateMachine
+from bridge.errors import BridgeError, WireError
+from bridge.protocol.codec import decode_create_message, decode_json, encode
+from bridge.protocol.events import ErrorEvent, Event, ResponseFailed
+from bridge.protocol.request import CreateResponse
+from bridge.protocol.usage import Usage
+from bridge.protocol.websocket import ResponseCreateMessage
+from server.runs.generation import Generation
+from server.runs.prepare import prepare
+from server.service import Service
+from server.sessions.base import StoredResponse
+from server.sessions.history import own_input
+from server.turns.envelopes import DEFECT, envelope
+from server.turns.memory import ConnectionMemory, Items
+from server.wire import choose_wire
+
+Send = Callable[[bytes], Awaitable[None]]
+
+_log = structlog.get_logger(__name__)
+# what a message may carry and what means nothing here (specification, "WebSocket")
+_STRAY: Final = {"stream": None, "stream_options": None, "background": None}
+
+
+class ClientLeft(Exception):
+    """Nobody takes what is sent."""
+
+
+class Session:
+    """`take` one message after the other; `send` takes a message for the client and raises
+    ClientLeft when there is none. `busy` from the
+    beginning of a turn until its last message has left. `owner` is whose the responses are."""
+
+    def __init__(self, service: Service, headers: Mapping[str, str], owner: str, send: Send) -> None:
+        self._service = service
+        self._headers = headers
+        self._owner = owner
+        self._send = send
+        self._memory = ConnectionMemory()
+        self._generation: Generation | None = None
+        self.busy = False
+
+    async def take(self, message: str | bytes) -> None:
+        """One turn, from its message to its end. Whatever goes wrong is told to the client."""
+        self.busy = True
+        request_id = f"req_{secrets.token_hex(12)}"
+        started = time.perf_counter()
+        outcome: Any = "completed"
+        try:
+            outcome = await self._turn(message, request_id)
+        except BridgeError as error:
+            outcome = error.code
+            await self._refuse(error, message)
+        except ClientLeft:
+            outcome = "left"
+            raise
+        except Exception:
+            outcome = DEFECT.code
+            _log.exception("turn.internal_error", request_id=request_id)
+            await self._refuse(DEFECT, message)
+        finally:
+            spent = round((time.perf_counter() - started) * 1000, 1)
+            _log.info("turn", outcome=outcome, ms=spent, request_id=request_id)
+
+    async def close(self) -> None:
+        """The client has left."""
+        if self._generation is not None:
+            await self._generation.abandon()
+
+    async def _turn(self, message: str | bytes, request_id: str) -> str:
+        decoded = decode_create_message(message)
+        request = _request_of(decoded)
+        history = await self._memory.history(self._service.store, request, self._owner)
+        if decoded.generate is False:
+            return await self._warm_up(request, history)
+        generation, _ = await prepare(
+            self._service, request, self._headers, request_id, owner=self._owner, history=history
+        )
+        self._generation = generation
+        await self._follow(generation, request, history)
+        return generation.run.snapshot.status
+
+    async def _follow(self, generation: Generation, request: CreateResponse, history: Items) -> None:
+        async def deliver(events: list[Event]) -> None:
+            ended = generation.run.ended
+            if ended:
+                self._remember(generation, request, history)
+            await self._tell(events, last=ended)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._accompany, generation)
+            failure: BridgeError | ClientLeft | None = None
+            try:
+                await generation.generate(deliver)
+            except (BridgeError, ClientLeft) as error:
+                failure = error  # out of the group as it is, not wrapped into a group of errors
+            tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+
+    def _remember(self, generation: Generation, request: CreateResponse, history: Items) -> None:
+        """Before the last event leaves, because the next turn may follow it at once."""
+        response = generation.run.snapshot
+        if response.status == "failed":
+            self._memory.evict(request.previous_response_id)
+        else:
+            self._memory.keep(response.id, [*history, *own_input(request), *response.output])
+
+    async def _accompany(self, generation: Generation) -> None:
+        """Say something while the upstream says nothing."""
+        interval = self._service.settings.keep_alive
+        while True:
+            quiet = anyio.current_time() - generation.delivered_at
+            if quiet < interval:
+                await anyio.sleep(interval - quiet)
+                continue
+            with suppress(ClientLeft):  # the turn sees it too
+                await self._tell(generation.sign_of_life(), last=False)
+            await anyio.sleep(interval)
+
+    async def _warm_up(self, request: CreateResponse, history: Items) -> str:
+        """Codex's prewarm: the input is taken in and nothing is generated."""
+        target = self._service.router.resolve(request.model)
+        machine = ResponseStreamStateMachine(
+            request.model or target.model, request, wire=choose_wire(request, self._headers)
+        )
+        events = machine.start()
+        machine.usage(Usage.of(0, 0))
+        events += machine.finish("stop")
+        response, own = machine.snapshot, own_input(request)
+        if request.store is not False:
+            await self._service.store.put(StoredResponse(response, own, owner=self._owner))
+        self._memory.keep(response.id, [*history, *own])
+        await self._tell(events, last=True)
+        return "warmed_up"
+
+    async def _tell(self, events: list[Event], *, last: bool) -> None:
+        for event in _without_error(events) if last else events:
+            await self._send(encode(event))
+        if last:
+            self.busy = False
+
+    async def _refuse(self, error: BridgeError, message: str | bytes) -> None:
+        self._memory.evict(_continued(message))
+        await self._send(envelope(error))
+        self.busy = False
+
+
+def _request_of(message: ResponseCreateMessage) -> CreateResponse:
+    fields = {name: getattr(message, name) for name in CreateResponse.__struct_fields__}
+    return CreateResponse(**fields | _STRAY)
+
+
+def _without_error(events: list[Event]) -> list[Event]:
+    """The last events of a turn, with `response.failed` in the place of the `error` before it."""
+    if len(events) < 2 or not isinstance(events[-2], ErrorEvent):
+        return events
+    failed = events[-1]
+    assert isinstance(failed, ResponseFailed)
+    return [*events[:-2], replace(failed, sequence_number=events[-2].sequence_number)]
+
+
+def _continued(message: str | bytes) -> str | None:
+    """The response that a message, however broken, meant to continue."""
+    try:
+        value = decode_json(message)
+    except WireError:
+        return None
+    wanted = value.get("previous_response_id") if isinstance(value, dict) else None
+    return wanted if isinstance(wanted, str) else None

@@ -1,0 +1,207 @@
+"""PostgreSQL and Redis for tests: those that are named, those that run here, or, where their programs
+are installed, some started for this test run.
+
+Without any, tests skip and say what is missing; with CI=true that is a failure.
+"""
+
+import glob
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import NoReturn
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+import redis
+
+_USERS = ("root", "postgres")
+
+
+@contextmanager
+def postgres_database() -> Iterator[str]:
+    """The URL of an empty database, which is dropped afterwards."""
+    with _postgres() as server:
+        name = f"orb_test_{uuid.uuid4().hex[:12]}"
+        with psycopg.connect(f"{server}/test", autocommit=True) as admin:
+            admin.execute(f'CREATE DATABASE "{name}"')
+        try:
+            yield f"{server}/{name}".replace("postgresql://", "postgresql+psycopg://")
+        finally:
+            with psycopg.connect(f"{server}/test", autocommit=True) as admin:
+                admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@contextmanager
+def redis_server() -> Iterator[str]:
+    """The URL of a Redis; tests take a prefix of their own for their keys."""
+    url = _with_scheme("redis", os.environ.get("TEST_REDIS_URL", "127.0.0.1:6379"))
+    if _answers(lambda: redis.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2).ping()):
+        yield url
+    elif program := shutil.which("redis-server"):
+        with own_redis(program) as server:
+            yield server.url
+    else:
+        _missing(f"Redis does not answer at {urlsplit(url).netloc}, and redis-server is not installed")
+
+
+class OwnRedis:
+    """A Redis of this test, which keeps nothing and may be stopped and started again."""
+
+    def __init__(self, program: str) -> None:
+        self._program = program
+        self._port = _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = f"redis://127.0.0.1:{self._port}/0"
+
+    def start(self) -> None:
+        options = ["--port", str(self._port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+        self._process = subprocess.Popen([self._program, *options], stdout=subprocess.DEVNULL)
+        _wait_for("redis-server", lambda: redis.Redis.from_url(self.url).ping())
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+@contextmanager
+def own_redis(program: str | None = None) -> Iterator[OwnRedis]:
+    """A Redis that the test may kill."""
+    found = program or shutil.which("redis-server")
+    if found is None:
+        _missing("redis-server is not installed")
+    server = OwnRedis(found)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+class OwnPostgres:
+    """A PostgreSQL of this test, in a folder of its own, which may be stopped and started again."""
+
+    def __init__(self, programs: Path) -> None:
+        self._programs = programs
+        self._port = _free_port()
+        self._folder = Path(tempfile.mkdtemp(prefix="orb-postgres-"))
+        self.url = f"postgresql://postgres@127.0.0.1:{self._port}"
+        if os.geteuid() == 0:  # PostgreSQL refuses to run as root
+            shutil.chown(self._folder, "postgres", "postgres")
+        self._run("initdb", "-D", str(self._folder / "data"), "-U", "postgres", "-A", "trust", "--no-sync")
+
+    def start(self) -> None:
+        options = f"-p {self._port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self._folder}"
+        self._control("start", "-o", options, "-l", str(self._folder / "log"))
+        with psycopg.connect(f"{self.url}/postgres", autocommit=True) as admin, suppress(psycopg.Error):
+            admin.execute("CREATE DATABASE test")
+
+    def stop(self) -> None:
+        self._control("stop", "-m", "immediate")
+
+    def remove(self) -> None:
+        with suppress(subprocess.CalledProcessError):
+            self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _control(self, *arguments: str) -> None:
+        self._run("pg_ctl", "-D", str(self._folder / "data"), "-w", *arguments)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        account = pwd.getpwnam("postgres") if os.geteuid() == 0 else None
+        subprocess.run(
+            [self._programs / program, *arguments],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
+            cwd=self._folder,
+            user=None if account is None else account.pw_uid,
+            group=None if account is None else account.pw_gid,
+            extra_groups=None if account is None else [],
+        )
+
+
+@contextmanager
+def own_postgres() -> Iterator[OwnPostgres]:
+    """A PostgreSQL that the test may kill."""
+    programs = _postgres_programs()
+    if programs is None:
+        _missing("PostgreSQL's server programs are not installed")
+    server = OwnPostgres(programs)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@contextmanager
+def _postgres() -> Iterator[str]:
+    """A server's URL with a user that may make databases, and no database in it."""
+    named = _with_scheme("postgresql", os.environ.get("TEST_POSTGRES_URL", "127.0.0.1:5432"))
+    parts = urlsplit(named.replace("+psycopg", ""))
+    users = [""] if "@" in parts.netloc else [f"{user}@" for user in _USERS]
+    for user in users:
+        url = f"postgresql://{user}{parts.netloc}"
+        if _answers(partial(_connect_once, f"{url}/test")):
+            yield url
+            return
+    if _postgres_programs() is None:
+        _missing(f"PostgreSQL does not answer at {parts.hostname}:{parts.port}, and is not installed")
+    with own_postgres() as server:
+        yield server.url
+
+
+def _connect_once(url: str) -> None:
+    psycopg.connect(url, connect_timeout=2).close()
+
+
+def _postgres_programs() -> Path | None:
+    folders = [*glob.glob("/usr/lib/postgresql/*/bin"), *os.environ.get("PATH", "").split(os.pathsep)]
+    found = [Path(folder) for folder in folders if (Path(folder) / "initdb").is_file()]
+    return max(found, default=None)
+
+
+def _missing(what: str) -> NoReturn:
+    message = f"{what}: these tests need it"
+    if os.environ.get("CI", "").lower() in ("1", "true"):
+        pytest.fail(message)
+    pytest.skip(message)
+
+
+def _with_scheme(scheme: str, address: str) -> str:
+    return address if "://" in address else f"{scheme}://{address}"
+
+
+def _answers(probe: Callable[[], object]) -> bool:
+    """Whether it is the service that answers: on some networks every connection succeeds."""
+    try:
+        probe()
+    except (psycopg.Error, redis.RedisError, OSError):
+        return False
+    return True
+
+
+def _wait_for(name: str, probe: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not _answers(probe):
+        assert time.monotonic() < deadline, f"{name} did not start"
+        time.sleep(0.02)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port

@@ -1,0 +1,81 @@
+"""Records to store, and places to store them in."""
+
+from contextlib import AsyncExitStack
+from typing import Any
+
+import psycopg
+from msgspec.structs import replace
+
+from bridge import ResponseStreamStateMachine
+from bridge.protocol.codec import encode_sse
+from bridge.protocol.input_items import InputItem, MessageParam
+from bridge.protocol.response import Response
+from server.frames import Frames
+from server.sessions.base import ResponseStore, StoredResponse
+from server.sessions.stores import open_store
+
+
+class Place:
+    """Somewhere that stores can be opened, several at once and one after another, on the same data."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._stores = AsyncExitStack()
+
+    def open(self) -> ResponseStore:
+        store = open_store(self.url)
+        self._stores.push_async_callback(store.close)
+        return store
+
+    async def close(self) -> None:
+        await self._stores.aclose()
+
+
+class MemoryPlace(Place):
+    """Whatever is opened is the same store: nothing else sees its data."""
+
+    def __init__(self) -> None:
+        super().__init__("memory:")
+        self._only = open_store(self.url, limit=10_000)
+
+    def open(self) -> ResponseStore:
+        return self._only
+
+
+def emptied(url: str) -> str:
+    """The database without what the test before left."""
+    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as admin:
+        admin.execute("TRUNCATE responses CASCADE")
+    return url
+
+
+def streamed(text: str = "Hello", deltas: int = 1, response_id: str | None = None) -> tuple[Response, Frames]:
+    """A completed response and the frames of its stream."""
+    machine = ResponseStreamStateMachine("m", None, response_id=response_id)
+    events = machine.start()
+    for _ in range(deltas):
+        events += machine.text(text)
+    events += machine.finish()
+    return machine.snapshot, Frames(0, len(events) - 1, encode_sse(events))
+
+
+def record(
+    response_id: str, previous: str | None = None, text: str = "Hello", **fields: Any
+) -> StoredResponse:
+    """A turn with two input items."""
+    response = replace(streamed(text)[0], id=response_id, previous_response_id=previous)
+    fields.setdefault("input", messages(f"to {response_id}", "and more"))
+    return StoredResponse(replace(response, status=fields.pop("status", response.status)), **fields)
+
+
+def messages(*texts: str) -> list[InputItem]:
+    return [MessageParam("user", text) for text in texts]
+
+
+def frame(number: int, text: str = "x") -> bytes:
+    return b'event: e\ndata: {"n":%d,"t":"%b"}\n\n' % (number, text.encode())
+
+
+def frames(first: int, last: int, text: str = "x") -> Frames:
+    """Some frames that tell their number."""
+    return Frames(first, last, b"".join(frame(number, text) for number in range(first, last + 1)))
