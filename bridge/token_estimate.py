@@ -39,6 +39,9 @@ _PIECES = re.compile(
 )
 
 
+_RULE = re.compile(r"(.)\1{2,}")
+
+
 @lru_cache(maxsize=4096)
 def _word_tokens(word: str) -> float:
     if len(word) <= _COMMON_WORD and word.isascii():
@@ -56,7 +59,8 @@ def text_tokens(text: str) -> int:
         elif kind == "number":
             count += -(-length // _DIGITS_PER_TOKEN)
         elif kind == "sign":
-            count += max(1.0, length / _SIGNS_PER_TOKEN)
+            # a rule of one sign over and over is a token or two, however long
+            count += max(1.0, len(_RULE.sub(r"\1\1", match.group())) / _SIGNS_PER_TOKEN)
         else:
             count += 1.0
     return round(count)

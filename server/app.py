@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -33,6 +34,8 @@ from server.routes import (
     websocket,
 )
 from server.sealing import ServerSealer
+from server.runs.background import rerun
+from server.runs.runs import Runs
 from server.service import Service
 from server.sessions.stores import build_store
 from server.settings import Settings, of_worker
@@ -66,11 +69,13 @@ def create_app(settings: Settings) -> Starlette:
     sealer = ServerSealer(settings.sealing_key_env)
     gate = Gate(settings.limits)
     router = build_router(settings, sealer)
+    store = build_store(settings)
     service = Service(
         settings=settings,
         router=router,
         listing=Listing(router, settings.models),
-        store=build_store(settings),
+        store=store,
+        runs=Runs(settings, store),
         sealer=sealer,
         gate=gate,
         metrics=Metrics(gate),
@@ -78,7 +83,7 @@ def create_app(settings: Settings) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with draining(gate, settings.limits.grace):
+        async with service.runs.going(partial(rerun, service)), draining(gate, settings.limits.grace):
             yield
         await service.router.close()
 

@@ -111,10 +111,7 @@ class StreamedAnswer(Answer):
         quiet = anyio.current_time() - self._written_at
         if quiet < self._keep_alive:
             return self._keep_alive - quiet
-        events = generation.sign_of_life()
-        if events:
-            await self._write(send, events)
-        elif self._begun and generation.waiting:
+        if not await generation.show_life() and self._begun and generation.waiting:
             self._written_at = anyio.current_time()
             await send({"type": "http.response.body", "body": self._form.keep_alive, "more_body": True})
         return self._keep_alive

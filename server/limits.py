@@ -32,13 +32,18 @@ class Gate:
     def running(self) -> int:
         return len(self._deadlines)
 
+    @property
+    def full(self) -> bool:
+        """As many responses are being made as may be."""
+        return self.running >= self._limits.concurrent
+
     @contextmanager
     def held(self, deadline: asyncio.Timeout) -> Iterator[None]:
         """One more response is being made; `deadline` is moved when it has to end at once.
 
         Raises HttpError 429 when there are as many as there may be.
         """
-        if self.running >= self._limits.concurrent:
+        if self.full:
             raise HttpError(
                 429,
                 f"The server makes {self._limits.concurrent} responses at once and no more; try again.",

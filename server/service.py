@@ -10,6 +10,7 @@ from bridge.seal import Sealer
 from server.limits import Gate
 from server.metrics import Metrics
 from server.runs.running import RunningResponses
+from server.runs.runs import Runs
 from server.sessions.base import ResponseStore
 from server.settings import Settings
 from server.upstreams.listing import Listing
@@ -27,6 +28,7 @@ class Service:
     sealer: Sealer
     gate: Gate
     metrics: Metrics
+    runs: Runs
     running: RunningResponses = field(default_factory=RunningResponses)
 
 

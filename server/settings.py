@@ -18,6 +18,7 @@ from server.config import ConfigError, expanded, hashed, read_config, substitute
 
 Seconds = Annotated[float, Meta(gt=0)]
 Count = Annotated[int, Meta(ge=1)]
+DAY: Final = 24 * 3600.0
 
 # fields whose variables are looked up where they are used, so that no settings object holds a secret
 _KEPT: Final = frozenset({"api_key", "headers"})
@@ -108,6 +109,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     models (by name, with wildcards) can do. `api_keys` are what clients have to show: keys, `${VARIABLE}`
     or `sha256:…` in the file, hashes here. `sealing_key_env` names the variable that holds the key for
     `encrypted_content`, 32 bytes in hex or base64; without, one is made and kept in the data folder.
+
+    `stored_responses` bounds the store in memory. `retention` is how long responses are kept, None for
+    ever. A running one is checkpointed every `checkpoint_interval`; a worker that gives no sign for as long
+    as a `lease` counts as dead.
     """
 
     host: str = "127.0.0.1"
@@ -125,6 +130,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     store: str = "memory://"
     event_log: str = "memory://"
     stored_responses: Count = 1000
+    retention: Annotated[float, Meta(gt=0)] | None = 30 * DAY
+    checkpoint_interval: Seconds = 1.0
+    lease: Annotated[float, Meta(ge=1)] = 10.0
     max_body_bytes: Count = 32 * 1024 * 1024
     keep_alive: Seconds = 15.0
     websocket_limit: Seconds = 3600.0

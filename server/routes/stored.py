@@ -49,16 +49,13 @@ async def input_items(request: Request) -> Response:
 
 async def cancel(request: Request) -> Response:
     """End a response that is being made: it is incomplete with what there is, and its client is told.
-    One that has ended is answered as it ended, however often (as OpenAI's does)."""
-    service = service_of(request)
-    response_id = request.path_params["id"]
-    running = service.running.get(response_id, request.state.owner)
-    if running is not None:
-        return Response(encode(await running.cancel()), media_type="application/json")
-    record = await service.store.get(response_id, request.state.owner)
-    if record is None:
-        raise unknown_response(response_id)
-    return Response(encode(record.response), media_type="application/json")
+    One that is cancelled already is answered as it is; one that has ended otherwise is refused."""
+    response = await cancel_response(
+        service_of(request), request.path_params["id"], request.state.owner
+    )
+    if response is None:
+        raise unknown_response(request.path_params["id"])
+    return Response(encode(response), media_type="application/json")
 
 
 def unknown_response(response_id: str) -> HttpError:

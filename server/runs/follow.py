@@ -37,7 +37,7 @@ class Follower:
         self._settler = settler
         self._pause = pause
 
-    async def check(self, record: StoredResponse, after: int) -> None:
+    def check(self, record: StoredResponse, after: int) -> None:
         """Raises HttpError 400 when the response has ended before the event `after`."""
         if record.lease is None and after > record.last_sequence and not _was_interrupted(record):
             raise HttpError(

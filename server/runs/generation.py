@@ -1,35 +1,46 @@
-"""A run with its I/O: it opens the upstream, reads, delivers what came out, and stores the response.
+"""A run with its I/O: it opens the upstream, reads, and passes on what came out.
 
-One coroutine reads and delivers; there is no queue in between, so that a slow client slows its own
-upstream and nothing else (law S4).
+One coroutine reads, keeps and delivers; there is no queue in between, so that a slow client slows its own
+upstream and nothing else (law S4). A response that is stored is made in a task of its own, one per run, so
+that it goes on when its client leaves (law S3).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 import anyio
 
+from bridge.errors import BridgeError
 from bridge.protocol.events import Event
-from bridge.protocol.input_items import InputItem
 from bridge.protocol.response import Response
 from server.errors import HttpError, UpstreamError, shutting_down, too_slow
 from server.limits import Gate
+from server.runs.keeper import Keeper
 from server.runs.run import Run
 from server.runs.running import RunningResponses
-from server.sessions.base import ResponseStore, StoredResponse
+from server.sessions.endings import LOST
+from server.sessions.persistence import ResponseSessionPersistenceTransformer
 from server.upstreams.attempts import Attempts
 from server.upstreams.base import UpstreamReply
 
 Deliver = Callable[[list[Event]], Awaitable[None]]
 
+_LOOK_AGAIN: Final = 0.2  # seconds until a response in the background asks for its place again
+
+
+async def _nobody(_events: list[Event]) -> None:
+    return None
+
 
 class Generation:
-    """One response, ready to be made. `input` is what the request brought in; without a `store`
-    nothing is kept. `total` bounds the whole of it, in seconds; `gate` counts it while it runs, and
-    `running` lists it for those who ask for it by its id. `beats`: its client needs events to know that
-    it goes on. `owner` is whose it is; `ended` is told whose model it was and how it ended."""
+    """One response, ready to be made. What passes is kept by `keeping`, without it nothing is stored;
+    `keeper` makes the checkpoints. `total` bounds the whole of it, in seconds; `gate` counts it while it
+    runs, and `running` lists it for those who ask for it by its id. `beats`: its client needs events to
+    know that it goes on. `owner` is whose it is; `ended` is told whose model it was and how it ended.
+    `background`: it was told to be on its way, so that whatever comes is told by its events."""
 
     def __init__(
         self,
@@ -37,26 +48,31 @@ class Generation:
         attempts: Attempts,
         gate: Gate,
         total: float,
-        store: ResponseStore | None,
-        input: list[InputItem],
+        keeping: ResponseSessionPersistenceTransformer | None,
+        keeper: Keeper,
         running: RunningResponses,
         beats: bool = False,
         owner: str = "",
         ended: Callable[[str, Response], None] | None = None,
+        background: bool = False,
     ) -> None:
         self.run = run
+        self.keeping = keeping
         self._attempts = attempts
         self._gate = gate
         self._total = total
-        self._store = store
-        self._input = input
+        self._keeper = keeper
         self._owner = owner
         self._ended = ended
         self._running = running
         self._beats = beats
+        self._background = background
+        self._deliver: Deliver = _nobody
+        self._order = asyncio.Lock()
+        self._undelivered: list[Event] = []
         self._deadline: asyncio.Timeout | None = None
-        self._cancelled: list[Event] = []
-        """What cancelling caused and the client has not been told."""
+        self._stopped = False
+        self._over = asyncio.Event()
         self.accepted = False
         """The upstream has taken the request and begun to answer: the status is known."""
         self.waiting = False
@@ -65,75 +81,120 @@ class Generation:
         """When events were last handed to the client, on the event loop's clock."""
 
     async def generate(self, deliver: Deliver) -> None:
-        """Run to the end, delivering the events of each read together.
+        """Run to the end, delivering the events of each read together. When this is cancelled, a response
+        that is stored goes on without its client, and another one is broken off.
 
-        Raises UpstreamError when the upstream fails before anything was delivered (law S5); after that
-        a failure is delivered as events.
+        Raises UpstreamError when the upstream fails before anything was delivered (law S5) and StoreError
+        when not even its beginning can be stored; after that a failure is delivered as events.
         """
+        self._deliver = deliver
+        if self.keeping is None:
+            await self._make()
+            return
         try:
-            async with asyncio.timeout(self._total) as deadline:
-                self._deadline = deadline
-                with self._gate.held(deadline), self._running.hold(self.run.response_id, self._owner, self):
-                    async with self._attempts.open() as reply:
-                        self.accepted = True
-                        await self._follow(reply, deliver)
-        except TimeoutError:
-            if self.run.ended:
-                await deliver(self._cancelled)
-                return
-            await self._end_badly(shutting_down() if self._gate.cut else too_slow(self._total), deliver)
-        except UpstreamError as error:
-            await self._end_badly(error, deliver)
+            await asyncio.shield(self.start())
         finally:
-            if self._ended is not None and self.run.ended:
-                self._ended(self._attempts.chosen, self.run.snapshot)
+            self._deliver = _nobody
+
+    def start(self) -> asyncio.Task[None]:
+        """Run to the end in a task of its own."""
+        if self._background and self.keeping is not None:
+            self._keeper.add(self.keeping, self.lose)
+        return self._keeper.start(self._make())
 
     async def abandon(self) -> None:
-        """The client has left: what there is so far is kept as a cancelled response."""
-        if not self.run.ended:
+        """The client has left, and `generate` was cancelled."""
+        if self.keeping is None:
             self.run.cancel()
-            await self._save()
 
     async def cancel(self) -> Response:
         """Somebody wants no more of it: the response ends as cancelled, and its client is told."""
-        if not self.run.ended:
-            self._cancelled = self.run.cancel()
-            if self._deadline is not None and (self.waiting or not self.accepted):
-                self._deadline.reschedule(asyncio.get_running_loop().time())
-            await self._save()
+        self._stopped = True
+        self._interrupt()
+        await self._over.wait()
         return self.run.snapshot
 
-    def sign_of_life(self) -> list[Event]:
-        """What to send when nothing has been sent for a while: nothing before the status is known (law
-        S6), then the first events, then an event that says nothing else to a client that needs one."""
-        if self.run.ended or not (self.accepted and self.waiting):
-            return []
-        self.delivered_at = anyio.current_time()
-        return self.run.beat() if self._beats and self.run.begun else self.run.begin()
+    def lose(self) -> None:
+        """Nothing of it can be stored any more: it fails."""
+        self._interrupt()
 
-    async def _follow(self, reply: UpstreamReply, deliver: Deliver) -> None:
+    def _interrupt(self) -> None:
+        if self._deadline is not None and not self._deadline.expired():
+            self._deadline.reschedule(asyncio.get_running_loop().time())
+
+    async def show_life(self) -> bool:
+        """Deliver something when nothing has been sent for a while; whether there was something: nothing
+        before the status is known (law S6), then the first events, then an event that says nothing else to
+        a client that needs one."""
+        if self.run.ended or self._order.locked() or not (self.accepted and self.waiting):
+            return False
+        events = self.run.beat() if self._beats and self.run.begun else self.run.begin()
+        if events:
+            await self._pass(events)
+        return bool(events)
+
+    async def _make(self) -> None:
+        try:
+            with self._running.hold(self.run.response_id, self._owner, self):
+                last = await self._until_the_end()
+                if last:
+                    await self._pass_last(last)
+        finally:
+            self._over.set()
+            if self.keeping is not None:
+                self._keeper.leave(self.keeping, ended=self.run.ended)
+            if self._ended is not None and self.run.ended:
+                self._ended(self._attempts.chosen, self.run.snapshot)
+
+    async def _until_the_end(self) -> list[Event]:
+        """The last events, which have not been passed on."""
+        try:
+            async with asyncio.timeout(self._total) as deadline:
+                self._deadline = deadline
+                if self._stopped:
+                    return self.run.cancel()
+                await self._wait_for_a_place()
+                with self._gate.held(deadline):
+                    async with self._attempts.open() as reply:
+                        self.accepted = True
+                        return await self._follow(reply)
+        except TimeoutError:
+            return self._cut_short()
+        except HttpError as error:
+            return self._failed(error)
+
+    async def _wait_for_a_place(self) -> None:
+        """Who waits in the background is not refused for want of a place."""
+        while self._background and self._gate.full:
+            await asyncio.sleep(_LOOK_AGAIN)
+
+    def _cut_short(self) -> list[Event]:
+        if self._stopped:
+            return self.run.cancel()
+        if self.keeping is not None and self.keeping.lost:
+            return self._failed(LOST)
+        return self._failed(shutting_down() if self._gate.cut else too_slow(self._total))
+
+    def _failed(self, error: HttpError) -> list[Event]:
+        if not (self.run.begun or self._background):
+            raise error
+        return self.run.fail(error)
+
+    async def _follow(self, reply: UpstreamReply) -> list[Event]:
         run = self.run
         data = await self._read(reply)
         if not data:
             raise UpstreamError(
                 502, "the upstream answered with an empty stream", code=UpstreamError.INVALID_RESPONSE
             )
-        events: list[Event] = []
         while data:
             events = run.feed(data)
             if run.ended:
-                break
+                return events
             if events:
-                self.delivered_at = anyio.current_time()
-                await deliver(events)
-            if self.run.ended:  # cancelled while the client took its time
-                events = self._cancelled
-                break
+                await self._pass(events)
             data = await self._read(reply)
-        else:
-            events = run.end()
-        await self._save()
-        await deliver(events)
+        return run.end()
 
     async def _read(self, reply: UpstreamReply) -> bytes:
         self.waiting = True
@@ -141,14 +202,33 @@ class Generation:
         self.waiting = False
         return data
 
-    async def _end_badly(self, error: HttpError, deliver: Deliver) -> None:
-        if not self.run.begun:
-            raise error
-        events = self.run.fail(error)
-        await self._save()
-        await deliver(events)
+    async def _pass(self, events: list[Event]) -> None:
+        async with self._order:
+            self._undelivered = events
+            if self.keeping is not None:
+                self._keeper.add(self.keeping, self.lose)
+                await self.keeping.take(events)
+            await self._hand_over(events)
 
-    async def _save(self) -> None:
-        """Law S1: the record is there before the terminal event leaves."""
-        if self._store is not None:
-            await self._store.put(StoredResponse(self.run.snapshot, self._input, self._owner))
+    async def _pass_last(self, events: list[Event]) -> None:
+        """Law S1: the end is durable before it leaves, or it is told as the failure that it then is. What
+        an interruption kept from the client goes with it."""
+        async with self._order:
+            told = events
+            if self.keeping is not None:
+                told = await self.keeping.take(events)
+                if told is not events:
+                    self.run.end_instead(told[-1])
+            await self._hand_over([*self._undelivered, *told])
+
+    async def _hand_over(self, events: list[Event]) -> None:
+        self.delivered_at = anyio.current_time()
+        try:
+            await self._deliver(events)
+        except BridgeError:
+            raise
+        except Exception:
+            if self.keeping is None:
+                raise
+            self._deliver = _nobody
+        self._undelivered = []

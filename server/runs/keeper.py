@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
+from bridge.errors import BridgeError
 from server.sessions.persistence import ResponseSessionPersistenceTransformer
 
 _AT_ONCE: Final = 8
+_LAST_SECONDS: Final = 3.0
 _UNSAVED_FOR: Final = 3600.0  # seconds that an end which could not be stored is kept to be stored later
 _log = structlog.get_logger(__name__)
 
@@ -23,13 +26,36 @@ class Keeper:
 
     def __init__(self, interval: float) -> None:
         self._interval = interval
-        self._kept: dict[str, ResponseSessionPersistenceTransformer] = {}
+        self._kept: dict[str, tuple[ResponseSessionPersistenceTransformer, Callable[[], None]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._left: dict[str, float] = {}
         self._woken = asyncio.Event()
 
-    def add(self, kept: ResponseSessionPersistenceTransformer) -> None:
-        """From now on."""
-        self._kept[kept.response_id] = kept
+    def start(self, making: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run this in a task of its own, whoever waits for it or leaves."""
+        task = asyncio.create_task(making)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, BridgeError):
+            _log.error("run.internal_error", exc_info=error)
+
+    async def drain(self) -> None:
+        """Wait for the runs that are under way and break off those that still wait for their turn:
+        another worker takes them up. Then store what was not stored yet."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_LAST_SECONDS)
+        for task in self._tasks:
+            task.cancel()
+        await self.pass_once()
+
+    def add(self, kept: ResponseSessionPersistenceTransformer, lose: Callable[[], None]) -> None:
+        """From now on; `lose` is called when it turns out that nothing of it can be stored any more."""
+        self._kept[kept.response_id] = kept, lose
 
     def leave(self, kept: ResponseSessionPersistenceTransformer, *, ended: bool) -> None:
         """Its run is over. One that was broken off has no end to store: its lease runs out, and then it
@@ -38,6 +64,12 @@ class Keeper:
             self._left[kept.response_id] = time.monotonic()
         else:
             self._kept.pop(kept.response_id, None)
+
+    def wake_for(self, response_id: str) -> None:
+        """Something has happened to its record."""
+        if response_id in self._kept:
+            self._kept[response_id][0].hurry()
+            self.wake()
 
     def wake(self) -> None:
         """A checkpoint is due now."""
@@ -58,10 +90,16 @@ class Keeper:
     async def pass_once(self) -> None:
         """Make every checkpoint that is due."""
         now = time.time()
-        due = [kept for kept in self._kept.values() if kept.due(now)]
+        due = [(kept, lose) for kept, lose in self._kept.values() if kept.due(now)]
         for start in range(0, len(due), _AT_ONCE):
-            await asyncio.gather(*(kept.checkpoint() for kept in due[start : start + _AT_ONCE]))
+            await asyncio.gather(*(_checkpoint(*each) for each in due[start : start + _AT_ONCE]))
         for response_id, since in list(self._left.items()):
-            kept = self._kept[response_id]
+            kept, _ = self._kept[response_id]
             if kept.saved or kept.lost or time.monotonic() - since > _UNSAVED_FOR:
                 del self._left[response_id], self._kept[response_id]
+
+
+async def _checkpoint(kept: ResponseSessionPersistenceTransformer, lose: Callable[[], None]) -> None:
+    await kept.checkpoint()
+    if kept.lost:
+        lose()

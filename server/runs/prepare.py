@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
 from bridge.diagnostics import Diagnostic, Diagnostics
 from bridge.errors import InvalidRequestError
 from bridge.protocol.request import CreateResponse
+from bridge.protocol.response import Response
 from bridge.tools.identity import ToolIdentityMap
 from server.auth import client_key
 from server.limits import check_tools
 from server.runs.constraints import machine_for
 from server.runs.generation import Generation
+from server.runs.identity import keep_identity
 from server.runs.outgoing import ask, inbound
 from server.runs.run import Run
 from server.service import Service
-from server.sessions.history import history_of, own_input
+from server.sessions.history import history_of
 from server.upstreams.attempts import Attempt, Attempts
 from server.upstreams.base import UpstreamRequest
 from server.upstreams.dialects import History
@@ -31,6 +33,13 @@ _LONGEST_HEADER: Final = 1000  # characters
 _log = structlog.get_logger(__name__)
 
 
+class Taken(NamedTuple):
+    """A queued response, and the name under which its record is held (see `Lease`)."""
+
+    response: Response
+    worker: str
+
+
 async def prepare(
     service: Service,
     request: CreateResponse,
@@ -40,16 +49,19 @@ async def prepare(
     owner: str = "",
     losses: Diagnostics | None = None,
     history: History | None = None,
+    taken: Taken | None = None,
 ) -> tuple[Generation, dict[str, str]]:
     """The generation that answers this request, and headers for the answer. `owner` is whose responses
     it may refer to and whose it will be; `losses` are those that the request had before; `history` is what
-    `previous_response_id` stands for, looked up in the store when it is not given.
+    `previous_response_id` stands for, looked up in the store when it is not given; `taken` is the record that a
+    queued response has already.
 
     Raises HttpError or InvalidRequestError for what can't be honoured, with `param`.
     """
-    if request.background:
-        what = "background responses are not served"
-        raise InvalidRequestError(InvalidRequestError.UNSUPPORTED, what, param="background")
+    stored = request.store is not False
+    if request.background and not stored:
+        what = "a response in the background has to be stored"
+        raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param="background")
     check_tools(request.tools, service.settings.limits.tools)
     target = service.router.resolve(request.model)
     if history is None:
@@ -59,6 +71,8 @@ async def prepare(
     wire = choose_wire(request, headers)
     model = request.model or target.model
     machine = machine_for(request, model, identities, wire, unenforced=asked.unenforced)
+    if stored:
+        keep_identity(machine, taken and taken.response)
     run = Run(machine, inbound(target, request, machine), most=service.settings.limits.output_bytes)
     key = client_key(headers)
 
@@ -74,17 +88,21 @@ async def prepare(
         run.read_as(inbound(chosen, request, machine), chosen.dialect.event_names)
 
     fallbacks = [partial(fallback, other) for other in target.fallbacks]
+    keeping = (
+        service.runs.keeping(run, request, owner, wire, taken and taken.worker) if stored else None
+    )
     generation = Generation(
         run=run,
         attempts=Attempts([first, *fallbacks], accepted, service.metrics.asked),
         gate=service.gate,
         total=service.settings.timeouts.total,
-        store=None if request.store is False else service.store,
-        input=own_input(request),
+        keeping=keeping,
+        keeper=service.runs.keeper,
         owner=owner,
         ended=service.metrics.ended,
         running=service.running,
         beats=ignores_comments(headers),
+        background=bool(request.background),
     )
     lost = [*(losses.of("loss") if losses is not None else ()), *asked.outgoing.diagnostics.of("loss")]
     if lost:

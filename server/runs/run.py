@@ -10,15 +10,16 @@ from typing import Final, cast
 
 import structlog
 
+from bridge.diagnostics import Diagnostics
 from bridge.dialects.base import Inbound
 from bridge.emitter.machine import ResponseStreamStateMachine
 from bridge.errors import BridgeError
 from bridge.protocol.errors import ErrorPayload
-from bridge.protocol.events import Event
+from bridge.protocol.events import Event, ResponseFailed
 from bridge.protocol.response import Response
 from bridge.sse import Frame, SSEDecoder
 from bridge.state import TERMINAL_PHASES, ResponseStreamPhase
-from server.errors import too_long
+from server.errors import HttpError, too_long
 
 KEEP_ALIVE: Final = "openresponses-bridge:keepalive"
 _INTERNAL = ErrorPayload("server_error", "internal_error", "The server failed.", None)
@@ -47,6 +48,7 @@ class Run:
         self.read_as(inbound, event_names)
         self._frames = SSEDecoder()
         self.failure: BridgeError | None = None
+        self._told: Response | None = None
 
     def read_as(self, inbound: Inbound, event_names: bool) -> None:
         """What comes is in this dialect; with `event_names` its inbound takes the SSE event's name too."""
@@ -62,12 +64,16 @@ class Run:
         return self._machine.phase in TERMINAL_PHASES
 
     @property
+    def diagnostics(self) -> Diagnostics:
+        return self._machine.diagnostics
+
+    @property
     def response_id(self) -> str:
         return self._machine.response_id
 
     @property
     def snapshot(self) -> Response:
-        return self._machine.snapshot
+        return self._machine.snapshot if self._told is None else self._told
 
     def begin(self) -> list[Event]:
         """Start before the upstream has said anything, so that the client can be told to wait."""
@@ -108,6 +114,12 @@ class Run:
     def cancel(self) -> list[Event]:
         """End because nobody wants the rest."""
         return [] if self.ended else self.begin() + self._machine.cancel()
+
+    def end_instead(self, last: Event) -> None:
+        """The end could not be stored, so this is what is told: the response as this event has it."""
+        self._told = cast(ResponseFailed, last).response
+        assert self._told.error is not None
+        self.failure = HttpError(503, self._told.error.message, code=self._told.error.code)
 
     def beat(self) -> list[Event]:
         """An event that says nothing but that the response is still being made."""

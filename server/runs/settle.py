@@ -32,11 +32,12 @@ class Settler:
     """Takes runs whose lease is over and settles each once, of all workers that try. `lease` is how many
     seconds one settling may take before another worker may try."""
 
-    def __init__(self, store: ResponseStore, log: EventLog, lease: float, rerun: Rerun | None = None) -> None:
+    def __init__(self, store: ResponseStore, log: EventLog, lease: float) -> None:
         self._store = store
         self._event_log = log
         self._lease = lease
-        self._rerun = rerun
+        self.rerun: Rerun | None = None
+        """What takes up queued runs that nobody has begun; without it they are settled too."""
 
     async def sweep(self) -> int:
         """Settle every run whose lease is over; how many there were. Raises StoreError."""
@@ -59,8 +60,8 @@ class Settler:
             await self._settle(record, worker)
 
     async def _settle(self, record: StoredResponse, worker: str) -> None:
-        if self._rerun is not None and record.request is not None and record.response.status == "queued":
-            await self._rerun(record, worker)
+        if self.rerun is not None and record.request is not None and record.response.status == "queued":
+            await self.rerun(record, worker)
             return
         await self.end(record, worker, interrupted)
 

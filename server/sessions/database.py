@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from server.sessions.errors import StoreError
 from server.sessions.failures import FAILURES, store_error
@@ -29,7 +29,7 @@ Work = Callable[[Connection], T]
 _PATIENCE: Final = 10.0  # seconds to wait for a connection or a lock
 _CALL_SECONDS: Final = 60.0  # for one transaction, 10 MB records over a slow network included
 _SQLITE_READERS: Final = 4
-_POSTGRES_CONNECTIONS: Final = 20
+_POSTGRES_CONNECTIONS: Final = 10  # to write, and as many to read
 _POSTGRES_CONNECT: Final[dict[str, Any]] = {
     "connect_timeout": 5,
     "keepalives_idle": 30,
@@ -153,18 +153,12 @@ class _Postgres(Database):
     def __init__(self, url: URL) -> None:
         super().__init__()
         self._url = url
-        self._writer = create_async_engine(
-            url,
-            connect_args=_POSTGRES_CONNECT,
-            pool_size=_POSTGRES_CONNECTIONS,
-            max_overflow=0,
-            pool_timeout=_PATIENCE,
-            pool_recycle=1800,
-        )
-        self._reader = self._writer.execution_options(isolation_level="AUTOCOMMIT")
+        self._writer = _async_engine(url)
+        self._reader = _async_engine(url, isolation_level="AUTOCOMMIT", pool_reset_on_return=None)
 
     async def close(self) -> None:
         await self._writer.dispose()
+        await self._reader.dispose()
 
     async def _reading(self, work: Work[T]) -> T:
         async with self._reader.connect() as connection:
@@ -219,6 +213,18 @@ def _engine(url: URL, connections: int, **options: Any) -> Engine:
     )
     event.listen(engine, "connect", _set_pragmas)
     return engine
+
+
+def _async_engine(url: URL, **options: Any) -> AsyncEngine:
+    return create_async_engine(
+        url,
+        connect_args=_POSTGRES_CONNECT,
+        pool_size=_POSTGRES_CONNECTIONS,
+        max_overflow=0,
+        pool_timeout=_PATIENCE,
+        pool_recycle=1800,
+        **options,
+    )
 
 
 def _set_pragmas(dbapi_connection: Any, _record: Any) -> None:

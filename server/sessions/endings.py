@@ -33,6 +33,11 @@ def interrupted(response: Response) -> Response:
     return replace(_cut(response), status="failed", error=INTERRUPTED, incomplete_details=None)
 
 
+def failed(response: Response, error: BridgeError) -> Response:
+    """The response of a run that could not begin."""
+    return replace(_cut(response), status="failed", error=ResponseError(error.code, error.message))
+
+
 def cancelled(response: Response) -> Response:
     """The response of a run that was cancelled before it began."""
     return replace(_cut(response), status="incomplete", incomplete_details=IncompleteDetails(CANCELLED))

@@ -41,7 +41,7 @@ class ResponseSessionPersistenceTransformer:
     response as it stands; `worker` is this run's own name (see `Lease`). A checkpoint is due `interval`
     seconds after the last one and at each finished item; whoever runs this calls `checkpoint()` then, and
     `wake` says that one is due now. `patience` is how many seconds the end may take to be stored before the
-    client is told that it could not be.
+    client is told that it could not be. `stored`: the record is there already, held under `worker`.
     """
 
     def __init__(
@@ -56,6 +56,7 @@ class ResponseSessionPersistenceTransformer:
         interval: float = 1.0,
         lease: float = 10.0,
         patience: float = 5.0,
+        stored: bool = False,
         wake: Callable[[], None] = _nothing,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -78,7 +79,7 @@ class ResponseSessionPersistenceTransformer:
         self._wake = wake
         self._clock = clock
         self._pending: list[Frames] = []
-        self._stored = False
+        self._stored = stored
         self._final: Response | None = None
         self._next_at = clock() + interval
         self._writing = asyncio.Lock()
@@ -106,10 +107,14 @@ class ResponseSessionPersistenceTransformer:
         if not self._stored and not self.lost:
             await self.checkpoint(always=True)
         elif any(type(event) is OutputItemDone for event in events):
-            self._next_at = 0.0
+            self.hurry()
             self._wake()
         await self._log.append(self.batch)
         return events
+
+    def hurry(self) -> None:
+        """A checkpoint is due now."""
+        self._next_at = 0.0
 
     def due(self, now: float) -> bool:
         """Whether a checkpoint has something to do: frames to store, a lease to renew, an end to store

@@ -24,6 +24,7 @@ from bridge.protocol.events import ErrorEvent, Event, ResponseFailed
 from bridge.protocol.request import CreateResponse
 from bridge.protocol.usage import Usage
 from bridge.protocol.websocket import ResponseCreateMessage
+from server.limits import check_depth
 from server.runs.generation import Generation
 from server.runs.prepare import prepare
 from server.service import Service
@@ -86,7 +87,10 @@ class Session:
             await self._generation.abandon()
 
     async def _turn(self, message: str | bytes, request_id: str) -> str:
-        decoded = decode_create_message(message)
+        self._service.gate.check_open()
+        data = message.encode("utf-8", "surrogatepass") if isinstance(message, str) else message
+        check_depth(data, self._service.settings.limits.depth)
+        decoded = decode_create_message(data)
         request = _request_of(decoded)
         history = await self._memory.history(self._service.store, request, self._owner)
         if decoded.generate is False:
@@ -133,7 +137,7 @@ class Session:
                 await anyio.sleep(interval - quiet)
                 continue
             with suppress(ClientLeft):  # the turn sees it too
-                await self._tell(generation.sign_of_life(), last=False)
+                await generation.show_life()
             await anyio.sleep(interval)
 
     async def _warm_up(self, request: CreateResponse, history: Items) -> str:

@@ -413,6 +413,9 @@ class Streams(RuleBasedStateMachine):
         assert self.run.validator.close() == []
         assert self.run.terminal == plain(self.run.machine.snapshot) == plain(self.run.accumulator.response)
         assert (self.run.terminal["usage"] or {}).get("output_tokens") == self.usage
+        call_ids = [item["call_id"] for item in self.run.terminal["output"] if item.get("call_id")]
+        assert len(call_ids) == len(set(call_ids))
+        assert all(len(call_id) <= 64 for call_id in call_ids)
         self.parts_are_what_was_called(self.decoded())
 
     def decoded(self) -> list[Part]:
@@ -449,7 +452,8 @@ class ValidStreams(Streams):
     schema = True
 
 
-TestStreams = Streams.TestCase
-TestStreams.settings = settings(max_examples=80, stateful_step_count=60)
-TestValidStreams = ValidStreams.TestCase
+# a failure takes its time to shrink
+TestStreams = pytest.mark.timeout(300)(Streams.TestCase)
+TestStreams.settings = settings(max_examples=100, stateful_step_count=50)
+TestValidStreams = pytest.mark.timeout(300)(ValidStreams.TestCase)
 TestValidStreams.settings = settings(max_examples=10, stateful_step_count=40)

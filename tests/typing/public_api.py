@@ -17,9 +17,11 @@ from bridge import (
     ResponseStreamStateMachine,
     SSEDecoder,
     StreamValidator,
+    ToolCallAggregator,
     ToolIdentityMap,
     ToolKind,
     Usage,
+    UsageTracker,
     Violation,
     decode_event,
     decode_request,
@@ -30,6 +32,8 @@ from bridge.protocol.content import LogProb, UrlCitation
 from bridge.protocol.events import KnownEvent, OutputTextDelta, ResponseCompleted
 from bridge.protocol.items import FunctionCall, Item, Message
 from bridge.protocol.unknown import UnknownEvent, UnknownItem
+from bridge.tools.aggregator import AggregatedCall
+from bridge.usage import AgentUsage
 
 
 def machine_calls_give_events(citation: UrlCitation, logprob: LogProb, item: Message, usage: Usage) -> None:
@@ -150,3 +154,11 @@ def errors(error: BridgeError) -> None:
     remote: list[RemoteError] = [InvalidRequestError("c", "m"), WireError("c", "m")]
     every: list[BridgeError] = [*local, *remote]
     assert_type(every, list[BridgeError])
+
+
+def tracking(usage: Usage) -> None:
+    aggregator = ToolCallAggregator(max_argument_bytes=1_000)
+    assert_type(aggregator.drain_completed(), list[AggregatedCall])
+    tracker = UsageTracker()
+    assert_type(tracker.complete_request("agent", usage, "m"), AgentUsage)
+    assert_type(tracker.corrected(100, "m"), int)

@@ -44,10 +44,15 @@ async def test_s1_full_disk_is_told_and_nothing_acknowledged_is_lost(file_store:
     on_connect(file_store, "max_page_count = 200")
     await file_store.put(record("run", lease=Lease("w", 10.0)), frames(0, 1))
     stored = 0
-    with pytest.raises(StoreError) as full:
+
+    async def fill() -> None:
+        nonlocal stored
         for _ in range(500):
             await file_store.put(record(f"r{stored}", text="x" * 2000))
             stored += 1
+
+    with pytest.raises(StoreError) as full:
+        await fill()
     assert (full.value.http_status, full.value.code) == (503, "store_full")
     with pytest.raises(StoreError):
         await file_store.finish("run", "w", streamed("x" * 10**6)[0], frames(2, 2))

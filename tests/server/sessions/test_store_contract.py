@@ -203,10 +203,12 @@ async def test_chain_of_a_thousand_turns_costs_in_proportion(store: ResponseStor
 
     base = record("base")
     for turns in (250, 1000):
-        for number in range(turns):
-            link = f"{turns}_{number - 1}" if number else None
-            response = replace(base.response, id=f"{turns}_{number}", previous_response_id=link)
-            await store.put(replace(base, response=response))
+        links = [f"{turns}_{number - 1}" if number else None for number in range(turns)]
+        responses = [
+            replace(base.response, id=f"{turns}_{number}", previous_response_id=link)
+            for number, link in enumerate(links)
+        ]
+        await asyncio.gather(*(store.put(replace(base, response=response)) for response in responses))
     assert await cost(1000) < 3 * await cost(250)
 
 
@@ -446,9 +448,9 @@ async def test_retention_forgets_what_expired_and_ended(store: ResponseStore) ->
 
 async def test_retention_of_many(store: ResponseStore) -> None:
     base = record("r", expires_at=1.0, input=[])
-    for number in range(1203):
-        await store.put(replace(base, response=replace(base.response, id=f"r{number}")))
-    assert await store.sweep(2.0) == 1203
+    responses = [replace(base.response, id=f"r{number}") for number in range(1003)]
+    await asyncio.gather(*(store.put(replace(base, response=response)) for response in responses))
+    assert await store.sweep(2.0) == 1003
     assert await lines(store) == []
 
 

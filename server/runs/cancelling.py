@@ -1,0 +1,62 @@
+"""Ending a response that is being made, by whichever worker."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from typing import Final
+
+from bridge.protocol.response import Response
+from server.errors import HttpError
+from server.service import Service
+from server.sessions.base import Lease
+from server.sessions.endings import cancelled, is_cancelled
+
+_PATIENCE: Final = 10.0  # seconds that the worker which makes it may take
+_LOOK_AGAIN: Final = 0.1
+_OUT_OF_REACH: Final = HttpError(
+    503,
+    "The worker that makes this response could not be reached.",
+    code="worker_unreachable",
+    headers={"retry-after": "1"},
+)
+
+
+async def cancel_response(service: Service, response_id: str, owner: str) -> Response | None:
+    """The response as it ended; None when this owner has none.
+
+    Raises HttpError 400 when it has ended otherwise, 503 when its worker can't be reached.
+    """
+    deadline = time.monotonic() + _PATIENCE
+    asked = False
+    while True:
+        running = service.running.get(response_id, owner)
+        if running is not None:
+            return _as_cancelled(await running.cancel())
+        record = await service.store.get(response_id, owner)
+        if record is None:
+            return None
+        if record.lease is None:
+            return _as_cancelled(record.response)
+        ours = f"canceller-{secrets.token_hex(8)}"
+        now = time.time()
+        waiting = await service.store.acquire(response_id, Lease(ours, now + _PATIENCE), now)
+        if waiting is not None:
+            return await service.runs.settler.end(waiting, ours, cancelled)
+        if not asked:
+            asked = True
+            await service.runs.signals.cancel(response_id)
+        if time.monotonic() > deadline:
+            raise _OUT_OF_REACH
+        await asyncio.sleep(_LOOK_AGAIN)
+
+
+def _as_cancelled(response: Response) -> Response:
+    if is_cancelled(response):
+        return response
+    raise HttpError(
+        400,
+        f"The response has ended as {response.status}: it can't be cancelled.",
+        code="response_not_cancellable",
+    )

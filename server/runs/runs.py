@@ -1,0 +1,118 @@
+"""What all runs of this process share: store, event log, keeper, and the care for runs of dead workers."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+import structlog
+
+from bridge.protocol.codec import encode
+from bridge.protocol.request import CreateResponse
+from server.event_logs.base import LogError
+from server.event_logs.logs import open_event_log
+from server.runs.follow import Follower
+from server.runs.keeper import Keeper
+from server.runs.run import Run
+from server.runs.settle import Rerun, Settler
+from server.sessions.base import ResponseStore, StoredResponse
+from server.sessions.errors import StoreError
+from server.sessions.history import own_input
+from server.sessions.persistence import ResponseSessionPersistenceTransformer
+from server.settings import Settings
+
+_RETENTION_EVERY: Final = 300.0  # seconds between two looks for responses that have expired
+_log = structlog.get_logger(__name__)
+
+
+class Runs:
+    """One per application. It works while `going` lasts."""
+
+    def __init__(self, settings: Settings, store: ResponseStore) -> None:
+        self.store = store
+        self.event_log = open_event_log(settings.event_log)
+        self.keeper = Keeper(settings.checkpoint_interval)
+        self.settler = Settler(store, self.event_log, settings.lease)
+        self.follower = Follower(store, self.event_log, self.settler)
+        self._interval = settings.checkpoint_interval
+        self._lease = settings.lease
+        self._retention = settings.retention
+        self._worker = secrets.token_hex(8)
+        self._number = 0
+        self._swept_at = 0.0
+
+    def keeping(
+        self, run: Run, request: CreateResponse, owner: str, wire: str, taken: str | None = None
+    ) -> ResponseSessionPersistenceTransformer:
+        """What keeps this run's response. `taken` is the name under which its record is held already."""
+        now = time.time()
+        self._number += 1
+        record = StoredResponse(
+            response=run.snapshot,
+            input=own_input(request),
+            owner=owner,
+            request=encode(request) if request.background else None,
+            created_at=now,
+            expires_at=None if self._retention is None else now + self._retention,
+        )
+        return ResponseSessionPersistenceTransformer(
+            record,
+            lambda: run.snapshot,
+            self.store,
+            self.event_log,
+            taken or f"{self._worker}-{self._number}",
+            wire=wire,
+            interval=self._interval,
+            lease=self._lease,
+            stored=taken is not None,
+            wake=self.keeper.wake,
+        )
+
+    async def forget(self, response_id: str) -> None:
+        """The response was deleted: its frames go too, and a run that makes it finds out soon."""
+        self.keeper.wake_for(response_id)
+        with suppress(LogError):
+            await self.event_log.discard(response_id)
+
+    @asynccontextmanager
+    async def going(self, rerun: Rerun) -> AsyncIterator[None]:
+        """Keep the checkpoints going and settle what dead workers left, now and then; at the end, wait
+        for what runs."""
+        self.settler.rerun = rerun
+        await self._care()
+        tasks = [asyncio.create_task(each) for each in (self.keeper.keep(), self._care_for_ever())]
+        try:
+            yield
+        finally:
+            await self.keeper.drain()
+            for task in tasks:
+                task.cancel()
+            for task in tasks:
+                with suppress(asyncio.CancelledError):
+                    await task
+            await self.event_log.shutdown()
+            await self.store.close()
+
+    async def _care_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self._lease / 4)
+            await self._care()
+
+    async def _care(self) -> None:
+        """Law S1: nothing stays in progress for ever; and nothing longer than it is to be kept."""
+        try:
+            await self.settler.sweep()
+            if time.time() - self._swept_at > _RETENTION_EVERY:
+                forgotten = await self.store.sweep(time.time())
+                self._swept_at = time.time()
+                if forgotten:
+                    _log.info("store.swept", responses=forgotten)
+        except StoreError as error:
+            _log.warning("store.failed", code=error.code)
+        except Exception:
+            _log.exception("runs.care_failed")
+

@@ -1,0 +1,95 @@
+"""A client of the WebSocket transport; every turn that it reads is held to every rule."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from msgspec import Struct
+from websockets.sync.client import ClientConnection, connect
+
+from bridge.conformance import StreamValidator
+from bridge.protocol.codec import event_from
+
+LAST = frozenset({"error", "response.completed", "response.failed", "response.incomplete"})
+WAIT = 10.0
+
+
+class SocketTurn(Struct):
+    """What came back for one message."""
+
+    events: list[dict[str, Any]]
+
+    @property
+    def types(self) -> list[str]:
+        return [event["type"] for event in self.events]
+
+    @property
+    def final(self) -> dict[str, Any]:
+        response: dict[str, Any] = self.events[-1]["response"]
+        return response
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """The envelope, which must be all that came."""
+        (envelope,) = self.events
+        assert envelope["type"] == "error"
+        return envelope
+
+    @property
+    def text(self) -> str:
+        parts = (part for item in self.final["output"] for part in item.get("content", ()))
+        return "".join(part.get("text", "") for part in parts)
+
+
+class Socket:
+    """One connection."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self.connection = connection
+
+    def send(self, **request: Any) -> None:
+        self.connection.send(json.dumps({"type": "response.create", "model": "demo", **request}))
+
+    def receive(self) -> dict[str, Any]:
+        """The next message: one JSON object in one text frame."""
+        message = self.connection.recv(timeout=WAIT)
+        assert isinstance(message, str)
+        assert message != "[DONE]"
+        told: dict[str, Any] = json.loads(message)
+        return told
+
+    def rest(self, *before: dict[str, Any]) -> SocketTurn:
+        """What comes until the turn ends."""
+        events = list(before)
+        while not events or events[-1]["type"] not in LAST:
+            events.append(self.receive())
+        if events[-1]["type"] != "error":
+            assert violations(events) == []
+        return SocketTurn(events)
+
+    def turn(self, **request: Any) -> SocketTurn:
+        """One turn, from its message to its end."""
+        self.send(**request)
+        return self.rest()
+
+    def raw(self, message: str | bytes) -> SocketTurn:
+        """The same for a message as it is."""
+        self.connection.send(message)
+        return self.rest()
+
+
+@contextmanager
+def opened_socket(base: str, headers: dict[str, str] | None = None, **options: Any) -> Iterator[Socket]:
+    """A connection to `GET /v1/responses`."""
+    address = base.replace("http", "ws", 1) + "/v1/responses"
+    with connect(address, additional_headers=headers, close_timeout=1, **options) as connection:
+        yield Socket(connection)
+
+
+def violations(events: list[dict[str, Any]]) -> list[str]:
+    """What the validator has against the events of one turn."""
+    validator = StreamValidator()
+    found = [violation for event in events for violation in validator.feed(event_from(event))]
+    found += validator.close()
+    return [str(violation) for violation in found]
