@@ -33,9 +33,10 @@ from server.routes import (
     vscode,
     websocket,
 )
-from server.sealing import ServerSealer
 from server.runs.background import rerun
+from server.runs.cancelling import hear
 from server.runs.runs import Runs
+from server.sealing import ServerSealer
 from server.service import Service
 from server.sessions.stores import build_store
 from server.settings import Settings, of_worker
@@ -83,7 +84,10 @@ def create_app(settings: Settings) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with service.runs.going(partial(rerun, service)), draining(gate, settings.limits.grace):
+        async with (
+            service.runs.going(partial(rerun, service), partial(hear, service)),
+            draining(gate, settings.limits.grace),
+        ):
             yield
         await service.router.close()
 

@@ -101,19 +101,10 @@ class Admission:
 
 async def refuse(error: BridgeError, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer with this error, in the form of the surface; a WebSocket is refused at its handshake."""
-    if scope["type"] == "http":
+    if scope["type"] == "http" or "websocket.http.response" in scope.get("extensions", {}):
         await _answer(error, scope)(scope, receive, send)
-    elif "websocket.http.response" in scope.get("extensions", {}):
-        await _answer(error, scope)(scope, receive, _handshake(send))
     else:
         await send({"type": "websocket.close", "code": 1008, "reason": error.code})
-
-
-def _handshake(send: Send) -> Send:
-    async def told(message: Message) -> None:
-        await send({**message, "type": f"websocket.{message['type']}"})
-
-    return told
 
 
 def _answer(error: BridgeError, scope: Scope) -> Response:

@@ -18,7 +18,7 @@ from server.config import ConfigError, expanded, hashed, read_config, substitute
 
 Seconds = Annotated[float, Meta(gt=0)]
 Count = Annotated[int, Meta(ge=1)]
-DAY: Final = 24 * 3600.0
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 
 # fields whose variables are looked up where they are used, so that no settings object holds a secret
 _KEPT: Final = frozenset({"api_key", "headers"})
@@ -30,6 +30,8 @@ WORKER_SETTINGS: Final = "OPENRESPONSES_BRIDGE_SETTINGS"
 SettingsError = ConfigError
 """Settings that can't be used; the message names the file or flag and the field."""
 
+EMBEDDED_STORE: Final = "sqlite:"
+"""Where `serve` keeps responses unless it is told: a file in the user's data folder."""
 _KEYS_VARIABLE: Final = "OPENRESPONSES_BRIDGE_API_KEYS"
 
 
@@ -110,8 +112,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     or `sha256:…` in the file, hashes here. `sealing_key_env` names the variable that holds the key for
     `encrypted_content`, 32 bytes in hex or base64; without, one is made and kept in the data folder.
 
-    `stored_responses` bounds the store in memory. `retention` is how long responses are kept, None for
-    ever. A running one is checkpointed every `checkpoint_interval`; a worker that gives no sign for as long
+    `stored_responses` bounds the store in memory. `retention` is how long responses are kept, as
+    `90m`, `12h`, `30d` or `forever`. A running one is checkpointed every `checkpoint_interval`; a worker that gives no sign for as long
     as a `lease` counts as dead.
     """
 
@@ -130,7 +132,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     store: str = "memory://"
     event_log: str = "memory://"
     stored_responses: Count = 1000
-    retention: Annotated[float, Meta(gt=0)] | None = 30 * DAY
+    retention: Annotated[str, Meta(pattern=r"^(forever|[0-9]{1,6}[smhdw])$")] = "30d"
     checkpoint_interval: Seconds = 1.0
     lease: Annotated[float, Meta(ge=1)] = 10.0
     max_body_bytes: Count = 32 * 1024 * 1024
@@ -143,7 +145,7 @@ def load_settings(config: Path | None = None, **overrides: Any) -> Settings:
 
     Raises SettingsError naming the file and the field.
     """
-    fields = read_config(config) if config is not None else {}
+    fields = {"store": EMBEDDED_STORE} | (read_config(config) if config is not None else {})
     fields.update({name: value for name, value in overrides.items() if value is not None})
     where = f"{config}: " if config is not None else ""
     try:
@@ -157,6 +159,11 @@ def load_settings(config: Path | None = None, **overrides: Any) -> Settings:
         raise SettingsError(f"{where}{error}") from error
     keys = settings.api_keys or [key for key in os.environ.get(_KEYS_VARIABLE, "").split(",") if key.strip()]
     return msgspec.structs.replace(settings, api_keys=[hashed(key.strip()) for key in keys])
+
+
+def seconds_of(duration: str) -> float | None:
+    """A duration as `retention` has it, in seconds; None for `forever`."""
+    return None if duration == "forever" else int(duration[:-1]) * float(_UNITS[duration[-1]])
 
 
 def api_key(upstream: UpstreamSettings) -> str | None:

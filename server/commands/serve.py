@@ -39,8 +39,25 @@ def _variable(name: str) -> str:
 @click.option("--dialect", help="What the upstream speaks (default chat).")
 @click.option("--model", help="Model name under which requests go to the upstream.")
 @click.option("--api-key-env", metavar="VAR", help="Environment variable that holds the upstream's key.")
-@click.option("--store", metavar="URL", help="Where responses are stored (default memory://).")
-@click.option("--event-log", metavar="URL", help="Where running streams are logged (default memory://).")
+@click.option(
+    "--store",
+    envvar=_variable("STORE"),
+    metavar="URL",
+    help="Where responses are stored: sqlite:///FILE, postgresql+psycopg://… or memory:// "
+    "(default sqlite:, a file in your data folder).",
+)
+@click.option(
+    "--event-log",
+    envvar=_variable("EVENT_LOG"),
+    metavar="URL",
+    help="Where running streams are logged: redis://… for several workers (default memory://).",
+)
+@click.option(
+    "--retention",
+    envvar=_variable("RETENTION"),
+    metavar="TIME",
+    help="How long responses are kept: 30d, 12h, 90m (default 30d), or `forever`.",
+)
 @click.option("--workers", type=int, help="Number of processes (default 1).")
 def command(
     upstream: str | None,
@@ -143,7 +160,7 @@ def _greet(settings: Settings, listener: socket.socket) -> None:
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     model = _a_model(settings)
     click.echo(f"openresponses-bridge is listening on {address}")
-    if settings.workers > 1:
+    if settings.workers > 1 and settings.store.startswith("memory"):
         click.echo(
             "Each worker keeps its own store: a response is found by the worker that made it.", err=True
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from http import HTTPStatus
 from importlib import metadata
 from typing import Any, Final
@@ -14,13 +14,12 @@ _JSON: Final = "application/json"
 _UNNAMED: Final = {426: "Upgrade Required", 529: "Overloaded"}
 
 
-def document(served: Iterable[tuple[str, str]]) -> dict[str, Any]:
+def document(served: Collection[tuple[str, str]]) -> dict[str, Any]:
     """The document of those operations, (method, path) each, that are served and described."""
-    wanted = set(served)
     paths: dict[str, dict[str, Any]] = {}
-    for (method, path), operation in OPERATIONS.items():
-        if (method, path) in wanted:
-            paths.setdefault(path, {})[method] = _operation(operation)
+    told = {key: operation for key, operation in OPERATIONS.items() if key in served}
+    for (method, path), operation in told.items():
+        paths.setdefault(path, {})[method] = _operation(operation)
     key = {"type": "http", "scheme": "bearer"}
     return {
         "openapi": "3.1.0",
@@ -37,15 +36,15 @@ def document(served: Iterable[tuple[str, str]]) -> dict[str, Any]:
 
 
 def _operation(operation: Operation) -> dict[str, Any]:
-    told: dict[str, Any] = {"summary": operation.summary}
+    told: dict[str, Any] = {"operationId": operation.id, "summary": operation.summary}
     if operation.description:
         told["description"] = operation.description
     if operation.parameters:
         told["parameters"] = [_parameter(parameter) for parameter in operation.parameters]
     if operation.request is not None:
         media: dict[str, Any] = {"schema": reference(operation.request.__name__)}
-        if operation.example is not None:
-            media["example"] = operation.example
+        if operation.examples:
+            media["examples"] = {name: {"value": value} for name, value in operation.examples.items()}
         told["requestBody"] = {"required": True, "content": {_JSON: media}}
     told["responses"] = {
         str(operation.success): _success(operation),
@@ -68,11 +67,29 @@ def _success(operation: Operation) -> dict[str, Any]:
     content: dict[str, Any] = {}
     if operation.answer is not None:
         content[_JSON] = {"schema": reference(operation.answer.__name__)}
+    if operation.text:
+        content[operation.text] = {"schema": {"type": "string"}}
     if operation.events:
-        event = reference(operation.event_schema) if operation.event_schema else {"type": "string"}
-        content["text/event-stream"] = {"schema": {"description": operation.events, **event}}
+        content["text/event-stream"] = {"schema": _frame(operation.event_schema)}
     told: dict[str, Any] = {"description": operation.events or HTTPStatus(operation.success).phrase}
-    return told | ({"content": content} if content else {})
+    if content:
+        told["content"] = content
+    if operation.leads_to:
+        follow = {"parameters": {"id": "$response.body#/id"}}
+        told["links"] = {name: {"operationId": name, **follow} for name in operation.leads_to}
+    return told
+
+
+def _frame(event_schema: str) -> dict[str, Any]:
+    """One frame of a stream, as its fields."""
+    data: dict[str, Any] = {"type": "string"}
+    if event_schema:
+        data |= {"contentMediaType": _JSON, "contentSchema": reference(event_schema)}
+    return {
+        "type": "object",
+        "required": ["data"],
+        "properties": {"event": {"type": "string"}, "data": data},
+    }
 
 
 def _error(status: int, shape: type[Any]) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from server.openapi import resources
 from server.openapi.schemas import STREAM_EVENT
 
 _EVENTS: Final = (
-    "Server-sent events: each frame's `data` is one event of this schema and its `event` that event's "
-    "`type`; the last frame is the literal `[DONE]`."
+    "Server-sent events: `data` is one event and `event` its type; the last frame's data is the literal "
+    "`[DONE]`."
 )
 _WEBSOCKET: Final = (
     "A WebSocket when the request is an upgrade. Each text message of the client is a "
@@ -33,11 +33,17 @@ class Parameter(Struct, frozen=True):
 
 
 class Operation(Struct, frozen=True, kw_only=True):
-    """What one method of one path does. `events` describes the answer with `stream`, `errors` are the
-    statuses of refusals beside those of every operation."""
+    """What one method of one path does.
 
+    `answer` is the JSON answer, `text` the content type of one that is no JSON, `events` says what a
+    streamed answer is. `leads_to` are operations that take this answer's `id`; `errors` are the statuses
+    of refusals, in the shape of `error`.
+    """
+
+    id: str
     summary: str
-    answer: type[Any] | None
+    answer: type[Any] | None = None
+    text: str = ""
     request: type[Any] | None = None
     parameters: tuple[Parameter, ...] = ()
     events: str = ""
@@ -45,7 +51,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     success: int = 200
     errors: tuple[int, ...] = ()
     error: type[Any] = ErrorBody
-    example: Any = None
+    leads_to: tuple[str, ...] = ()
+    examples: dict[str, Any] = {}
     description: str = ""
 
 
@@ -54,26 +61,43 @@ _BODY: Final = (400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 502, 503, 504,
 _STORED: Final = (400, 401, 403, 404, 409, 429, 500, 503)
 _KEYED: Final = (401, 403, 429, 500, 503)
 _BOOLEAN: Final = {"type": "boolean"}
+_TOOL: Final = {
+    "type": "function",
+    "name": "get_weather",
+    "parameters": {"type": "object", "properties": {"location": {"type": "string"}}},
+}
 _USER: Final = {"type": "message", "role": "user", "content": "Hello"}
 
 OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
     ("post", "/v1/responses"): Operation(
+        id="create_response",
         summary="Create a response",
         request=CreateResponse,
         answer=Response,
         events=_EVENTS,
         event_schema=STREAM_EVENT,
         errors=_BODY,
-        example={"model": "demo", "input": [_USER]},
+        leads_to=("retrieve_response", "list_input_items", "cancel_response", "delete_response"),
+        examples={
+            "whole": {"model": "demo", "input": [_USER]},
+            "streamed": {"model": "demo", "input": "Hello", "stream": True},
+            "tool": {
+                "model": "demo",
+                "input": "Weather in Lima?",
+                "tools": [_TOOL],
+                "tool_choice": "required",
+            },
+        },
     ),
     ("get", "/v1/responses"): Operation(
+        id="open_websocket",
         summary="Open a WebSocket",
         description=_WEBSOCKET,
-        answer=None,
         success=101,
         errors=(401, 403, 404, 405, 426, 503),
     ),
     ("get", "/v1/responses/{id}"): Operation(
+        id="retrieve_response",
         summary="Retrieve a response, or stream it again",
         answer=Response,
         events=_EVENTS,
@@ -90,18 +114,21 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         errors=_STORED,
     ),
     ("delete", "/v1/responses/{id}"): Operation(
+        id="delete_response",
         summary="Delete a response",
         answer=resources.DeletedResponse,
         parameters=(_ID,),
         errors=_STORED,
     ),
     ("post", "/v1/responses/{id}/cancel"): Operation(
+        id="cancel_response",
         summary="Cancel a response that runs in the background",
         answer=Response,
         parameters=(_ID,),
         errors=_STORED,
     ),
     ("get", "/v1/responses/{id}/input_items"): Operation(
+        id="list_input_items",
         summary="List a response's input items",
         answer=resources.InputItemList,
         parameters=(
@@ -113,47 +140,65 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         errors=_STORED,
     ),
     ("post", "/v1/responses/compact"): Operation(
+        id="compact_conversation",
         summary="Condense a conversation into a window that begins a new chain",
         request=CompactRequest,
         answer=CompactResource,
         errors=_BODY,
-        example={"model": "demo", "input": [_USER]},
+        examples={"whole": {"model": "demo", "input": [_USER]}},
     ),
     ("post", "/v1/responses/input_tokens"): Operation(
+        id="count_input_tokens",
         summary="Count the tokens of an input",
-        request=resources.InputTokensRequest,
+        request=CreateResponse,
         answer=resources.InputTokens,
         errors=_BODY,
-        example={"model": "demo", "input": "Hello"},
+        examples={"whole": {"model": "demo", "input": "Hello"}},
     ),
     ("get", "/v1/models"): Operation(
-        summary="List models", answer=resources.ModelList, errors=(*_KEYED, 502, 504)
+        id="list_models", summary="List models", answer=resources.ModelList, errors=(*_KEYED, 502, 504)
     ),
     ("get", "/v1/models/{model}"): Operation(
+        id="retrieve_model",
         summary="Retrieve a model",
         answer=resources.Model,
         parameters=(Parameter("model", "Name of the model.", {"type": "string"}, "path"),),
         errors=(*_KEYED, 404, 502, 504),
     ),
     ("post", "/v1/chat/completions"): Operation(
+        id="create_chat_completion",
         summary="Create a chat completion",
         request=resources.ChatCompletionRequest,
         answer=resources.ChatCompletion,
         events="Server-sent events of Chat Completions chunks; the last frame is the literal `[DONE]`.",
         errors=_BODY,
-        example={"model": "demo", "messages": [{"role": "user", "content": "Hello"}]},
+        examples={"whole": {"model": "demo", "messages": [{"role": "user", "content": "Hello"}]}},
     ),
     ("post", "/v1/messages"): Operation(
+        id="create_message",
         summary="Create a message, in Anthropic's shape",
         request=resources.MessagesRequest,
         answer=resources.AnthropicMessage,
         events="Server-sent events of the Messages API.",
         errors=_BODY,
         error=resources.AnthropicError,
-        example={"model": "demo", "max_tokens": 64, "messages": [{"role": "user", "content": "Hello"}]},
+        examples={
+            "whole": {"model": "demo", "max_tokens": 64, "messages": [{"role": "user", "content": "Hello"}]}
+        },
     ),
-    ("get", "/healthz"): Operation(summary="Whether the process lives", answer=resources.Status),
+    ("post", "/vscode/v1/chat"): Operation(
+        id="chat_in_parts",
+        summary="Answer in VS Code's language-model parts, one JSON line each",
+        request=resources.ChatRequest,
+        text="application/jsonl",
+        errors=_BODY,
+        examples={"text": {"model": "demo", "messages": [{"role": 1, "content": "Hello"}]}},
+    ),
+    ("get", "/metrics"): Operation(
+        id="metrics", summary="Metrics of this process, for Prometheus", text="text/plain", errors=_KEYED
+    ),
+    ("get", "/healthz"): Operation(id="health", summary="Whether the process lives", answer=resources.Status),
     ("get", "/readyz"): Operation(
-        summary="Whether it takes requests", answer=resources.Status, errors=(503,)
+        id="readiness", summary="Whether it takes requests", answer=resources.Status, errors=(503,)
     ),
 }

@@ -6,8 +6,6 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from bridge.protocol.input_items import InputItem, LongText
-
 
 class Model(Struct, frozen=True):
     """A model that can be asked for by this id."""
@@ -41,15 +39,6 @@ class InputItemList(Struct, frozen=True):
     first_id: str | None
     last_id: str | None
     has_more: bool
-
-
-class InputTokensRequest(Struct, frozen=True, kw_only=True):
-    """A request whose input tokens are to be counted: the fields of CreateResponse that matter for it."""
-
-    model: str | None = None
-    input: LongText | list[InputItem] | None = None
-    previous_response_id: str | None = None
-    instructions: str | None = None
 
 
 class InputTokens(Struct, frozen=True):
@@ -110,3 +99,10 @@ class AnthropicError(Struct, frozen=True):
 
     type: Literal["error"]
     error: dict[str, Any]
+
+
+class ChatRequest(Struct, frozen=True, kw_only=True):
+    """A VS Code language-model request: messages of parts, tools and options."""
+
+    model: str
+    messages: list[dict[str, Any]]

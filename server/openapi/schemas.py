@@ -36,7 +36,6 @@ ROOTS: Final[tuple[type[Any], ...]] = (
     resources.ModelList,
     resources.DeletedResponse,
     resources.InputItemList,
-    resources.InputTokensRequest,
     resources.InputTokens,
     resources.Status,
     resources.ChatCompletionRequest,
@@ -44,6 +43,7 @@ ROOTS: Final[tuple[type[Any], ...]] = (
     resources.MessagesRequest,
     resources.AnthropicMessage,
     resources.AnthropicError,
+    resources.ChatRequest,
 )
 
 

@@ -21,7 +21,7 @@ _METHODS: Final = ("get", "post", "put", "patch", "delete")
 
 async def openapi(request: Request) -> Response:
     """The document, in OpenAPI 3.1."""
-    return Response(encode(document(operations_of(request.app.routes))), media_type="application/json")
+    return Response(encode(document(set(operations_of(request.app.routes)))), media_type="application/json")
 
 
 def operations_of(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str]]:

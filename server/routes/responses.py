@@ -15,12 +15,12 @@ from bridge.errors import InvalidRequestError
 from bridge.protocol.codec import decode_request, encode
 from server.bodies import read_json_body
 from server.delivery import StreamedAnswer, WholeAnswer
+from server.routes.stored import unknown_response
 from server.runs.background import begin
 from server.runs.generation import Generation
 from server.runs.prepare import prepare
 from server.service import Service, service_of
 from server.sessions.base import StoredResponse
-from server.routes.stored import unknown_response
 from server.surfaces.base import SSE_TYPE, ResponseForm
 
 _LONGEST_NUMBER: Final = 15  # digits; JSON readers lose precision beyond that
@@ -86,9 +86,7 @@ class Stored(HTTPEndpoint):
         return Response(encode(told), media_type="application/json")
 
 
-def _event_stream(
-    service: Service, record: StoredResponse, after: int, headers: dict[str, str]
-) -> Response:
+def _event_stream(service: Service, record: StoredResponse, after: int, headers: dict[str, str]) -> Response:
     frames: AsyncIterator[bytes] = service.runs.follower.follow(record, after)
     return EventSourceResponse(
         frames,

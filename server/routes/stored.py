@@ -12,6 +12,7 @@ from bridge.errors import InvalidRequestError
 from bridge.protocol.codec import encode
 from bridge.protocol.unknown import enc_hook
 from server.errors import HttpError
+from server.runs.cancelling import cancel_response
 from server.service import service_of
 from server.sessions.base import ListedItem, Order
 
@@ -50,9 +51,7 @@ async def input_items(request: Request) -> Response:
 async def cancel(request: Request) -> Response:
     """End a response that is being made: it is incomplete with what there is, and its client is told.
     One that is cancelled already is answered as it is; one that has ended otherwise is refused."""
-    response = await cancel_response(
-        service_of(request), request.path_params["id"], request.state.owner
-    )
+    response = await cancel_response(service_of(request), request.path_params["id"], request.state.owner)
     if response is None:
         raise unknown_response(request.path_params["id"])
     return Response(encode(response), media_type="application/json")

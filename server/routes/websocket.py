@@ -17,7 +17,7 @@ from bridge.errors import BridgeError
 from server.errors import HttpError, error_body
 from server.service import Service
 from server.turns.envelopes import BUSY, envelope, limit_reached, too_large
-from server.turns.session import ClientLeft, Session
+from server.turns.session import Session
 
 _NO_UPGRADE: Final = HttpError(
     426,
@@ -66,8 +66,7 @@ class Connection:
         """Until it is closed, by whomever."""
         try:
             async with anyio.create_task_group() as turns:
-                with suppress(ClientLeft):
-                    await self._listen(turns)
+                await self._listen(turns)
                 turns.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):
@@ -114,19 +113,16 @@ class Connection:
         return BUSY if self._session.busy else None
 
     async def _turn(self, data: str | bytes) -> None:
-        try:
-            await self._session.take(data)
-            if self._expired:
-                await self._end()
-        except ClientLeft:
-            return  # `_listen` sees it too
+        await self._session.take(data)
+        if self._expired:
+            await self._end()
 
     async def _end(self) -> None:
         await self._send(envelope(limit_reached(self._settings.websocket_limit)))
-        await self._socket.close(_LIMIT_CLOSE)
+        with suppress(WebSocketDisconnect, OSError):
+            await self._socket.close(_LIMIT_CLOSE)
 
     async def _send(self, data: bytes) -> None:
-        try:
+        """A client that has left is sent nothing; that it has, `_listen` is told."""
+        with suppress(WebSocketDisconnect, OSError):
             await self._socket.send({"type": "websocket.send", "text": data.decode()})
-        except (WebSocketDisconnect, OSError) as error:
-            raise ClientLeft from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from functools import partial
 
 import structlog
 
@@ -43,7 +44,7 @@ async def rerun(service: Service, record: StoredResponse, worker: str) -> None:
             taken=Taken(response, worker),
         )
     except BridgeError as error:
-        await service.runs.settler.end(record, worker, lambda queued: failed(queued, error))
+        await service.runs.settler.end(record, worker, partial(failed, error=error))
         return
     _log.info("run.taken_over", response_id=response.id, request_id=request_id)
     generation.start()

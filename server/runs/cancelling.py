@@ -44,10 +44,8 @@ async def cancel_response(service: Service, response_id: str, owner: str) -> Res
         waiting = await service.store.acquire(response_id, Lease(ours, now + _PATIENCE), now)
         if waiting is not None:
             return await service.runs.settler.end(waiting, ours, cancelled)
-        if not asked:
-            asked = True
-            await service.runs.signals.cancel(response_id)
-        if time.monotonic() > deadline:
+        asked = asked or await service.runs.signals.cancel(response_id)
+        if not asked or time.monotonic() > deadline:
             raise _OUT_OF_REACH
         await asyncio.sleep(_LOOK_AGAIN)
 
@@ -60,3 +58,10 @@ def _as_cancelled(response: Response) -> Response:
         f"The response has ended as {response.status}: it can't be cancelled.",
         code="response_not_cancellable",
     )
+
+
+def hear(service: Service, response_id: str) -> None:
+    """Another worker says that this response is to be cancelled."""
+    running = service.running.find(response_id)
+    if running is not None:
+        running.stop()

@@ -109,10 +109,14 @@ class Generation:
 
     async def cancel(self) -> Response:
         """Somebody wants no more of it: the response ends as cancelled, and its client is told."""
-        self._stopped = True
-        self._interrupt()
+        self.stop()
         await self._over.wait()
         return self.run.snapshot
+
+    def stop(self) -> None:
+        """The same, without waiting for the end."""
+        self._stopped = True
+        self._interrupt()
 
     def lose(self) -> None:
         """Nothing of it can be stored any more: it fails."""

@@ -53,8 +53,8 @@ async def prepare(
 ) -> tuple[Generation, dict[str, str]]:
     """The generation that answers this request, and headers for the answer. `owner` is whose responses
     it may refer to and whose it will be; `losses` are those that the request had before; `history` is what
-    `previous_response_id` stands for, looked up in the store when it is not given; `taken` is the record that a
-    queued response has already.
+    `previous_response_id` stands for, looked up in the store when it is not given; `taken` is the
+    record that a queued response has already.
 
     Raises HttpError or InvalidRequestError for what can't be honoured, with `param`.
     """
@@ -88,9 +88,7 @@ async def prepare(
         run.read_as(inbound(chosen, request, machine), chosen.dialect.event_names)
 
     fallbacks = [partial(fallback, other) for other in target.fallbacks]
-    keeping = (
-        service.runs.keeping(run, request, owner, wire, taken and taken.worker) if stored else None
-    )
+    keeping = service.runs.keeping(run, request, owner, wire, taken and taken.worker) if stored else None
     generation = Generation(
         run=run,
         attempts=Attempts([first, *fallbacks], accepted, service.metrics.asked),

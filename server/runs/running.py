@@ -30,5 +30,10 @@ class RunningResponses:
         whose, run = self._runs.get(response_id, (owner, None))
         return run if whose == owner else None
 
+    def find(self, response_id: str) -> Generation | None:
+        """The same, whoever's it is."""
+        _, run = self._runs.get(response_id, (None, None))
+        return run
+
     def __len__(self) -> int:
         return len(self._runs)

@@ -19,11 +19,12 @@ from server.runs.follow import Follower
 from server.runs.keeper import Keeper
 from server.runs.run import Run
 from server.runs.settle import Rerun, Settler
+from server.runs.signals import OnCancel, open_signals
 from server.sessions.base import ResponseStore, StoredResponse
 from server.sessions.errors import StoreError
 from server.sessions.history import own_input
 from server.sessions.persistence import ResponseSessionPersistenceTransformer
-from server.settings import Settings
+from server.settings import Settings, seconds_of
 
 _RETENTION_EVERY: Final = 300.0  # seconds between two looks for responses that have expired
 _log = structlog.get_logger(__name__)
@@ -35,12 +36,13 @@ class Runs:
     def __init__(self, settings: Settings, store: ResponseStore) -> None:
         self.store = store
         self.event_log = open_event_log(settings.event_log)
+        self.signals = open_signals(settings.event_log)
         self.keeper = Keeper(settings.checkpoint_interval)
         self.settler = Settler(store, self.event_log, settings.lease)
         self.follower = Follower(store, self.event_log, self.settler)
         self._interval = settings.checkpoint_interval
         self._lease = settings.lease
-        self._retention = settings.retention
+        self._retention = seconds_of(settings.retention)
         self._worker = secrets.token_hex(8)
         self._number = 0
         self._swept_at = 0.0
@@ -79,12 +81,15 @@ class Runs:
             await self.event_log.discard(response_id)
 
     @asynccontextmanager
-    async def going(self, rerun: Rerun) -> AsyncIterator[None]:
-        """Keep the checkpoints going and settle what dead workers left, now and then; at the end, wait
-        for what runs."""
+    async def going(self, rerun: Rerun, on_cancel: OnCancel) -> AsyncIterator[None]:
+        """Keep the checkpoints going, settle what dead workers left, now and then, and hear the other
+        workers; at the end, wait for what runs."""
         self.settler.rerun = rerun
         await self._care()
-        tasks = [asyncio.create_task(each) for each in (self.keeper.keep(), self._care_for_ever())]
+        tasks = [
+            asyncio.create_task(each)
+            for each in (self.keeper.keep(), self._care_for_ever(), self.signals.listen(on_cancel))
+        ]
         try:
             yield
         finally:
@@ -94,6 +99,7 @@ class Runs:
             for task in tasks:
                 with suppress(asyncio.CancelledError):
                     await task
+            await self.signals.close()
             await self.event_log.shutdown()
             await self.store.close()
 
@@ -115,4 +121,3 @@ class Runs:
             _log.warning("store.failed", code=error.code)
         except Exception:
             _log.exception("runs.care_failed")
-

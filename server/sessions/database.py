@@ -16,7 +16,6 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from server.sessions.errors import StoreError
 from server.sessions.failures import FAILURES, store_error
@@ -29,15 +28,6 @@ Work = Callable[[Connection], T]
 _PATIENCE: Final = 10.0  # seconds to wait for a connection or a lock
 _CALL_SECONDS: Final = 60.0  # for one transaction, 10 MB records over a slow network included
 _SQLITE_READERS: Final = 4
-_POSTGRES_CONNECTIONS: Final = 10  # to write, and as many to read
-_POSTGRES_CONNECT: Final[dict[str, Any]] = {
-    "connect_timeout": 5,
-    "keepalives_idle": 30,
-    "keepalives_interval": 10,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 30_000,
-    "application_name": "openresponses-bridge",
-}
 # Law S1: FULL makes a commit wait for the disk; in WAL mode that is one sync.
 _PRAGMAS: Final = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON")
 
@@ -151,10 +141,11 @@ class _Postgres(Database):
     version may be at it."""
 
     def __init__(self, url: URL) -> None:
+        from server.sessions import postgres
+
         super().__init__()
         self._url = url
-        self._writer = _async_engine(url)
-        self._reader = _async_engine(url, isolation_level="AUTOCOMMIT", pool_reset_on_return=None)
+        self._writer, self._reader = postgres.engines(url, _PATIENCE)
 
     async def close(self) -> None:
         await self._writer.dispose()
@@ -213,18 +204,6 @@ def _engine(url: URL, connections: int, **options: Any) -> Engine:
     )
     event.listen(engine, "connect", _set_pragmas)
     return engine
-
-
-def _async_engine(url: URL, **options: Any) -> AsyncEngine:
-    return create_async_engine(
-        url,
-        connect_args=_POSTGRES_CONNECT,
-        pool_size=_POSTGRES_CONNECTIONS,
-        max_overflow=0,
-        pool_timeout=_PATIENCE,
-        pool_recycle=1800,
-        **options,
-    )
 
 
 def _set_pragmas(dbapi_connection: Any, _record: Any) -> None:

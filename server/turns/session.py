@@ -10,7 +10,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from typing import Any, Final
 
 import anyio
@@ -19,11 +18,12 @@ from msgspec.structs import replace
 
 from bridge.emitter.machine import ResponseStreamStateMachine
 from bridge.errors import BridgeError, WireError
-from bridge.protocol.codec import decode_create_message, decode_json, encode
+from bridge.protocol.codec import decode_create_message, decode_json, encode, encode_sse
 from bridge.protocol.events import ErrorEvent, Event, ResponseFailed
 from bridge.protocol.request import CreateResponse
 from bridge.protocol.usage import Usage
 from bridge.protocol.websocket import ResponseCreateMessage
+from server.frames import Frames
 from server.limits import check_depth
 from server.runs.generation import Generation
 from server.runs.prepare import prepare
@@ -41,13 +41,8 @@ _log = structlog.get_logger(__name__)
 _STRAY: Final = {"stream": None, "stream_options": None, "background": None}
 
 
-class ClientLeft(Exception):
-    """Nobody takes what is sent."""
-
-
 class Session:
-    """`take` one message after the other; `send` takes a message for the client and raises
-    ClientLeft when there is none. `busy` from the
+    """`take` one message after the other; `send` takes a message for the client. `busy` from the
     beginning of a turn until its last message has left. `owner` is whose the responses are."""
 
     def __init__(self, service: Service, headers: Mapping[str, str], owner: str, send: Send) -> None:
@@ -70,9 +65,6 @@ class Session:
         except BridgeError as error:
             outcome = error.code
             await self._refuse(error, message)
-        except ClientLeft:
-            outcome = "left"
-            raise
         except Exception:
             outcome = DEFECT.code
             _log.exception("turn.internal_error", request_id=request_id)
@@ -111,10 +103,10 @@ class Session:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._accompany, generation)
-            failure: BridgeError | ClientLeft | None = None
+            failure: BridgeError | None = None
             try:
                 await generation.generate(deliver)
-            except (BridgeError, ClientLeft) as error:
+            except BridgeError as error:
                 failure = error  # out of the group as it is, not wrapped into a group of errors
             tasks.cancel_scope.cancel()
         if failure is not None:
@@ -136,8 +128,7 @@ class Session:
             if quiet < interval:
                 await anyio.sleep(interval - quiet)
                 continue
-            with suppress(ClientLeft):  # the turn sees it too
-                await generation.show_life()
+            await generation.show_life()
             await anyio.sleep(interval)
 
     async def _warm_up(self, request: CreateResponse, history: Items) -> str:
@@ -151,7 +142,8 @@ class Session:
         events += machine.finish("stop")
         response, own = machine.snapshot, own_input(request)
         if request.store is not False:
-            await self._service.store.put(StoredResponse(response, own, owner=self._owner))
+            frames = Frames(0, len(events) - 1, encode_sse(events))
+            await self._service.store.put(StoredResponse(response, own, owner=self._owner), frames)
         self._memory.keep(response.id, [*history, *own])
         await self._tell(events, last=True)
         return "warmed_up"

@@ -8,7 +8,16 @@ from server.settings import Settings, Timeouts, UpstreamSettings
 from tests.support.serving import serving
 from tests.support.upstream import ScriptedUpstream
 
+DIALECTS = ("chat", "anthropic", "responses")
 FAST = Timeouts(connect=1.0, first_byte=1.0, idle=1.2, total=10.0)
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What a server keeps for its user, it keeps in a folder of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+        yield
 
 
 @pytest.fixture(scope="package")
@@ -35,4 +44,15 @@ def bridged(upstream: ScriptedUpstream) -> Iterator[str]:
         keep_alive=0.2,
     )
     with serving(settings) as base:
+        yield base
+
+
+@pytest.fixture(scope="package")
+def many(upstream: ScriptedUpstream) -> Iterator[str]:
+    """A server over three upstreams, one of each dialect: `chat-…`, `anthropic-…`, `responses-…`."""
+    upstreams = [
+        UpstreamSettings(name=dialect, url=upstream.url, dialect=dialect, models=[f"{dialect}-*"])
+        for dialect in DIALECTS
+    ]
+    with serving(Settings(upstreams=upstreams, timeouts=FAST, keep_alive=0.2)) as base:
         yield base

@@ -11,6 +11,7 @@ What decides, in this order: an id that was seen before; the index; the call tha
 from __future__ import annotations
 
 import re
+from io import StringIO
 from typing import Any, NamedTuple
 
 import msgspec
@@ -37,9 +38,9 @@ class Fragment(NamedTuple):
 
 
 class _Call:
-    """One call as far as it has come."""
+    """One call as far as it has come. Its text is kept to know a call that comes again."""
 
-    __slots__ = ("id", "index", "name", "parts", "slot", "type")
+    __slots__ = ("_text", "id", "index", "last", "name", "slot", "type", "write")
 
     def __init__(self, slot: int, index: int | None, kind: str) -> None:
         self.slot = slot
@@ -47,21 +48,20 @@ class _Call:
         self.type = kind
         self.id = ""
         self.name = ""
-        self.parts: list[str] = []
+        self._text = StringIO()
+        self.write = self._text.write
+        self.last = ""  # the last piece that was written
 
     @property
     def arguments(self) -> str:
-        text = "".join(self.parts)
-        self.parts = [text] if text else []
-        return text
+        return self._text.getvalue()
 
     @property
     def whole(self) -> bool:
         """Its arguments are complete JSON already; free text never tells."""
-        last = self.parts[-1].rstrip() if self.parts else ""
         return (
             self.type == "function"
-            and last.endswith(("}", "]"))
+            and self.last.rstrip().endswith(("}", "]"))
             and json_state(self.arguments) is JsonState.COMPLETE
         )
 
@@ -91,7 +91,8 @@ class ToolCallResolver:
             return None
         if arguments[0] in _BEGINNERS and _BEGINNING.match(arguments):
             return None
-        known.parts.append(arguments)
+        known.last = arguments
+        known.write(arguments)
         return known.slot, arguments
 
     def resolve(self, fragment: ChatToolCall) -> Fragment | None:
@@ -147,7 +148,8 @@ class ToolCallResolver:
             call.id = call.id or call_id
             self._by_id[call_id] = call
         if arguments:
-            call.parts.append(arguments)
+            call.last = arguments
+            call.write(arguments)
         return Fragment(call.slot, identified or None, named or None, arguments, call.type)
 
     def _is_repeat(self, call: _Call | None, arguments: str) -> bool:
@@ -185,7 +187,7 @@ class ToolCallResolver:
             return known
         if index is None:
             return None
-        if not name and arguments and known.parts and not known.whole:
+        if not name and arguments and known.last and not known.whole:
             self._repair("the id changed within a call, the index was followed")
             return known
         self._repair("another id came on a busy index: another call")
@@ -193,7 +195,7 @@ class ToolCallResolver:
 
     def _of_unseen_index(self, index: int, name: str, arguments: str) -> _Call | None:
         last = self._last
-        if name or last is None or not last.parts or last.whole or arguments.lstrip().startswith("{"):
+        if name or last is None or not last.last or last.whole or arguments.lstrip().startswith("{"):
             return None
         self._by_index[index] = last
         self._repair("the index changed within a call, the open call was followed")

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from sqlalchemy import create_engine, event
 
-from server.sessions import database
+from server.sessions import postgres
 from server.sessions.base import Lease, ResponseStore
 from server.sessions.errors import StoreError
 from server.sessions.locations import database_url, default_file
@@ -267,7 +267,7 @@ async def test_s9_empty_postgres_is_set_up_by_whoever_comes_first(server: OwnPos
 
 
 async def test_more_calls_than_connections(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "_POSTGRES_CONNECTIONS", 2)
+    monkeypatch.setattr(postgres, "_CONNECTIONS", 2)
     store = open_store(postgres_url)
     await asyncio.gather(*(store.put(record(f"many{number}")) for number in range(50)))
     assert all([await store.delete(f"many{number}") for number in range(50)])

@@ -1,0 +1,86 @@
+"""Words between workers: whoever makes this response, cancel it. They go through the Redis of the event
+log; workers that share none don't hear each other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import structlog
+
+_CHANNEL: Final = "openresponses-bridge:cancel"
+_PAUSE: Final = 1.0  # seconds until a lost connection is tried again
+_POLL: Final = 5.0  # seconds that one wait for a message takes
+_log = structlog.get_logger(__name__)
+
+OnCancel = Callable[[str], None]
+
+
+class Signals(Protocol):
+    """One per worker."""
+
+    async def cancel(self, response_id: str) -> bool:
+        """Ask whoever makes it to end it; whether anybody could hear."""
+        ...
+
+    async def listen(self, on_cancel: OnCancel) -> None:
+        """Hear the others, for ever."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        ...
+
+
+class NoSignals:
+    """For a worker by itself."""
+
+    async def cancel(self, response_id: str) -> bool:
+        return False
+
+    async def listen(self, on_cancel: OnCancel) -> None:
+        await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        return None
+
+
+class RedisSignals:
+    """Over the Redis at `url`."""
+
+    def __init__(self, url: str) -> None:
+        from redis.asyncio import Redis
+
+        self._redis: Redis = Redis.from_url(url, socket_timeout=_POLL + 5.0, socket_connect_timeout=5.0)
+
+    async def cancel(self, response_id: str) -> bool:
+        from redis.exceptions import RedisError
+
+        try:
+            return bool(await self._redis.publish(_CHANNEL, response_id))
+        except (RedisError, OSError):
+            return False
+
+    async def listen(self, on_cancel: OnCancel) -> None:
+        from redis.exceptions import RedisError
+
+        while True:
+            try:
+                async with self._redis.pubsub(ignore_subscribe_messages=True) as heard:
+                    await heard.subscribe(_CHANNEL)
+                    while True:
+                        message = await heard.get_message(timeout=_POLL)
+                        if message is not None:
+                            on_cancel(message["data"].decode())
+            except (RedisError, OSError) as error:
+                _log.warning("signals.failed", error=type(error).__name__)
+            await asyncio.sleep(_PAUSE)
+
+    async def close(self) -> None:
+        await self._redis.aclose()
+
+
+def open_signals(event_log: str) -> Signals:
+    """By the address of the event log."""
+    return RedisSignals(event_log) if event_log.startswith("redis") else NoSignals()
