@@ -1,0 +1,132 @@
+"""A crash from the clients' side: what they saw, what is there afterwards, and whether that fits."""
+
+import asyncio
+import json
+import time
+from typing import Any
+
+from msgspec import Struct
+
+from bridge.conformance import StreamValidator
+from bridge.sse import SSEDecoder
+from server.sessions.stores import open_store
+from tests.support.serving import call
+from tests.support.workers import Reader, type_of
+
+_ENDED = {"completed", "incomplete", "failed"}
+_TERMINAL = {f"response.{status}" for status in _ENDED}
+
+
+class Saved(Struct):
+    """What the store had of a response when its worker died."""
+
+    status: str
+    last: int
+    text: str
+
+
+def start_streams(base: str, count: int, words: int, **more: Any) -> list[Reader]:
+    """Stored streams of the demo model, each `words` long at 20 words a second."""
+    return [
+        Reader(
+            base,
+            "POST",
+            "/v1/responses",
+            {"model": "demo-slow", "input": f"{words + number % 5} words", "stream": True, **more},
+        )
+        for number in range(count)
+    ]
+
+
+def saved(store: str, ids: list[str]) -> dict[str, Saved]:
+    """What is there, read from the store itself."""
+
+    async def look() -> dict[str, Saved]:
+        opened = open_store(store)
+        try:
+            found = {}
+            for response_id in ids:
+                record = await opened.get(response_id)
+                assert record is not None, f"{response_id} is not there"
+                text = record.response.output_text
+                found[response_id] = Saved(record.response.status, record.last_sequence, text)
+            return found
+        finally:
+            await opened.close()
+
+    return asyncio.run(look())
+
+
+def resume_all(base: str, readers: list[Reader]) -> dict[str, Reader]:
+    """Each client asks for what follows the last number it saw."""
+    resumed = {}
+    for reader in readers:
+        if reader.response_id is not None:
+            last = max(reader.events)
+            path = f"/v1/responses/{reader.response_id}?stream=true&starting_after={last}"
+            resumed[reader.response_id] = Reader(base, "GET", path)
+    return resumed
+
+
+def check_client(before: Reader, after: Reader, whole: Reader, had: Saved | None, final: dict[str, Any]) -> None:
+    """No gap, no repeat, no change; a truthful terminal; all that was saved is there."""
+    seen, rest, kept = before.events, after.events, whole.events
+    last = max(seen)
+    assert sorted(seen) == list(range(last + 1)), "the first stream has a gap"
+    assert sorted(kept) == list(range(len(kept))), "the stored stream has a gap"
+    assert whole.done
+    assert after.done
+    ending = max(kept)
+    assert type_of(kept[ending]) in _TERMINAL
+    for number in range(min(last, ending - 1) + 1):
+        assert seen[number] == kept[number], f"event {number} changed"
+    if type_of(seen[last]) not in _TERMINAL:
+        assert list(rest) == list(range(last + 1, last + 1 + len(rest))), "the resumed stream has a gap"
+        assert type_of(rest[max(rest)]) in _TERMINAL
+        assert [type_of(each) in _TERMINAL for each in rest.values()].count(True) == 1
+        if last < ending:
+            assert rest == {number: frame for number, frame in kept.items() if number > last}
+        else:
+            assert [type_of(each) for each in rest.values()] == ["response.failed"]
+    else:
+        assert rest == {}
+        assert seen == kept
+    assert final["status"] in _ENDED
+    assert json.loads(kept[ending].split(b"data: ", 1)[1])["response"] == final
+    if had is not None:
+        assert _text(final).startswith(had.text), "what was saved is not there any more"
+        assert ending > had.last or had.status in _ENDED
+    _check_valid(whole)
+
+
+def wait_until_settled(base: str, ids: list[str], seconds: float = 15.0) -> dict[str, dict[str, Any]]:
+    """The responses when they have ended."""
+    deadline = time.monotonic() + seconds
+    ended: dict[str, dict[str, Any]] = {}
+    while len(ended) < len(ids):
+        for response_id in ids:
+            if response_id not in ended:
+                reply = call(base, "GET", f"/v1/responses/{response_id}")
+                assert reply.status == 200, reply.body
+                if reply.json["status"] in _ENDED:
+                    ended[response_id] = reply.json
+        assert time.monotonic() < deadline, "a response stays in progress"
+        time.sleep(0.05)
+    return ended
+
+
+def _text(response: dict[str, Any]) -> str:
+    parts = [part for item in response["output"] for part in item.get("content", [])]
+    return "".join(part.get("text", "") for part in parts)
+
+
+def _check_valid(whole: Reader) -> None:
+    validator = StreamValidator()
+    decoder = SSEDecoder()
+    for frame in whole.frames:
+        for each in decoder.feed(frame):
+            validator.feed_frame(each)
+    validator.close()
+    assert [str(each) for each in validator.violations] == []
+
+

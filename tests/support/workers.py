@@ -1,0 +1,155 @@
+"""Server processes that are started from the command line and killed without warning, and clients that
+note every byte they were sent."""
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tests.support.serving import call
+from tests.support.shared import REPOSITORY
+
+CONFIG = "checkpoint_interval = 0.2\nlease = 1.5\n"
+DONE = b"data: [DONE]\n\n"
+_NUMBER = re.compile(rb'"sequence_number":(\d+)')
+
+
+class Worker:
+    """One `serve` process over the demo model. `store` and `event_log` are its addresses; leases are short
+    so that tests are."""
+
+    def __init__(self, folder: Path, store: str, event_log: str = "memory://", config: str = CONFIG) -> None:
+        file = folder / f"worker-{os.urandom(4).hex()}.toml"
+        file.write_text(config)
+        flags = ["--port", "0", "--config", str(file), "--store", store, "--event-log", event_log]
+        self._log = file.with_suffix(".log").open("wb")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "server", "serve", *flags],
+            cwd=REPOSITORY,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env={**os.environ, "XDG_DATA_HOME": str(folder)},
+        )
+        assert self._process.stdout is not None
+        greeting = self._process.stdout.readline().decode()
+        found = re.search(r"http://\S+", greeting)
+        assert found is not None, file.with_suffix(".log").read_text()
+        self.base = found[0]
+        self._wait_until_ready()
+
+    def kill(self) -> None:
+        """As a power cut would, and as the kernel does when memory runs out."""
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+        self._close()
+
+    def stop(self) -> None:
+        """Politely."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(15)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._close()
+
+    def _close(self) -> None:
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._log.close()
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                if call(self.base, "GET", "/readyz").status == 200:
+                    return
+            except OSError:
+                assert time.monotonic() < deadline, "the worker did not start"
+            time.sleep(0.02)
+
+
+@contextmanager
+def working(folder: Path, store: str, event_log: str = "memory://", config: str = CONFIG) -> Iterator[Worker]:
+    """A worker that is stopped in the end, however it fared."""
+    worker = Worker(folder, store, event_log, config)
+    try:
+        yield worker
+    finally:
+        worker.stop()
+
+
+class Reader:
+    """A client on a thread that reads one stream until it ends or breaks."""
+
+    def __init__(self, base: str, method: str, path: str, body: object = None) -> None:
+        self._request = (base, method, path, body)
+        self._data = b""
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def join(self, seconds: float = 30.0) -> None:
+        """Until the stream is over."""
+        self._thread.join(seconds)
+        assert not self._thread.is_alive(), f"the stream did not end: {self._request}, {self._data[-300:]!r}"
+
+    @property
+    def frames(self) -> list[bytes]:
+        """What came whole; a frame that was cut counts as not seen."""
+        return [each + b"\n\n" for each in self._data.split(b"\n\n")[:-1] if not each.startswith(b":")]
+
+    @property
+    def events(self) -> dict[int, bytes]:
+        """The frames by their numbers, in the order in which they came."""
+        found = [each for each in self.frames if each != DONE]
+        numbered = {number_of(each): each for each in found}
+        assert len(numbered) == len(found), "a number came twice"
+        return numbered
+
+    @property
+    def done(self) -> bool:
+        """Whether the stream came to its end."""
+        return self._data.endswith(DONE)
+
+    @property
+    def response_id(self) -> str | None:
+        """Whose events these are, as far as that was told."""
+        events = self.events
+        return json.loads(events[0].split(b"data: ", 1)[1])["response"]["id"] if 0 in events else None
+
+    def _read(self) -> None:
+        base, method, path, body = self._request
+        address = urlsplit(base)
+        connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=60)
+        try:
+            headers = {"content-type": "application/json"} if body is not None else {}
+            connection.request(method, path, None if body is None else json.dumps(body).encode(), headers)
+            response = connection.getresponse()
+            while data := response.read1(65536):
+                self._data += data
+        except (OSError, http.client.HTTPException):
+            return
+        finally:
+            connection.close()
+
+
+def number_of(frame: bytes) -> int:
+    """The sequence number of an event."""
+    found = _NUMBER.search(frame)
+    assert found is not None, frame
+    return int(found[1])
+
+
+def type_of(frame: bytes) -> str:
+    """The type of an event."""
+    return frame.partition(b"\n")[0].removeprefix(b"event: ").decode()
