@@ -76,6 +76,9 @@ class RedisLog:
         self._lifetime = _milliseconds(lifetime)
         self._max_entries = max_entries
         self._patience = patience
+        self._expiring: set[str] = set()
+        """Open logs of this worker that Redis will let go some day; none after an outage, as a Redis that was
+        restarted has forgotten them."""
 
     async def open(self, run_id: str) -> None:
         key = self._key(run_id)
@@ -86,23 +89,24 @@ class RedisLog:
                 pipe.xadd(key, _MARK, id=_OPENED)
                 pipe.pexpire(key, self._lifetime)
                 await pipe.execute()
+            self._expiring.add(run_id)
 
         await self._persist(begin)
 
     async def append(self, run_id: str, frames: Frames) -> None:
         key, entry = self._key(run_id), _entry_id(frames.last)
 
+        fields: dict[Any, Any] = {_FIRST: str(frames.first).encode(), _DATA: frames.data}
+
         async def add() -> None:
+            if run_id in self._expiring:
+                await self._writer.xadd(key, fields, id=entry, maxlen=self._max_entries, approximate=True)
+                return
             async with self._writer.pipeline(transaction=False) as pipe:
-                pipe.xadd(
-                    key,
-                    {_FIRST: str(frames.first).encode(), _DATA: frames.data},
-                    id=entry,
-                    maxlen=self._max_entries,
-                    approximate=True,
-                )
-                pipe.pexpire(key, self._lifetime, nx=True)  # Redis may have been restarted in between
+                pipe.xadd(key, fields, id=entry, maxlen=self._max_entries, approximate=True)
+                pipe.pexpire(key, self._lifetime, nx=True)
                 await pipe.execute()
+            self._expiring.add(run_id)
 
         try:
             await self._persist(add)
@@ -143,8 +147,10 @@ class RedisLog:
                 await pipe.execute(raise_on_error=False)
 
         await self._persist(end)
+        self._expiring.discard(run_id)
 
     async def discard(self, run_id: str) -> None:
+        self._expiring.discard(run_id)
         await self._persist(lambda: self._writer.delete(self._key(run_id)))
 
     async def shutdown(self) -> None:
@@ -174,6 +180,7 @@ class RedisLog:
             try:
                 return await call()
             except _OUTAGES as error:
+                self._expiring.clear()
                 if time.monotonic() + pause > deadline:
                     raise LogError from error
             except RedisError as error:

@@ -51,7 +51,9 @@ def test_input_items_have_ids_and_parts(demo: str) -> None:
 
 
 def test_input_items_are_paged_either_way(demo: str) -> None:
-    response_id = respond(demo, model="demo", input=[{"role": "user", "content": str(n)} for n in range(7)]).json["id"]
+    response_id = respond(
+        demo, model="demo", input=[{"role": "user", "content": str(n)} for n in range(7)]
+    ).json["id"]
 
     def walk(order: str) -> list[str]:
         said: list[str] = []
@@ -102,7 +104,11 @@ def test_wrong_page_is_a_400(demo: str, query: str, param: str) -> None:
 @pytest.mark.parametrize(("method", "path"), [("GET", "input_items"), ("POST", "cancel")])
 def test_unknown_response_is_a_404(demo: str, method: str, path: str) -> None:
     reply = call(demo, method, f"/v1/responses/resp_nobody/{path}")
-    assert (reply.status, reply.error["type"], reply.error["code"]) == (404, "not_found", "response_not_found")
+    assert (reply.status, reply.error["type"], reply.error["code"]) == (
+        404,
+        "not_found",
+        "response_not_found",
+    )
 
 
 # ── cancel ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -110,7 +116,9 @@ def cancel(base: str, response_id: str) -> Reply:
     return call(base, "POST", f"/v1/responses/{response_id}/cancel")
 
 
-@pytest.mark.parametrize("pause", [[HANG], [step for _ in range(300) for step in (chunk(content="y "), 0.01)]])
+@pytest.mark.parametrize(
+    "pause", [[HANG], [step for _ in range(300) for step in (chunk(content="y "), 0.01)]]
+)
 @pytest.mark.parametrize("store", [True, False])
 def test_cancel_ends_the_run_and_tells_its_client(
     bridged: str, upstream: ScriptedUpstream, pause: list[Any], store: bool
@@ -150,11 +158,15 @@ def test_finished_response_is_answered_as_it_ended(demo: str) -> None:
 
 def test_cancel_from_many_sides_at_once(bridged: str, upstream: ScriptedUpstream) -> None:
     upstream.scripts["long"] = Script([chunk(content="x "), HANG])
-    with opened(bridged, "POST", "/v1/responses", {"model": "long", "input": "x", "stream": True}) as response:
+    with opened(
+        bridged, "POST", "/v1/responses", {"model": "long", "input": "x", "stream": True}
+    ) as response:
         head = response.readline() + response.readline()
         response_id = json.loads(head.split(b"data: ")[1])["response"]["id"]
         told: list[Any] = []
-        askers = [threading.Thread(target=lambda: told.append(cancel(bridged, response_id))) for _ in range(8)]
+        askers = [
+            threading.Thread(target=lambda: told.append(cancel(bridged, response_id))) for _ in range(8)
+        ]
         for asker in askers:
             asker.start()
         for asker in askers:
@@ -180,7 +192,9 @@ def test_input_tokens_grow_with_what_is_sent(demo: str) -> None:
     assert tokens(demo, input="Hello there", instructions="Be brief and kind to everyone.") > short
     tool = {"type": "function", "name": "look", "description": "Looks at things for a while."}
     assert tokens(demo, input="Hello there", tools=[tool]) > short
-    image = [{"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,AAAA"}]}]
+    image = [
+        {"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,AAAA"}]}
+    ]
     assert tokens(demo, input=image) > 100
 
 

@@ -53,6 +53,16 @@ async def test_restart_leaves_a_gap_that_is_told(server: OwnRedis, log: RedisLog
     assert await read_all(log, after=4) == frames(5, 6).data
 
 
+async def test_log_begun_anew_after_a_restart_goes_some_day(server: OwnRedis, log: RedisLog) -> None:
+    await log.open("r")
+    await log.append("r", frames(0, 3))
+    server.stop()
+    server.start()
+    await log.append("r", frames(4, 4))
+    with redis.Redis.from_url(server.url) as admin:
+        assert 0 < admin.pttl("openresponses-bridge:log:r") <= 86_400_000
+
+
 async def test_log_that_was_lost_is_gone(server: OwnRedis, log: RedisLog) -> None:
     await log.open("r")
     await log.append("r", frames(0, 3))
