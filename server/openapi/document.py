@@ -10,6 +10,7 @@ from typing import Any, Final
 from server.openapi.operations import OPERATIONS, Operation, Parameter
 from server.openapi.schemas import reference, schemas
 
+DONE: Final = "[DONE]"
 _JSON: Final = "application/json"
 _UNNAMED: Final = {426: "Upgrade Required", 529: "Overloaded"}
 
@@ -84,7 +85,8 @@ def _frame(event_schema: str) -> dict[str, Any]:
     """One frame of a stream, as its fields."""
     data: dict[str, Any] = {"type": "string"}
     if event_schema:
-        data |= {"contentMediaType": _JSON, "contentSchema": reference(event_schema)}
+        event = {"type": "string", "contentMediaType": _JSON, "contentSchema": reference(event_schema)}
+        data = {"anyOf": [{"const": DONE}, {**event, "not": {"const": DONE}}]}
     return {
         "type": "object",
         "required": ["data"],

@@ -1,6 +1,5 @@
 """Compaction: `/v1/responses/compact`, `compaction_trigger`, and the sealed summary in later turns."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -37,10 +36,11 @@ def sent(upstream: ScriptedUpstream, model: str) -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-def condensed(bridged: str, upstream: ScriptedUpstream) -> Iterator[dict[str, Any]]:
+def condensed(bridged: str, upstream: ScriptedUpstream) -> dict[str, Any]:
     """The conversation compacted by a model that says "Ada has a cat."."""
     upstream.scripts["condenser"] = Script(text("Ada has ", "a cat."))
-    yield compact(bridged, model="condenser", input=TALK, instructions="Be kind.").json
+    window: dict[str, Any] = compact(bridged, model="condenser", input=TALK, instructions="Be kind.").json
+    return window
 
 
 def test_window_is_the_users_words_then_one_compaction(condensed: dict[str, Any]) -> None:

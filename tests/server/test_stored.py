@@ -151,9 +151,12 @@ def test_cancel_ends_the_run_and_tells_its_client(
         time.sleep(0.01)
 
 
-def test_finished_response_is_answered_as_it_ended(demo: str) -> None:
-    done = respond(demo, model="demo").json
-    assert cancel(demo, done["id"]).json == done
+@pytest.mark.parametrize("model", ["demo", "demo-incomplete"])
+def test_response_that_has_ended_otherwise_is_not_cancelled(demo: str, model: str) -> None:
+    done = respond(demo, model=model).json
+    reply = cancel(demo, done["id"])
+    assert (reply.status, reply.error["code"]) == (400, "response_not_cancellable")
+    assert call(demo, "GET", f"/v1/responses/{done['id']}").json == done
 
 
 def test_cancel_from_many_sides_at_once(bridged: str, upstream: ScriptedUpstream) -> None:

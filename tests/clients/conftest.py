@@ -1,0 +1,73 @@
+"""Real clients in front of a scripted Chat upstream that knows only functions.
+
+Python clients come with the extra `clients`; those on Node.js are installed here, once, into a folder
+that git ignores.
+"""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.settings import Settings, UpstreamSettings
+from tests.support.serving import serving
+from tests.support.upstream import ScriptedUpstream
+
+HERE = Path(__file__).parent
+PACKAGES = (
+    "@openai/codex",
+    "@openai/agents",
+    "openai",
+    "zod",
+    "ai",
+    "@ai-sdk/open-responses",
+    "@ai-sdk/openai",
+)
+INSTALL_SECONDS = 600
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def upstream() -> Iterator[ScriptedUpstream]:
+    with ScriptedUpstream() as scripted:
+        yield scripted
+
+
+@pytest.fixture
+def base(upstream: ScriptedUpstream) -> Iterator[str]:
+    """The address of the bridge in front of it, with /v1."""
+    settings = Settings(store="memory://", upstreams=[UpstreamSettings(url=upstream.url, name="scripted")])
+    with serving(settings) as address:
+        yield f"{address}/v1"
+
+
+@pytest.fixture(scope="session")
+def node() -> Path:
+    """A folder whose node_modules hold the clients."""
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not installed")
+    folder = HERE / ".node"
+    if any(not (folder / "node_modules" / name).exists() for name in PACKAGES):
+        folder.mkdir(exist_ok=True)
+        (folder / "package.json").write_text('{"private": true, "type": "module"}')
+        command = ["npm", "install", "--no-fund", "--no-audit", "--no-package-lock", *PACKAGES]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=INSTALL_SECONDS)
+    return folder
+
+
+@pytest.fixture
+def run_js(node: Path, base: str) -> Run:
+    """Run a case of a program of `js/`; what it prints, as JSON."""
+
+    def run(program: str, case: str) -> Any:
+        shutil.copy(HERE / "js" / program, node / program)
+        command = ["node", program, base, case]
+        done = subprocess.run(command, cwd=node, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return run

@@ -1,0 +1,118 @@
+"""Codex CLI over a model that knows only functions: a shell command, a patch, a refusal."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.turns import InTurn, calls, results, said, tool_names
+from tests.support.upstream import ScriptedUpstream, refusal
+
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(700)]
+
+PATCH = "*** Begin Patch\n*** Add File: made.txt\n+first line\n+second line\n*** End Patch\n"
+CONFIG = """
+model = "{model}"
+model_provider = "bridge"
+approval_policy = "never"
+sandbox_mode = "danger-full-access"
+
+[model_providers.bridge]
+name = "bridge"
+base_url = "{base}"
+wire_api = "responses"
+request_max_retries = 0
+stream_max_retries = 0
+supports_websockets = {websockets}
+"""
+
+
+class Codex:
+    """`codex exec` in a folder of its own; `events` of the last run, as they were printed."""
+
+    def __init__(self, node: Path, base: str, folder: Path) -> None:
+        self._program = node / "node_modules" / ".bin" / "codex"
+        self._base = base
+        self._home = folder / "home"
+        self.work = folder / "work"
+        self._home.mkdir()
+        self.work.mkdir()
+        self.events: list[dict[str, Any]] = []
+
+    def run(self, prompt: str, model: str = "gpt-5.5", websockets: bool = False) -> int:
+        config = CONFIG.format(model=model, base=self._base, websockets=str(websockets).lower())
+        (self._home / "config.toml").write_text(config)
+        command = [self._program, "exec", "--json", "--skip-git-repo-check", "-C", self.work, prompt]
+        environment = {**os.environ, "CODEX_HOME": str(self._home), "HOME": str(self._home)}
+        done = subprocess.run(
+            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=90, check=False
+        )
+        self.events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith(b"{")]
+        return done.returncode
+
+    def items(self, kind: str) -> list[dict[str, Any]]:
+        done = [event["item"] for event in self.events if event["type"] == "item.completed"]
+        return [item for item in done if item["type"] == kind]
+
+
+@pytest.fixture
+def codex(node: Path, base: str, tmp_path: Path) -> Iterator[Codex]:
+    yield Codex(node, base, tmp_path)
+
+
+def test_shell_command_and_patch_through_functions(codex: Codex, upstream: ScriptedUpstream) -> None:
+    upstream.scripts = InTurn(
+        calls(("call_1", "exec_command", {"cmd": "echo ran > shell.txt && echo told-by-shell"})),
+        calls(("call_2", "apply_patch", {"input": PATCH})),
+        said("All", " done."),
+    )
+    assert codex.run("Do it.") == 0
+    assert (codex.work / "shell.txt").read_text() == "ran\n"
+    assert (codex.work / "made.txt").read_text() == "first line\nsecond line\n"
+    assert [item["text"] for item in codex.items("agent_message")] == ["All done."]
+    assert {"exec_command", "apply_patch"} <= tool_names(upstream, 0)
+    told = results(upstream)
+    assert "told-by-shell" in told["call_1"]
+    assert "made.txt" in told["call_2"]
+
+
+def test_shell_command_over_websocket(codex: Codex, upstream: ScriptedUpstream) -> None:
+    upstream.scripts = InTurn(
+        calls(("call_1", "exec_command", {"cmd": "echo ran > shell.txt"})), said("All", " done.")
+    )
+    assert codex.run("Do it.", websockets=True) == 0
+    assert (codex.work / "shell.txt").read_text() == "ran\n"
+    assert [item["text"] for item in codex.items("agent_message")] == ["All done."]
+
+
+def test_two_commands_in_parallel_for_a_model_codex_does_not_know(
+    codex: Codex, upstream: ScriptedUpstream
+) -> None:
+    upstream.scripts = InTurn(
+        calls(
+            ("call_1", "exec_command", {"cmd": "echo one > one.txt"}),
+            ("call_2", "exec_command", {"cmd": "echo two > two.txt"}),
+        ),
+        said("Both."),
+    )
+    assert codex.run("Do it.", model="some-model") == 0
+    assert (codex.work / "one.txt").read_text() == "one\n"
+    assert (codex.work / "two.txt").read_text() == "two\n"
+    assert set(results(upstream)) == {"call_1", "call_2"}
+
+
+def test_reasoning_is_shown(codex: Codex, upstream: ScriptedUpstream) -> None:
+    upstream.scripts = InTurn(said("Hello.", reasoning="The user greets."))
+    assert codex.run("Hello.") == 0
+    assert [item["text"] for item in codex.items("agent_message")] == ["Hello."]
+
+
+def test_an_upstream_s_refusal_ends_the_turn(codex: Codex, upstream: ScriptedUpstream) -> None:
+    upstream.scripts = InTurn(*[refusal(400, message="Too much was asked.", code="invalid_prompt")] * 5)
+    assert codex.run("Hello.") != 0
+    failed = [event for event in codex.events if event["type"] in ("error", "turn.failed")]
+    assert "Too much was asked." in json.dumps(failed)

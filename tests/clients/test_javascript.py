@@ -1,0 +1,70 @@
+"""Clients on Node.js: openai-node, openai-agents, the AI SDK with both of its providers."""
+
+from typing import Any
+
+import pytest
+
+from tests.clients.conftest import Run
+from tests.support.turns import InTurn, calls, results, said
+from tests.support.upstream import ScriptedUpstream, refusal
+
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(700)]
+WANTED: list[Any] = [["call_1", "get_weather", {"city": "Lima"}], ["call_2", "get_weather", {"city": "Oslo"}]]
+TURN_OF_CALLS = calls(*[(call_id, name, given) for call_id, name, given in WANTED])
+ANSWERS = {"call_1": "12 degrees in Lima", "call_2": "12 degrees in Oslo"}
+
+
+def test_openai_create_and_retrieve(run_js: Run, upstream: ScriptedUpstream) -> None:
+    upstream.scripts = InTurn(said("Hel", "lo"))
+    assert run_js("openai.mjs", "create") == {"text": "Hello", "again": "Hello", "usage": 18}
+
+
+def test_openai_stream_helper(run_js: Run, upstream: ScriptedUpstream) -> None:
+    upstream.scripts = InTurn(said("Hel", "lo", reasoning="A greeting."))
+    told = run_js("openai.mjs", "stream")
+    assert told == {"deltas": "Hello", "reasoning": "A greeting.", "text": "Hello"}
+
+
+def test_openai_tools(run_js: Run, upstream: ScriptedUpstream) -> None:
+    upstream.scripts = InTurn(TURN_OF_CALLS, said("It is cool."))
+    assert run_js("openai.mjs", "tools") == {"calls": WANTED, "text": "It is cool."}
+    assert results(upstream) == {"call_1": "12 degrees", "call_2": "12 degrees"}
+
+
+def test_openai_error(run_js: Run, upstream: ScriptedUpstream) -> None:
+    upstream.scripts = InTurn(refusal(429, message="Slow down", code="limit"))
+    assert run_js("openai.mjs", "error") == {"name": "RateLimitError", "status": 429, "code": "limit"}
+
+
+def test_agents_whole(run_js: Run, upstream: ScriptedUpstream) -> None:
+    upstream.scripts = InTurn(TURN_OF_CALLS, said("It is ", "cool."))
+    assert run_js("agents.mjs", "whole") == {"text": "It is cool."}
+    assert results(upstream) == ANSWERS
+
+
+def test_agents_streamed(run_js: Run, upstream: ScriptedUpstream) -> None:
+    upstream.scripts = InTurn(TURN_OF_CALLS, said("It is ", "cool.", reasoning="Both are cool."))
+    assert run_js("agents.mjs", "streamed") == {"deltas": "It is cool.", "text": "It is cool."}
+    assert results(upstream) == ANSWERS
+
+
+@pytest.mark.parametrize("provider", ["openai", "open-responses"])
+def test_ai_sdk_text(run_js: Run, upstream: ScriptedUpstream, provider: str) -> None:
+    upstream.scripts = InTurn(said("Hel", "lo"))
+    told = run_js("ai_sdk.mjs", f"{provider} text")
+    assert told == {"text": "Hello", "finishReason": "stop", "output": 7}
+
+
+@pytest.mark.parametrize("provider", ["openai", "open-responses"])
+def test_ai_sdk_tools(run_js: Run, upstream: ScriptedUpstream, provider: str) -> None:
+    upstream.scripts = InTurn(TURN_OF_CALLS, said("It is cool."))
+    assert run_js("ai_sdk.mjs", f"{provider} tools") == {"text": "It is cool.", "calls": WANTED}
+    assert results(upstream) == ANSWERS
+
+
+@pytest.mark.parametrize("provider", ["openai", "open-responses"])
+def test_ai_sdk_streamed(run_js: Run, upstream: ScriptedUpstream, provider: str) -> None:
+    upstream.scripts = InTurn(TURN_OF_CALLS, said("It is ", "cool.", reasoning="Both are cool."))
+    told = run_js("ai_sdk.mjs", f"{provider} streamed")
+    assert told == {"deltas": "It is cool.", "finishReason": "stop"}
+    assert results(upstream) == ANSWERS

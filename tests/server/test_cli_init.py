@@ -1,0 +1,51 @@
+"""`init`: what is answered becomes a config that `serve` takes."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from server.cli import main
+from server.settings import load_settings
+
+
+def run(path: Path, *answers: str, code: int = 0) -> str:
+    done = CliRunner().invoke(main, ["init", str(path)], input="\n".join(answers) + "\n")
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def test_a_local_server(tmp_path: Path) -> None:
+    path = tmp_path / "bridge.toml"
+    told = run(path, "ollama", "", "", "", "", "")
+    assert f"serve --config {path}" in told
+    settings = load_settings(path)
+    (upstream,) = settings.upstreams
+    assert (upstream.profile, upstream.name, upstream.models) == ("ollama", "ollama", [])
+    assert (settings.host, settings.port, settings.api_keys) == ("127.0.0.1", 8080, [])
+
+
+def test_several_upstreams_open_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("OPENAI_API_KEY", "MY_KEY"):
+        monkeypatch.setenv(variable, "k")
+    monkeypatch.delenv("CLIENTS", raising=False)
+    path = tmp_path / "bridge.toml"
+    first = ("openai", "", "gpt-*, o3", "y")
+    second = ("other", "http://127.0.0.1:9000/v1", "responses", "MY_KEY", "", "n")
+    told = run(path, *first, *second, "y", "CLIENTS", "9001")
+    assert "CLIENTS is not set yet." in told
+    assert "Before that: " in told
+    monkeypatch.setenv("CLIENTS", "secret")
+    settings = load_settings(path)
+    openai, other = settings.upstreams
+    assert (openai.profile, openai.models, openai.api_key_env) == ("openai", ["gpt-*", "o3"], None)
+    assert (other.url, other.dialect, other.api_key_env) == ("http://127.0.0.1:9000/v1", "responses", "MY_KEY")
+    assert (settings.host, settings.port, len(settings.api_keys)) == ("0.0.0.0", 9001, 1)
+    assert "secret" not in path.read_text()
+
+
+def test_a_file_that_is_there_is_kept_unless_told(tmp_path: Path) -> None:
+    path = tmp_path / "bridge.toml"
+    path.write_text("port = 1")
+    run(path, "n", code=1)
+    assert path.read_text() == "port = 1"

@@ -1,0 +1,83 @@
+"""The wall between dialects and emitter, called as each of the dialects calls it."""
+
+from typing import Any
+
+import pytest
+
+from bridge.conformance import StreamValidator
+from bridge.emitter.machine import ResponseStreamStateMachine
+from bridge.errors import StreamStateError
+from bridge.protocol.codec import decode_request, encode
+from bridge.tools.identity import ToolIdentityMap
+from server.runs.constraints import ConstrainedMachine, machine_for
+
+ALLOWED = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "look"}]}
+
+
+def machine_of(**request: Any) -> ResponseStreamStateMachine:
+    asked = decode_request(encode(request))
+    return machine_for(asked, "m", ToolIdentityMap(), "openresponses", unenforced=False)
+
+
+def names(machine: ResponseStreamStateMachine) -> list[str]:
+    return [getattr(item, "name", item.type) for item in machine.snapshot.output]
+
+
+def test_without_constraints_it_is_the_plain_machine() -> None:
+    assert type(machine_of(input="x", tool_choice="auto")) is ResponseStreamStateMachine
+    assert type(machine_of(tool_choice={"type": "web_search"})) is ResponseStreamStateMachine
+    assert type(machine_of(tool_choice="none")) is ConstrainedMachine
+    assert type(machine_of(max_tool_calls=1)) is ConstrainedMachine
+
+
+def test_calls_told_whole_are_judged_too() -> None:
+    machine = machine_of(tool_choice=ALLOWED)
+    machine.start()
+    for name in ("run", "look"):
+        call = {"type": "function_call", "id": f"fc_{name}", "call_id": name, "name": name, "arguments": "{}"}
+        machine.item(call | {"status": "completed"})
+    machine.item({"type": "custom_tool_call", "id": "c", "call_id": "c", "name": "sql", "input": "x"})
+    machine.item({"type": "shell_call", "id": "s", "call_id": "s", "action": {"commands": ["ls"]}})
+    machine.item({"type": "acme:search", "id": "a", "status": "completed"})
+    assert names(machine) == ["look", "acme:search"]
+    (told,) = machine.diagnostics.of("warning")
+    assert told.times == 3
+
+
+def test_index_is_free_again_after_a_refused_call() -> None:
+    machine = machine_of(tool_choice=ALLOWED)
+    events = machine.start() + machine.text("Hm")
+    events += machine.tool_call(0, "a", "run", "{")
+    events += machine.tool_call(0, None, None, "}")
+    events += machine.tool_call_done(0)
+    events += machine.tool_call(0, "b", "look", "{}")
+    events += machine.tool_call_done(0)
+    events += machine.tool_call(0, None, "run", "{}")
+    events += machine.finish("tool_calls")
+    assert names(machine) == ["message", "look"]
+    validator = StreamValidator()
+    assert [found for event in events for found in validator.feed(event)] == []
+    assert validator.close() == []
+
+
+def test_name_repeated_in_each_fragment_is_one_call() -> None:
+    machine = machine_of(max_tool_calls=1)
+    machine.start()
+    for piece in ('{"a"', ":1", "}"):
+        machine.tool_call(0, "a", "look", piece)
+    machine.finish("tool_calls")
+    (call,) = machine.snapshot.output
+    assert getattr(call, "arguments", None) == '{"a":1}'
+
+
+def test_e9_wrong_calls_are_refused_and_change_nothing() -> None:
+    machine = machine_of(tool_choice="none")
+    for wrong in (lambda: machine.tool_call(0, "a", "run", "{}"), lambda: machine.finish("stop")):
+        with pytest.raises(StreamStateError):
+            wrong()
+    machine.start()
+    machine.text("Hm")
+    with pytest.raises(StreamStateError):
+        machine.tool_call_done(7)
+    machine.finish("stop")
+    assert machine.snapshot.status == "completed"

@@ -1,0 +1,177 @@
+"""Law S8: limits with clear errors, and a stop that lets what runs finish."""
+
+import asyncio
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from bridge.errors import InvalidRequestError
+from server.errors import HttpError
+from server.limits import Gate, check_depth
+from server.settings import Limits, Settings, UpstreamSettings
+from tests.support.serving import Reply, call, opened, respond, serving, stream
+from tests.support.shared import REPOSITORY
+from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk, text
+
+pytestmark = pytest.mark.timeout(40)
+SMALL = Limits(header_bytes=2000, tools=2, depth=20, output_bytes=4000, concurrent=1)
+
+
+@pytest.fixture(scope="module")
+def small(upstream: ScriptedUpstream) -> Iterator[str]:
+    settings = Settings(upstreams=[UpstreamSettings(url=upstream.url)], limits=SMALL, max_body_bytes=5000)
+    with serving(settings) as base:
+        yield base
+
+
+def test_s8_headers(small: str) -> None:
+    reply = respond(small, {"x-long": "x" * 3000}, model="m")
+    assert (reply.status, reply.error["code"]) == (431, "headers_too_large")
+    assert "2000 bytes" in reply.error["message"]
+
+
+def test_s8_body(small: str) -> None:
+    for path in ("/v1/responses", "/v1/chat/completions"):
+        reply = call(small, "POST", path, {"model": "m", "input": "x" * 6000})
+        assert (reply.status, reply.error["code"]) == (413, "request_too_large")
+    messages = call(small, "POST", "/v1/messages", {"model": "m", "input": "x" * 6000})
+    assert (messages.status, messages.error["type"]) == (413, "request_too_large")
+
+
+def test_s8_tools(small: str) -> None:
+    tools = [{"type": "function", "name": f"f{number}", "parameters": {}} for number in range(3)]
+    reply = respond(small, model="m", tools=tools)
+    assert (reply.status, reply.error["param"]) == (400, "tools")
+    assert "3 tools; the limit is 2" in reply.error["message"]
+
+
+def test_s8_depth(small: str) -> None:
+    deep = "[" * 30 + "]" * 30
+    reply = call(small, "POST", "/v1/responses", f'{{"model": "m", "input": "x", "x": {deep}}}'.encode())
+    assert (reply.status, reply.error["type"]) == (400, "invalid_request_error")
+    assert "deeper than the limit of 20" in reply.error["message"]
+
+
+@pytest.mark.parametrize("depth", [1, 7, 8, 9, 200])
+@pytest.mark.parametrize("pair", ["[]", "{}", "[{}]"])
+def test_s8_depth_is_counted_exactly(depth: int, pair: str) -> None:
+    opening, closing = pair[: len(pair) // 2], pair[len(pair) // 2 :]
+    body = (opening * depth + r'"]]}\"{{[["' + closing * depth).encode() + b"[]" * 50
+    if depth * len(opening) > 8:
+        with pytest.raises(InvalidRequestError):
+            check_depth(body, 8)
+    else:
+        check_depth(body, 8)
+
+
+def test_s8_depth_leaves_what_is_no_json_to_others() -> None:
+    check_depth(b"]" * 50 + b"[" * 50, 8)
+
+
+def test_s8_output(small: str, upstream: ScriptedUpstream) -> None:
+    upstream.scripts["chatty"] = Script([chunk(content="x" * 500) for _ in range(20)])
+    final = stream(small, model="chatty").final
+    assert (final["status"], final["error"]["code"]) == ("failed", "upstream_output_too_long")
+    assert final["output"][0]["status"] == "incomplete"
+
+
+def test_s8_concurrent_responses(small: str, upstream: ScriptedUpstream) -> None:
+    upstream.scripts["long"] = Script([chunk(content="a"), HANG])
+    asked = {"model": "long", "input": "x", "stream": True, "store": False}
+    with opened(small, "POST", "/v1/responses", asked) as running:
+        running.read(10)
+        for path, body in (
+            ("/v1/responses", {"input": "x"}),
+            ("/v1/messages", {"max_tokens": 9, "messages": [{"role": "user", "content": "x"}]}),
+        ):
+            reply = call(small, "POST", path, {"model": "m", **body})
+            assert (reply.status, reply.headers["retry-after"]) == (429, "1")
+        assert call(small, "GET", "/readyz").json["running"] == 1
+    deadline = time.monotonic() + 5
+    while call(small, "GET", "/readyz").json["running"]:
+        assert time.monotonic() < deadline, "the place is not free again"
+    upstream.scripts["m"] = Script(text("a"))
+    assert respond(small, model="m").status == 200
+
+
+async def test_s8_closed_gate() -> None:
+    gate = Gate(Limits())
+    gate.check_open()
+    gate.close()
+    with pytest.raises(HttpError) as closed:
+        gate.check_open()
+    assert (closed.value.http_status, closed.value.headers) == (503, {"retry-after": "5"})
+
+
+async def test_s8_cut_off_ends_what_is_held() -> None:
+    gate = Gate(Limits())
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(60) as deadline:
+            with gate.held(deadline):
+                assert gate.running == 1
+                gate.cut_off()
+                await asyncio.sleep(60)
+    assert gate.running == 0
+
+
+def test_s8_metrics_count_and_tell_no_secrets(upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UPSTREAM_KEY", "s3cret")
+    given = UpstreamSettings(name="up", url=upstream.url, api_key_env="UPSTREAM_KEY")
+    upstream.scripts["private-model"] = Script(text("private words"))
+    with serving(Settings(upstreams=[given])) as base:
+        respond(base, {"authorization": "Bearer client-key"}, model="private-model", user="private-user")
+        call(base, "GET", "/made/up/by/a/client")
+        told = call(base, "GET", "/metrics").body.decode()
+    assert 'openresponses_bridge_requests_total{route="/v1/responses",status="200"} 1.0' in told
+    assert 'openresponses_bridge_upstream_requests_total{outcome="accepted",upstream="up"} 1.0' in told
+    assert 'openresponses_bridge_responses_total{status="completed",upstream="up"} 1.0' in told
+    assert 'openresponses_bridge_tokens_total{kind="input",upstream="up"} 3.0' in told
+    assert "openresponses_bridge_running 0.0" in told
+    assert not re.search("s3cret|client-key|private|made/up", told)
+
+
+def test_cors_is_off_unless_set() -> None:
+    preflight = {"origin": "https://app.example", "access-control-request-method": "POST"}
+    for origins, status in (([], 405), (["https://app.example"], 200)):
+        with serving(Settings(cors_origins=origins)) as base:
+            asked = call(base, "OPTIONS", "/v1/responses", headers=preflight)
+            got = respond(base, {"origin": "https://app.example"}, model="demo")
+        assert asked.status == status
+        allowed = got.headers.get("access-control-allow-origin")
+        assert allowed == (origins[0] if origins else None)
+
+
+@pytest.mark.parametrize(("grace", "ends"), [("5", "response.completed"), ("0.3", "response.failed")])
+def test_s8_stopping_drains(upstream: ScriptedUpstream, tmp_path: object, grace: str, ends: str) -> None:
+    upstream.scripts["slow"] = Script([chunk(content="a"), 1.5, *text("b")])
+    settings = {"upstreams": [{"url": upstream.url}], "limits": {"grace": float(grace)}}
+    config = f"{tmp_path}/bridge.toml"
+    with open(config, "w") as file:
+        file.write(f"[limits]\ngrace = {grace}\n[[upstreams]]\nurl = {json.dumps(settings['upstreams'][0]['url'])}\n")  # type: ignore[index]
+    command = [sys.executable, "-m", "server", "serve", "--port", "0", "--config", config]
+    with subprocess.Popen(
+        command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        base = re.search(r"http://\S+", process.stdout.readline())[0]  # type: ignore[index]
+        replies: list[Reply] = []
+        runner = threading.Thread(target=lambda: replies.append(stream(base, model="slow")))
+        runner.start()
+        while call(base, "GET", "/readyz").json["running"] == 0:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.1)
+        refused = respond(base, model="m")
+        assert (refused.status, refused.error["code"]) == (503, "server_is_overloaded")
+        assert call(base, "GET", "/readyz").status == 503
+        assert call(base, "GET", "/healthz").status == 200
+        runner.join(10)
+        assert replies[0].types[-1] == ends
+        process.wait(10)

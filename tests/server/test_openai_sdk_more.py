@@ -1,0 +1,104 @@
+"""The official OpenAI Python SDK over the rest of the surface: WebSocket, compact, input_items,
+input_tokens, cancel."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+from openai import AsyncOpenAI, OpenAI
+
+pytestmark = pytest.mark.timeout(30)
+TOOL: Any = {"type": "function", "name": "get_weather", "strict": True, "parameters": {"type": "object"}}
+
+
+@pytest.fixture
+def client(demo: str) -> Iterator[OpenAI]:
+    with OpenAI(base_url=f"{demo}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+def turn(connection: Any, **request: Any) -> list[Any]:
+    """The events of one turn."""
+    connection.response.create(**{"model": "demo", **request})
+    events = []
+    for event in connection:
+        events.append(event)
+        if event.type in ("response.completed", "response.failed", "response.incomplete", "error"):
+            break
+    return events
+
+
+def test_websocket_turns(client: OpenAI) -> None:
+    with client.responses.connect() as connection:
+        first = turn(connection, input="One", store=False)
+        deltas = [event.delta for event in first if event.type == "response.output_text.delta"]
+        assert "".join(deltas) == first[-1].response.output_text == "You said: One"
+        second = turn(connection, input="Two", store=False, previous_response_id=first[-1].response.id)
+        assert "Before that you said: One" in second[-1].response.output_text
+
+
+def test_websocket_tools(client: OpenAI) -> None:
+    with client.responses.connect() as connection:
+        called = turn(connection, input="What's the weather?", tools=[TOOL])[-1].response
+        (call,) = called.output
+        result = {"type": "function_call_output", "call_id": call.call_id, "output": "12 degrees"}
+        told = turn(connection, input=[result], tools=[TOOL], previous_response_id=called.id)
+    assert told[-1].response.output_text == "The tool answered: 12 degrees"
+
+
+def test_websocket_errors(client: OpenAI) -> None:
+    with client.responses.connect() as connection:
+        (error,) = turn(connection, model="nobody", input="x")
+        assert error.type == "error"
+        assert turn(connection, input="still there")[-1].type == "response.completed"
+        assert turn(connection, model="demo-failure", input="x")[-1].type == "response.failed"
+
+
+@pytest.mark.anyio
+async def test_websocket_of_the_asynchronous_client(demo: str) -> None:
+    async with (
+        AsyncOpenAI(base_url=f"{demo}/v1", api_key="none", max_retries=0) as client,
+        client.responses.connect() as connection,
+    ):
+        await connection.response.create(model="demo", input="Hello")
+        async for event in connection:
+            if event.type == "response.completed":
+                assert event.response.output_text == "You said: Hello"
+                break
+
+
+def test_compact_and_go_on(client: OpenAI) -> None:
+    said: Any = [{"role": "user", "content": "My name is Ada"}, {"role": "assistant", "content": "Hello Ada"}]
+    compacted = client.responses.compact(model="demo", input=said)
+    assert [item.type for item in compacted.output] == ["message", "compaction"]
+    assert compacted.usage.total_tokens > 0
+    window: Any = [item.to_dict(warnings=False) for item in compacted.output]
+    answer = client.responses.create(model="demo", input=[*window, {"role": "user", "content": "Go on"}])
+    assert "My name is Ada" in answer.output_text
+
+
+def test_input_items(client: OpenAI) -> None:
+    said: Any = [{"role": "user", "content": str(number)} for number in range(25)]
+    response = client.responses.create(model="demo", input=said)
+    items: list[Any] = list(client.responses.input_items.list(response.id, order="asc"))
+    assert [item.content[0].text for item in items] == [str(number) for number in range(25)]
+
+
+def test_input_tokens(client: OpenAI) -> None:
+    counted = client.responses.input_tokens.count(model="demo", input="How long is this?")
+    assert counted.object == "response.input_tokens"
+    assert counted.input_tokens > 3
+
+
+def test_cancel(client: OpenAI) -> None:
+    stream = client.responses.create(model="demo-slow", input="1000 words", stream=True)
+    events: Any = iter(stream)
+    response_id = next(events).response.id
+    cancelled = client.responses.cancel(response_id)
+    assert cancelled.status in ("cancelled", "incomplete")
+    last = list(events)[-1]
+    assert last.type == "response.incomplete"
+    assert client.responses.retrieve(response_id).output_text == last.response.output_text
+    with pytest.raises(openai.NotFoundError):
+        client.responses.cancel("resp_nobody")

@@ -1,0 +1,198 @@
+"""Each way in which an upstream fails, for each dialect it may speak and each surface a client may use:
+the client is told the truth in its own words (law S5)."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.server.test_foreign_sdks import DIALECTS
+from tests.support import dialect_scripts as scripts
+from tests.support.serving import Reply, call
+from tests.support.upstream import CUT, HANG, JSON, Script, ScriptedUpstream, Step
+
+pytestmark = pytest.mark.timeout(30)
+
+_TURN = [{"role": "user", "content": "Hello"}]
+SURFACES: dict[str, dict[str, Any]] = {
+    "/v1/responses": {"input": "Hello"},
+    "/v1/chat/completions": {"messages": _TURN},
+    "/v1/messages": {"messages": _TURN, "max_tokens": 100},
+}
+# status → the error's type in Anthropic's words
+ANTHROPIC = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    500: "api_error",
+    502: "api_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+# how upstreams name their refusals
+KINDS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    500: "api_error",
+    529: "overloaded_error",
+}
+every = pytest.mark.parametrize("dialect", DIALECTS)
+everywhere = pytest.mark.parametrize("path", SURFACES)
+
+
+def ask(base: str, path: str, model: str, stream: bool) -> Reply:
+    return call(base, "POST", path, {**SURFACES[path], "model": model, "stream": stream})
+
+
+def told(path: str, reply: Reply) -> str:
+    """The message of an HTTP error, whose shape has to be the surface's own."""
+    body = reply.json
+    assert reply.headers["content-type"] == "application/json"
+    if path == "/v1/messages":
+        assert set(body) == {"type", "error"}
+        assert (body["type"], set(body["error"])) == ("error", {"type", "message"})
+        assert body["error"]["type"] == ANTHROPIC[reply.status]
+    else:
+        assert set(body) == {"error"}
+        assert set(body["error"]) == {"type", "code", "message", "param"}
+    message: str = body["error"]["message"]
+    return message
+
+
+@everywhere
+@every
+@pytest.mark.parametrize("status", KINDS)
+def test_s5_refusals(many: str, upstream: ScriptedUpstream, dialect: str, path: str, status: int) -> None:
+    model = f"{dialect}-refuses"
+    body = scripts.refusal_body(dialect, KINDS[status], None, "That is why.")
+    retry = {"retry-after": "17"} if status == 429 else {}
+    upstream.scripts[model] = Script([body], status, JSON | retry)
+    for stream in (False, True):
+        reply = ask(many, path, model, stream)
+        assert (reply.status, told(path, reply)) == (status, "That is why.")
+        assert reply.headers.get("retry-after") == retry.get("retry-after")
+
+
+LIES: dict[str, tuple[Script, int]] = {
+    "html": (Script([b"<html>Welcome</html>"], headers={"content-type": "text/html"}), 502),
+    "html error": (Script([b"<html>Bad gateway</html>"], 500, {"content-type": "text/html"}), 500),
+    "empty": (Script([]), 502),
+    "empty error": (Script([], 500, JSON), 500),
+    "hang before the headers": (Script([], before=HANG), 504),
+    "hang before the first byte": (Script([HANG]), 504),
+    "cut before the first byte": (Script([CUT]), 502),
+}
+
+
+@everywhere
+@every
+@pytest.mark.parametrize("lie", LIES)
+def test_s5_lies_before_the_first_byte(
+    many: str, upstream: ScriptedUpstream, dialect: str, path: str, lie: str
+) -> None:
+    model = f"{dialect}-lies"
+    upstream.scripts[model], status = LIES[lie]
+    reply = ask(many, path, model, stream=False)
+    assert reply.status == status
+    assert "<html>" not in told(path, reply)
+
+
+ENDS: dict[str, list[Step]] = {"cut": [CUT], "hang": [HANG], "no end": []}
+
+
+@every
+@pytest.mark.parametrize("end", ENDS)
+def test_case_26_what_breaks_off_never_completes(
+    many: str, upstream: ScriptedUpstream, dialect: str, end: str
+) -> None:
+    model = f"{dialect}-breaks-off"
+    upstream.scripts[model] = Script([*scripts.piece(dialect), *ENDS[end]])
+    for path, check in STREAMED.items():
+        reply = ask(many, path, model, stream=True)
+        assert (reply.status, b"Hel" in reply.body) == (200, True), path
+        check(reply)
+    responses = ask(many, "/v1/responses", model, stream=False)
+    assert (responses.status, responses.json["status"]) == (200, "failed")
+    for path in ("/v1/chat/completions", "/v1/messages"):
+        whole = ask(many, path, model, stream=False)
+        assert whole.status in (502, 504), path  # there is no form for half an answer
+        told(path, whole)
+
+
+def _responses_failed(reply: Reply) -> None:
+    assert reply.types[-2:] == ["error", "response.failed"]
+
+
+def _chat_failed(reply: Reply) -> None:
+    *_, last, done = reply.frames
+    assert (set(json.loads(last.data)), done.data) == ({"error"}, b"[DONE]")
+    assert b'"finish_reason":"stop"' not in reply.body
+
+
+def _messages_failed(reply: Reply) -> None:
+    last = reply.frames[-1]
+    assert (last.event, json.loads(last.data)["type"]) == ("error", "error")
+    assert b"message_stop" not in reply.body
+
+
+STREAMED: dict[str, Callable[[Reply], None]] = {
+    "/v1/responses": _responses_failed,
+    "/v1/chat/completions": _chat_failed,
+    "/v1/messages": _messages_failed,
+}
+
+
+@everywhere
+def test_own_refusals_have_the_shape_of_the_surface(many: str, path: str) -> None:
+    for body, status in (({"model": "nothing"}, 404), ({"model": 5}, 400), (b"{", 400), (b"[]", 400)):
+        sent = {**SURFACES[path], **body} if isinstance(body, dict) else body
+        reply = call(many, "POST", path, sent)
+        assert reply.status == status, (path, body, reply.body)
+        assert told(path, reply)
+    assert call(many, "POST", path, b"x", {"content-type": "text/plain"}).status == 415
+
+
+def test_only_one_choice_is_made(many: str) -> None:
+    reply = call(
+        many, "POST", "/v1/chat/completions", {"model": "chat-x", "messages": _TURN, "n": 2}
+    )
+    assert (reply.status, reply.error["param"], reply.error["code"]) == (400, "n", "unsupported_parameter")
+
+
+def test_keep_alive_is_the_surface_s_own(many: str, upstream: ScriptedUpstream) -> None:
+    first, *rest = scripts.text("chat", "a", "b")
+    upstream.scripts["chat-slow"] = Script([first, 0.6, *rest])
+    assert b"event: ping\n" in ask(many, "/v1/messages", "chat-slow", stream=True).body
+    assert b": keep-alive" in ask(many, "/v1/chat/completions", "chat-slow", stream=True).body
+
+
+@every
+def test_dialects_have_their_own_paths_headers_and_keys(
+    many: str, upstream: ScriptedUpstream, dialect: str
+) -> None:
+    model = f"{dialect}-path"
+    upstream.scripts[model] = Script(scripts.text(dialect, "a"))
+    assert ask(many, "/v1/responses", model, stream=False).status == 200
+    sent = upstream.last(model)
+    paths = {"chat": "/v1/chat/completions", "anthropic": "/v1/messages", "responses": "/v1/responses"}
+    assert sent.path == paths[dialect]
+    assert ("anthropic-version" in sent.headers) == (dialect == "anthropic")
+    assert not {"authorization", "x-api-key"} & sent.headers.keys()
+
+
+def test_parts_for_vs_code(demo: str) -> None:
+    message = {"role": 1, "content": [{"value": "Hello"}]}
+    reply = call(demo, "POST", "/vscode/v1/chat", {"model": "demo", "messages": [message]})
+    assert (reply.status, reply.headers["content-type"]) == (200, "application/jsonl; charset=utf-8")
+    parts = [json.loads(line) for line in reply.body.splitlines() if line]
+    assert "".join(str(part["value"]) for part in parts if isinstance(part.get("value"), str)) == "You said: Hello"
+    assert call(demo, "POST", "/vscode/v1/chat", {"model": "demo"}).error["param"] == "messages"
+    assert call(demo, "POST", "/vscode/v1/chat", b"{").status == 400

@@ -1,0 +1,135 @@
+"""Asking again and asking another: only before the first byte, as patient as the upstream asks for."""
+
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+
+from server.errors import UpstreamError
+from server.settings import Retries, Settings, UpstreamSettings
+from server.upstreams.attempts import retry_after, waiting_time
+from tests.support import dialect_scripts as scripts
+from tests.support.serving import respond, serving, stream
+from tests.support.upstream import CUT, HANG, Script, ScriptedUpstream, refusal, text
+
+pytestmark = pytest.mark.timeout(20)
+QUICK = Retries(times=2, first_wait=0.01, longest_wait=1.0)
+
+
+def error(status: int, code: str | None = None, **headers: str) -> UpstreamError:
+    told = {name.replace("_", "-"): value for name, value in headers.items()}
+    return UpstreamError(status, "x", code=code, headers=told)
+
+
+@pytest.mark.parametrize(
+    ("refused", "made", "jitter", "expected"),
+    [
+        (error(503), 0, 1.0, 0.5),
+        (error(503), 0, 0.0, 0.25),
+        (error(529), 3, 1.0, 4.0),
+        (error(429, retry_after="3"), 0, 0.0, 3.0),
+        (error(429, retry_after="0"), 5, 1.0, 0.0),
+        (error(429, retry_after="21"), 0, 1.0, None),
+        (error(502, UpstreamError.UNREACHABLE), 0, 1.0, 0.5),
+        (error(504, UpstreamError.TIMEOUT), 0, 1.0, None),
+        (error(400), 0, 1.0, None),
+        (error(401), 0, 1.0, None),
+        (error(404), 0, 1.0, None),
+        (error(413), 0, 1.0, None),
+    ],
+)
+def test_waiting_time(refused: UpstreamError, made: int, jitter: float, expected: float | None) -> None:
+    assert waiting_time(refused, made, Retries(times=9), jitter) == expected
+
+
+def test_retry_after_is_seconds_or_a_date() -> None:
+    soon = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
+    assert 28 < (retry_after(soon) or 0) <= 30
+    assert retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0
+    assert retry_after("7") == 7
+    assert retry_after("soon") is None
+    assert retry_after(None) is None
+
+
+def settings(upstream: ScriptedUpstream, **more: Any) -> Settings:
+    second = UpstreamSettings(name="second", url=upstream.url, dialect="anthropic", models=["unused"])
+    fields: dict[str, Any] = {"retries": QUICK, **more}
+    return Settings(upstreams=[UpstreamSettings(name="first", url=upstream.url, **fields), second])
+
+
+def asked(upstream: ScriptedUpstream, model: str) -> int:
+    return sum(each.body["model"] == model for each in upstream.received)
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 529])
+def test_what_passes_is_asked_again(upstream: ScriptedUpstream, status: int) -> None:
+    model = f"passing-{status}"
+    upstream.scripts[model] = [refusal(status, message="x"), refusal(status, message="x"), Script(text("a"))]
+    with serving(settings(upstream)) as base:
+        assert stream(base, model=model).final["status"] == "completed"
+    assert asked(upstream, model) == 3
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 413])
+def test_what_stays_is_not_asked_again(upstream: ScriptedUpstream, status: int) -> None:
+    model = f"staying-{status}"
+    upstream.scripts[model] = refusal(status, message="x")
+    with serving(settings(upstream, failover=["second"])) as base:
+        assert respond(base, model=model).status == status
+    assert asked(upstream, model) == 1
+
+
+def test_retries_are_bounded_and_end_in_the_first_error(upstream: ScriptedUpstream) -> None:
+    upstream.scripts["busy"] = refusal(429, {"retry-after": "0"}, message="Slow down")
+    with serving(settings(upstream)) as base:
+        reply = respond(base, model="busy")
+    assert (reply.status, reply.error["message"], reply.headers["retry-after"]) == (429, "Slow down", "0")
+    assert asked(upstream, "busy") == 3
+
+
+def test_nothing_is_asked_again_after_the_first_byte(upstream: ScriptedUpstream) -> None:
+    upstream.scripts["cut"] = Script([*scripts.piece("chat"), CUT])
+    with serving(settings(upstream, failover=["second"])) as base:
+        assert stream(base, model="cut").final["error"]["code"] == "upstream_disconnected"
+    assert asked(upstream, "cut") == 1
+
+
+@pytest.mark.parametrize("down", ["refused", "busy", "silent"])
+def test_failover_to_another_dialect(upstream: ScriptedUpstream, down: str) -> None:
+    from tests.server.conftest import FAST
+
+    model = f"down-{down}"
+    cases = {"busy": refusal(503, message="x"), "silent": Script([], before=HANG)}
+    upstream.scripts[model] = cases.get(down, Script())
+    upstream.scripts["claude"] = Script(scripts.call("anthropic", ("c1", "f", '{"a": 1}')))
+    url = "http://127.0.0.1:9" if down == "refused" else upstream.url
+    first = UpstreamSettings(name="first", url=url, failover=["second/claude"], timeouts=FAST)
+    second = UpstreamSettings(name="second", url=upstream.url, dialect="anthropic", models=["claude"])
+    tool = {"type": "function", "name": "f", "parameters": {"type": "object"}}
+    with serving(Settings(upstreams=[first, second])) as base:
+        final = stream(base, model=model, tools=[tool]).final
+    assert (final["status"], final["model"]) == ("completed", model)
+    assert [(item["name"], item["arguments"]) for item in final["output"]] == [("f", '{"a": 1}')]
+    assert upstream.last("claude").path == "/v1/messages"
+
+
+def test_failover_tells_the_first_error_when_all_fail(upstream: ScriptedUpstream) -> None:
+    upstream.scripts["first-down"] = refusal(503, message="First.")
+    upstream.scripts["second-down"] = refusal(500, message="Second.")
+    with serving(settings(upstream, failover=["second/second-down"], retries=Retries())) as base:
+        reply = respond(base, model="first-down")
+    assert (reply.status, reply.error["message"]) == (503, "First.")
+    assert asked(upstream, "second-down") == 1
+
+
+def test_connections_are_pooled(upstream: ScriptedUpstream) -> None:
+    import time
+
+    upstream.scripts["pooled"] = Script(text("a"))
+    with serving(settings(upstream)) as base:
+        before = len(upstream.connections)
+        for _ in range(4):
+            respond(base, model="pooled")
+            time.sleep(0.05)
+    assert len(upstream.connections) - before == 1
