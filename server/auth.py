@@ -40,9 +40,7 @@ class Keys:
             return NOBODY
         key = client_key(headers)
         if key is None:
-            raise _refused(
-                "No API key was given: send `Authorization: Bearer KEY` or `x-api-key: KEY`."
-            )
+            raise _refused("No API key was given: send `Authorization: Bearer KEY` or `x-api-key: KEY`.")
         shown = hashed(key)
         # every hash is compared, so that the time tells nothing
         known = [hmac.compare_digest(shown, each) for each in self._hashes]

@@ -31,7 +31,7 @@ async def draining(gate: Gate, grace: float) -> AsyncIterator[None]:
         yield
         return
     loop = asyncio.get_running_loop()
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in _SIGNALS}
     drains: list[asyncio.Task[None]] = []
 
     def begin(number: int) -> None:
@@ -49,8 +49,8 @@ async def draining(gate: Gate, grace: float) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for name, handler in before.items():
+            signal.signal(name, handler)
         for drain in drains:
             drain.cancel()
 

@@ -1,4 +1,4 @@
-"""Calls of `shell`, `local_shell` and `apply_patch` that a model made as plain functions → the items
+"""Calls of shells, patches and tool searches that a model made as plain functions → the items
 the client declared them as (law E11). What can't be restored stays a function call.
 """
 
@@ -18,6 +18,7 @@ from bridge.protocol.items import (
     LocalShellCall,
     ShellAction,
     ShellCall,
+    ToolSearchCall,
 )
 from bridge.tools.identity import ToolKind
 
@@ -54,9 +55,14 @@ def _apply_patch(item_id: str, call_id: str, given: dict[str, Any], status: Item
     return ApplyPatchCall(item_id, call_id, msgspec.convert(operation, ApplyPatchOperation), status)
 
 
+def _tool_search(item_id: str, call_id: str, given: dict[str, Any], status: ItemStatus) -> Item:
+    return ToolSearchCall(item_id, given, call_id, "client", status)
+
+
 _MAKERS: dict[ToolKind, Maker] = {
     ToolKind.SHELL: _shell,
     ToolKind.LOCAL_SHELL: _local_shell,
     ToolKind.APPLY_PATCH: _apply_patch,
+    ToolKind.TOOL_SEARCH: _tool_search,
 }
 RESTORED_KINDS = frozenset(_MAKERS)

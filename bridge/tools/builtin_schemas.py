@@ -30,4 +30,8 @@ BUILTINS: Final[dict[ToolKind, tuple[str, dict[str, Any]]]] = {
         "Creates, updates or deletes one file. `diff` is a V4A diff; deleting needs none.",
         _object(("type", "path"), type=_PATCH_KINDS, path=_TEXT, diff=_TEXT),
     ),
+    ToolKind.TOOL_SEARCH: (
+        "Searches for further tools by what they should do; those found can be called from then on.",
+        _object(("query",), query=_TEXT, limit={"type": "integer"}),
+    ),
 }

@@ -34,6 +34,7 @@ class ToolKind(StrEnum):
     SHELL = "shell"
     LOCAL_SHELL = "local_shell"
     APPLY_PATCH = "apply_patch"
+    TOOL_SEARCH = "tool_search"
 
 
 class ToolIdentity(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from msgspec import UNSET
 from bridge.diagnostics import Diagnostics
 from bridge.protocol.codec import encode
 from bridge.protocol.lenient import Repairing, build
-from bridge.protocol.tools import CustomTool, FunctionToolParam, NamespaceTool
+from bridge.protocol.tools import CustomTool, FunctionToolParam, NamespaceTool, ToolSearchTool
 from bridge.protocol.unknown import Unknown
 from bridge.protocol.vocabulary import TOOL_PARAMS
 from bridge.tools.builtin_schemas import BUILTINS, INPUT_SCHEMA
@@ -142,11 +142,22 @@ def _builtin(kind: ToolKind) -> _Presenter:
     return present
 
 
+def _search(tool: ToolSearchTool, identities: ToolIdentityMap, others: list[Any]) -> list[FunctionView]:
+    """A search that the client answers is a function; one that the server runs itself is hosted."""
+    if tool.execution != "client":
+        others.append(tool)
+        return []
+    description, parameters = BUILTINS[ToolKind.TOOL_SEARCH]
+    identity = identities.declare(ToolKind.TOOL_SEARCH, TOOL_SEARCH)
+    return [FunctionView(identity, tool.description or description, tool.parameters or parameters)]
+
+
 _PRESENTERS: Final[dict[str, _Presenter]] = {
     "function": _function,
     "custom": _custom,
     "namespace": _namespace,
     **{kind.value: _builtin(kind) for kind in BUILTINS},
+    TOOL_SEARCH: _search,
 }
 
 

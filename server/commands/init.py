@@ -52,7 +52,9 @@ def _upstream(taken: set[str]) -> dict[str, Any]:
     else:
         fields["profile"] = choice
         fields |= _of_profile(known)
-    models = click.prompt("Models it serves, with commas between (empty: all)", default="", show_default=False)
+    models = click.prompt(
+        "Models it serves, with commas between (empty: all)", default="", show_default=False
+    )
     fields["models"] = [name.strip() for name in models.split(",") if name.strip()]
     return {name: value for name, value in fields.items() if value}
 

@@ -19,9 +19,14 @@ async def chat(request: Request) -> ASGIApp:
     """Parts as JSON lines. The whole chat comes with each request, so nothing is stored."""
     service = service_of(request)
     try:
-        asked, losses = from_vscode(decode_chat(await read_json_body(request, service.settings)))
+        given = decode_chat(await read_json_body(request, service.settings))
     except WireError as error:
         raise InvalidRequestError("invalid_json", error.message) from error
+    if not given.messages:
+        raise InvalidRequestError(
+            InvalidRequestError.INVALID_VALUE, "at least one message is required", param="messages"
+        )
+    asked, losses = from_vscode(given)
     generation, headers = await prepare(
         service,
         replace(asked, store=False),

@@ -73,7 +73,12 @@ async def prepare(
     machine = machine_for(request, model, identities, wire, unenforced=asked.unenforced)
     if stored:
         keep_identity(machine, taken and taken.response)
-    run = Run(machine, inbound(target, request, machine), most=service.settings.limits.output_bytes)
+    run = Run(
+        machine,
+        inbound(target, request, machine),
+        event_names=target.dialect.event_names,
+        most=service.settings.limits.output_bytes,
+    )
     key = client_key(headers)
 
     def first() -> Attempt:
@@ -85,7 +90,8 @@ async def prepare(
 
     def accepted(attempt: Attempt) -> None:
         chosen = attempt.target
-        run.read_as(inbound(chosen, request, machine), chosen.dialect.event_names)
+        if chosen is not target:
+            run.read_as(inbound(chosen, request, machine), chosen.dialect.event_names)
 
     fallbacks = [partial(fallback, other) for other in target.fallbacks]
     keeping = service.runs.keeping(run, request, owner, wire, taken and taken.worker) if stored else None

@@ -28,7 +28,7 @@ PACKAGES = (
     "@ai-sdk/openai",
 )
 INSTALL_SECONDS = 600
-Run = Callable[..., Any]
+Run = Callable[[str, str], Any]
 
 
 @pytest.fixture

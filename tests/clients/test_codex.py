@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +59,8 @@ class Codex:
 
 
 @pytest.fixture
-def codex(node: Path, base: str, tmp_path: Path) -> Iterator[Codex]:
-    yield Codex(node, base, tmp_path)
+def codex(node: Path, base: str, tmp_path: Path) -> Codex:
+    return Codex(node, base, tmp_path)
 
 
 def test_shell_command_and_patch_through_functions(codex: Codex, upstream: ScriptedUpstream) -> None:

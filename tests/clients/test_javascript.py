@@ -1,14 +1,15 @@
 """Clients on Node.js: openai-node, openai-agents, the AI SDK with both of its providers."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.clients.conftest import Run
 from tests.support.turns import InTurn, calls, results, said
 from tests.support.upstream import ScriptedUpstream, refusal
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(700)]
+Run = Callable[[str, str], Any]
 WANTED: list[Any] = [["call_1", "get_weather", {"city": "Lima"}], ["call_2", "get_weather", {"city": "Oslo"}]]
 TURN_OF_CALLS = calls(*[(call_id, name, given) for call_id, name, given in WANTED])
 ANSWERS = {"call_1": "12 degrees in Lima", "call_2": "12 degrees in Oslo"}

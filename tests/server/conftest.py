@@ -10,6 +10,7 @@ from tests.support.upstream import ScriptedUpstream
 
 DIALECTS = ("chat", "anthropic", "responses")
 FAST = Timeouts(connect=1.0, first_byte=1.0, idle=1.2, total=10.0)
+HASTY = Timeouts(connect=0.4, first_byte=0.4, idle=0.6, total=10.0)
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -54,5 +55,5 @@ def many(upstream: ScriptedUpstream) -> Iterator[str]:
         UpstreamSettings(name=dialect, url=upstream.url, dialect=dialect, models=[f"{dialect}-*"])
         for dialect in DIALECTS
     ]
-    with serving(Settings(upstreams=upstreams, timeouts=FAST, keep_alive=0.2)) as base:
+    with serving(Settings(upstreams=upstreams, timeouts=HASTY, keep_alive=0.1)) as base:
         yield base

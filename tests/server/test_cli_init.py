@@ -39,7 +39,11 @@ def test_several_upstreams_open_to_others(tmp_path: Path, monkeypatch: pytest.Mo
     settings = load_settings(path)
     openai, other = settings.upstreams
     assert (openai.profile, openai.models, openai.api_key_env) == ("openai", ["gpt-*", "o3"], None)
-    assert (other.url, other.dialect, other.api_key_env) == ("http://127.0.0.1:9000/v1", "responses", "MY_KEY")
+    assert (other.url, other.dialect, other.api_key_env) == (
+        "http://127.0.0.1:9000/v1",
+        "responses",
+        "MY_KEY",
+    )
     assert (settings.host, settings.port, len(settings.api_keys)) == ("0.0.0.0", 9001, 1)
     assert "secret" not in path.read_text()
 

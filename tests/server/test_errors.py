@@ -34,7 +34,11 @@ INVALID = "invalid_request_error"
         ({"model": "demo", "tools": [{"type": "function"}]}, "invalid_value", "tools[0].name"),
         ({"model": "demo", "tool_choice": "perhaps"}, "invalid_value", "tool_choice"),
         ({"model": "demo", "metadata": {"a": 1}}, "invalid_value", "metadata[...]"),
-        ({"model": "demo", "input": "x", "background": True}, "unsupported_parameter", "background"),
+        (
+            {"model": "demo", "input": "x", "background": True, "store": False},
+            "invalid_value",
+            "background",
+        ),
         ({"input": "x"}, "missing_required_parameter", "model"),
         (
             {"model": "demo", "input": "x", "previous_response_id": "resp_unknown"},
@@ -74,7 +78,7 @@ def test_unknown_model_is_404(demo: str) -> None:
         ("POST", "/v1/models", 405, "method_not_allowed"),
         ("PATCH", "/v1/responses/resp_1", 405, "method_not_allowed"),
         ("GET", "/v1/responses/resp_unknown", 404, "response_not_found"),
-        ("GET", "/v1/responses/resp_unknown?stream=true", 400, "unsupported_parameter"),
+        ("GET", "/v1/responses/resp_unknown?stream=true", 404, "response_not_found"),
         ("DELETE", "/v1/responses/resp_unknown", 404, "response_not_found"),
     ],
 )

@@ -78,7 +78,10 @@ def test_chat_over_each_dialect(chat: openai.OpenAI, upstream: ScriptedUpstream,
     assert whole.choices[0].message.content == "Hello"
     assert whole.model == model
     stream = chat.chat.completions.create(model=model, messages=HELLO, stream=True)
-    assert [chunk.choices[0].delta.content for chunk in stream if chunk.choices[0].delta.content] == ["Hel", "lo"]
+    assert [chunk.choices[0].delta.content for chunk in stream if chunk.choices[0].delta.content] == [
+        "Hel",
+        "lo",
+    ]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -91,7 +94,9 @@ def test_chat_tools_over_each_dialect(chat: openai.OpenAI, upstream: ScriptedUps
     for answer in (streamed, whole):
         choice = answer.choices[0]
         assert choice.finish_reason == "tool_calls"
-        told = [(call.id, call.function.name, call.function.arguments) for call in choice.message.tool_calls or ()]  # type: ignore[union-attr]
+        told = [
+            (call.id, call.function.name, call.function.arguments) for call in choice.message.tool_calls or ()
+        ]  # type: ignore[union-attr]
         assert told == list(CALLS)
     history = [*WEATHER, whole.choices[0].message.to_dict()]
     history += [{"role": "tool", "tool_call_id": id, "content": "12 degrees"} for id, _, _ in CALLS]
@@ -167,7 +172,11 @@ def test_messages_tools_over_each_dialect(
         assert told == [(name, json.loads(arguments)) for _, name, arguments in CALLS]
     ids = [each.id for each in whole.content if each.type == "tool_use"]
     results = [{"type": "tool_result", "tool_use_id": id, "content": "12 degrees"} for id in ids]
-    history: Any = [*WEATHER, {"role": "assistant", "content": whole.content}, {"role": "user", "content": results}]
+    history: Any = [
+        *WEATHER,
+        {"role": "assistant", "content": whole.content},
+        {"role": "user", "content": results},
+    ]
     upstream.scripts[model] = Script(scripts.text(dialect, "Mild."))
     answer = claude.messages.create(model=model, max_tokens=100, messages=history, tools=[MESSAGES_TOOL])
     assert [block.text for block in answer.content if block.type == "text"] == ["Mild."]
@@ -179,7 +188,12 @@ def test_case_30_signed_thinking_comes_back_to_its_upstream_byte_exact(
 ) -> None:
     from tests.support import anthropic as made
 
-    frames = [made.start(), *made.thinking(0, "Hm", "m", signature="c2lnbmVk"), *made.text(1, "Hi"), *made.stop()]
+    frames = [
+        made.start(),
+        *made.thinking(0, "Hm", "m", signature="c2lnbmVk"),
+        *made.text(1, "Hi"),
+        *made.stop(),
+    ]
     upstream.scripts["anthropic-thinks"] = Script(scripts.named(*frames))
     asked: Any = {"model": "anthropic-thinks", "max_tokens": 3000}
     thinking: Any = {"type": "enabled", "budget_tokens": 1024}

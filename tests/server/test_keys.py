@@ -38,7 +38,8 @@ def test_s7_without_a_known_key_it_is_401(keyed: str, headers: dict[str, str], p
     assert reply.status == 401
     assert reply.error["type"] == "authentication_error"
     assert reply.headers["www-authenticate"] == "Bearer"
-    assert not any(value.split()[-1:] and value.split()[-1].encode() in reply.body for value in headers.values() if value.strip() not in ("Bearer",))
+    assert b"wrong" not in reply.body
+    assert b"alice" not in reply.body
 
 
 def test_s7_either_header_is_taken(keyed: str) -> None:
@@ -93,7 +94,9 @@ def test_an_upstream_s_key_goes_out_in_its_header_and_nowhere_else(
         assert reply.error["message"] == "Wrong key [key] given"
 
 
-def test_pass_through_sends_the_client_s_key(upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pass_through_sends_the_client_s_key(
+    upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("UPSTREAM_KEY", "fallback")
     given = UpstreamSettings(url=upstream.url, pass_through=True, api_key_env="UPSTREAM_KEY")
     upstream.scripts["m"] = Script(text("a"))

@@ -1,7 +1,6 @@
 """Law S8: limits with clear errors, and a stop that lets what runs finish."""
 
 import asyncio
-import json
 import re
 import signal
 import subprocess
@@ -9,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -112,16 +112,22 @@ async def test_s8_closed_gate() -> None:
 
 async def test_s8_cut_off_ends_what_is_held() -> None:
     gate = Gate(Limits())
-    with pytest.raises(TimeoutError):
+
+    async def run() -> None:
         async with asyncio.timeout(60) as deadline:
             with gate.held(deadline):
                 assert gate.running == 1
                 gate.cut_off()
                 await asyncio.sleep(60)
+
+    with pytest.raises(TimeoutError):
+        await run()
     assert gate.running == 0
 
 
-def test_s8_metrics_count_and_tell_no_secrets(upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s8_metrics_count_and_tell_no_secrets(
+    upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("UPSTREAM_KEY", "s3cret")
     given = UpstreamSettings(name="up", url=upstream.url, api_key_env="UPSTREAM_KEY")
     upstream.scripts["private-model"] = Script(text("private words"))
@@ -149,18 +155,18 @@ def test_cors_is_off_unless_set() -> None:
 
 
 @pytest.mark.parametrize(("grace", "ends"), [("5", "response.completed"), ("0.3", "response.failed")])
-def test_s8_stopping_drains(upstream: ScriptedUpstream, tmp_path: object, grace: str, ends: str) -> None:
+def test_s8_stopping_drains(upstream: ScriptedUpstream, tmp_path: Path, grace: str, ends: str) -> None:
     upstream.scripts["slow"] = Script([chunk(content="a"), 1.5, *text("b")])
-    settings = {"upstreams": [{"url": upstream.url}], "limits": {"grace": float(grace)}}
-    config = f"{tmp_path}/bridge.toml"
-    with open(config, "w") as file:
-        file.write(f"[limits]\ngrace = {grace}\n[[upstreams]]\nurl = {json.dumps(settings['upstreams'][0]['url'])}\n")  # type: ignore[index]
-    command = [sys.executable, "-m", "server", "serve", "--port", "0", "--config", config]
+    config = tmp_path / "bridge.toml"
+    config.write_text(f'[limits]\ngrace = {grace}\n[[upstreams]]\nurl = "{upstream.url}"\n')
+    command = [sys.executable, "-m", "server", "serve", "--port", "0", "--config", str(config)]
     with subprocess.Popen(
         command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
         assert process.stdout is not None
-        base = re.search(r"http://\S+", process.stdout.readline())[0]  # type: ignore[index]
+        address = re.search(r"http://\S+", process.stdout.readline())
+        assert address is not None
+        base = address[0]
         replies: list[Reply] = []
         runner = threading.Thread(target=lambda: replies.append(stream(base, model="slow")))
         runner.start()

@@ -161,15 +161,13 @@ def test_own_refusals_have_the_shape_of_the_surface(many: str, path: str) -> Non
 
 
 def test_only_one_choice_is_made(many: str) -> None:
-    reply = call(
-        many, "POST", "/v1/chat/completions", {"model": "chat-x", "messages": _TURN, "n": 2}
-    )
+    reply = call(many, "POST", "/v1/chat/completions", {"model": "chat-x", "messages": _TURN, "n": 2})
     assert (reply.status, reply.error["param"], reply.error["code"]) == (400, "n", "unsupported_parameter")
 
 
 def test_keep_alive_is_the_surface_s_own(many: str, upstream: ScriptedUpstream) -> None:
     first, *rest = scripts.text("chat", "a", "b")
-    upstream.scripts["chat-slow"] = Script([first, 0.6, *rest])
+    upstream.scripts["chat-slow"] = Script([first, 0.35, *rest])
     assert b"event: ping\n" in ask(many, "/v1/messages", "chat-slow", stream=True).body
     assert b": keep-alive" in ask(many, "/v1/chat/completions", "chat-slow", stream=True).body
 
@@ -193,6 +191,9 @@ def test_parts_for_vs_code(demo: str) -> None:
     reply = call(demo, "POST", "/vscode/v1/chat", {"model": "demo", "messages": [message]})
     assert (reply.status, reply.headers["content-type"]) == (200, "application/jsonl; charset=utf-8")
     parts = [json.loads(line) for line in reply.body.splitlines() if line]
-    assert "".join(str(part["value"]) for part in parts if isinstance(part.get("value"), str)) == "You said: Hello"
+    assert (
+        "".join(str(part["value"]) for part in parts if isinstance(part.get("value"), str))
+        == "You said: Hello"
+    )
     assert call(demo, "POST", "/vscode/v1/chat", {"model": "demo"}).error["param"] == "messages"
     assert call(demo, "POST", "/vscode/v1/chat", b"{").status == 400

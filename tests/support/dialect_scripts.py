@@ -61,7 +61,11 @@ def _anthropic_calls(*calls: tuple[str, str, str]) -> list[Step]:
 def _chat_calls(*calls: tuple[str, str, str]) -> list[Step]:
     frames: list[Step] = []
     for index, (id, name, arguments) in enumerate(calls):
-        frames += [chat.call(index, "", name, id), chat.call(index, arguments[:5]), chat.call(index, arguments[5:])]
+        frames += [
+            chat.call(index, "", name, id),
+            chat.call(index, arguments[:5]),
+            chat.call(index, arguments[5:]),
+        ]
     return [*frames, chat.chunk("tool_calls"), DONE]
 
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from msgspec import Struct
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import connect
 
 from bridge.conformance import StreamValidator
 from bridge.protocol.codec import event_from
@@ -45,7 +45,7 @@ class SocketTurn(Struct):
 class Socket:
     """One connection."""
 
-    def __init__(self, connection: ClientConnection) -> None:
+    def __init__(self, connection: Any) -> None:
         self.connection = connection
 
     def send(self, **request: Any) -> None:

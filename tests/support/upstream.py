@@ -151,7 +151,6 @@ class ScriptedUpstream:
         play.cancel()
         return False
 
-
     def _script(self, received: Received) -> Script:
         if received.method == "GET":
             listed = {"object": "list", "data": [{"id": name} for name in self.models or ()]}

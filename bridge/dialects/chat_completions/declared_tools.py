@@ -11,7 +11,7 @@ from typing import Any
 
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.chat_completions.entries import Entry
-from bridge.dialects.chat_completions.tool_items import APPLY_PATCH, LOCAL_SHELL, SHELL
+from bridge.dialects.chat_completions.tool_items import APPLY_PATCH, LOCAL_SHELL, SHELL, TOOL_SEARCH
 from bridge.dialects.chat_completions.types import ChatFunctionDefinition, ChatTool
 from bridge.errors import InvalidRequestError, ToolError
 from bridge.protocol import input_items as params
@@ -19,6 +19,7 @@ from bridge.protocol import items, tools
 from bridge.protocol.lenient import Repairing, build
 from bridge.protocol.unknown import UnknownTool
 from bridge.protocol.vocabulary import TOOL_PARAMS
+from bridge.tools.builtin_schemas import BUILTINS
 from bridge.tools.identity import ToolIdentity, ToolIdentityMap, ToolKind
 
 _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
@@ -159,6 +160,14 @@ class DeclaredTools:
     def _patch(self, tool: Any, where: str, namespace: tools.NamespaceTool | None) -> None:
         self._built_in(ToolKind.APPLY_PATCH)
 
+    def _search(self, tool: Any, where: str, namespace: tools.NamespaceTool | None) -> None:
+        """A search that the client answers is a function; one that the server runs itself is hosted."""
+        if tool.execution != "client":
+            return self._hosted(tool, where, namespace)
+        description, parameters = BUILTINS[ToolKind.TOOL_SEARCH]
+        about, schema = tool.description or description, tool.parameters or parameters
+        return self._add(ToolKind.TOOL_SEARCH, TOOL_SEARCH, None, about, schema)
+
     def _namespace(self, tool: Any, where: str, namespace: tools.NamespaceTool | None) -> None:
         self.take(tool.tools, f"{where}.tools", tool)
 
@@ -184,6 +193,6 @@ _DECLARE: dict[type[Any], _Declare] = {
     tools.ShellTool: DeclaredTools._shell,
     tools.LocalShellTool: DeclaredTools._local_shell,
     tools.ApplyPatchTool: DeclaredTools._patch,
-    tools.ToolSearchTool: DeclaredTools._hosted,
+    tools.ToolSearchTool: DeclaredTools._search,
     UnknownTool: DeclaredTools._hosted,
 }

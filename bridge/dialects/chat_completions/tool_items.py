@@ -16,6 +16,7 @@ from bridge.protocol import input_items as params
 from bridge.protocol import items
 from bridge.protocol.codec import encode
 from bridge.tools.identity import ToolIdentityMap
+from bridge.tools.presentation import called_name
 from bridge.tools.unwrap import wrap_input
 
 SHELL, LOCAL_SHELL, APPLY_PATCH, TOOL_SEARCH = "shell", "local_shell", "apply_patch", "tool_search"
@@ -66,7 +67,7 @@ def chat_call(call: Any, identities: ToolIdentityMap) -> ChatToolCall:
     """The call as part of an assistant's message."""
     own_name, arguments = CALLS[type(call)]
     namespace = getattr(call, "namespace", None) or None
-    name = identities.upstream_name(own_name or call.name, namespace)
+    name = called_name(own_name or call.name, namespace, identities)
     return ChatToolCall(None, call.call_id, "function", ChatFunction(name, arguments(call)))
 
 

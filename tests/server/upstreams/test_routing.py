@@ -78,22 +78,37 @@ def test_a_model_that_nobody_serves_is_404(tmp_path: Path) -> None:
 
 UPSTREAM = '[[upstreams]]\nurl = "http://x"\n'
 WRONG = {
-    "unset variable": ('[[upstreams]]\nurl = "${NOT_SET_HERE}"', r"NOT_SET_HERE is not set - at `\$\.upstreams\[0\]\.url`"),
-    "unset key": (UPSTREAM + 'api_key = "${NOT_SET_HERE}"', r"NOT_SET_HERE is not set - at `\$\.upstreams\[0\]\.api_key`"),
+    "unset variable": (
+        '[[upstreams]]\nurl = "${NOT_SET_HERE}"',
+        r"NOT_SET_HERE is not set - at `\$\.upstreams\[0\]\.url`",
+    ),
+    "unset key": (
+        UPSTREAM + 'api_key = "${NOT_SET_HERE}"',
+        r"NOT_SET_HERE is not set - at `\$\.upstreams\[0\]\.api_key`",
+    ),
     "no address": ("[[upstreams]]\nname = 'x'", r"neither url nor profile .* `\$\.upstreams\[0\]`"),
-    "unknown field": (UPSTREAM + "urls = 1", r"urls.*`\$\.upstreams\[\.\.\.\]`"),
-    "retries": (UPSTREAM + "retries = { times = 50 }", r"\$\.upstreams\[\.\.\.\]\.retries\.times"),
-    "timeouts": (UPSTREAM + "timeouts = { idle = 0 }", r"\$\.upstreams\[\.\.\.\]\.timeouts\.idle"),
+    "unknown field": (UPSTREAM + "urls = 1", r"urls.*`\$\.upstreams\[0\]`"),
+    "retries": (UPSTREAM + "retries = { times = 50 }", r"\$\.upstreams\[0\]\.retries\.times"),
+    "timeouts": (UPSTREAM + "timeouts = { idle = 0 }", r"\$\.upstreams\[0\]\.timeouts\.idle"),
     "depth": ("[limits]\ndepth = 5000", r"\$\.limits\.depth"),
 }
 UNUSABLE = {
-    "unknown profile": ('[[upstreams]]\nprofile = "nobody"', "profile 'nobody' is none of: anthropic, deepseek"),
-    "dialect without address": ('[[upstreams]]\nprofile = "ollama"\ndialect = "anthropic"', "ollama has no address"),
+    "unknown profile": (
+        '[[upstreams]]\nprofile = "nobody"',
+        "profile 'nobody' is none of: anthropic, deepseek",
+    ),
+    "dialect without address": (
+        '[[upstreams]]\nprofile = "ollama"\ndialect = "anthropic"',
+        "ollama has no address",
+    ),
     "unknown option": (UPSTREAM + "options = { colour = 1 }", "options.colour is none of: developer_role"),
     "wrong option": (UPSTREAM + "options = { developer_role = 1 }", "upstream upstream: options: "),
     "twice": (UPSTREAM + UPSTREAM, "upstream upstream: the name is there twice"),
     "failover": (UPSTREAM + 'failover = ["nobody/m"]', "failover 'nobody/m' names no upstream"),
-    "alias": ('aliases = { a = "b" }\n' + UPSTREAM + 'models = ["c"]', "aliases.a: no upstream serves the model 'b'"),
+    "alias": (
+        'aliases = { a = "b" }\n' + UPSTREAM + 'models = ["c"]',
+        "aliases.a: no upstream serves the model 'b'",
+    ),
     "circle": ('aliases = { a = "b", b = "a" }\n' + UPSTREAM, "aliases.a: The aliases lead in a circle"),
     "default": ('default_model = "b"\n' + UPSTREAM + 'models = ["c"]', "default_model: no upstream serves"),
     "query": ('[[upstreams]]\nurl = "http://x?a=b"', "has a query"),

@@ -13,12 +13,15 @@ from tests.support.anthropic_made import messages, streams
 from tests.support.machines import WIRES, plain
 
 
-def complete(message, frames):
-    """Whether every call is whole: a limit cuts one that was sent no arguments, not even `{}`."""
+def complete(message, frames=()):
+    """Whether every call is whole: a limit cuts one that was streamed no arguments, not even `{}`, and one
+    that has none in a message given whole."""
     limited = message["stop_reason"] in ("max_tokens", "refusal")
     last = message["content"][-1:]
     if not (limited and last and last[0]["type"] == "tool_use"):
         return True
+    if not frames:
+        return bool(last[0]["input"])
     deltas = [json.loads(frame).get("delta", {}) for frame in frames]
     begun = max(at for at, frame in enumerate(frames) if json.loads(frame)["type"] == "content_block_start")
     return any(delta.get("partial_json") for delta in deltas[begun:])

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bridge import ResponseStreamStateMachine
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.chat_completions import ChatOptions, to_chat
 from bridge.errors import InvalidRequestError
@@ -645,7 +646,7 @@ def test_tools_that_an_earlier_search_found_are_declared_too() -> None:
 
 
 def test_hosted_tools_are_losses() -> None:
-    hosted = [{"type": "web_search"}, {"type": "tool_search", "execution": "client"}, {"type": "mcp"}]
+    hosted = [{"type": "web_search"}, {"type": "tool_search", "execution": "server"}, {"type": "mcp"}]
     assert losses(tools=hosted) == [
         "tools[0]: web_search is not known to the upstream",
         "tools[1]: tool_search is not known to the upstream",
@@ -653,6 +654,42 @@ def test_hosted_tools_are_losses() -> None:
     ]
     chat, _ = translate("Hi", tools=hosted, tool_choice="auto", parallel_tool_calls=True)
     assert chat == {"model": "m", "messages": [USER]}
+
+
+def test_a_search_that_the_client_answers_is_a_function_and_finds_back() -> None:
+    identities = ToolIdentityMap()
+    schema = {"type": "object", "properties": {"q": {"type": "string"}}}
+    search = {"type": "tool_search", "execution": "client", "description": "Find.", "parameters": schema}
+    request = decode_request(json.dumps({"model": "m", "input": "Hi", "tools": [search]}))
+    chat, diagnostics = to_chat(request, tool_identities=identities)
+    assert json.loads(encode(chat))["tools"] == [
+        {
+            "type": "function",
+            "function": {"name": "tool_search", "description": "Find.", "parameters": schema},
+        }
+    ]
+    assert list(diagnostics) == []
+    machine = ResponseStreamStateMachine(model="m", tool_identities=identities, wire="openai")
+    machine.start()
+    machine.tool_call(0, "call_1", "tool_search", '{"q": "maps"}')
+    machine.finish("tool_calls")
+    (call,) = json.loads(encode(machine.snapshot))["output"]
+    assert (call["type"], call["execution"], call["arguments"]) == (
+        "tool_search_call",
+        "client",
+        {"q": "maps"},
+    )
+
+
+def test_a_call_under_the_upstreams_name_goes_back_under_it() -> None:
+    """The published wire has no namespaces: a call came, and comes back, with the joined name."""
+    tools = [{"type": "namespace", "name": "maps", "tools": [{"type": "function", "name": "find"}]}]
+    history = [
+        {"type": "function_call", "call_id": "c", "name": "maps__find", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "found"},
+    ]
+    chat, _ = translate(history, tools=tools)
+    assert chat["messages"][0]["tool_calls"][0]["function"]["name"] == chat["tools"][0]["function"]["name"]
 
 
 def test_environment_of_a_shell_is_a_loss() -> None:

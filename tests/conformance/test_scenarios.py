@@ -1,0 +1,150 @@
+"""Each scenario can fail: it is played against answers that are right, then against each of its wrongs."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bridge import ResponseStreamStateMachine, encode_sse
+from bridge.conformance.exchange import Answer, Ask, Say, Step
+from bridge.conformance.scenario import Broken, NotOffered, Target
+from bridge.conformance.scenarios import SCENARIOS
+from bridge.protocol.codec import decode_request, encode
+from bridge.sse import DONE
+
+TARGET = Target("m")
+JSON = {"content-type": "application/json"}
+SSE = {"content-type": "text/event-stream; charset=utf-8"}
+Change = Callable[[Answer], Answer]
+
+
+def right(step: Step) -> Answer:
+    """What a server that keeps the protocol answers to a plain request: a text."""
+    assert isinstance(step, Ask | Say)
+    fields = dict(step.body if isinstance(step, Ask) else step.message)
+    fields.pop("type", None)
+    streamed = fields.pop("stream", False)
+    machine = ResponseStreamStateMachine(model="m", request=decode_request(encode(fields)))
+    events = [*machine.start(), *machine.text("Hello, "), *machine.text("Alice."), *machine.finish("stop")]
+    if isinstance(step, Say):
+        return Answer(status=101, messages=[encode(event) for event in events])
+    if streamed:
+        return Answer(status=200, headers=SSE, body=encode_sse(events) + DONE)
+    return Answer(status=200, headers=JSON, body=encode(machine.snapshot))
+
+
+def play(name: str, change: Change = lambda answer: answer, answer: Callable[[Step], Answer] = right) -> None:
+    steps = SCENARIOS[name].play(TARGET)
+    try:
+        step = next(steps)
+        while True:
+            step = steps.send(change(answer(step)))
+    except StopIteration:
+        return
+
+
+def edited(**fields: Any) -> Change:
+    """The whole answer with these fields changed."""
+
+    def change(answer: Answer) -> Answer:
+        return Answer(status=200, headers=JSON, body=json.dumps({**answer.json, **fields}).encode())
+
+    return change
+
+
+def rewritten(before: bytes, after: bytes) -> Change:
+    return lambda answer: Answer(status=200, headers=SSE, body=answer.body.replace(before, after))
+
+
+def refused(status: int, **error: Any) -> Callable[[Step], Answer]:
+    body = {"type": "invalid_request_error", "code": None, "message": "No.", "param": None, **error}
+    return lambda _: Answer(status=status, headers=JSON, body=json.dumps({"error": body}).encode())
+
+
+RIGHT = ["transport.whole", "transport.streamed", "transport.line-ends", "schema.input-forms", "schema.echo"]
+RIGHT += ["order.stream", "order.agreement", "tools.none", "turns.output-is-input", "websocket.turns"]
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_right_passes(name: str) -> None:
+    play(name)
+
+
+WRONG: list[tuple[str, Change, str]] = [
+    ("transport.whole", edited(status="in_progress"), "status is 'in_progress'"),
+    ("transport.whole", edited(output=[]), "holds no text"),
+    ("transport.whole", edited(usage="many"), r"\$\.response\.usage"),
+    ("transport.whole", lambda answer: Answer(status=500, body=answer.body), "status 500"),
+    ("transport.whole", lambda answer: Answer(status=200, headers=SSE, body=answer.body), "content-type"),
+    ("transport.streamed", rewritten(DONE, b""), "DONE"),
+    ("transport.streamed", rewritten(b"event: response.in_progress", b"event: response.other"), "breaks"),
+    ("transport.line-ends", rewritten(b"\n", b"\r\n"), "carriage returns"),
+    ("schema.echo", edited(metadata={}), "metadata is"),
+    ("order.stream", rewritten(b'"sequence_number":3', b'"sequence_number":9'), "breaks"),
+    ("order.agreement", rewritten(b'"delta":"Alice."', b'"delta":"Bob."'), "breaks"),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "said"), WRONG)
+def test_what_is_wrong_fails(name: str, change: Change, said: str) -> None:
+    with pytest.raises(Broken, match=said):
+        play(name, change)
+
+
+def test_a_tool_that_is_not_called_fails() -> None:
+    with pytest.raises(Broken, match="0 calls instead of 1"):
+        play("tools.call")
+
+
+def test_a_refusal_that_must_come_and_does_not_fails() -> None:
+    broken = Answer(status=200, headers=JSON, body=b"{}")
+    with pytest.raises(Broken, match="status 200 instead of 400"):
+        play("errors.malformed-json", answer=lambda _: broken)
+
+
+def test_a_refusal_names_its_field() -> None:
+    play("errors.out-of-range", answer=refused(400, param="max_output_tokens"))
+    with pytest.raises(Broken, match="param is 'input'"):
+        play("errors.out-of-range", answer=refused(400, param="input"))
+    with pytest.raises(Broken, match=r"error\.message"):
+        play("errors.out-of-range", answer=refused(400, message=None))
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("compaction.window", 404),
+        ("tools.call", 400),
+        ("schema.image-input", 400),
+        ("cancel.background", 400),
+        ("transport.models", 404),
+        ("websocket.turns", 426),
+    ],
+)
+def test_what_is_not_offered_is_told_apart(name: str, status: int) -> None:
+    with pytest.raises(NotOffered):
+        play(name, answer=refused(status))
+
+
+def test_a_websocket_turn_that_fails_is_a_failure() -> None:
+    error = {"type": "error", "status": 500, "error": {"code": "server_error", "message": "No."}}
+    with pytest.raises(Broken, match="the turn failed"):
+        play("websocket.turns", answer=lambda _: Answer(status=101, messages=[encode(error)]))
+
+
+def test_an_unknown_previous_response_needs_its_code() -> None:
+    def answer(code: str) -> Callable[[Step], Answer]:
+        error = {"type": "error", "status": 404, "error": {"code": code, "message": "No."}}
+        return lambda _: Answer(status=101, messages=[encode(error)])
+
+    play("websocket.unknown-previous-response", answer=answer("previous_response_not_found"))
+    with pytest.raises(Broken, match="the code is 'server_error'"):
+        play("websocket.unknown-previous-response", answer=answer("server_error"))
+
+
+def test_ids_areas_and_sources() -> None:
+    areas = {each.area for each in SCENARIOS.values()}
+    assert areas >= {"transport", "schema", "order", "tools", "turns", "errors", "cancel", "resume"}
+    assert areas >= {"websocket", "compaction"}
+    assert all(each.description and each.source for each in SCENARIOS.values())

@@ -1,0 +1,118 @@
+"""Responses in the background: queued, then made whoever listens."""
+
+import time
+from typing import Any
+
+import pytest
+
+from tests.support.serving import call, respond, stream, violations
+
+SLOW = {"model": "demo-slow", "input": "20 words", "background": True}
+VERY_SLOW = {"model": "demo-slow", "input": "400 words", "background": True}
+
+
+def get(base: str, response_id: str) -> dict[str, Any]:
+    found: dict[str, Any] = call(base, "GET", f"/v1/responses/{response_id}").json
+    return found
+
+
+def wait_for(base: str, response_id: str, *statuses: str) -> dict[str, Any]:
+    deadline = time.monotonic() + 10
+    while (found := get(base, response_id))["status"] not in statuses:
+        assert time.monotonic() < deadline, found["status"]
+        time.sleep(0.02)
+    return found
+
+
+def test_background_is_answered_at_once_and_ends_by_itself(stored: str) -> None:
+    begun = time.monotonic()
+    queued = respond(stored, **SLOW).json
+    assert time.monotonic() - begun < 0.5
+    assert (queued["status"], queued["output"], queued["background"]) == ("queued", [], True)
+    running = wait_for(stored, queued["id"], "in_progress")
+    assert running["created_at"] == queued["created_at"]
+    done = wait_for(stored, queued["id"], "completed")
+    assert len(done["output"][0]["content"][0]["text"].split()) == 20
+
+
+def test_poll_shows_what_there_is_so_far(stored: str) -> None:
+    response_id = respond(stored, **VERY_SLOW).json["id"]
+    deadline = time.monotonic() + 5
+    while not (found := get(stored, response_id))["output"]:
+        assert time.monotonic() < deadline
+    text = found["output"][0]["content"]
+    time.sleep(0.3)
+    later = get(stored, response_id)["output"][0]["content"]
+    assert (found["status"], later[0]["text"].startswith(text[0]["text"] if text else "")) == (
+        "in_progress",
+        True,
+    )
+    assert later != text
+    call(stored, "POST", f"/v1/responses/{response_id}/cancel")
+
+
+def test_background_streams_live_when_asked(stored: str) -> None:
+    told = stream(stored, **SLOW)
+    assert told.types[:2] == ["response.created", "response.in_progress"]
+    assert told.types[-1] == "response.completed"
+    assert get(stored, told.final["id"]) == told.final
+
+
+def test_background_failure_is_told_by_its_response(stored: str) -> None:
+    response_id = respond(stored, model="demo-overloaded", background=True).json["id"]
+    failed = wait_for(stored, response_id, "failed")
+    assert failed["error"]["code"] == "rate_limit_exceeded"
+    events = call(stored, "GET", f"/v1/responses/{response_id}?stream=true")
+    assert events.types == ["response.created", "response.in_progress", "error", "response.failed"]
+    assert violations(events) == []
+
+
+def test_bad_request_is_refused_before_anything_is_queued(stored: str) -> None:
+    assert respond(stored, model="no-such-model", background=True).status == 404
+    refused = respond(stored, model="demo", background=True, store=False)
+    assert (refused.status, refused.error["param"]) == (400, "background")
+
+
+def test_background_waits_for_its_place(narrow: str) -> None:
+    """What is told to be on its way is not refused later."""
+    ids = [respond(narrow, **SLOW).json["id"] for _ in range(3)]
+    time.sleep(0.3)
+    assert sorted(get(narrow, each)["status"] for each in ids) == ["in_progress", "queued", "queued"]
+    assert {wait_for(narrow, each, "completed", "failed")["status"] for each in ids} == {"completed"}
+
+
+def test_cancel_ends_a_running_response_and_may_be_repeated(stored: str) -> None:
+    response_id = respond(stored, **VERY_SLOW).json["id"]
+    wait_for(stored, response_id, "in_progress")
+    begun = time.monotonic()
+    cancelled = call(stored, "POST", f"/v1/responses/{response_id}/cancel").json
+    assert time.monotonic() - begun < 1
+    assert (cancelled["status"], cancelled["incomplete_details"]) == ("incomplete", {"reason": "cancelled"})
+    assert call(stored, "POST", f"/v1/responses/{response_id}/cancel").json == cancelled
+    assert get(stored, response_id) == cancelled
+    events = call(stored, "GET", f"/v1/responses/{response_id}?stream=true")
+    assert events.types[-1] == "response.incomplete"
+    assert violations(events) == []
+
+
+def test_cancel_of_a_queued_response(narrow: str) -> None:
+    first, second = (respond(narrow, **VERY_SLOW).json["id"] for _ in range(2))
+    cancelled = call(narrow, "POST", f"/v1/responses/{second}/cancel").json
+    assert cancelled["incomplete_details"] == {"reason": "cancelled"}
+    assert violations(call(narrow, "GET", f"/v1/responses/{second}?stream=true")) == []
+    call(narrow, "POST", f"/v1/responses/{first}/cancel")
+
+
+@pytest.mark.parametrize("model", ["demo", "demo-incomplete"])
+def test_response_that_ended_otherwise_is_not_cancelled(stored: str, model: str) -> None:
+    response_id = respond(stored, model=model).json["id"]
+    refused = call(stored, "POST", f"/v1/responses/{response_id}/cancel")
+    assert (refused.status, refused.error["code"]) == (400, "response_not_cancellable")
+
+
+def test_deleting_a_running_response_ends_it(stored: str) -> None:
+    response_id = respond(stored, **VERY_SLOW).json["id"]
+    wait_for(stored, response_id, "in_progress")
+    assert call(stored, "DELETE", f"/v1/responses/{response_id}").status == 200
+    time.sleep(0.3)
+    assert call(stored, "GET", f"/v1/responses/{response_id}").status == 404

@@ -1,0 +1,239 @@
+"""`ResponseSessionPersistenceTransformer`: what passes is kept, and the end passes when it is durable."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from bridge import ResponseStreamStateMachine
+from bridge.decoder import ResponseAccumulator
+from bridge.protocol.codec import encode_sse
+from bridge.protocol.events import Event
+from server.event_logs.memory import MemoryLog
+from server.frames import joined
+from server.sessions.base import StoredResponse
+from server.sessions.errors import StoreError
+from server.sessions.persistence import ResponseSessionPersistenceTransformer
+from tests.support.failing_store import FailingStore, as_store
+
+WORKER = "worker-1"
+
+
+class Time:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Bench:
+    """A machine, the transformer behind it, and what the client was told."""
+
+    def __init__(self, wire: str = "openresponses") -> None:
+        self.machine = ResponseStreamStateMachine("m", wire=wire)
+        self.store = FailingStore()
+        self.log = MemoryLog()
+        self.time = Time()
+        self.woken = 0
+        self.told: list[Event] = []
+        self.kept = ResponseSessionPersistenceTransformer(
+            StoredResponse(self.machine.snapshot, []),
+            lambda: self.machine.snapshot,
+            as_store(self.store),
+            self.log,
+            WORKER,
+            wire=wire,
+            patience=0.0,
+            clock=self.time,
+            wake=self.wake,
+        )
+
+    @property
+    def id(self) -> str:
+        return self.machine.response_id
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    async def take(self, events: list[Event]) -> list[Event]:
+        told = await self.kept.take(events)
+        self.told += told
+        return told
+
+    async def record(self) -> StoredResponse:
+        found = await self.store.kept.get(self.id)
+        assert found is not None
+        return found
+
+    async def stored_bytes(self) -> bytes:
+        return b"".join([frames.data async for frames in self.store.kept.frames(self.id)])
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+async def test_s1_record_is_there_before_the_first_event_passes(bench: Bench) -> None:
+    await bench.take(bench.machine.start())
+    record = await bench.record()
+    assert (record.response.status, record.last_sequence) == ("in_progress", 1)
+    assert record.lease is not None
+    assert record.lease.worker == WORKER
+
+
+async def test_s1_end_is_stored_before_it_passes(bench: Bench) -> None:
+    await bench.take(bench.machine.start() + bench.machine.text("Hello"))
+    end = bench.machine.finish("stop")
+    assert await bench.take(end) == end
+    record = await bench.record()
+    assert record.response == bench.machine.snapshot
+    assert record.lease is None
+    assert bench.kept.saved
+
+
+async def test_s2_frames_are_the_bytes_that_were_sent(bench: Bench) -> None:
+    await bench.take(bench.machine.start())
+    for word in ("a ", "b ", "c "):
+        await bench.take(bench.machine.text(word))
+        assert bench.kept.batch.data == encode_sse(bench.told[bench.kept.batch.first :])
+    await bench.kept.checkpoint()
+    await bench.take(bench.machine.finish("stop"))
+    assert await bench.stored_bytes() == encode_sse(bench.told)
+    logged = joined([frames async for frames in bench.log.read(bench.id)])
+    assert logged is not None
+    assert logged.data == encode_sse(bench.told)
+
+
+async def test_short_response_is_one_write(bench: Bench) -> None:
+    await bench.take(bench.machine.start() + bench.machine.text("Hi") + bench.machine.finish("stop"))
+    assert bench.store.calls == ["put"]
+    assert await bench.stored_bytes() == encode_sse(bench.told)
+
+
+async def test_checkpoint_has_the_snapshot_and_the_frames_so_far(bench: Bench) -> None:
+    await bench.take(bench.machine.start())
+    await bench.take(bench.machine.text("Half of"))
+    await bench.kept.checkpoint()
+    record = await bench.record()
+    assert record.response == bench.machine.snapshot
+    assert record.response.output_text == "Half of"
+    assert await bench.stored_bytes() == encode_sse(bench.told)
+
+
+async def test_checkpoint_is_due_after_the_interval_and_at_each_finished_item(bench: Bench) -> None:
+    await bench.take(bench.machine.start())
+    await bench.take(bench.machine.text("x"))
+    assert not bench.kept.due(bench.time())
+    assert bench.kept.due(bench.time() + 1.0)
+    await bench.take(bench.machine.tool_call(0, "call_1", "f"))  # ends the message
+    assert bench.woken == 1
+    assert bench.kept.due(bench.time())
+
+
+async def test_lease_of_a_quiet_run_is_renewed(bench: Bench) -> None:
+    await bench.take(bench.machine.start())
+    bench.time.now += 5.0
+    assert bench.kept.due(bench.time())
+    await bench.kept.checkpoint()
+    lease = (await bench.record()).lease
+    assert lease is not None
+    assert lease.until == bench.time() + 10.0
+    assert not bench.kept.due(bench.time())
+
+
+async def test_failed_checkpoint_is_made_up_for_by_the_next(bench: Bench) -> None:
+    await bench.take(bench.machine.start())
+    bench.store.down = {"checkpoint"}
+    for word in ("a ", "b "):
+        await bench.take(bench.machine.text(word))
+        await bench.kept.checkpoint()
+    assert (await bench.record()).last_sequence == 1
+    bench.store.down = set()
+    await bench.take(bench.machine.text("c "))
+    await bench.kept.checkpoint()
+    assert await bench.stored_bytes() == encode_sse(bench.told)
+
+
+async def test_beginning_that_can_not_be_stored_is_refused(bench: Bench) -> None:
+    bench.store.down = {"put"}
+    with pytest.raises(StoreError):
+        await bench.take(bench.machine.start())
+    assert bench.told == []
+
+
+@pytest.mark.parametrize("wire", ["openresponses", "openai"])
+async def test_s1_end_that_can_not_be_stored_is_told_as_failed(wire: str) -> None:
+    bench = Bench(wire)
+    await bench.take(bench.machine.start() + bench.machine.text("All of it"))
+    bench.store.down = {"finish"}
+    await bench.take(bench.machine.finish("stop"))
+    types = [event.type for event in bench.told]
+    assert types[-2:] == ["error", "response.failed"]
+    assert "response.completed" not in types
+    assert [event.sequence_number for event in bench.told] == list(range(len(types)))  # type: ignore[union-attr]
+    failed = bench.told[-1].response  # type: ignore[union-attr]
+    assert failed.error is not None
+    assert failed.error.code == "store_unavailable"
+    assert failed.output_text == "All of it"
+    folded = ResponseAccumulator()
+    for event in bench.told:
+        folded.feed(event)
+    assert folded.response == failed
+
+
+async def test_end_that_was_told_as_failed_is_stored_as_that_later(bench: Bench) -> None:
+    await bench.take(bench.machine.start() + bench.machine.text("All of it"))
+    bench.store.down = {"finish"}
+    await bench.take(bench.machine.finish("stop"))
+    assert not bench.kept.saved
+    bench.store.down = set()
+    bench.time.now += 1.0
+    assert bench.kept.due(bench.time())
+    await bench.kept.checkpoint()
+    assert bench.kept.saved
+    assert (await bench.record()).response == bench.told[-1].response  # type: ignore[union-attr]
+    assert await bench.stored_bytes() == encode_sse(bench.told)
+
+
+async def test_failed_response_stays_the_failure_that_it_was(bench: Bench) -> None:
+    await bench.take(bench.machine.start())
+    bench.store.down = {"finish"}
+    end = bench.machine.fail({"code": "upstream_failed", "message": "No."})
+    assert await bench.take(end) == end
+
+
+async def test_deleted_response_is_not_written_again_and_fails(bench: Bench) -> None:
+    await bench.take(bench.machine.start())
+    await bench.store.kept.delete(bench.id)
+    await bench.take(bench.machine.text("x"))
+    await bench.kept.checkpoint()
+    assert bench.kept.lost
+    told = await bench.take(bench.machine.finish("stop"))
+    assert told[-1].type == "response.failed"
+    assert told[-1].response.error.code == "response_lost"  # type: ignore[union-attr]
+    assert await bench.store.kept.get(bench.id) is None
+
+
+async def test_log_that_is_gone_does_not_hold_up_the_run(bench: Bench) -> None:
+    await bench.take(bench.machine.start())
+    await bench.log.discard(bench.id)
+    await bench.take(bench.machine.text("x"))
+    await bench.take(bench.machine.finish("stop"))
+    assert bench.told[-1].type == "response.completed"
+    assert await bench.stored_bytes() == encode_sse(bench.told)
+
+
+async def test_a_whole_stream_is_wrapped(bench: Bench) -> None:
+    async def batches() -> AsyncIterator[list[Event]]:
+        yield bench.machine.start()
+        for word in ("a ", "b ", "c "):
+            bench.time.now += 2.0
+            yield bench.machine.text(word)
+        yield bench.machine.finish("stop")
+
+    told = [event async for kept in bench.kept.transform(batches()) for event in kept]
+    assert await bench.stored_bytes() == encode_sse(told)
+    assert bench.store.calls == ["put", "checkpoint", "checkpoint", "checkpoint", "finish"]

@@ -1,0 +1,117 @@
+"""`/openapi.json`: it describes what is served, and the published requests and our answers keep to it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from referencing import Registry
+from referencing.jsonschema import DRAFT202012
+
+from server.app import create_app
+from server.openapi import document
+from server.openapi.operations import OPERATIONS
+from server.routes.openapi import operations_of
+from server.settings import Settings
+from tests.support.schema import schemas
+from tests.support.serving import call, respond, stream
+from tests.support.shared import shared_files
+
+UNDESCRIBED = {"/inspector", "/inspector/{file}"}  # pages, not an API
+
+
+@pytest.fixture(scope="module")
+def told(demo: str) -> dict[str, Any]:
+    reply = call(demo, "GET", "/openapi.json")
+    assert reply.status == 200
+    found: dict[str, Any] = reply.json
+    return found
+
+
+def problems(told: dict[str, Any], name: str, instance: Any) -> list[str]:
+    registry: Registry[Any] = Registry().with_resource("urn:ours", DRAFT202012.create_resource(told))
+    validator = Draft202012Validator({"$ref": f"urn:ours#/components/schemas/{name}"}, registry=registry)
+    return [f"{error.json_path}: {error.message}"[:200] for error in validator.iter_errors(instance)]
+
+
+def test_every_route_is_described_and_nothing_else() -> None:
+    served = {key for key in operations_of(create_app(Settings(store="memory://")).routes)}
+    assert {key for key in served if key[1] not in UNDESCRIBED} == set(OPERATIONS)
+
+
+def test_what_is_not_served_is_not_described() -> None:
+    assert list(document({("get", "/healthz")})["paths"]) == ["/healthz"]
+
+
+def test_every_schema_is_a_schema_and_every_reference_leads_somewhere(told: dict[str, Any]) -> None:
+    known = told["components"]["schemas"]
+    for schema in known.values():
+        Draft202012Validator.check_schema(schema)
+    named = {part.split('"')[0] for part in json.dumps(told).split("#/components/schemas/")[1:]}
+    assert named <= set(known)
+
+
+def test_examples_keep_to_their_schemas(told: dict[str, Any]) -> None:
+    seen = 0
+    for path in told["paths"].values():
+        for operation in path.values():
+            media = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+            for example in media.get("examples", {}).values():
+                name = media["schema"]["$ref"].rpartition("/")[2]
+                assert problems(told, name, example["value"]) == []
+                seen += 1
+    assert seen >= 6
+
+
+def test_published_examples_keep_to_our_schemas(told: dict[str, Any]) -> None:
+    published = {"ResponseResource": "Response", "CompactResource": "CompactResource"}
+    checked = [
+        problems(told, ours, example)
+        for theirs, ours in published.items()
+        if (example := schemas()[theirs].get("example")) is not None and theirs == "ResponseResource"
+    ]
+    assert checked
+    assert checked == [[]] * len(checked)
+
+
+@pytest.mark.parametrize("recording", shared_files("client-requests", "*.jsonl"))
+def test_requests_of_real_clients_keep_to_our_schema(recording: Path, told: dict[str, Any]) -> None:
+    for line in recording.read_text().splitlines():
+        body = json.loads(line).get("body")
+        if isinstance(body, dict) and "input" in body:
+            assert problems(told, "CreateResponse", body) == []
+
+
+def test_answers_keep_to_it(demo: str, told: dict[str, Any]) -> None:
+    assert problems(told, "Response", respond(demo, model="demo").json) == []
+    for event in stream(demo, model="demo-reasoning").events:
+        assert problems(told, "StreamEvent", event) == []
+    assert problems(told, "ErrorBody", respond(demo, model="demo", max_output_tokens=1).json) == []
+    assert problems(told, "ModelList", call(demo, "GET", "/v1/models").json) == []
+
+
+@pytest.mark.parametrize(
+    "request_body",
+    [
+        {"input": 5},
+        {"input": [{"type": "message", "role": "user"}]},
+        {"input": [{"type": "function_call_output", "output": "x"}]},
+        {"tools": [{"type": "function"}]},
+        {"max_output_tokens": 1},
+        {"metadata": {"a": 1}},
+    ],
+)
+def test_what_the_server_refuses_is_against_the_schema(
+    demo: str, told: dict[str, Any], request_body: dict[str, Any]
+) -> None:
+    assert respond(demo, model="demo", **request_body).status == 400
+    assert problems(told, "CreateResponse", {"model": "demo", **request_body})
+
+
+def test_an_extension_and_a_message_without_type_are_admitted(told: dict[str, Any]) -> None:
+    body = {
+        "input": [{"role": "user", "content": "x"}, {"type": "acme:note", "text": "y"}],
+        "tools": [{"type": "web_search"}],
+    }
+    assert problems(told, "CreateResponse", body) == []

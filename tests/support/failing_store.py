@@ -1,0 +1,35 @@
+"""A store that fails when it is told to."""
+
+from collections.abc import Callable
+from typing import Any
+
+from server.sessions.base import ResponseStore
+from server.sessions.errors import StoreError
+from server.sessions.memory import MemoryStore
+
+
+class FailingStore:
+    """A store in memory. Calls of what is named in `down` raise; `calls` are the names of those made."""
+
+    def __init__(self) -> None:
+        self.down: set[str] = set()
+        self.calls: list[str] = []
+        self.kept = MemoryStore()
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method: Callable[..., Any] = getattr(self.kept, name)
+        if name in ("frames", "export"):
+            return method
+
+        async def call(*arguments: Any, **named: Any) -> Any:
+            self.calls.append(name)
+            if name in self.down:
+                raise StoreError(StoreError.UNAVAILABLE, "The session store can't be reached.")
+            return await method(*arguments, **named)
+
+        return call
+
+
+def as_store(store: FailingStore) -> ResponseStore:
+    """It has every method that a store has."""
+    return store  # type: ignore[return-value]
