@@ -33,7 +33,7 @@ from server.routes import (
     vscode,
     websocket,
 )
-from server.runs.background import rerun
+from server.runs.background import rerun, take
 from server.runs.cancelling import hear
 from server.runs.runs import Runs
 from server.sealing import ServerSealer
@@ -85,7 +85,7 @@ def create_app(settings: Settings) -> Starlette:
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with (
-            service.runs.going(partial(rerun, service), partial(hear, service)),
+            service.runs.going(gate, partial(rerun, service), partial(take, service), partial(hear, service)),
             draining(gate, settings.limits.grace),
         ):
             yield

@@ -27,13 +27,20 @@ def document(served: Collection[tuple[str, str]]) -> dict[str, Any]:
         "info": {
             "title": "openresponses-bridge",
             "summary": "The Responses API in front of any model.",
-            "version": metadata.version("openresponses-bridge"),
+            "version": _version(),
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": paths,
         "components": {"schemas": schemas(), "securitySchemes": {"key": key}},
         "security": [{}, {"key": []}],
     }
+
+
+def _version() -> str:
+    try:
+        return metadata.version("openresponses-bridge")
+    except metadata.PackageNotFoundError:  # run from its folder, without being installed
+        return "0"
 
 
 def _operation(operation: Operation) -> dict[str, Any]:

@@ -45,7 +45,7 @@ async def create(request: Request) -> ASGIApp:
 async def _in_background(
     service: Service, generation: Generation, owner: str, headers: dict[str, str], *, stream: bool
 ) -> Response:
-    queued = await begin(generation)
+    queued = await begin(service, generation)
     if not stream:
         return Response(encode(queued), headers=headers, media_type="application/json")
     record = await service.store.get(queued.id, owner)

@@ -3,37 +3,59 @@
 from __future__ import annotations
 
 import secrets
+import time
 from functools import partial
 
 import structlog
 
 from bridge.errors import BridgeError
-from bridge.protocol.codec import decode_request
+from bridge.protocol.codec import decode_json, decode_request
 from bridge.protocol.response import Response
+from server.event_logs.base import LogError
 from server.runs.generation import Generation
 from server.runs.prepare import Taken, prepare
+from server.runs.runs import WIRE
 from server.service import Service
-from server.sessions.base import StoredResponse
+from server.sessions.base import Lease, StoredResponse
 from server.sessions.endings import failed
 
 _log = structlog.get_logger(__name__)
 
 
-async def begin(generation: Generation) -> Response:
-    """Store the response as queued and set its run going; the response as it is told at once. Raises
-    StoreError."""
-    assert generation.keeping is not None
-    await generation.keeping.queue()
+async def begin(service: Service, generation: Generation) -> Response:
+    """Store the response as queued and see to it that it is made; the response as it is told at once.
+    Raises StoreError."""
+    keeping, queue = generation.keeping, service.runs.queue
+    assert keeping is not None
     queued = generation.run.snapshot
-    generation.start()
+    if queue is not None and not generation.personal:
+        await keeping.queue(for_anybody=True)
+        try:
+            await queue.put(queued.id)
+        except LogError:
+            _log.warning("queue.failed", response_id=queued.id)
+            await take(service, queued.id)
+    else:
+        await keeping.queue()
+        generation.start()
     return queued
 
 
+async def take(service: Service, response_id: str) -> None:
+    """Make a response that waits for a worker, unless another one was quicker. Raises StoreError."""
+    worker = service.runs.new_worker()
+    now = time.time()
+    record = await service.store.acquire(response_id, Lease(worker, now + service.settings.lease), now)
+    if record is not None:
+        await service.runs.settler.take_up(record, worker)
+
+
 async def rerun(service: Service, record: StoredResponse, worker: str) -> None:
-    """Make a response that was queued by a worker that died before it began. It is held as `worker`."""
+    """Make a response that was queued and that nobody has begun. It is held as `worker`."""
     assert record.request is not None
     response = record.response
     request_id = f"req_{secrets.token_hex(12)}"
+    wire = decode_json(record.request).get(WIRE)
     try:
         generation, _ = await prepare(
             service,
@@ -41,10 +63,10 @@ async def rerun(service: Service, record: StoredResponse, worker: str) -> None:
             {},
             request_id,
             owner=record.owner,
-            taken=Taken(response, worker),
+            taken=Taken(response, worker, wire),
         )
     except BridgeError as error:
         await service.runs.settler.end(record, worker, partial(failed, error=error))
         return
-    _log.info("run.taken_over", response_id=response.id, request_id=request_id)
+    _log.info("run.taken", response_id=response.id, request_id=request_id)
     generation.start()

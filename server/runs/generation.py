@@ -55,9 +55,12 @@ class Generation:
         owner: str = "",
         ended: Callable[[str, Response], None] | None = None,
         background: bool = False,
+        personal: bool = False,
     ) -> None:
         self.run = run
         self.keeping = keeping
+        self.personal = personal
+        """It needs its client's own key, which is kept nowhere: no other worker can make it."""
         self._attempts = attempts
         self._gate = gate
         self._total = total

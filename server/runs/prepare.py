@@ -34,10 +34,11 @@ _log = structlog.get_logger(__name__)
 
 
 class Taken(NamedTuple):
-    """A queued response, and the name under which its record is held (see `Lease`)."""
+    """A queued response, the name under which its record is held (see `Lease`), and its wire."""
 
     response: Response
     worker: str
+    wire: str
 
 
 async def prepare(
@@ -68,7 +69,7 @@ async def prepare(
         history = await history_of(service.store, request, owner)
     identities = ToolIdentityMap()
     asked = ask(target, request, history, identities)
-    wire = choose_wire(request, headers)
+    wire = choose_wire(request, headers) if taken is None else taken.wire
     model = request.model or target.model
     machine = machine_for(request, model, identities, wire, unenforced=asked.unenforced)
     if stored:
@@ -107,6 +108,7 @@ async def prepare(
         running=service.running,
         beats=ignores_comments(headers),
         background=bool(request.background),
+        personal=key is not None and any(each.pass_through for each in service.settings.upstreams),
     )
     lost = [*(losses.of("loss") if losses is not None else ()), *asked.outgoing.diagnostics.of("loss")]
     if lost:

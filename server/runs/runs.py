@@ -7,14 +7,15 @@ import secrets
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from bridge.protocol.codec import encode
+from bridge.protocol.codec import decode_json, encode
 from bridge.protocol.request import CreateResponse
 from server.event_logs.base import LogError
 from server.event_logs.logs import open_event_log
+from server.limits import Gate
 from server.runs.follow import Follower
 from server.runs.keeper import Keeper
 from server.runs.run import Run
@@ -26,6 +27,11 @@ from server.sessions.history import own_input
 from server.sessions.persistence import ResponseSessionPersistenceTransformer
 from server.settings import Settings, seconds_of
 
+if TYPE_CHECKING:
+    from server.runs.queue import RunQueue, Take
+
+WIRE: Final = "openresponses-bridge:wire"
+"""The field of a stored request that says which wire its client reads."""
 _RETENTION_EVERY: Final = 300.0  # seconds between two looks for responses that have expired
 _log = structlog.get_logger(__name__)
 
@@ -45,19 +51,29 @@ class Runs:
         self._retention = seconds_of(settings.retention)
         self._worker = secrets.token_hex(8)
         self._number = 0
+        self.queue: RunQueue | None = None
+        if settings.event_log.startswith("redis"):
+            # Redis' client takes a while to load
+            from server.runs.queue import RunQueue
+
+            self.queue = RunQueue(settings.event_log, self._worker, settings.lease)
         self._swept_at = 0.0
+
+    def new_worker(self) -> str:
+        """A name for one run of this process (see `Lease`)."""
+        self._number += 1
+        return f"{self._worker}-{self._number}"
 
     def keeping(
         self, run: Run, request: CreateResponse, owner: str, wire: str, taken: str | None = None
     ) -> ResponseSessionPersistenceTransformer:
         """What keeps this run's response. `taken` is the name under which its record is held already."""
         now = time.time()
-        self._number += 1
         record = StoredResponse(
             response=run.snapshot,
             input=own_input(request),
             owner=owner,
-            request=encode(request) if request.background else None,
+            request=_stored_request(request, wire) if request.background else None,
             created_at=now,
             expires_at=None if self._retention is None else now + self._retention,
         )
@@ -66,7 +82,7 @@ class Runs:
             lambda: run.snapshot,
             self.store,
             self.event_log,
-            taken or f"{self._worker}-{self._number}",
+            taken or self.new_worker(),
             wire=wire,
             interval=self._interval,
             lease=self._lease,
@@ -81,7 +97,7 @@ class Runs:
             await self.event_log.discard(response_id)
 
     @asynccontextmanager
-    async def going(self, rerun: Rerun, on_cancel: OnCancel) -> AsyncIterator[None]:
+    async def going(self, gate: Gate, rerun: Rerun, take: Take, on_cancel: OnCancel) -> AsyncIterator[None]:
         """Keep the checkpoints going, settle what dead workers left, now and then, and hear the other
         workers; at the end, wait for what runs."""
         self.settler.rerun = rerun
@@ -100,6 +116,8 @@ class Runs:
                 with suppress(asyncio.CancelledError):
                     await task
             await self.signals.close()
+            if self.queue is not None:
+                await self.queue.close()
             await self.event_log.shutdown()
             await self.store.close()
 
@@ -121,3 +139,7 @@ class Runs:
             _log.warning("store.failed", code=error.code)
         except Exception:
             _log.exception("runs.care_failed")
+
+
+def _stored_request(request: CreateResponse, wire: str) -> bytes:
+    return encode({**decode_json(encode(request)), WIRE: wire})

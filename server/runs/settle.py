@@ -46,7 +46,7 @@ class Settler:
             worker = f"settler-{secrets.token_hex(8)}"
             now = time.time()
             orphans = await self._store.claim_orphans(Lease(worker, now + self._lease), now)
-            await asyncio.gather(*(self._settle(orphan, worker) for orphan in orphans))
+            await asyncio.gather(*(self.take_up(orphan, worker) for orphan in orphans))
             total += len(orphans)
             if not orphans:
                 return total
@@ -57,9 +57,10 @@ class Settler:
         now = time.time()
         record = await self._store.acquire(response_id, Lease(worker, now + self._lease), now)
         if record is not None:
-            await self._settle(record, worker)
+            await self.take_up(record, worker)
 
-    async def _settle(self, record: StoredResponse, worker: str) -> None:
+    async def take_up(self, record: StoredResponse, worker: str) -> None:
+        """Make what is queued, and end what was broken off. It is held as `worker`."""
         if self.rerun is not None and record.request is not None and record.response.status == "queued":
             await self.rerun(record, worker)
             return

@@ -22,13 +22,14 @@ class LogWriter:
     def __init__(self, log: EventLog, run_id: str) -> None:
         self._log = log
         self._run_id = run_id
-        self._opened = False
+        self.opened = False
+        self._gone = False
         self._waiting: list[Frames] = []
         self._quiet_until = 0.0
 
     async def open(self) -> None:
         """Begin the log."""
-        self._opened = True
+        self.opened = True
         try:
             async with asyncio.timeout(_PATIENCE):
                 await self._log.open(self._run_id)
@@ -37,7 +38,7 @@ class LogWriter:
 
     async def append(self, frames: Frames) -> None:
         """Add these, unless the log was never opened or is gone."""
-        if not self._opened:
+        if not self.opened or self._gone:
             return
         self._waiting.append(frames)
         if asyncio.get_running_loop().time() < self._quiet_until:
@@ -48,7 +49,7 @@ class LogWriter:
             async with asyncio.timeout(_PATIENCE):
                 await self._log.append(self._run_id, together)
         except LogGone:
-            self._opened = False
+            self._gone = True
             self._waiting.clear()
         except (LogError, TimeoutError):
             self._failed()
@@ -57,7 +58,7 @@ class LogWriter:
 
     async def close(self) -> None:
         """The run has ended and is stored."""
-        if self._opened:
+        if self.opened and not self._gone:
             try:
                 async with asyncio.timeout(_PATIENCE):
                     await self._log.close(self._run_id)

@@ -21,11 +21,12 @@ from bridge.protocol.events import Event, OutputItemDone
 from bridge.protocol.response import Response
 from server.event_logs.base import EventLog
 from server.frames import Frames, joined
-from server.sessions.base import Lease, ResponseStore, StoredResponse
+from server.sessions.base import NOBODY, Lease, ResponseStore, StoredResponse
 from server.sessions.endings import LOST, TERMINAL, failed_instead
 from server.sessions.errors import LeaseLost, StoreError
 from server.sessions.log_writer import LogWriter
 
+_WAITING: Final = 60.0  # seconds after which any worker takes a run that waits, whatever the queue says
 _FIRST_PAUSE: Final = 0.05  # seconds before the end is stored again
 _log = structlog.get_logger(__name__)
 
@@ -92,9 +93,15 @@ class ResponseSessionPersistenceTransformer:
                 await self.checkpoint()
             yield kept
 
-    async def queue(self) -> None:
-        """Store the response before its run begins. Raises StoreError."""
-        await self.checkpoint(always=True)
+    async def queue(self, *, for_anybody: bool = False) -> None:
+        """Store the response before its run begins, here or, `for_anybody`, wherever a worker takes it.
+        Raises StoreError."""
+        if not for_anybody:
+            await self.checkpoint(always=True)
+            return
+        await self._log.open()
+        lease = Lease(NOBODY, self._clock() + _WAITING)
+        await self._store.put(replace(self._record, response=self._snapshot(), lease=lease))
 
     async def take(self, events: list[Event]) -> list[Event]:
         """Keep a batch; what may leave instead of it, which differs when the end could not be stored.
@@ -109,6 +116,8 @@ class ResponseSessionPersistenceTransformer:
         elif any(type(event) is OutputItemDone for event in events):
             self.hurry()
             self._wake()
+        if not self._log.opened:
+            await self._log.open()
         await self._log.append(self.batch)
         return events
 

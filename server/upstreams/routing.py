@@ -28,7 +28,7 @@ class Router:
         self._aliases = aliases or {}
         self._default = default
         self._served = {
-            pattern: each for each in reversed(upstreams) for pattern in _patterns(each)
+            pattern: each for each in reversed(upstreams) for pattern in reversed(_patterns(each))
         }  # where two upstreams say the same, the first counts
 
     def resolve(self, model: str | None) -> Target:

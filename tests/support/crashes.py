@@ -68,7 +68,9 @@ def resume_all(base: str, readers: list[Reader]) -> dict[str, Reader]:
     return resumed
 
 
-def check_client(before: Reader, after: Reader, whole: Reader, had: Saved | None, final: dict[str, Any]) -> None:
+def check_client(
+    before: Reader, after: Reader, whole: Reader, had: Saved | None, final: dict[str, Any]
+) -> None:
     """No gap, no repeat, no change; a truthful terminal; all that was saved is there."""
     seen, rest, kept = before.events, after.events, whole.events
     last = max(seen)
@@ -128,5 +130,3 @@ def _check_valid(whole: Reader) -> None:
             validator.feed_frame(each)
     validator.close()
     assert [str(each) for each in validator.violations] == []
-
-
