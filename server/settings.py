@@ -112,9 +112,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     or `sha256:…` in the file, hashes here. `sealing_key_env` names the variable that holds the key for
     `encrypted_content`, 32 bytes in hex or base64; without, one is made and kept in the data folder.
 
-    `stored_responses` bounds the store in memory. `retention` is how long responses are kept, as
-    `90m`, `12h`, `30d` or `forever`. A running one is checkpointed every `checkpoint_interval`; a worker that gives no sign for as long
-    as a `lease` counts as dead.
+    `stored_responses` bounds the store in memory. `retention` is how long responses are kept, as `90m`,
+    `12h`, `30d` or `forever`. A running one is checkpointed every `checkpoint_interval`; a worker that gives
+    no sign for as long as a `lease` counts as dead.
     """
 
     host: str = "127.0.0.1"

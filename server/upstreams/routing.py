@@ -27,9 +27,10 @@ class Router:
         self._upstreams = {each.name: each for each in upstreams}
         self._aliases = aliases or {}
         self._default = default
-        self._served = {
-            pattern: each for each in reversed(upstreams) for pattern in reversed(_patterns(each))
-        }  # where two upstreams say the same, the first counts
+        self._served: dict[str, Configured] = {}
+        for each in upstreams:
+            for pattern in _patterns(each):
+                self._served.setdefault(pattern, each)
 
     def resolve(self, model: str | None) -> Target:
         """Raises HttpError 400 when no model is named and none is the obvious one, 404 when the named one
@@ -44,7 +45,7 @@ class Router:
     def names(self) -> list[tuple[str, str]]:
         """(model, name of its upstream) for all that the settings name, aliases first."""
         aliased = [(alias, self.resolve(alias).upstream.name) for alias in self._aliases]
-        served = [(name, each.name) for name, each in reversed(self._served.items()) if not is_pattern(name)]
+        served = [(name, each.name) for name, each in self._served.items() if not is_pattern(name)]
         return [*aliased, *served]
 
     def upstreams(self) -> Iterable[Upstream]:

@@ -8,6 +8,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,20 @@ def upstream() -> Iterator[ScriptedUpstream]:
         yield scripted
 
 
-@pytest.fixture
-def base(upstream: ScriptedUpstream) -> Iterator[str]:
-    """The address of the bridge in front of it, with /v1."""
-    settings = Settings(store="memory://", upstreams=[UpstreamSettings(url=upstream.url, name="scripted")])
-    with serving(settings) as address:
+@pytest.fixture(params=["chat", "anthropic"])
+def base(request: pytest.FixtureRequest, upstream: ScriptedUpstream) -> Iterator[str]:
+    """The address of the bridge in front of it, with /v1; the upstream's dialect is the parameter. What
+    speaks Anthropic's is a second bridge, over the same scripts."""
+    with ExitStack() as bridges:
+        address = bridges.enter_context(_bridge(upstream.url, "chat"))
+        if request.param == "anthropic":
+            address = bridges.enter_context(_bridge(f"{address}/v1", "anthropic"))
         yield f"{address}/v1"
+
+
+def _bridge(url: str, dialect: str) -> AbstractContextManager[str]:
+    upstream = UpstreamSettings(url=url, name="scripted", dialect=dialect)
+    return serving(Settings(store="memory://", upstreams=[upstream]))
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,149 @@
+"""Law S9: several workers over one PostgreSQL and one Redis, and what happens when one of the four fails."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from tests.support.crashes import start_streams, wait_until_settled
+from tests.support.serving import call, respond, violations
+from tests.support.services import OwnRedis, own_postgres, own_redis, postgres_database, redis_server
+from tests.support.workers import CONFIG, Reader, Worker, type_of, working
+
+pytestmark = pytest.mark.timeout(60)
+
+NARROW = f"{CONFIG}\n[limits]\nconcurrent = 2\n"
+SLOW = {"model": "demo-slow", "background": True}
+
+
+class Pair(Struct):
+    """Two workers that share a store and a log."""
+
+    first: Worker
+    second: Worker
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    with ExitStack() as stack:
+        store = stack.enter_context(postgres_database())
+        log = stack.enter_context(redis_server())
+        yield Pair(*(stack.enter_context(working(tmp_path, store, log)) for _ in range(2)))
+
+
+def wait_for(base: str, response_id: str, status: str) -> dict[str, Any]:
+    deadline = time.monotonic() + 10
+    while (found := call(base, "GET", f"/v1/responses/{response_id}").json)["status"] != status:
+        assert time.monotonic() < deadline, found["status"]
+        time.sleep(0.05)
+    return dict(found)
+
+
+def test_s9_each_worker_streams_what_another_makes(pair: Pair) -> None:
+    readers = start_streams(pair.first.base, 4, words=30)
+    time.sleep(0.5)
+    for reader in readers:
+        elsewhere = Reader(
+            pair.second.base, "GET", f"/v1/responses/{reader.response_id}?stream=true&starting_after=3"
+        )
+        elsewhere.join()
+        reader.join()
+        assert elsewhere.events == {number: each for number, each in reader.events.items() if number > 3}
+        assert elsewhere.done
+
+
+def test_s9_background_runs_are_shared_and_answered_anywhere(pair: Pair) -> None:
+    ids = [respond(pair.first.base, **SLOW, input="10 words").json["id"] for _ in range(6)]
+    ended = wait_until_settled(pair.second.base, ids)
+    assert {each["status"] for each in ended.values()} == {"completed"}
+    for response_id in ids:
+        told = call(pair.first.base, "GET", f"/v1/responses/{response_id}?stream=true")
+        assert violations(told) == []
+        assert told.final == ended[response_id]
+
+
+def test_s9_cancel_reaches_the_worker_that_makes_it(pair: Pair) -> None:
+    reader = start_streams(pair.first.base, 1, words=300)[0]
+    while reader.response_id is None:
+        time.sleep(0.02)
+    cancelled = call(pair.second.base, "POST", f"/v1/responses/{reader.response_id}/cancel")
+    assert cancelled.status == 200, cancelled.body
+    assert cancelled.json["incomplete_details"] == {"reason": "cancelled"}
+    reader.join(3)
+    assert type_of(reader.frames[-2]) == "response.incomplete"
+
+
+def test_s9_queued_runs_of_a_dead_worker_are_taken_over(tmp_path: Path) -> None:
+    """What ran is failed with its partial output, what waited is made; each once."""
+    with ExitStack() as stack:
+        store = stack.enter_context(postgres_database())
+        log = stack.enter_context(own_redis()).url
+        first = stack.enter_context(working(tmp_path, store, log, NARROW))
+        ids = [respond(first.base, **SLOW, input="40 words").json["id"] for _ in range(6)]
+        time.sleep(1.0)
+        statuses = [call(first.base, "GET", f"/v1/responses/{each}").json["status"] for each in ids]
+        assert sorted(statuses) == ["in_progress"] * 2 + ["queued"] * 4
+        first.kill()
+        second = stack.enter_context(working(tmp_path, store, log))
+        ended = wait_until_settled(second.base, ids, seconds=20)
+        for response_id, before in zip(ids, statuses, strict=True):
+            told = call(second.base, "GET", f"/v1/responses/{response_id}?stream=true")
+            assert violations(told) == []
+            assert told.final == ended[response_id]
+            if before == "queued":
+                assert ended[response_id]["status"] == "completed"
+            else:
+                assert ended[response_id]["error"]["code"] == "response_interrupted"
+                assert ended[response_id]["output"]
+
+
+def test_s9_redis_restarted_in_the_middle_of_a_run(tmp_path: Path) -> None:
+    """The stream goes on, nothing is lost, and afterwards everything works again."""
+    with ExitStack() as stack:
+        store = stack.enter_context(postgres_database())
+        redis: OwnRedis = stack.enter_context(own_redis())
+        worker = stack.enter_context(working(tmp_path, store, redis.url))
+        readers = start_streams(worker.base, 4, words=60)
+        time.sleep(1.0)
+        redis.stop()
+        time.sleep(1.0)
+        redis.start()
+        for reader in readers:
+            reader.join()
+            assert type_of(reader.frames[-2]) == "response.completed"
+            whole = Reader(worker.base, "GET", f"/v1/responses/{reader.response_id}?stream=true")
+            whole.join()
+            assert whole.events == reader.events
+        queued = respond(worker.base, **SLOW, input="5 words").json["id"]
+        assert wait_until_settled(worker.base, [queued])[queued]["status"] == "completed"
+
+
+def test_s1_store_down_at_the_end_of_a_run(tmp_path: Path) -> None:
+    """The client is told that it failed, not that it is completed; when the store is back, so is service,
+    and the store says what the client was told."""
+    with ExitStack() as stack:
+        postgres = stack.enter_context(own_postgres())
+        log = stack.enter_context(own_redis()).url
+        store = f"{postgres.url}/test".replace("postgresql://", "postgresql+psycopg://")
+        worker = stack.enter_context(working(tmp_path, store, log))
+        readers = start_streams(worker.base, 4, words=30)
+        time.sleep(0.8)
+        postgres.stop()
+        refused = respond(worker.base, model="demo")
+        assert (refused.status, refused.error["code"]) == (503, "store_unavailable")
+        assert respond(worker.base, model="demo", store=False).json["status"] == "completed"
+        for reader in readers:
+            reader.join()
+            assert [type_of(each) for each in reader.frames[-3:-1]] == ["error", "response.failed"]
+        postgres.start()
+        ended = wait_until_settled(worker.base, [str(reader.response_id) for reader in readers])
+        for reader in readers:
+            assert ended[str(reader.response_id)]["error"]["code"].startswith("store_")
+            whole = Reader(worker.base, "GET", f"/v1/responses/{reader.response_id}?stream=true")
+            whole.join()
+            assert whole.events == reader.events
+        assert respond(worker.base, model="demo").json["status"] == "completed"
