@@ -66,7 +66,6 @@ class RequestLog:
             await _answer(_DEFECT, scope)(scope, receive, tell)
         finally:
             seconds = time.perf_counter() - started
-            self._metrics.answered(_route(scope), status, first_byte, seconds)
             _log.info(
                 "request",
                 method=scope["method"],
@@ -75,6 +74,7 @@ class RequestLog:
                 ms=round(seconds * 1000, 1),
                 request_id=request_id.decode(),
             )
+            self._metrics.answered(_route(scope), status, first_byte, seconds)
 
 
 class Admission:

@@ -77,7 +77,8 @@ class Player:
         try:
             return await self._ask(ask)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unreachable(f"{self._base} can't be reached: {str(error) or type(error).__name__}") from error
+            why = str(error) or type(error).__name__
+            raise Unreachable(f"{self._base} can't be reached: {why}") from error
 
     async def play(self, scenario: Scenario, target: Target) -> Verdict:
         """One scenario to its verdict."""

@@ -35,7 +35,9 @@ class RunQueue:
     another worker."""
 
     def __init__(self, url: str, worker: str, idle: float) -> None:
-        self._redis: Redis = Redis.from_url(url, socket_timeout=_BLOCK + 5.0, socket_connect_timeout=5.0)
+        self._redis: Redis = Redis.from_url(
+            url, protocol=2, socket_timeout=_BLOCK + 5.0, socket_connect_timeout=5.0
+        )
         self._worker = worker
         self._idle = round(idle * 1000)
 

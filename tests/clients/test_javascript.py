@@ -33,8 +33,12 @@ def test_openai_tools(run_js: Run, upstream: ScriptedUpstream) -> None:
 
 
 def test_openai_error(run_js: Run, upstream: ScriptedUpstream) -> None:
-    upstream.scripts = InTurn(refusal(429, message="Slow down", code="limit"))
-    assert run_js("openai.mjs", "error") == {"name": "RateLimitError", "status": 429, "code": "limit"}
+    upstream.scripts = InTurn(refusal(429, message="Slow down", code="rate_limit_exceeded"))
+    assert run_js("openai.mjs", "error") == {
+        "name": "RateLimitError",
+        "status": 429,
+        "code": "rate_limit_exceeded",
+    }
 
 
 def test_agents_whole(run_js: Run, upstream: ScriptedUpstream) -> None:

@@ -76,7 +76,9 @@ def test_s8_depth_leaves_what_is_no_json_to_others() -> None:
 
 
 def test_s8_output(small: str, upstream: ScriptedUpstream) -> None:
-    upstream.scripts["chatty"] = Script([chunk(content="x" * 500) for _ in range(20)])
+    upstream.scripts["chatty"] = Script(
+        [chunk(content="x"), 0.2, *(chunk(content="x" * 500) for _ in range(20))]
+    )
     final = stream(small, model="chatty").final
     assert (final["status"], final["error"]["code"]) == ("failed", "upstream_output_too_long")
     assert final["output"][0]["status"] == "incomplete"

@@ -4,12 +4,21 @@ import json
 import subprocess
 import sys
 import textwrap
+import time
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from tests.support.serving import respond
 from tests.support.shared import REPOSITORY
+
+
+def wait_for(lines: list[Any], number: int) -> None:
+    """The client has its answer before the server writes its line."""
+    deadline = time.monotonic() + 5
+    while len(lines) < number and time.monotonic() < deadline:
+        time.sleep(0.005)
 
 
 def broken(*_: object) -> None:
@@ -19,6 +28,7 @@ def broken(*_: object) -> None:
 def test_each_request_is_one_line_without_content(demo: str) -> None:
     with capture_logs() as lines:
         reply = respond(demo, {"authorization": "Bearer sk-secret"}, model="demo", input="private words")
+        wait_for(lines, 1)
     (line,) = lines
     assert (line["event"], line["method"], line["path"], line["status"]) == (
         "request",
@@ -35,6 +45,7 @@ def test_internal_error_is_logged_under_the_request_s_id(demo: str, monkeypatch:
     monkeypatch.setattr("server.routes.responses.decode_request", broken)
     with capture_logs() as lines:
         reply = respond(demo, model="demo")
+        wait_for(lines, 2)
     assert [line["event"] for line in lines] == ["request.internal_error", "request"]
     assert {line["request_id"] for line in lines} == {reply.headers["x-request-id"]}
 
