@@ -102,10 +102,10 @@ class Runs:
         workers; at the end, wait for what runs."""
         self.settler.rerun = rerun
         await self._care()
-        tasks = [
-            asyncio.create_task(each)
-            for each in (self.keeper.keep(), self._care_for_ever(), self.signals.listen(on_cancel))
-        ]
+        works = [self.keeper.keep(), self._care_for_ever(), self.signals.listen(on_cancel)]
+        if self.queue is not None:
+            works.append(self.queue.serve(take, gate))
+        tasks = [asyncio.create_task(work) for work in works]
         try:
             yield
         finally:

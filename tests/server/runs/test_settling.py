@@ -1,0 +1,161 @@
+"""Law S1: what a dead worker left is settled, once, with all that is known of it."""
+
+import asyncio
+import time
+
+import pytest
+
+from bridge import ResponseStreamStateMachine
+from bridge.protocol.codec import encode, encode_sse
+from bridge.protocol.events import Event
+from bridge.protocol.request import CreateResponse
+from server.event_logs.memory import MemoryLog
+from server.frames import Frames
+from server.runs.follow import Follower
+from server.runs.settle import Settler
+from server.sessions.base import Lease, StoredResponse
+from server.sessions.memory import MemoryStore
+
+pytestmark = pytest.mark.timeout(20)
+LONG_AGO = Lease("dead", 1.0)
+
+
+class Left:
+    """A run that was broken off: `saved` is what reached the store, `logged` what reached the log alone."""
+
+    def __init__(self) -> None:
+        self.machine = ResponseStreamStateMachine("m")
+        self.store = MemoryStore()
+        self.log = MemoryLog()
+        self.settler = Settler(self.store, self.log, 5.0)
+        self.follower = Follower(self.store, self.log, self.settler, pause=0.01)
+        self.saved: list[Event] = []
+        self.logged: list[Event] = []
+
+    @property
+    def id(self) -> str:
+        return self.machine.response_id
+
+    async def begin(self) -> None:
+        self.saved = self.machine.start() + self.machine.text("Saved")
+        frames = Frames(0, len(self.saved) - 1, encode_sse(self.saved))
+        await self.store.put(StoredResponse(self.machine.snapshot, [], lease=LONG_AGO), frames)
+
+    async def log_more(self) -> None:
+        self.logged = self.machine.text(" and logged")
+        first = len(self.saved)
+        await self.log.open(self.id)
+        await self.log.append(self.id, Frames(0, first - 1, encode_sse(self.saved)))
+        await self.log.append(self.id, Frames(first, first + len(self.logged) - 1, encode_sse(self.logged)))
+
+    async def record(self) -> StoredResponse:
+        found = await self.store.get(self.id)
+        assert found is not None
+        return found
+
+    async def read(self, after: int = -1) -> bytes:
+        return b"".join([data async for data in self.follower.follow(await self.record(), after)])
+
+
+@pytest.fixture
+async def left() -> Left:
+    made = Left()
+    await made.begin()
+    return made
+
+
+async def test_s1_broken_off_run_is_failed_with_its_partial_output(left: Left) -> None:
+    assert await left.settler.sweep() == 1
+    record = await left.record()
+    assert (record.response.status, record.lease) == ("failed", None)
+    assert record.response.error is not None
+    assert record.response.error.code == "response_interrupted"
+    assert record.response.output_text == "Saved"
+    assert record.response.output[0].status == "incomplete"  # type: ignore[union-attr]
+
+
+async def test_what_outlived_the_worker_in_the_log_is_kept_too(left: Left) -> None:
+    await left.log_more()
+    await left.settler.sweep()
+    record = await left.record()
+    assert record.response.output_text == "Saved and logged"
+    sent = encode_sse(left.saved + left.logged)
+    told = await left.read()
+    assert told.startswith(sent)
+    assert told[len(sent) :].startswith(b"event: response.failed\n")
+    assert record.last_sequence == len(left.saved + left.logged)
+
+
+async def test_end_that_was_logged_and_not_stored_stands(left: Left) -> None:
+    """The client was told so: its store was away when the response ended."""
+    await left.log_more()
+    end = left.machine.finish("stop")
+    first = len(left.saved + left.logged)
+    await left.log.append(left.id, Frames(first, first + len(end) - 1, encode_sse(end)))
+    await left.settler.sweep()
+    assert (await left.record()).response == left.machine.snapshot
+    assert await left.read() == encode_sse(left.saved + left.logged + end) + b"data: [DONE]\n\n"
+
+
+async def test_each_orphan_is_settled_once_however_many_try(left: Left) -> None:
+    others = [Settler(left.store, left.log, 5.0) for _ in range(8)]
+    assert sum(await asyncio.gather(*(other.sweep() for other in others))) == 1
+
+
+async def test_run_that_is_alive_is_left_alone(left: Left) -> None:
+    alive = StoredResponse(left.machine.snapshot, [], lease=Lease("alive", time.time() + 60))
+    await left.store.put(alive)
+    assert await left.settler.sweep() == 0
+    await left.settler.settle(left.id)
+    assert (await left.record()).response.status == "in_progress"
+
+
+async def test_run_that_never_began_ends_as_a_valid_stream() -> None:
+    left = Left()
+    await left.store.put(StoredResponse(left.machine.snapshot, [], lease=LONG_AGO))
+    await left.settler.sweep()
+    types = [line for line in (await left.read()).split(b"\n") if line.startswith(b"event: ")]
+    assert types == [b"event: response.created", b"event: response.failed"]
+
+
+async def test_queued_run_that_nobody_began_is_made(left: Left) -> None:
+    taken: list[tuple[str, str]] = []
+
+    async def rerun(record: StoredResponse, worker: str) -> None:
+        assert record.lease is not None
+        taken.append((record.response.id, record.lease.worker))
+        assert record.lease.worker == worker
+
+    queued = ResponseStreamStateMachine("m").snapshot
+    body = encode(CreateResponse(model="m", input="x"))
+    await left.store.put(StoredResponse(queued, [], request=body, lease=LONG_AGO))
+    left.settler.rerun = rerun
+    assert await left.settler.sweep() == 2
+    assert [response_id for response_id, _ in taken] == [queued.id]
+    assert (await left.record()).response.status == "failed"
+
+
+async def test_reader_settles_what_it_finds_dead(left: Left) -> None:
+    told = await left.read(after=1)
+    assert b"event: response.failed\n" in told
+    assert told.endswith(b"data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize("beyond", [0, 1, 2, 50])
+async def test_s2_client_that_saw_more_than_was_saved_gets_one_terminal_with_the_next_number(
+    left: Left, beyond: int
+) -> None:
+    """Numbers that it has seen are not used again for something else."""
+    last = len(left.saved) - 1 + beyond
+    told = (await left.read(after=last)).split(b"\n\n")
+    assert len(told) == 3  # the event, [DONE], nothing
+    assert told[0].startswith(b"event: response.failed\n")
+    assert f'"sequence_number":{last + 1},'.encode() in told[0]
+
+
+async def test_reader_of_a_deleted_response_is_let_go(left: Left) -> None:
+    await left.store.put(StoredResponse(left.machine.snapshot, [], lease=Lease("alive", time.time() + 60)))
+    reading = asyncio.create_task(left.read())
+    await asyncio.sleep(0.05)
+    await left.store.delete(left.id)
+    assert b"[DONE]" not in await asyncio.wait_for(reading, 5)
