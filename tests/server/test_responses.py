@@ -249,7 +249,9 @@ def test_health_and_models(demo: str) -> None:
     assert call(demo, "GET", "/healthz").json == {"status": "ok"}
     assert call(demo, "GET", "/readyz").json["status"] == "ready"
     models = call(demo, "GET", "/v1/models").json["data"]
-    assert models[0] == {"id": "demo", "object": "model", "created": 0, "owned_by": "demo"}
+    capabilities = {"images": True, "reasoning": False, "tools": True}
+    told = {"id": "demo", "object": "model", "created": 0, "owned_by": "demo", "capabilities": capabilities}
+    assert models[0] == told
     assert call(demo, "GET", "/v1/models/demo-slow").json["id"] == "demo-slow"
 
 

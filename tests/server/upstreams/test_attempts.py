@@ -81,18 +81,18 @@ def test_what_stays_is_not_asked_again(upstream: ScriptedUpstream, status: int) 
 
 
 def test_retries_are_bounded_and_end_in_the_first_error(upstream: ScriptedUpstream) -> None:
-    upstream.scripts["busy"] = refusal(429, {"retry-after": "0"}, message="Slow down")
+    upstream.scripts["always-busy"] = refusal(429, {"retry-after": "0"}, message="Slow down")
     with serving(settings(upstream)) as base:
-        reply = respond(base, model="busy")
+        reply = respond(base, model="always-busy")
     assert (reply.status, reply.error["message"], reply.headers["retry-after"]) == (429, "Slow down", "0")
-    assert asked(upstream, "busy") == 3
+    assert asked(upstream, "always-busy") == 3
 
 
 def test_nothing_is_asked_again_after_the_first_byte(upstream: ScriptedUpstream) -> None:
-    upstream.scripts["cut"] = Script([*scripts.piece("chat"), CUT])
+    upstream.scripts["begun-and-cut"] = Script([*scripts.piece("chat"), CUT])
     with serving(settings(upstream, failover=["second"])) as base:
-        assert stream(base, model="cut").final["error"]["code"] == "upstream_disconnected"
-    assert asked(upstream, "cut") == 1
+        assert stream(base, model="begun-and-cut").final["error"]["code"] == "upstream_disconnected"
+    assert asked(upstream, "begun-and-cut") == 1
 
 
 @pytest.mark.parametrize("down", ["refused", "busy", "silent"])
