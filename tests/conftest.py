@@ -1,6 +1,7 @@
 """What every test can ask for: the shared folder, snapshots, the async back end, hypothesis profiles."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,11 @@ def snapshot(snapshot: SnapshotAssertion) -> SnapshotAssertion:
 def sse_snapshot(snapshot: SnapshotAssertion) -> SnapshotAssertion:
     """The same for the bytes of a stream, in an .sse file."""
     return snapshot.use_extension(SseSnapshots)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing that a test serves is stored among the user's own data."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+        yield

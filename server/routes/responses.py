@@ -39,7 +39,7 @@ async def create(request: Request) -> ASGIApp:
     if asked.background:
         return await _in_background(service, generation, owner, headers, stream=bool(asked.stream))
     answer = StreamedAnswer if asked.stream else WholeAnswer
-    return answer(generation, headers, service.settings.keep_alive, ResponseForm())
+    return answer(generation, headers, service.settings.keep_alive, ResponseForm(generation.frames))
 
 
 async def _in_background(

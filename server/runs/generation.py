@@ -14,6 +14,7 @@ from typing import Final
 import anyio
 
 from bridge.errors import BridgeError
+from bridge.protocol.codec import encode_sse
 from bridge.protocol.events import Event
 from bridge.protocol.response import Response
 from server.errors import HttpError, UpstreamError, shutting_down, too_slow
@@ -73,6 +74,7 @@ class Generation:
         self._deliver: Deliver = _nobody
         self._order = asyncio.Lock()
         self._undelivered: list[Event] = []
+        self._kept: list[Event] = []
         self._deadline: asyncio.Timeout | None = None
         self._stopped = False
         self._over = asyncio.Event()
@@ -139,6 +141,12 @@ class Generation:
         if events:
             await self._pass(events)
         return bool(events)
+
+    def frames(self, events: list[Event]) -> bytes:
+        """Delivered events as server-sent ones: the bytes that are kept, where they are."""
+        if self.keeping is not None and events is self._kept:
+            return self.keeping.batch.data
+        return encode_sse(events)
 
     async def _make(self) -> None:
         try:
@@ -214,7 +222,7 @@ class Generation:
             self._undelivered = events
             if self.keeping is not None:
                 self._keeper.add(self.keeping, self.lose)
-                await self.keeping.take(events)
+                self._kept = await self.keeping.take(events)
             await self._hand_over(events)
 
     async def _pass_last(self, events: list[Event]) -> None:
@@ -223,10 +231,10 @@ class Generation:
         async with self._order:
             told = events
             if self.keeping is not None:
-                told = await self.keeping.take(events)
+                self._kept = told = await self.keeping.take(events)
                 if told is not events:
                     self.run.end_instead(told[-1])
-            await self._hand_over([*self._undelivered, *told])
+            await self._hand_over([*self._undelivered, *told] if self._undelivered else told)
 
     async def _hand_over(self, events: list[Event]) -> None:
         self.delivered_at = anyio.current_time()

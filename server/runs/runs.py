@@ -64,6 +64,10 @@ class Runs:
         self._number += 1
         return f"{self._worker}-{self._number}"
 
+    def expires_at(self, now: float) -> float | None:
+        """Until when what is stored now is kept; None for ever."""
+        return None if self._retention is None else now + self._retention
+
     def keeping(
         self, run: Run, request: CreateResponse, owner: str, wire: str, taken: str | None = None
     ) -> ResponseSessionPersistenceTransformer:
@@ -75,7 +79,7 @@ class Runs:
             owner=owner,
             request=_stored_request(request, wire) if request.background else None,
             created_at=now,
-            expires_at=None if self._retention is None else now + self._retention,
+            expires_at=self.expires_at(now),
         )
         return ResponseSessionPersistenceTransformer(
             record,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from bridge.protocol.codec import encode, encode_sse
@@ -30,13 +31,17 @@ class Form(Protocol):
 
 
 class ResponseForm:
-    """The protocol's own: events, `[DONE]` last."""
+    """The protocol's own: events, `[DONE]` last. `frames` gives the bytes for events, where they are
+    made once for all who want them."""
 
     stream_type = SSE_TYPE
     keep_alive = KEEP_ALIVE
 
+    def __init__(self, frames: Callable[[list[Event]], bytes] = encode_sse) -> None:
+        self._frames = frames
+
     def streamed(self, events: list[Event], ended: bool) -> bytes:
-        return encode_sse(events) + DONE if ended else encode_sse(events)
+        return self._frames(events) + DONE if ended else self._frames(events)
 
     def whole(self, response: Response) -> bytes | None:
         return encode(response)

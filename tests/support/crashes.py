@@ -13,6 +13,7 @@ from server.sessions.stores import open_store
 from tests.support.serving import call
 from tests.support.workers import Reader, type_of
 
+_SURELY = 30  # events, which take longer than several checkpoints
 _ENDED = {"completed", "incomplete", "failed"}
 _TERMINAL = {f"response.{status}" for status in _ENDED}
 
@@ -98,6 +99,7 @@ def check_client(
     if had is not None:
         assert _text(final).startswith(had.text), "what was saved is not there any more"
         assert ending > had.last or had.status in _ENDED
+        assert last < _SURELY or had.last > 1, "nothing was saved after the beginning"
     _check_valid(whole)
 
 
