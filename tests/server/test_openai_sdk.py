@@ -162,6 +162,26 @@ def test_tools_over_a_chat_upstream(over_chat: OpenAI, upstream: ScriptedUpstrea
     assert (call.call_id, call.arguments) == ("call_1", '{"location": "Lima"}')
 
 
+def test_images_over_a_chat_upstream(over_chat: OpenAI, upstream: ScriptedUpstream) -> None:
+    upstream.scripts["gpt-seeing"] = Script(text("A dot."))
+    url = "data:image/png;base64,iVBORw0KGgo="
+    asked: Any = [
+        {
+            "role": "user",
+            "content": [
+                {"type": "input_text", "text": "What is it?"},
+                {"type": "input_image", "image_url": url, "detail": "low"},
+            ],
+        }
+    ]
+    assert over_chat.responses.create(model="gpt-seeing", input=asked).output_text == "A dot."
+    sent = next(each.body for each in upstream.received if each.body["model"] == "gpt-seeing")
+    assert sent["messages"][0]["content"][1] == {
+        "type": "image_url",
+        "image_url": {"url": url, "detail": "low"},
+    }
+
+
 def test_upstream_s_refusal_is_the_sdk_s_error(over_chat: OpenAI, upstream: ScriptedUpstream) -> None:
     upstream.scripts["gpt-x"] = refusal(429, {"retry-after": "3"}, message="Slow down", code="limit")
     with pytest.raises(openai.RateLimitError) as limited:
