@@ -59,8 +59,8 @@ class Keeper:
 
     def leave(self, kept: ResponseSessionPersistenceTransformer, *, ended: bool) -> None:
         """Its run is over. One that was broken off has no end to store: its lease runs out, and then it
-        is settled."""
-        if ended and not kept.saved and not kept.lost:
+        is settled. One that ended with its first batch was never added."""
+        if ended and kept.response_id in self._kept and not kept.saved and not kept.lost:
             self._left[kept.response_id] = time.monotonic()
         else:
             self._kept.pop(kept.response_id, None)

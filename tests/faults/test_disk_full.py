@@ -1,0 +1,131 @@
+"""Law S1: the disk under the SQLite store is full, and later has room again."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec import Struct
+from sqlalchemy import Connection, Engine, event
+
+from server.sessions.persistence import ResponseSessionPersistenceTransformer
+from server.settings import Settings
+from tests.support.crashes import wait_until_settled
+from tests.support.serving import Reply, call, respond, serving, stream, violations
+from tests.support.workers import Reader, type_of
+
+pytestmark = pytest.mark.timeout(20)
+
+BIG = "x" * 40_000  # what is told in it does not fit into the rest of a page
+ROOMY = 2**30
+
+
+class Disk:
+    """SQLite refuses to let its file grow beyond this many pages; below what it has, it may not grow."""
+
+    def __init__(self) -> None:
+        self.pages = ROOMY
+
+    def limit(self, connection: Connection) -> None:
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {self.pages}")
+
+    def fill(self) -> None:
+        self.pages = 1
+
+    def make_room(self) -> None:
+        self.pages = ROOMY
+
+
+class Place(Struct):
+    """A server and the disk under its store."""
+
+    base: str
+    disk: Disk
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """The end of a run is tried for half a second here, not for five."""
+    defaults = ResponseSessionPersistenceTransformer.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "patience", 0.5)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    disk = Disk()
+    event.listen(Engine, "begin", disk.limit)
+    settings = Settings(store=f"sqlite:///{tmp_path}/s.sqlite3", checkpoint_interval=0.1, lease=1.5)
+    try:
+        with serving(settings) as base:
+            yield Place(base, disk)
+    finally:
+        event.remove(Engine, "begin", disk.limit)
+
+
+def get(base: str, response_id: str) -> Reply:
+    return call(base, "GET", f"/v1/responses/{response_id}")
+
+
+def begin_stream(base: str) -> Reader:
+    """A run that goes on for two seconds more and of which something is stored."""
+    request = {"model": "demo-slow", "input": "40 words", "instructions": BIG, "stream": True}
+    reader = Reader(base, "POST", "/v1/responses", request)
+    deadline = time.monotonic() + 5
+    while len(reader.frames) < 6:
+        assert time.monotonic() < deadline, "the stream did not begin"
+        time.sleep(0.02)
+    return reader
+
+
+def test_s1_what_cannot_be_stored_is_refused_and_nothing_acknowledged_is_lost(place: Place) -> None:
+    acknowledged = [respond(place.base, model="demo", input=f"Hello {n}").json for n in range(4)]
+    place.disk.fill()
+    for background in (False, True):
+        refused = respond(place.base, model="demo-slow", instructions=BIG, background=background)
+        assert (refused.status, refused.error["code"]) == (503, "store_full")
+    failed = [respond(place.base, model="demo", instructions=BIG).json]  # its first read is its last
+    for model in ("demo", "demo-slow"):
+        told = stream(place.base, model=model, instructions=BIG)
+        assert told.types[-2:] == ["error", "response.failed"]
+        failed.append(told.final)
+    for each in failed:
+        assert (each["status"], each["error"]["code"]) == ("failed", "store_full")
+        assert get(place.base, each["id"]).status == 404
+    assert respond(place.base, model="demo", store=False).json["status"] == "completed"
+    for before in acknowledged:
+        assert get(place.base, before["id"]).json == before
+    place.disk.make_room()
+    after = respond(place.base, model="demo", previous_response_id=acknowledged[-1]["id"]).json
+    assert after["status"] == "completed"
+    assert get(place.base, after["id"]).json == after
+
+
+def test_s1_run_whose_end_cannot_be_stored_is_told_as_failed_and_stored_later(place: Place) -> None:
+    """What the client was told is what the store says when there is room again."""
+    reader = begin_stream(place.base)
+    place.disk.fill()
+    reader.join(10)
+    told = [type_of(each) for each in reader.frames[:-1]]
+    assert told[-2:] == ["error", "response.failed"]
+    assert "response.completed" not in told
+    assert b'"code":"store_full"' in reader.frames[-2]
+    response_id = str(reader.response_id)
+    assert get(place.base, response_id).json["status"] != "completed"
+    place.disk.make_room()
+    ended = wait_until_settled(place.base, [response_id])[response_id]
+    assert (ended["status"], ended["error"]["code"]) == ("failed", "store_full")
+    assert ended["output"]
+    whole = call(place.base, "GET", f"/v1/responses/{response_id}?stream=true")
+    assert violations(whole) == []
+    assert whole.body == b"".join(reader.frames)
+
+
+def test_s1_run_that_finds_room_before_its_end_completes(place: Place) -> None:
+    """Checkpoints that failed are made up for: no event is missing."""
+    reader = begin_stream(place.base)
+    place.disk.fill()
+    assert respond(place.base, model="demo", instructions=BIG).json["status"] == "failed"
+    place.disk.make_room()
+    reader.join(10)
+    assert type_of(reader.frames[-2]) == "response.completed"
+    whole = call(place.base, "GET", f"/v1/responses/{reader.response_id}?stream=true")
+    assert violations(whole) == []
+    assert whole.body == b"".join(reader.frames)

@@ -1,0 +1,141 @@
+"""`Keeper`: a run is kept for as long as it lasts, however long its last item takes (laws S1, S2)."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from types import SimpleNamespace
+
+import pytest
+
+from bridge import ResponseStreamStateMachine
+from bridge.protocol.events import Event
+from server.event_logs.memory import MemoryLog
+from server.runs.keeper import Keeper
+from server.sessions.base import Lease, StoredResponse
+from server.sessions.memory import MemoryStore
+from server.sessions.persistence import ResponseSessionPersistenceTransformer
+
+pytestmark = pytest.mark.timeout(10)
+
+INTERVAL = 1.0  # seconds of the bench's clock
+LEASE = 4.0
+TURN = 0.01  # real seconds between two looks of the keeper
+
+
+class Bench:
+    """A run whose first item is finished and stored, and the keeper at work. Time stands unless a test
+    moves it."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+        self.machine = ResponseStreamStateMachine("m")
+        self.store = MemoryStore()
+        self.keeper = Keeper(2 * TURN)
+        self.passed = -1
+        self.lost = 0
+        self.kept = ResponseSessionPersistenceTransformer(
+            StoredResponse(self.machine.snapshot, []),
+            lambda: self.machine.snapshot,
+            self.store,
+            MemoryLog(),
+            "worker-1",
+            interval=INTERVAL,
+            lease=LEASE,
+            wake=self.keeper.wake,
+            clock=lambda: self.now,
+        )
+
+    async def begin(self) -> None:
+        self.keeper.add(self.kept, self.lose)
+        await self.take(self.machine.start() + self.machine.text("First"))
+        await self.take(self.machine.block_done())
+        await until(lambda: self.stored == self.passed)  # a finished item is stored at once
+
+    async def take(self, events: list[Event]) -> None:
+        await self.kept.take(events)
+        self.passed = self.kept.batch.last
+
+    def lose(self) -> None:
+        self.lost += 1
+
+    async def record(self) -> StoredResponse:
+        found = await self.store.get(self.machine.response_id)
+        assert found is not None
+        return found
+
+    @property
+    def stored(self) -> int:
+        return self.store._records[self.machine.response_id].row.last_sequence
+
+    @property
+    def lease_until(self) -> float | None:
+        return self.store._records[self.machine.response_id].row.lease_until
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 3
+    while not holds():
+        assert time.monotonic() < deadline, "the keeper did not do it"
+        await asyncio.sleep(TURN / 2)
+
+
+@pytest.fixture
+async def bench(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
+    made = Bench()
+    clock = SimpleNamespace(time=lambda: made.now, monotonic=time.monotonic)
+    monkeypatch.setattr("server.runs.keeper.time", clock)
+    keeping = asyncio.create_task(made.keeper.keep())
+    await made.begin()
+    yield made
+    keeping.cancel()
+    with suppress(asyncio.CancelledError):
+        await keeping
+
+
+async def test_s1_run_is_checkpointed_every_interval_after_its_last_finished_item(bench: Bench) -> None:
+    first_lease = bench.lease_until
+    assert first_lease is not None
+    for number in range(6):
+        before = bench.stored
+        await bench.take(bench.machine.text(f" {number}"))
+        await asyncio.sleep(3 * TURN)
+        assert bench.stored == before  # the interval is not over
+        bench.now += INTERVAL
+        await until(lambda: bench.stored == bench.passed)
+        record = await bench.record()
+        assert (record.response.status, record.lease) == ("in_progress", Lease("worker-1", bench.now + LEASE))
+        assert record.response.output_text.endswith(f" {number}")
+    assert bench.now > first_lease
+
+
+async def test_s1_lease_of_a_quiet_run_is_renewed_beyond_its_first_length(bench: Bench) -> None:
+    stored, first_lease = bench.stored, bench.lease_until
+    assert first_lease is not None
+    while bench.now <= first_lease + LEASE:
+        bench.now += INTERVAL + LEASE / 4
+        await until(lambda: bench.lease_until == bench.now + LEASE)
+        assert await bench.store.claim_orphans(Lease("other", bench.now + LEASE), bench.now) == []
+    assert bench.stored == stored
+
+
+async def test_s1_run_whose_response_was_deleted_is_told_once(bench: Bench) -> None:
+    """It need not go on: nothing of it can be stored."""
+    await bench.store.delete(bench.machine.response_id)
+    bench.keeper.wake_for(bench.machine.response_id)
+    await bench.take(bench.machine.text("more"))
+    await until(lambda: bench.lost > 0)
+    bench.now += INTERVAL + LEASE
+    await asyncio.sleep(3 * TURN)
+    assert bench.lost == 1
+
+
+async def test_s1_end_of_a_run_that_was_never_stored_does_not_stop_the_keeper(bench: Bench) -> None:
+    """One that is over with its first batch is never added, and there is nothing to make up for."""
+    machine = ResponseStreamStateMachine("m")
+    short = ResponseSessionPersistenceTransformer(
+        StoredResponse(machine.snapshot, []), lambda: machine.snapshot, bench.store, MemoryLog(), "worker-2"
+    )
+    bench.keeper.leave(short, ended=True)
+    await bench.keeper.pass_once()
+    await bench.keeper.drain()
