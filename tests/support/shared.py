@@ -41,7 +41,7 @@ def shared_files(folder: str, *patterns: str) -> "list[ParameterSet]":
     """
     root = shared_root()
     if root is None:
-        return [pytest.param(None, id="no-shared-folder", marks=pytest.mark.skip(reason=_absent()))]
+        return [pytest.param(None, id=f"no-shared-folder-{folder}", marks=pytest.mark.skip(reason=_absent()))]
     base = root / "fixtures" / folder
     found = sorted({path for pattern in patterns or ("*",) for path in base.glob(pattern) if path.is_file()})
     if not found:
