@@ -51,9 +51,17 @@ def test_s7_another_key_s_response_is_not_found(keyed: str) -> None:
     made = respond(keyed, ALICE, model="demo").json["id"]
     path = f"/v1/responses/{made}"
     assert call(keyed, "GET", path, headers=ALICE).status == 200
-    for method in ("GET", "DELETE"):
-        reply = call(keyed, method, path, headers=BOB)
-        assert (reply.status, reply.error["code"]) == (404, "response_not_found")
+    for method, below in (
+        ("GET", ""),
+        ("GET", "?stream=true&starting_after=0"),
+        ("GET", "/input_items"),
+        ("POST", "/cancel"),
+        ("DELETE", ""),
+    ):
+        reply = call(keyed, method, path + below, headers=BOB)
+        assert (reply.status, reply.error["code"]) == (404, "response_not_found"), below
+        guessed = call(keyed, method, "/v1/responses/resp_guessed" + below, headers=BOB)
+        assert (guessed.status, guessed.error["code"]) == (404, "response_not_found"), below
     chained = respond(keyed, BOB, model="demo", previous_response_id=made)
     assert (chained.status, chained.error["code"]) == (400, "previous_response_not_found")
     assert respond(keyed, ALICE, model="demo", previous_response_id=made).status == 200
