@@ -35,6 +35,21 @@ def upstream() -> Iterator[ScriptedUpstream]:
         yield scripted
 
 
+@pytest.fixture(autouse=True)
+def _as_it_was(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a test scripts, and what it asked, is gone when it is over: models have one name in many tests."""
+    own = getattr(request.node, "callspec", None)  # a parameter of that name is something else
+    if "upstream" not in request.fixturenames or (own is not None and "upstream" in own.params):
+        yield
+        return
+    shared: ScriptedUpstream = request.getfixturevalue("upstream")
+    before = dict(shared.scripts)
+    yield
+    shared.scripts.clear()
+    shared.scripts.update(before)
+    shared.received.clear()
+
+
 @pytest.fixture(scope="package")
 def bridged(upstream: ScriptedUpstream) -> Iterator[str]:
     """A server in front of it, with short timeouts."""
