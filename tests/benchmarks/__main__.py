@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from tests.benchmarks import dialects, growth, in_process
+from tests.benchmarks import dialects, growth, in_process, sessions
 from tests.benchmarks.harness import table
 
 
@@ -16,7 +16,8 @@ def main() -> None:
     print(table("in process", in_process.run(turns, rounds)), end="\n\n")
     print(table("text through each dialect, one frame at a time", dialects.run(turns, rounds)), end="\n\n")
     lengths = (1_000, 10_000) if quick else (1_000, 10_000, 100_000, 1_000_000)
-    print(growth.table(growth.measure(lengths)))
+    print(growth.table(growth.measure(lengths)), end="\n\n")
+    print(sessions.run(quick))
 
 
 if __name__ == "__main__":
