@@ -50,7 +50,10 @@ class LogError(HttpError):
 
 
 class EventLog(Protocol):
-    """One writer per run, any number of readers. Readers never hold the writer up."""
+    """One writer per run, any number of readers. Readers never hold the writer up. One that is `at_hand`
+    waits for no other machine and never raises LogError."""
+
+    at_hand: bool
 
     async def open(self, run_id: str) -> None:
         """Begin an empty log; before the run's id is told to anybody. What was there is gone."""

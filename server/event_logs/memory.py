@@ -43,6 +43,8 @@ class MemoryLog:
     """Logs of runs in this process. One log holds its last `max_log_bytes`, all of them together
     `max_bytes`: the oldest that are closed go first. A closed one goes after `linger` seconds."""
 
+    at_hand = True
+
     def __init__(
         self,
         linger: float = LINGER,

@@ -49,6 +49,8 @@ class RedisLog:
     `connections`, and those beyond wait for one.
     """
 
+    at_hand = False
+
     def __init__(
         self,
         url: str,

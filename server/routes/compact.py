@@ -18,7 +18,8 @@ from server.errors import HttpError
 from server.runs.outgoing import opened
 from server.runs.prepare import prepare
 from server.service import service_of
-from server.sessions.history import history_of, own_input
+from server.sessions.history import own_input
+from server.sessions.references import continued
 
 
 async def compact(request: Request) -> ASGIApp:
@@ -26,9 +27,8 @@ async def compact(request: Request) -> ASGIApp:
     `previous_response_id` stands for, then `input`. Nothing is stored."""
     service = service_of(request)
     given = decode_compact_request(await read_json_body(request, service.settings))
-    asked = _condensing(given)
-    history = await history_of(service.store, asked, request.state.owner)
-    items = [*history, *own_input(asked)[:-1]]
+    asked, before = await continued(service.store, _condensing(given), request.state.owner)
+    items = [*before.items, *own_input(asked)[:-1]]
     if not items:
         raise HttpError(400, "There is nothing to compact.", code="missing_required_parameter", param="input")
     generation, headers = await prepare(
@@ -37,7 +37,7 @@ async def compact(request: Request) -> ASGIApp:
         request.headers,
         request.state.request_id,
         owner=request.state.owner,
-        history=history,
+        history=before.items,
     )
     return WholeAnswer(generation, headers, service.settings.keep_alive, CompactionForm(items))
 
@@ -61,8 +61,8 @@ async def input_tokens(request: Request) -> Response:
     service = service_of(request)
     asked = decode_request(await read_json_body(request, service.settings))
     target = service.router.resolve(asked.model)
-    history = await history_of(service.store, asked, request.state.owner)
-    earlier, own = opened(target, asked, history)
+    asked, before = await continued(service.store, asked, request.state.owner)
+    earlier, own = opened(target, asked, before.items)
     others = CreateResponse(instructions=asked.instructions, tools=asked.tools)
     told = {"object": "response.input_tokens", "input_tokens": request_tokens(others, [*earlier, *own])}
     return Response(encode(told), media_type="application/json")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from functools import partial
 
 import structlog
@@ -44,7 +43,7 @@ async def begin(service: Service, generation: Generation) -> Response:
 async def take(service: Service, response_id: str) -> None:
     """Make a response that waits for a worker, unless another one was quicker. Raises StoreError."""
     worker = service.runs.new_worker()
-    now = time.time()
+    now = await service.store.now()
     record = await service.store.acquire(response_id, Lease(worker, now + service.settings.lease), now)
     if record is not None:
         await service.runs.settler.take_up(record, worker)

@@ -40,7 +40,7 @@ async def cancel_response(service: Service, response_id: str, owner: str) -> Res
         if record.lease is None:
             return _as_cancelled(record.response)
         ours = f"canceller-{secrets.token_hex(8)}"
-        now = time.time()
+        now = await service.store.now()
         waiting = await service.store.acquire(response_id, Lease(ours, now + _PATIENCE), now)
         if waiting is not None:
             return await service.runs.settler.end(waiting, ours, cancelled)

@@ -1,9 +1,11 @@
 """One task per process makes the checkpoints of all its runs, so that no stream waits for the store while
-it streams."""
+it streams; another renews all their leases in one statement, so that no run waits for the others'
+checkpoints to be known as alive."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -12,6 +14,8 @@ from typing import Any, Final
 import structlog
 
 from bridge.errors import BridgeError
+from server.sessions.base import ResponseStore
+from server.sessions.errors import StoreError
 from server.sessions.persistence import ResponseSessionPersistenceTransformer
 
 _AT_ONCE: Final = 8
@@ -21,14 +25,19 @@ _log = structlog.get_logger(__name__)
 
 
 class Keeper:
-    """Holds what has to be kept going: leases of runs that are quiet, frames that wait for their
-    checkpoint, ends that the store did not take."""
+    """Holds what has to be kept going: leases, frames that wait for their checkpoint, ends that the store
+    did not take. A checkpoint is due every `interval` seconds, and a lease is for `lease` seconds."""
 
-    def __init__(self, interval: float) -> None:
+    def __init__(self, store: ResponseStore, interval: float, lease: float) -> None:
+        self._store = store
         self._interval = interval
+        self._lease = lease
         self._kept: dict[str, tuple[ResponseSessionPersistenceTransformer, Callable[[], None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._left: dict[str, float] = {}
+        self._doubted: set[str] = set()
+        self._renewing = asyncio.Lock()
+        self._renewed_at = -math.inf
         self._woken = asyncio.Event()
 
     def start(self, making: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -59,21 +68,49 @@ class Keeper:
 
     def leave(self, kept: ResponseSessionPersistenceTransformer, *, ended: bool) -> None:
         """Its run is over. One that was broken off has no end to store: its lease runs out, and then it
-        is settled. One that ended with its first batch was never added."""
-        if ended and kept.response_id in self._kept and not kept.saved and not kept.lost:
+        is settled. One that ended with its first batch was never added, and one whose beginning could not
+        be stored has been refused."""
+        if ended and kept.response_id in self._kept and kept.held:
             self._left[kept.response_id] = time.monotonic()
         else:
             self._kept.pop(kept.response_id, None)
 
-    def wake_for(self, response_id: str) -> None:
-        """Something has happened to its record."""
+    def look_at(self, response_id: str) -> None:
+        """Something has happened to its record: see whether the run still holds it."""
         if response_id in self._kept:
-            self._kept[response_id][0].hurry()
+            self._doubted.add(response_id)
             self.wake()
 
     def wake(self) -> None:
         """A checkpoint is due now."""
         self._woken.set()
+
+    async def renew(self) -> None:
+        """Renew the leases of all runs; many that ask for it at once are served at once. Raises
+        StoreError."""
+        asked_at = time.monotonic()
+        async with self._renewing:
+            if self._renewed_at > asked_at:
+                return
+            begun_at = time.monotonic()
+            held = {kept.response_id: kept.worker for kept, _ in self._kept.values() if kept.held}
+            if held:
+                lost = await self._store.renew(held, await self._store.now() + self._lease)
+                for response_id in lost:
+                    # It may have ended meanwhile, so that it is looked at once more.
+                    self.look_at(response_id)
+            self._renewed_at = begun_at
+
+    async def keep_leases(self) -> None:
+        """For as long as the process lives."""
+        while True:
+            await asyncio.sleep(self._lease / 4)
+            try:
+                await self.renew()
+            except StoreError as error:
+                _log.warning("lease.not_renewed", code=error.code)
+            except Exception:
+                _log.exception("keeper.failed")
 
     async def keep(self) -> None:
         """For as long as the process lives."""
@@ -89,8 +126,9 @@ class Keeper:
 
     async def pass_once(self) -> None:
         """Make every checkpoint that is due."""
-        now = time.time()
-        due = [(kept, lose) for kept, lose in self._kept.values() if kept.due(now)]
+        now = time.monotonic()
+        doubted, self._doubted = self._doubted, set()
+        due = [each for name, each in self._kept.items() if name in doubted or each[0].due(now)]
         for start in range(0, len(due), _AT_ONCE):
             await asyncio.gather(*(_checkpoint(*each) for each in due[start : start + _AT_ONCE]))
         for response_id, since in list(self._left.items()):

@@ -21,7 +21,7 @@ from server.runs.identity import keep_identity
 from server.runs.outgoing import ask, inbound
 from server.runs.run import Run
 from server.service import Service
-from server.sessions.history import history_of
+from server.sessions.references import continued
 from server.upstreams.attempts import Attempt, Attempts
 from server.upstreams.base import UpstreamRequest
 from server.upstreams.dialects import History
@@ -54,8 +54,8 @@ async def prepare(
 ) -> tuple[Generation, dict[str, str]]:
     """The generation that answers this request, and headers for the answer. `owner` is whose responses
     it may refer to and whose it will be; `losses` are those that the request had before; `history` is what
-    `previous_response_id` stands for, looked up in the store when it is not given; `taken` is the
-    record that a queued response has already.
+    `previous_response_id` stands for, and its input then holds no references: when it is not given, both
+    are looked up in the store; `taken` is the record that a queued response has already.
 
     Raises HttpError or InvalidRequestError for what can't be honoured, with `param`.
     """
@@ -66,7 +66,8 @@ async def prepare(
     check_tools(request.tools, service.settings.limits.tools)
     target = service.router.resolve(request.model)
     if history is None:
-        history = await history_of(service.store, request, owner)
+        request, before = await continued(service.store, request, owner)
+        history = before.items
     identities = ToolIdentityMap()
     asked = ask(target, request, history, identities)
     wire = choose_wire(request, headers) if taken is None else taken.wire

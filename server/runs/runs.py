@@ -43,8 +43,8 @@ class Runs:
         self.store = store
         self.event_log = open_event_log(settings.event_log)
         self.signals = open_signals(settings.event_log)
-        self.keeper = Keeper(settings.checkpoint_interval)
-        self.settler = Settler(store, self.event_log, settings.lease)
+        self.keeper = Keeper(store, settings.checkpoint_interval, settings.lease)
+        self.settler = Settler(store, self.event_log, settings.lease, self.keeper.renew)
         self.follower = Follower(store, self.event_log, self.settler)
         self._interval = settings.checkpoint_interval
         self._lease = settings.lease
@@ -96,7 +96,7 @@ class Runs:
 
     async def forget(self, response_id: str) -> None:
         """The response was deleted: its frames go too, and a run that makes it finds out soon."""
-        self.keeper.wake_for(response_id)
+        self.keeper.look_at(response_id)
         with suppress(LogError):
             await self.event_log.discard(response_id)
 
@@ -106,7 +106,12 @@ class Runs:
         workers; at the end, wait for what runs."""
         self.settler.rerun = rerun
         await self._care()
-        works = [self.keeper.keep(), self._care_for_ever(), self.signals.listen(on_cancel)]
+        works = [
+            self.keeper.keep(),
+            self.keeper.keep_leases(),
+            self._care_for_ever(),
+            self.signals.listen(on_cancel),
+        ]
         if self.queue is not None:
             works.append(self.queue.serve(take, gate))
         tasks = [asyncio.create_task(work) for work in works]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 import structlog
@@ -19,45 +21,74 @@ from server.event_logs.base import EventLog, LogError, LogGap, LogGone
 from server.frames import Frames, joined
 from server.sessions.base import Lease, ResponseStore, StoredResponse
 from server.sessions.endings import TERMINAL, closing_events, interrupted
-from server.sessions.errors import LeaseLost
+from server.sessions.errors import LeaseLost, StoreError
+
+Renew = Callable[[], Awaitable[None]]
+"""Renews the leases of this process' own runs."""
 
 Rerun = Callable[[StoredResponse, str], Awaitable[None]]
 """Takes a response that was queued and whose run nobody began, and the worker's name that holds it."""
+
+_Take = Callable[[Lease, float], Awaitable[list[StoredResponse]]]
 
 _LOG_PATIENCE: Final = 0.5  # seconds to wait for the log's next frames: nobody appends any more
 _log = structlog.get_logger(__name__)
 
 
+async def _nothing_to_renew() -> None:
+    return None
+
+
 class Settler:
     """Takes runs whose lease is over and settles each once, of all workers that try. `lease` is how many
-    seconds one settling may take before another worker may try."""
+    seconds one settling may take before another worker may try. `renew` comes before each look: a process
+    that had no time for its leases does not take its own runs for dead.
+    """
 
-    def __init__(self, store: ResponseStore, log: EventLog, lease: float) -> None:
+    def __init__(
+        self, store: ResponseStore, log: EventLog, lease: float, renew: Renew = _nothing_to_renew
+    ) -> None:
         self._store = store
         self._event_log = log
         self._lease = lease
+        self._renew = renew
+        self._wary_until = -math.inf
         self.rerun: Rerun | None = None
         """What takes up queued runs that nobody has begun; without it they are settled too."""
 
     async def sweep(self) -> int:
         """Settle every run whose lease is over; how many there were. Raises StoreError."""
         total = 0
-        while True:
-            worker = f"settler-{secrets.token_hex(8)}"
-            now = time.time()
-            orphans = await self._store.claim_orphans(Lease(worker, now + self._lease), now)
-            await asyncio.gather(*(self.take_up(orphan, worker) for orphan in orphans))
+        while orphans := await self._take(self._store.claim_orphans):
+            await asyncio.gather(*(self.take_up(orphan, worker) for orphan, worker in orphans))
             total += len(orphans)
-            if not orphans:
-                return total
+        return total
 
-    async def settle(self, response_id: str) -> None:
-        """Settle this one, if its lease is over and nobody else does. Raises StoreError."""
-        worker = f"settler-{secrets.token_hex(8)}"
-        now = time.time()
-        record = await self._store.acquire(response_id, Lease(worker, now + self._lease), now)
-        if record is not None:
+    async def settle(self, response_id: str) -> bool:
+        """Settle this one, if its lease is over and nobody else does; whether it was. Raises
+        StoreError."""
+        taken = await self._take(partial(self._acquire, response_id))
+        for record, worker in taken:
             await self.take_up(record, worker)
+        return bool(taken)
+
+    async def _acquire(self, response_id: str, lease: Lease, now: float) -> list[StoredResponse]:
+        record = await self._store.acquire(response_id, lease, now)
+        return [] if record is None else [record]
+
+    async def _take(self, take: _Take) -> list[tuple[StoredResponse, str]]:
+        """Runs whose lease is over, and the name under which they are held now. None right after an outage
+        of the store: it ends all leases, and each living worker has the length of one to renew its own."""
+        try:
+            await self._renew()
+            now = await self._store.now()
+            if time.monotonic() < self._wary_until:
+                return []
+            worker = f"settler-{secrets.token_hex(8)}"
+            return [(each, worker) for each in await take(Lease(worker, now + self._lease), now)]
+        except StoreError:
+            self._wary_until = time.monotonic() + self._lease
+            raise
 
     async def take_up(self, record: StoredResponse, worker: str) -> None:
         """Make what is queued, and end what was broken off. It is held as `worker`."""

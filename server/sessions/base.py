@@ -6,7 +6,7 @@ belongs to another is not found. Times are Unix seconds as floats.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -76,6 +76,11 @@ class ResponseStore(Protocol):
     reached or is full, and then nothing of that call may be relied on; each may be called again.
     """
 
+    async def now(self) -> float:
+        """The time by which leases in this store are told to be over: the same for all workers that share
+        it, whatever their machines' clocks say."""
+        ...
+
     async def get(self, response_id: str, owner: str = "") -> StoredResponse | None:
         """The turn with this id, None when this owner has none."""
         ...
@@ -95,11 +100,16 @@ class ResponseStore(Protocol):
         response: Response | None = None,
         frames: Frames | None = None,
     ) -> None:
-        """Renew the lease of a run, and store its snapshot and the frames since the last checkpoint.
+        """Renew the lease of a run and store its snapshot and the frames since the last checkpoint.
 
         Frames that begin where stored ones began replace them, so that a checkpoint that failed can be made
         again with what came since. Raises LeaseLost when `lease.worker` does not hold the run.
         """
+        ...
+
+    async def renew(self, held: Mapping[str, str], until: float) -> set[str]:
+        """Renew the leases of many runs at once: response id → the worker that holds it. Those among them
+        that it does not hold (any more)."""
         ...
 
     async def finish(
@@ -146,6 +156,14 @@ class ResponseStore(Protocol):
 
         `after` and `before` are ids of items and bound the page in the order asked for; with `before` alone
         the page ends there. Raises CursorError when there is no such item.
+        """
+        ...
+
+    async def items(self, item_ids: Collection[str], owner: str = "") -> dict[str, InputItem]:
+        """The items that have these ids, as input, by id; what this owner has not is left out.
+
+        Looked for in the output of responses that have ended, then in the input of all, under the ids that
+        `input_items` lists; of several under one id it is the newest response's.
         """
         ...
 

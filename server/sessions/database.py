@@ -9,6 +9,7 @@ statement, as aiosqlite does, costs several times as much.
 from __future__ import annotations
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.exc import DBAPIError
 
+from server.sessions.clock import ServerClock
 from server.sessions.errors import StoreError
 from server.sessions.failures import FAILURES, store_error
 from server.sessions.locations import is_sqlite, make_private_file
@@ -48,6 +50,10 @@ class Database(ABC):
                 except FAILURES as error:
                     raise store_error(error) from error
                 self._opened = True
+
+    async def now(self) -> float:
+        """The time, the same for all that use this database. Raises StoreError."""
+        return time.time()
 
     async def read(self, work: Work[T]) -> T:
         """Run single statements, each by itself."""
@@ -146,6 +152,14 @@ class _Postgres(Database):
         super().__init__()
         self._url = url
         self._writer, self._reader = postgres.engines(url, _PATIENCE)
+        self._clock = ServerClock()
+
+    async def now(self) -> float:
+        """The server's: a worker whose own clock is wrong must not end the leases of others."""
+        if self._clock.doubtful:
+            asked_at = time.monotonic()
+            self._clock.set(await self.read(_server_time), asked_at)
+        return self._clock.now()
 
     async def close(self) -> None:
         await self._writer.dispose()
@@ -170,6 +184,11 @@ class _Postgres(Database):
 def open_database(url: URL) -> Database:
     """The database at this URL (see `locations`), not connected yet."""
     return _Sqlite(url) if is_sqlite(url) else _Postgres(url)
+
+
+def _server_time(connection: Connection) -> float:
+    seconds: float = connection.scalar(text("SELECT extract(epoch FROM clock_timestamp())::float8"))
+    return seconds
 
 
 def _revision(connection: Connection) -> str | None:

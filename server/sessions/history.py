@@ -2,10 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from msgspec import Struct
+
 from bridge.protocol.input_items import InputItem, MessageParam
 from bridge.protocol.items import Item
 from bridge.protocol.request import CreateResponse
-from server.sessions.base import ResponseStore
+from server.sessions.base import ResponseStore, Turn
+from server.sessions.records import listed_ids
+
+
+class Conversation(Struct, frozen=True):
+    """Items in order, and those among them that have an id, by it."""
+
+    items: list[InputItem | Item]
+    named: dict[str, InputItem | Item]
+
+    def with_turns(self, turns: Iterable[Turn]) -> Conversation:
+        """This one and then these turns, oldest first: each one's input, then its output (specification,
+        `previous_response_id`). Their instructions are not carried over (field case 37)."""
+        items, named = list(self.items), dict(self.named)
+        for turn in turns:
+            output = turn.response.output
+            items += (*turn.input, *output)
+            named.update(zip(listed_ids(turn.response.id, turn.input), turn.input, strict=True))
+            named.update((item.id, item) for item in output if item.id)
+        return Conversation(items, named)
+
+
+def nothing_said() -> Conversation:
+    """What a conversation begins with."""
+    return Conversation([], {})
 
 
 def own_input(request: CreateResponse) -> list[InputItem]:
@@ -15,16 +43,12 @@ def own_input(request: CreateResponse) -> list[InputItem]:
     return list(request.input or ())
 
 
-async def history_of(
-    store: ResponseStore, request: CreateResponse, owner: str = ""
-) -> list[InputItem | Item]:
-    """The turns before, oldest first: each one's input, then its output (specification,
-    `previous_response_id`). Their instructions are not carried over (field case 37).
+async def history_of(store: ResponseStore, request: CreateResponse, owner: str = "") -> Conversation:
+    """The turns before.
 
     Raises HttpError `previous_response_not_found` when a link is missing or another owner's (field case
     39).
     """
     if request.previous_response_id is None:
-        return []
-    turns = await store.chain(request.previous_response_id, owner)
-    return [item for turn in turns for item in (*turn.input, *turn.response.output)]
+        return nothing_said()
+    return nothing_said().with_turns(await store.chain(request.previous_response_id, owner))

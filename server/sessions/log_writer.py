@@ -40,6 +40,9 @@ class LogWriter:
         """Add these, unless the log was never opened or is gone."""
         if not self.opened or self._gone:
             return
+        if self._log.at_hand:  # the usual case, once for each read of an upstream
+            await self._add(frames)
+            return
         self._waiting.append(frames)
         if asyncio.get_running_loop().time() < self._quiet_until:
             return
@@ -47,14 +50,17 @@ class LogWriter:
         assert together is not None
         try:
             async with asyncio.timeout(_PATIENCE):
-                await self._log.append(self._run_id, together)
-        except LogGone:
-            self._gone = True
-            self._waiting.clear()
+                await self._add(together)
         except (LogError, TimeoutError):
             self._failed()
         else:
             self._waiting.clear()
+
+    async def _add(self, frames: Frames) -> None:
+        try:
+            await self._log.append(self._run_id, frames)
+        except LogGone:
+            self._gone = True
 
     async def close(self) -> None:
         """The run has ended and is stored."""

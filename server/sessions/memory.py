@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -15,7 +15,9 @@ from bridge.protocol.response import Response
 from server.frames import Frames
 from server.sessions.base import NOBODY, InputPage, Lease, Order, StoredResponse, Turn
 from server.sessions.errors import CursorError, LeaseLost, StoreError
+from server.sessions.item_index import ItemIndex
 from server.sessions.links import in_order
+from server.sessions.places import Place, items_at, output_names
 from server.sessions.records import (
     InputRow,
     Row,
@@ -33,12 +35,18 @@ _MAX_BYTES: Final = 256 * 1024 * 1024
 
 
 class _Kept(Struct):
-    """A record, its frames by the number of their first event, and how many bytes it holds."""
+    """A record, its frames by the number of their first event, the ids of its output once it has ended,
+    and how many bytes it holds."""
 
     row: Row
     input: list[InputRow]
     frames: dict[int, Frames]
+    output: list[bytes]
     size: int = 0
+
+    @property
+    def input_names(self) -> list[bytes]:
+        return [row.item_id for row in self.input]
 
 
 class MemoryStore:
@@ -52,7 +60,12 @@ class MemoryStore:
         self._max_bytes = max_bytes
         self._clock = clock
         self._records: dict[str, _Kept] = {}
+        self._inputs = ItemIndex()
+        self._outputs = ItemIndex()
         self._bytes = 0
+
+    async def now(self) -> float:
+        return self._clock()
 
     async def get(self, response_id: str, owner: str = "") -> StoredResponse | None:
         kept = self._of(response_id, owner)
@@ -63,7 +76,8 @@ class MemoryStore:
         there = self._records.get(row.id)
         if there is not None and there.row.owner != row.owner:
             raise StoreError(StoreError.CONFLICT, "A response under this id is there already.")
-        self._keep(_Kept(row, input_rows(record), {frames.first: frames} if frames else {}))
+        output = [] if record.lease else output_names(record.response)
+        self._keep(_Kept(row, input_rows(record), {frames.first: frames} if frames else {}, output))
 
     async def checkpoint(
         self,
@@ -77,10 +91,24 @@ class MemoryStore:
             raise LeaseLost(response_id, lease.worker)
         self._update(kept, response, frames, lease.until)
 
+    async def renew(self, held: Mapping[str, str], until: float) -> set[str]:
+        lost = set()
+        for response_id, worker in held.items():
+            kept = self._records.get(response_id)
+            if kept is None or kept.row.lease_worker != worker or kept.row.lease_until is None:
+                lost.add(response_id)
+            else:
+                kept.row = replace(kept.row, lease_until=until)
+        return lost
+
     async def finish(
         self, response_id: str, worker: str, response: Response, frames: Frames | None = None
     ) -> None:
-        self._update(self._held_by(response_id, worker), response, frames, None)
+        kept = self._held_by(response_id, worker)
+        self._outputs.drop(kept.row.owner, kept.output, response_id)
+        kept.output = output_names(response)
+        self._outputs.add(kept.row.owner, kept.output, response_id)
+        self._update(kept, response, frames, None)
 
     async def acquire(self, response_id: str, lease: Lease, now: float) -> StoredResponse | None:
         kept = self._records.get(response_id)
@@ -136,6 +164,12 @@ class MemoryStore:
             page.reverse()
         return InputPage(page, len(rows) > limit)
 
+    async def items(self, item_ids: Collection[str], owner: str = "") -> dict[str, InputItem]:
+        names = map(id_bytes, item_ids)
+        places = {name: place for name in names if (place := self._place(owner, name)) is not None}
+        made = {place.response_id for place in places.values() if place.item is None}
+        return items_at(places, {each: self._records[each].row.response for each in made})
+
     async def delete(self, response_id: str, owner: str = "") -> bool:
         kept = self._of(response_id, owner)
         if kept is None:
@@ -161,6 +195,8 @@ class MemoryStore:
 
     async def close(self) -> None:
         self._records.clear()
+        self._inputs.clear()
+        self._outputs.clear()
         self._bytes = 0
 
     def _of(self, response_id: str, owner: str) -> _Kept | None:
@@ -203,6 +239,8 @@ class MemoryStore:
         held += [row.item for row in kept.input] + [each.data for each in kept.frames.values()]
         kept.size = sum(map(len, held))
         self._records[kept.row.id] = kept
+        self._inputs.add(kept.row.owner, kept.input_names, kept.row.id)
+        self._outputs.add(kept.row.owner, kept.output, kept.row.id)
         self._bytes += kept.size
         self._make_room(kept)
 
@@ -217,7 +255,20 @@ class MemoryStore:
 
     def _forget(self, kept: _Kept) -> None:
         del self._records[kept.row.id]
+        self._inputs.drop(kept.row.owner, kept.input_names, kept.row.id)
+        self._outputs.drop(kept.row.owner, kept.output, kept.row.id)
         self._bytes -= kept.size
+
+    def _place(self, owner: str, name: bytes) -> Place | None:
+        made = self._outputs.holders(owner, name)
+        holders = made or self._inputs.holders(owner, name)
+        if not holders:
+            return None
+        kept = max(
+            (self._records[each] for each in holders), key=lambda kept: (kept.row.created_at, kept.row.id)
+        )
+        item = None if made else next(row.item for row in reversed(kept.input) if row.item_id == name)
+        return Place(kept.row.id, item)
 
 
 def _record(kept: _Kept) -> StoredResponse:

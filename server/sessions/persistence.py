@@ -59,7 +59,7 @@ class ResponseSessionPersistenceTransformer:
         patience: float = 5.0,
         stored: bool = False,
         wake: Callable[[], None] = _nothing,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.response_id = record.response.id
         self.batch = Frames(0, -1, b"")
@@ -72,7 +72,7 @@ class ResponseSessionPersistenceTransformer:
         self._snapshot = snapshot
         self._store = store
         self._log = LogWriter(log, self.response_id)
-        self._worker = worker
+        self.worker = worker
         self._wire = wire
         self._interval = interval
         self._lease = lease
@@ -100,7 +100,7 @@ class ResponseSessionPersistenceTransformer:
             await self.checkpoint(always=True)
             return
         await self._log.open()
-        lease = Lease(NOBODY, self._clock() + _WAITING)
+        lease = Lease(NOBODY, await self._store.now() + _WAITING)
         await self._store.put(replace(self._record, response=self._snapshot(), lease=lease))
 
     async def take(self, events: list[Event]) -> list[Event]:
@@ -121,17 +121,19 @@ class ResponseSessionPersistenceTransformer:
         await self._log.append(self.batch)
         return events
 
+    @property
+    def held(self) -> bool:
+        """There is a record, and it is this run's: it has a lease."""
+        return self._stored and not self.saved and not self.lost
+
     def hurry(self) -> None:
         """A checkpoint is due now."""
         self._next_at = 0.0
 
     def due(self, now: float) -> bool:
-        """Whether a checkpoint has something to do: frames to store, a lease to renew, an end to store
-        after all."""
-        if self.saved or self.lost or not self._stored:
-            return False
-        waited = now - self._next_at
-        return waited >= 0 and (bool(self._pending) or self._final is not None or waited >= self._lease / 4)
+        """Whether a checkpoint has something to do: frames to store, or an end to store after all. The
+        lease of a run that is quiet is not its affair (see `Keeper`)."""
+        return self.held and now >= self._next_at and (bool(self._pending) or self._final is not None)
 
     async def checkpoint(self, *, always: bool = False) -> None:
         """Store what has passed since the last one and renew the lease. A checkpoint that fails is made up
@@ -153,8 +155,7 @@ class ResponseSessionPersistenceTransformer:
                 self._give_up()
 
     async def _store_progress(self) -> None:
-        now = self._clock()
-        lease = Lease(self._worker, now + self._lease)
+        lease = Lease(self.worker, await self._store.now() + self._lease)
         passed = len(self._pending)
         frames = joined(self._pending)
         if self._stored:
@@ -183,7 +184,7 @@ class ResponseSessionPersistenceTransformer:
     async def _insist(self, response: Response) -> None:
         """Store the end, again and again for as long as patience lasts."""
         if self.lost:
-            raise LeaseLost(self.response_id, self._worker)
+            raise LeaseLost(self.response_id, self.worker)
         deadline = self._clock() + self._patience
         pause = _FIRST_PAUSE
         while True:
@@ -198,7 +199,7 @@ class ResponseSessionPersistenceTransformer:
     async def _store_end(self, response: Response) -> None:
         frames = joined(self._pending)
         if self._stored:
-            await self._store.finish(self.response_id, self._worker, response, frames)
+            await self._store.finish(self.response_id, self.worker, response, frames)
         else:
             await self._store.put(replace(self._record, response=response, lease=None), frames)
         self._pending.clear()
@@ -218,6 +219,8 @@ class ResponseSessionPersistenceTransformer:
         return told
 
     def _give_up(self) -> None:
+        if self.lost:
+            return
         self.lost = True
         self._pending.clear()
         _log.warning("run.lost", response_id=self.response_id)

@@ -28,6 +28,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from server.sessions.base import NOBODY
 from server.sessions.tables import response_frames as frames
 from server.sessions.tables import response_input as inputs
+from server.sessions.tables import response_output as outputs
 from server.sessions.tables import responses
 
 # Parameters that name a row have names that are no column's: SQLAlchemy keeps those for SET and VALUES.
@@ -44,8 +45,9 @@ INPUT: Final = (
     select(inputs.c.item).where(inputs.c.response_id == bindparam("of_id")).order_by(inputs.c.position)
 )
 DELETE: Final = delete(responses).where(_OWNED)
-DELETE_INPUT: Final = delete(inputs).where(inputs.c.response_id == bindparam("of_id"))
-DELETE_FRAMES: Final = delete(frames).where(frames.c.response_id == bindparam("of_id"))
+DELETE_PARTS: Final = [
+    delete(table).where(table.c.response_id == bindparam("of_id")) for table in (inputs, outputs, frames)
+]
 REPLACE: Final = update(responses).where(_OWNED)
 FINISH: Final = update(responses).where(_HELD)
 CHECKPOINT: Final = FINISH.where(_RUNNING)
@@ -133,13 +135,26 @@ def _sweep() -> Delete:
     return delete(responses).where(responses.c.id.in_(expired.limit(bindparam("most"))))
 
 
+def _renew() -> Update:
+    # A worker's name is one run's, so that the two lists need not be pairs.
+    held = responses.c.lease_worker.in_(bindparam("of_workers", expanding=True)) & _RUNNING
+    named = select(responses.c.id).where(responses.c.id.in_(bindparam("of_ids", expanding=True)), held)
+    # Locked in one order, so that two that renew don't wait for each other.
+    locked = named.order_by(responses.c.id).with_for_update()
+    renewed = update(responses).where(responses.c.id.in_(locked), held)
+    return renewed.values(lease_until=bindparam("lease_until")).returning(responses.c.id)
+
+
 def _claim() -> Update:
     over = select(responses.c.id).where(_OVER).order_by(responses.c.lease_until).limit(bindparam("most"))
+    # A row that is locked is being renewed or claimed, and to wait for several could be a deadlock.
+    over = over.with_for_update(skip_locked=True)
     # The condition again outside: a row that another worker has just claimed is looked at once more.
     return update(responses).where(responses.c.id.in_(over), _OVER).returning(*responses.c)
 
 
 SWEEP: Final = _sweep()
+RENEW: Final = _renew()
 CLAIM: Final = _claim()
 EXPORT: Final = (
     select(*responses.c)

@@ -103,14 +103,18 @@ def lease_of(row: Row) -> Lease | None:
 
 
 def input_rows(record: StoredResponse) -> list[InputRow]:
-    """The record's input, each item under its own id or one made of the response's and its place."""
-    response_id = record.response.id
-    rows = []
-    for position, item in enumerate(record.input):
-        own = getattr(item, "id", None)
-        listed = own if isinstance(own, str) and own else f"item_{response_id}_{position}"
-        rows.append(InputRow(id_bytes(listed), encode(item)))
-    return rows
+    """The record's input, each item under the id that it is listed under."""
+    ids = listed_ids(record.response.id, record.input)
+    return [InputRow(id_bytes(listed), encode(item)) for listed, item in zip(ids, record.input, strict=True)]
+
+
+def listed_ids(response_id: str, items: Iterable[InputItem]) -> list[str]:
+    """The ids of a response's input items: their own, or made of the response's and their places."""
+    owns = [getattr(item, "id", None) for item in items]
+    return [
+        own if isinstance(own, str) and own else f"item_{response_id}_{position}"
+        for position, own in enumerate(owns)
+    ]
 
 
 def id_bytes(item_id: str) -> bytes:

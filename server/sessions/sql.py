@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
-import msgspec
 from sqlalchemy import URL, Connection, CursorResult
 
 from bridge.protocol.codec import decode_response, encode
+from bridge.protocol.input_items import InputItem
 from bridge.protocol.response import Response
 from server.frames import Frames
 from server.sessions import queries
 from server.sessions.base import InputPage, Lease, Order, StoredResponse, Turn
 from server.sessions.database import open_database
-from server.sessions.errors import CursorError, LeaseLost, StoreError
+from server.sessions.errors import CursorError, LeaseLost
+from server.sessions.item_rows import find_items, put_output_names
 from server.sessions.links import in_order
+from server.sessions.record_rows import put_frames, put_input, put_response
 from server.sessions.records import (
     Row,
     can_be_id,
@@ -35,6 +38,7 @@ _HIGHEST: Final = 2**62  # what a column takes, and more than any sequence numbe
 _FRAMES_AT_ONCE: Final = 32
 _ROWS_AT_ONCE: Final = 50
 _SWEPT_AT_ONCE: Final = 500
+_RENEWED_AT_ONCE: Final = 500
 
 
 class SqlStore:
@@ -52,6 +56,9 @@ class SqlStore:
     async def close(self) -> None:
         await self._database.close()
 
+    async def now(self) -> float:
+        return await self._database.now()
+
     async def get(self, response_id: str, owner: str = "") -> StoredResponse | None:
         if not can_be_id(response_id):
             return None
@@ -65,19 +72,14 @@ class SqlStore:
 
     async def put(self, record: StoredResponse, frames: Frames | None = None) -> None:
         row = row_of(record, self._clock(), frames.last if frames else -1)
-        fields = msgspec.structs.asdict(row)
-        items = [
-            {"response_id": row.id, "position": position, "item_id": item.item_id, "item": item.item}
-            for position, item in enumerate(input_rows(record))
-        ]
+        items = input_rows(record)
 
         def work(connection: Connection) -> None:
-            inserted = connection.execute(queries.insert_response(self._dialect), fields)
-            if not inserted.rowcount:
-                _replace(connection, row, fields)
-            if items:
-                connection.execute(queries.insert_input(self._dialect), items)
-            self._put_frames(connection, row.id, frames)
+            put_response(connection, self._dialect, row)
+            put_input(connection, self._dialect, row.id, items)
+            if record.lease is None:
+                put_output_names(connection, self._dialect, row.id, record.response)
+            put_frames(connection, self._dialect, row.id, frames)
 
         await self._database.write(work)
 
@@ -91,11 +93,20 @@ class SqlStore:
         changes = self._changes(response, frames, lease.until)
         await self._update_held(queries.CHECKPOINT, response_id, lease.worker, changes, frames)
 
+    async def renew(self, held: Mapping[str, str], until: float) -> set[str]:
+        renewed: set[str] = set()
+        ids = list(held)
+        for start in range(0, len(ids), _RENEWED_AT_ONCE):
+            some = ids[start : start + _RENEWED_AT_ONCE]
+            values = {"of_ids": some, "of_workers": [held[each] for each in some], "lease_until": until}
+            renewed.update(await self._database.write(partial(_renewed, values)))
+        return held.keys() - renewed
+
     async def finish(
         self, response_id: str, worker: str, response: Response, frames: Frames | None = None
     ) -> None:
         changes = self._changes(response, frames, None)
-        await self._update_held(queries.FINISH, response_id, worker, changes, frames)
+        await self._update_held(queries.FINISH, response_id, worker, changes, frames, response)
 
     async def acquire(self, response_id: str, lease: Lease, now: float) -> StoredResponse | None:
         if not can_be_id(response_id):
@@ -194,6 +205,12 @@ class SqlStore:
             page.reverse()
         return InputPage(page, len(rows) > limit)
 
+    async def items(self, item_ids: Collection[str], owner: str = "") -> dict[str, InputItem]:
+        def work(connection: Connection) -> dict[str, InputItem]:
+            return find_items(connection, item_ids, owner)
+
+        return await self._database.read(work)
+
     async def delete(self, response_id: str, owner: str = "") -> bool:
         if not can_be_id(response_id):
             return False
@@ -238,37 +255,29 @@ class SqlStore:
         return changes
 
     async def _update_held(
-        self, statement: Any, response_id: str, worker: str, changes: dict[str, Any], frames: Frames | None
+        self,
+        statement: Any,
+        response_id: str,
+        worker: str,
+        changes: dict[str, Any],
+        frames: Frames | None,
+        ended: Response | None = None,
     ) -> None:
         def work(connection: Connection) -> None:
             values = {"of_id": response_id, "of_worker": worker, **changes}
             if not _rowcount(connection.execute(statement, values)):
                 raise LeaseLost(response_id, worker)
-            self._put_frames(connection, response_id, frames)
+            put_frames(connection, self._dialect, response_id, frames)
+            if ended is not None:
+                put_output_names(connection, self._dialect, response_id, ended)
 
         if not can_be_id(response_id):
             raise LeaseLost(response_id, worker)
         await self._database.write(work)
 
-    def _put_frames(self, connection: Connection, response_id: str, frames: Frames | None) -> None:
-        if frames is not None:
-            values = {
-                "response_id": response_id,
-                "first_sequence": frames.first,
-                "last_sequence": frames.last,
-                "data": frames.data,
-            }
-            connection.execute(queries.upsert_frames(self._dialect), values)
 
-
-def _replace(connection: Connection, row: Row, fields: dict[str, Any]) -> None:
-    """Take the place of what the owner has under this id. Raises StoreError when it is another's."""
-    changes = {name: value for name, value in fields.items() if name not in ("id", "owner")}
-    values = {"of_id": row.id, "of_owner": row.owner, **changes}
-    if not _rowcount(connection.execute(queries.REPLACE, values)):
-        raise StoreError(StoreError.CONFLICT, "A response under this id is there already.")
-    connection.execute(queries.DELETE_INPUT, {"of_id": row.id})
-    connection.execute(queries.DELETE_FRAMES, {"of_id": row.id})
+def _renewed(values: dict[str, Any], connection: Connection) -> list[str]:
+    return list(connection.execute(queries.RENEW, values).scalars().all())
 
 
 def _record(connection: Connection, row: Row) -> StoredResponse:

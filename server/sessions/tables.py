@@ -19,9 +19,10 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    text,
 )
 
-REVISION: Final = "0001"
+REVISION: Final = "0002"
 """The migration that this code needs, and its newest one."""
 
 VERSION_TABLE: Final = "openresponses_bridge_version"
@@ -67,6 +68,26 @@ response_input: Final = Table(
     Column("item_id", LargeBinary, nullable=False),
     Column("item", LargeBinary, nullable=False),
 )
+
+NAMED_INPUT: Final = text("length(item_id) <= 512")
+"""Which input items are found by their ids (see `places`); written out, as an index is only used by queries
+that say the same."""
+Index(
+    "ix_response_input_item_id",
+    response_input.c.item_id,
+    sqlite_where=NAMED_INPUT,
+    postgresql_where=NAMED_INPUT,
+)
+
+# One row an item of a response that has ended: where to look for it. What it is, the response says.
+response_output: Final = Table(
+    "response_output",
+    metadata,
+    _response_id(),
+    Column("item_id", LargeBinary, primary_key=True),
+    sqlite_with_rowid=False,
+)
+Index("ix_response_output_item_id", response_output.c.item_id)
 
 # One row a checkpoint, so that what was written once is not written again.
 response_frames: Final = Table(

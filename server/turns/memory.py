@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from bridge.protocol.input_items import InputItem
-from bridge.protocol.items import Item
 from bridge.protocol.request import CreateResponse
 from server.sessions.base import ResponseStore
 from server.sessions.errors import ChainError
-from server.sessions.history import history_of
-
-Items = list[InputItem | Item]
+from server.sessions.history import Conversation, history_of, nothing_said
+from server.sessions.references import Continued, resolved
 
 
 class ConnectionMemory:
@@ -18,25 +15,30 @@ class ConnectionMemory:
 
     def __init__(self) -> None:
         self._id: str | None = None
-        self._items: Items = []
+        self._latest = nothing_said()
 
-    def keep(self, response_id: str, items: Items) -> None:
-        """`items` are the whole conversation up to and with this response."""
-        self._id, self._items = response_id, items
+    def keep(self, response_id: str, conversation: Conversation) -> None:
+        """All that was said up to and with this response."""
+        self._id, self._latest = response_id, conversation
 
     def evict(self, response_id: str | None) -> None:
         """Forget this response, since a turn that continued it has failed."""
         if response_id is not None and response_id == self._id:
-            self._id, self._items = None, []
+            self._id, self._latest = None, nothing_said()
 
-    async def history(self, store: ResponseStore, request: CreateResponse, owner: str) -> Items:
-        """What came before a request: remembered, else out of the store when the request is stored too.
+    async def continued(self, store: ResponseStore, request: CreateResponse, owner: str) -> Continued:
+        """The request and what came before it. What it refers to may be remembered or stored.
 
-        Raises HttpError `previous_response_not_found`.
+        Raises HttpError `previous_response_not_found` and `item_not_found`.
         """
+        before = await self._before(store, request, owner)
+        return Continued(await resolved(store, request, owner, before, self._latest.named), before)
+
+    async def _before(self, store: ResponseStore, request: CreateResponse, owner: str) -> Conversation:
+        """Remembered, else out of the store when the request is stored too."""
         wanted = request.previous_response_id
         if wanted is not None and wanted == self._id:
-            return self._items
+            return self._latest
         if wanted is not None and request.store is False:
             raise ChainError(
                 ChainError.MISSING,

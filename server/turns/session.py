@@ -28,10 +28,10 @@ from server.limits import check_depth
 from server.runs.generation import Generation
 from server.runs.prepare import prepare
 from server.service import Service
-from server.sessions.base import StoredResponse
-from server.sessions.history import own_input
+from server.sessions.base import StoredResponse, Turn
+from server.sessions.history import Conversation, own_input
 from server.turns.envelopes import DEFECT, envelope
-from server.turns.memory import ConnectionMemory, Items
+from server.turns.memory import ConnectionMemory
 from server.wire import choose_wire
 
 Send = Callable[[bytes], Awaitable[None]]
@@ -83,22 +83,22 @@ class Session:
         data = message.encode("utf-8", "surrogatepass") if isinstance(message, str) else message
         check_depth(data, self._service.settings.limits.depth)
         decoded = decode_create_message(data)
-        request = _request_of(decoded)
-        history = await self._memory.history(self._service.store, request, self._owner)
+        asked = _request_of(decoded)
+        request, before = await self._memory.continued(self._service.store, asked, self._owner)
         if decoded.generate is False:
-            return await self._warm_up(request, history)
+            return await self._warm_up(request, before)
         generation, _ = await prepare(
-            self._service, request, self._headers, request_id, owner=self._owner, history=history
+            self._service, request, self._headers, request_id, owner=self._owner, history=before.items
         )
         self._generation = generation
-        await self._follow(generation, request, history)
+        await self._follow(generation, request, before)
         return generation.run.snapshot.status
 
-    async def _follow(self, generation: Generation, request: CreateResponse, history: Items) -> None:
+    async def _follow(self, generation: Generation, request: CreateResponse, before: Conversation) -> None:
         async def deliver(events: list[Event]) -> None:
             ended = generation.run.ended
             if ended:
-                self._remember(generation, request, history)
+                self._remember(generation, request, before)
             await self._tell(events, last=ended)
 
         async with anyio.create_task_group() as tasks:
@@ -112,13 +112,13 @@ class Session:
         if failure is not None:
             raise failure
 
-    def _remember(self, generation: Generation, request: CreateResponse, history: Items) -> None:
+    def _remember(self, generation: Generation, request: CreateResponse, before: Conversation) -> None:
         """Before the last event leaves, because the next turn may follow it at once."""
         response = generation.run.snapshot
         if response.status == "failed":
             self._memory.evict(request.previous_response_id)
         else:
-            self._memory.keep(response.id, [*history, *own_input(request), *response.output])
+            self._memory.keep(response.id, before.with_turns([Turn(response, own_input(request))]))
 
     async def _accompany(self, generation: Generation) -> None:
         """Say something while the upstream says nothing."""
@@ -131,7 +131,7 @@ class Session:
             await generation.show_life()
             await anyio.sleep(interval)
 
-    async def _warm_up(self, request: CreateResponse, history: Items) -> str:
+    async def _warm_up(self, request: CreateResponse, before: Conversation) -> str:
         """Codex's prewarm: the input is taken in and nothing is generated."""
         target = self._service.router.resolve(request.model)
         machine = ResponseStreamStateMachine(
@@ -144,7 +144,7 @@ class Session:
         if request.store is not False:
             frames = Frames(0, len(events) - 1, encode_sse(events))
             await self._service.store.put(StoredResponse(response, own, owner=self._owner), frames)
-        self._memory.keep(response.id, [*history, *own])
+        self._memory.keep(response.id, before.with_turns([Turn(response, own)]))
         await self._tell(events, last=True)
         return "warmed_up"
 

@@ -73,3 +73,16 @@ def test_ai_sdk_streamed(run_js: Run, upstream: ScriptedUpstream, provider: str)
     told = run_js("ai_sdk.mjs", f"{provider} streamed")
     assert told == {"deltas": "It is cool.", "finishReason": "stop"}
     assert results(upstream) == ANSWERS
+
+
+@pytest.mark.parametrize(("case", "references"), [("referred", 2), ("continued", 1)])
+def test_ai_sdk_sends_its_history_by_reference(
+    run_js: Run, upstream: ScriptedUpstream, case: str, references: int
+) -> None:
+    """Reasoning and text; also beside `previous_response_id`, where the chain brings the text in."""
+    upstream.scripts = InTurn(TURN_OF_CALLS, said("It is cool.", reasoning="Both are cool."), said("Yes."))
+    assert run_js("ai_sdk.mjs", f"openai {case}") == {"text": "Yes.", "references": references}
+    assert results(upstream) == ANSWERS
+    spoken = [each for each in upstream.received[-1].body["messages"] if each["role"] == "assistant"]
+    assert [len(each.get("tool_calls") or ()) for each in spoken] == [2, 0]
+    assert spoken[-1]["content"] == "It is cool."

@@ -34,8 +34,8 @@ def filled(url: str) -> None:
 
 
 def test_upgrade_tells_the_revisions(url: str) -> None:
-    assert run("upgrade", "--store", url).output == "at revision 0001 (before: empty)\n"
-    assert run("upgrade", "--store", url).output == "at revision 0001\n"
+    assert run("upgrade", "--store", url).output == "at revision 0002 (before: empty)\n"
+    assert run("upgrade", "--store", url).output == "at revision 0002\n"
 
 
 def test_sweep_deletes_what_expired(url: str) -> None:

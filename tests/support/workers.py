@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from tests.support.serving import call
 from tests.support.shared import REPOSITORY
 
-CONFIG = "checkpoint_interval = 0.2\nlease = 1.5\n"
+CONFIG = "checkpoint_interval = 0.2\nlease = 3.0\n"
 DONE = b"data: [DONE]\n\n"
 _NUMBER = re.compile(rb'"sequence_number":(\d+)')
 

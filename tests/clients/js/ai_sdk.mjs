@@ -19,7 +19,23 @@ const tools = {
 };
 const asked = { model, maxRetries: 0, stopWhen: stepCountIs(3) };
 
+// A turn after one with tools; how many items of its history the SDK sent by reference.
+async function again(history, options) {
+  const question = { role: "user", content: "Weather?" };
+  const first = await generateText({ ...asked, tools, messages: [question] });
+  const messages = [...history(question, first.response.messages), { role: "user", content: "Really?" }];
+  const { text, request } = await generateText({ ...asked, tools, messages, providerOptions: { openai: options(first) } });
+  const { input } = typeof request.body === "string" ? JSON.parse(request.body) : request.body;
+  return { text, references: input.filter((item) => item.type === "item_reference").length };
+}
+
 const cases = {
+  referred: () => again((question, answers) => [question, ...answers], () => ({ store: true })),
+  continued: () =>
+    again(
+      (_, answers) => answers.slice(-1),
+      (first) => ({ previousResponseId: first.providerMetadata.openai.responseId }),
+    ),
   async text() {
     const { text, finishReason, usage } = await generateText({ ...asked, prompt: "Hello" });
     return { text, finishReason, output: usage.outputTokens };

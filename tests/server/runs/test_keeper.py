@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from types import SimpleNamespace
 
@@ -11,8 +11,10 @@ import pytest
 from bridge import ResponseStreamStateMachine
 from bridge.protocol.events import Event
 from server.event_logs.memory import MemoryLog
+from server.frames import Frames
 from server.runs.keeper import Keeper
 from server.sessions.base import Lease, StoredResponse
+from server.sessions.errors import StoreError
 from server.sessions.memory import MemoryStore
 from server.sessions.persistence import ResponseSessionPersistenceTransformer
 
@@ -23,6 +25,27 @@ LEASE = 4.0
 TURN = 0.01  # real seconds between two looks of the keeper
 
 
+class Store(MemoryStore):
+    """Notes which leases were renewed together, and fails as it is told."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__(clock=clock)
+        self.renewed: list[set[str]] = []
+        self.down = False
+        self.full = False
+
+    async def put(self, record: StoredResponse, frames: Frames | None = None) -> None:
+        if self.full:
+            raise StoreError(StoreError.FULL, "Full.")
+        await super().put(record, frames)
+
+    async def renew(self, held: Mapping[str, str], until: float) -> set[str]:
+        if self.down:
+            raise StoreError(StoreError.UNAVAILABLE, "Down.")
+        self.renewed.append(set(held))
+        return await super().renew(held, until)
+
+
 class Bench:
     """A run whose first item is finished and stored, and the keeper at work. Time stands unless a test
     moves it."""
@@ -30,8 +53,8 @@ class Bench:
     def __init__(self) -> None:
         self.now = 1_000.0
         self.machine = ResponseStreamStateMachine("m")
-        self.store = MemoryStore()
-        self.keeper = Keeper(2 * TURN)
+        self.store = Store(clock=lambda: self.now)
+        self.keeper = Keeper(self.store, 2 * TURN, LEASE)
         self.passed = -1
         self.lost = 0
         self.kept = ResponseSessionPersistenceTransformer(
@@ -83,7 +106,7 @@ async def until(holds: Callable[[], bool]) -> None:
 @pytest.fixture
 async def bench(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
     made = Bench()
-    clock = SimpleNamespace(time=lambda: made.now, monotonic=time.monotonic)
+    clock = SimpleNamespace(monotonic=lambda: made.now)
     monkeypatch.setattr("server.runs.keeper.time", clock)
     keeping = asyncio.create_task(made.keeper.keep())
     await made.begin()
@@ -113,21 +136,80 @@ async def test_s1_lease_of_a_quiet_run_is_renewed_beyond_its_first_length(bench:
     stored, first_lease = bench.stored, bench.lease_until
     assert first_lease is not None
     while bench.now <= first_lease + LEASE:
-        bench.now += INTERVAL + LEASE / 4
-        await until(lambda: bench.lease_until == bench.now + LEASE)
+        bench.now += LEASE / 4
+        await bench.keeper.renew()
+        assert bench.lease_until == bench.now + LEASE
         assert await bench.store.claim_orphans(Lease("other", bench.now + LEASE), bench.now) == []
     assert bench.stored == stored
+
+
+async def test_s1_leases_are_renewed_by_themselves_and_after_an_outage(bench: Bench) -> None:
+    keeper = Keeper(bench.store, 2 * TURN, 2 * TURN)
+    keeper.add(bench.kept, bench.lose)
+    renewing = asyncio.create_task(keeper.keep_leases())
+    try:
+        await until(lambda: len(bench.store.renewed) > 1)
+        bench.store.down = True
+        await asyncio.sleep(2 * TURN)
+        bench.store.down, times = False, len(bench.store.renewed)
+        await until(lambda: len(bench.store.renewed) > times)
+    finally:
+        renewing.cancel()
+
+
+async def test_s1_leases_of_all_runs_are_renewed_in_one_call(bench: Bench) -> None:
+    others = [Bench() for _ in range(2)]
+    for other in others:
+        other.store, other.kept._store = bench.store, bench.store
+        await other.take(other.machine.start())
+        bench.keeper.add(other.kept, other.lose)
+    await others[0].take(others[0].machine.finish())
+    await bench.keeper.renew()
+    assert bench.store.renewed == [{bench.machine.response_id, others[1].machine.response_id}]
+
+
+async def test_s1_run_that_another_worker_has_settled_is_told_by_the_renewal(bench: Bench) -> None:
+    bench.now += LEASE + 1
+    (taken,) = await bench.store.claim_orphans(Lease("other", bench.now + LEASE), bench.now)
+    await bench.keeper.renew()
+    await until(lambda: bench.lost > 0)
+    assert (await bench.record()).lease == taken.lease
+
+
+async def test_run_that_ends_while_its_lease_is_renewed_is_not_taken_for_lost(bench: Bench) -> None:
+    held = bench.store.renew
+
+    async def ended_meanwhile(leases: Mapping[str, str], until: float) -> set[str]:
+        await bench.take(bench.machine.finish())
+        return await held(leases, until)
+
+    bench.store.renew = ended_meanwhile  # type: ignore[method-assign]
+    await bench.keeper.renew()
+    await bench.keeper.pass_once()
+    assert bench.kept.saved
+    assert bench.lost == 0
 
 
 async def test_s1_run_whose_response_was_deleted_is_told_once(bench: Bench) -> None:
     """It need not go on: nothing of it can be stored."""
     await bench.store.delete(bench.machine.response_id)
-    bench.keeper.wake_for(bench.machine.response_id)
+    bench.keeper.look_at(bench.machine.response_id)
     await bench.take(bench.machine.text("more"))
     await until(lambda: bench.lost > 0)
     bench.now += INTERVAL + LEASE
     await asyncio.sleep(3 * TURN)
     assert bench.lost == 1
+
+
+async def test_run_whose_beginning_was_refused_is_not_kept(bench: Bench) -> None:
+    """Nobody was told of it, so that there is no end to store when there is room again."""
+    refused = Bench()
+    refused.store.full = True
+    bench.keeper.add(refused.kept, refused.lose)
+    with pytest.raises(StoreError):
+        await refused.take(refused.machine.start())
+    bench.keeper.leave(refused.kept, ended=True)
+    assert set(bench.keeper._kept) == {bench.machine.response_id}
 
 
 async def test_s1_end_of_a_run_that_was_never_stored_does_not_stop_the_keeper(bench: Bench) -> None:

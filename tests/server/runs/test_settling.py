@@ -14,7 +14,9 @@ from server.frames import Frames
 from server.runs.follow import Follower
 from server.runs.settle import Settler
 from server.sessions.base import Lease, StoredResponse
+from server.sessions.errors import StoreError
 from server.sessions.memory import MemoryStore
+from tests.support.failing_store import FailingStore, as_store
 
 pytestmark = pytest.mark.timeout(20)
 LONG_AGO = Lease("dead", 1.0)
@@ -102,6 +104,46 @@ async def test_each_orphan_is_settled_once_however_many_try(left: Left) -> None:
     assert sum(await asyncio.gather(*(other.sweep() for other in others))) == 1
 
 
+async def test_process_that_was_starved_does_not_take_its_own_runs_for_dead(left: Left) -> None:
+    """Its leases are over because it had no time to renew them."""
+
+    async def renew() -> None:
+        assert await left.store.renew({left.id: "dead"}, await left.store.now() + 5) == set()
+
+    starved = Settler(left.store, left.log, 5.0, renew)
+    assert await starved.sweep() == 0
+    assert not await starved.settle(left.id)
+    assert (await left.record()).response.status == "in_progress"
+
+
+async def test_nobody_is_taken_for_dead_until_all_could_renew_after_an_outage(left: Left) -> None:
+    store = FailingStore()
+    store.kept = left.store
+    settler = Settler(as_store(store), left.log, 0.1)
+    for failing in ("claim_orphans", "acquire", "now"):
+        store.down = {failing}
+        with pytest.raises(StoreError):
+            await (settler.settle(left.id) if failing == "acquire" else settler.sweep())
+        store.down = set()
+        assert await settler.sweep() == 0
+        assert not await settler.settle(left.id)
+        await asyncio.sleep(0.11)
+    assert await settler.sweep() == 1
+
+
+async def test_reader_waits_for_the_settling_that_may_not_be_yet(left: Left) -> None:
+    store = FailingStore()
+    store.kept = left.store
+    left.settler = Settler(as_store(store), left.log, 0.1)
+    left.follower = Follower(left.store, left.log, left.settler, pause=0.01)
+    store.down = {"now"}
+    with pytest.raises(StoreError):
+        await left.settler.sweep()
+    store.down, store.calls = set(), []
+    assert b"event: response.failed\n" in await left.read()
+    assert store.calls == ["acquire", "finish"]
+
+
 async def test_run_that_is_alive_is_left_alone(left: Left) -> None:
     alive = StoredResponse(left.machine.snapshot, [], lease=Lease("alive", time.time() + 60))
     await left.store.put(alive)
@@ -159,3 +201,33 @@ async def test_reader_of_a_deleted_response_is_let_go(left: Left) -> None:
     await asyncio.sleep(0.05)
     await left.store.delete(left.id)
     assert b"[DONE]" not in await asyncio.wait_for(reading, 5)
+
+
+async def test_reader_outwaits_a_store_that_is_out_of_reach(left: Left) -> None:
+    store = FailingStore()
+    store.kept = left.store
+    follower = Follower(as_store(store), left.log, Settler(as_store(store), left.log, 0.05), pause=0.01)
+    store.down = {"get", "now"}
+    read: list[bytes] = []
+
+    async def follow() -> None:
+        read.extend([data async for data in follower.follow(await left.record(), 0)])
+
+    reading = asyncio.create_task(follow())
+    while store.calls.count("get") < 3:
+        await asyncio.sleep(0.01)
+    store.down = set()
+    await reading
+    told = b"".join(read)
+    assert told.startswith(encode_sse(left.saved[1:]))
+    assert told.count(b"event: response.failed\n") == told.count(b"[DONE]") == 1
+
+
+async def test_reader_whose_store_stays_out_of_reach_is_not_told_that_it_was_all(left: Left) -> None:
+    store = FailingStore()
+    store.kept = left.store
+    store.down = {"get", "now"}
+    settler = Settler(as_store(store), left.log, 0.05)
+    follower = Follower(as_store(store), left.log, settler, pause=0.01, patience=0.05)
+    told = b"".join([data async for data in follower.follow(await left.record(), -1)])
+    assert told == encode_sse(left.saved)

@@ -1,6 +1,7 @@
 """The migrations lead to the tables that the queries are built from, and back."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from alembic import command
@@ -9,10 +10,15 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Engine, create_engine, inspect
 from sqlalchemy.pool import NullPool
 
+from bridge.protocol.input_items import MessageParam
+from server.sessions.base import Lease, StoredResponse
+from server.sessions.errors import StoreError
 from server.sessions.locations import database_url
 from server.sessions.migrate import _config, newest, upgrade
+from server.sessions.stores import open_store
 from server.sessions.tables import REVISION, VERSION_TABLE, metadata
 from tests.support.services import postgres_database
+from tests.support.stores import record
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -41,6 +47,58 @@ def test_migrations_make_the_tables(engine: Engine) -> None:
 
 def test_upgrade_says_what_it_did_and_may_be_repeated(engine: Engine) -> None:
     assert upgrade(engine.url) == (REVISION, REVISION)
+
+
+async def test_items_of_a_database_at_0001_are_found_after_the_upgrade(engine: Engine) -> None:
+    url = engine.url.render_as_string(hide_password=False).replace("+pysqlite", "")
+    inputs = [f"in{number}" for number in range(250)]
+    made = [record(f"r_{each}", input=[MessageParam("user", "a", id=each)]) for each in inputs]
+    running = record("running", lease=Lease("w", 10.0), input=[])
+    before = open_store(url)
+    for each in (*made, running):
+        await before.put(each)
+    await before.close()
+    with engine.begin() as connection:
+        command.downgrade(_config(connection), "0001")
+    assert upgrade(engine.url) == ("0001", REVISION)
+    store = open_store(url)
+    names = [each.response.output[0].id for each in made]
+    unfinished = running.response.output[0].id
+    assert (await store.items([*names, *inputs, unfinished])).keys() == {*names, *inputs}
+    await store.finish("running", "w", running.response)
+    assert (await store.items([unfinished])).keys() == {unfinished}
+    assert await store.delete("r_in0")
+    assert (await store.items([names[0], inputs[0]])) == {}
+    await store.close()
+
+
+async def test_sqlite_file_at_0001_is_upgraded_when_it_is_opened(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/s.sqlite3"
+    await _at_0001(url, record("r"))
+    store = open_store(url)
+    assert [turn.response.id for turn in await store.chain("r")] == ["r"]
+    await store.close()
+    assert upgrade(database_url(url)) == (REVISION, REVISION)
+
+
+async def test_postgres_at_0001_is_refused_until_it_is_upgraded() -> None:
+    with postgres_database() as url:
+        await _at_0001(url, record("r"))
+        store = open_store(url)
+        with pytest.raises(StoreError, match=r"at revision 0001 .* `openresponses-bridge db upgrade`"):
+            await store.get("r")
+        upgrade(database_url(url))
+        assert await store.get("r") is not None
+        await store.close()
+
+
+async def _at_0001(url: str, stored: StoredResponse) -> None:
+    store = open_store(url)
+    await store.put(stored)
+    await store.close()
+    engine = create_engine(database_url(url), poolclass=NullPool)
+    with engine.begin() as connection:
+        command.downgrade(_config(connection), "0001")
 
 
 def test_downgrade_leaves_nothing(engine: Engine) -> None:

@@ -4,8 +4,10 @@ import asyncio
 import multiprocessing
 import sqlite3
 import stat
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -18,9 +20,10 @@ from server.sessions.errors import StoreError
 from server.sessions.locations import database_url, default_file
 from server.sessions.sql import SqlStore
 from server.sessions.stores import open_store
+from server.sessions.tables import REVISION
 from server.settings import SettingsError
 from tests.support.services import OwnPostgres, own_postgres
-from tests.support.stores import Place, frames, record, streamed
+from tests.support.stores import Place, emptied, frames, record, streamed
 
 
 @pytest.fixture
@@ -177,7 +180,7 @@ def test_no_password_in_an_error() -> None:
 async def test_outdated_database_is_told(shared_place: Place) -> None:
     await shared_place.open().put(record("r"))
     engine = create_engine(database_url(shared_place.url))
-    for revision, back in (("9999", False), ("0001", True)):
+    for revision, back in (("9999", False), (REVISION, True)):
         with engine.begin() as connection:
             connection.exec_driver_sql(f"UPDATE openresponses_bridge_version SET version_num = '{revision}'")
         if back:
@@ -272,3 +275,17 @@ async def test_more_calls_than_connections(postgres_url: str, monkeypatch: pytes
     await asyncio.gather(*(store.put(record(f"many{number}")) for number in range(50)))
     assert all([await store.delete(f"many{number}") for number in range(50)])
     await store.close()
+
+
+async def test_s9_leases_go_by_the_servers_clock_not_by_this_machines(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker whose clock is an hour ahead does not take the others' runs for dead."""
+    right = time.time()
+    ahead = SimpleNamespace(time=lambda: right + 3600.0, monotonic=time.monotonic)
+    monkeypatch.setattr("server.sessions.database.time", ahead)
+    place = Place(emptied(postgres_url))
+    try:
+        assert abs(await place.open().now() - right) < 60
+    finally:
+        await place.close()

@@ -347,6 +347,54 @@ async def test_s9_a_run_belongs_to_its_worker(store: ResponseStore) -> None:
     assert (got.response.output_text, got.lease, got.last_sequence) == ("Hello", Lease("w", 10.0), -1)
 
 
+async def test_leases_of_many_runs_are_renewed_together(store: ResponseStore) -> None:
+    held = {f"r{number}": f"w{number}" for number in range(1100)}
+    for response_id in ("r0", "r700", "r1099"):
+        await store.put(record(response_id, lease=Lease(held[response_id], 10.0)))
+    await store.put(record("r1", lease=Lease("another", 10.0)))
+    await store.put(record("r2", lease=Lease("w2", 10.0)))
+    await store.finish("r2", "w2", record("r2").response)
+    assert await store.renew(held, 20.0) == held.keys() - {"r0", "r700", "r1099"}
+    leases = {}
+    for response_id in ("r0", "r1", "r2", "r700", "r1099"):
+        got = await store.get(response_id)
+        assert got is not None
+        leases[response_id] = got.lease
+    assert leases == {
+        "r0": Lease("w0", 20.0),
+        "r1": Lease("another", 10.0),
+        "r2": None,
+        "r700": Lease("w700", 20.0),
+        "r1099": Lease("w1099", 20.0),
+    }
+    assert await store.renew({}, 30.0) == set()
+
+
+async def test_renewing_and_claiming_at_once_hands_each_run_to_one(place: Place) -> None:
+    """A lease that is over may be renewed or claimed, not both; and nobody waits for another for ever."""
+    stores = [place.open() for _ in range(3)]
+    held = {f"r{number}": f"w{number}" for number in range(40)}
+    for response_id, worker in held.items():
+        await stores[0].put(record(response_id, lease=Lease(worker, 10.0)))
+    names = list(held)
+    works: list[Any] = []
+    for number in range(8):
+        order = names if number % 2 else names[::-1]
+        works.append(stores[number % 3].renew({each: held[each] for each in order}, 40.0))
+        works.append(stores[number % 3].claim_orphans(Lease(f"v{number}", 40.0), 15.0, limit=7))
+    await asyncio.gather(*works)
+    lost = await stores[1].renew(held, 50.0)
+    got = [await stores[0].get(each) for each in held]
+    assert {each.response.id for each in got if each and each.lease and each.lease.worker[0] == "v"} == lost
+    assert await stores[2].claim_orphans(Lease("u", 60.0), 15.0) == []
+
+
+async def test_time_of_the_store_is_now(store: ResponseStore) -> None:
+    assert abs(await store.now() - time.time()) < 5
+    first = await store.now()
+    assert await store.now() >= first
+
+
 async def test_deleted_run_has_lost_its_lease(store: ResponseStore) -> None:
     await store.put(record("r", lease=Lease("w", 10.0)))
     assert await store.delete("r")

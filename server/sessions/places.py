@@ -1,0 +1,54 @@
+"""Items by their ids: which of a response's items can be referred to, and what a place holds.
+
+Input items are there under the ids that they are listed under, items of the output under their own, from
+the response's end on. An id longer than any server gives names nothing: indexes of databases don't take it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from bridge.protocol.codec import decode_response, encode
+from bridge.protocol.input_items import InputItem, ItemReference
+from bridge.protocol.response import Response
+from server.sessions.records import decode_input, id_bytes
+
+LONGEST_NAME: Final = 512  # bytes
+
+
+class Place(NamedTuple):
+    """Where an item is: in the input of this response, with its JSON, or (None) in its output."""
+
+    response_id: str
+    item: bytes | None
+
+
+def can_name(item_id: bytes) -> bool:
+    """Whether an item can be found under this id."""
+    return 0 < len(item_id) <= LONGEST_NAME
+
+
+def output_names(response: Response) -> list[bytes]:
+    """The ids of the items in its output, each once."""
+    names = dict.fromkeys(id_bytes(item.id) for item in response.output)
+    return [name for name in names if can_name(name)]
+
+
+def items_at(places: Mapping[bytes, Place], bodies: Mapping[str, bytes]) -> dict[str, InputItem]:
+    """The items at these places as input, by id. `bodies` is the JSON of the responses whose output is
+    meant. A reference that was stored as it came names nothing."""
+    outputs = {response_id: _outputs(body) for response_id, body in bodies.items()}
+    found: dict[str, InputItem] = {}
+    for name, (response_id, item) in places.items():
+        data = outputs.get(response_id, {}).get(name) if item is None else item
+        if data is None:
+            continue
+        (read,) = decode_input([data])
+        if not isinstance(read, ItemReference):
+            found[name.decode("utf-8", "surrogatepass")] = read
+    return found
+
+
+def _outputs(body: bytes) -> dict[bytes, bytes]:
+    return {id_bytes(item.id): encode(item) for item in decode_response(body).output}

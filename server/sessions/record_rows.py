@@ -1,0 +1,52 @@
+"""The rows that make up a record, written over a connection."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection
+
+from server.frames import Frames
+from server.sessions import queries
+from server.sessions.errors import StoreError
+from server.sessions.records import InputRow, Row
+
+
+def put_response(connection: Connection, dialect: str, row: Row) -> None:
+    """The response's own row, in the place of all that the owner has under this id. Raises StoreError when
+    it is another's."""
+    fields = msgspec.structs.asdict(row)
+    if not connection.execute(queries.insert_response(dialect), fields).rowcount:
+        _replace(connection, row, fields)
+
+
+def _replace(connection: Connection, row: Row, fields: dict[str, Any]) -> None:
+    changes = {name: value for name, value in fields.items() if name not in ("id", "owner")}
+    replaced = connection.execute(queries.REPLACE, {"of_id": row.id, "of_owner": row.owner, **changes})
+    if not replaced.rowcount:
+        raise StoreError(StoreError.CONFLICT, "A response under this id is there already.")
+    for statement in queries.DELETE_PARTS:
+        connection.execute(statement, {"of_id": row.id})
+
+
+def put_input(connection: Connection, dialect: str, response_id: str, items: list[InputRow]) -> None:
+    """The items of its input, in order."""
+    rows = [
+        {"response_id": response_id, "position": position, "item_id": item.item_id, "item": item.item}
+        for position, item in enumerate(items)
+    ]
+    if rows:
+        connection.execute(queries.insert_input(dialect), rows)
+
+
+def put_frames(connection: Connection, dialect: str, response_id: str, frames: Frames | None) -> None:
+    """Frames since the last checkpoint, in the place of those that began where they do."""
+    if frames is not None:
+        values = {
+            "response_id": response_id,
+            "first_sequence": frames.first,
+            "last_sequence": frames.last,
+            "data": frames.data,
+        }
+        connection.execute(queries.upsert_frames(dialect), values)

@@ -1,0 +1,94 @@
+"""Input items that are references (`item_reference`), resolved to the items that they name.
+
+What a client refers to may be in context already: the turns before bring it in, or the input holds it
+itself. It is not said twice, since a tool call said twice has no second answer; the references that clients
+send along with `previous_response_id` are such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from bridge.protocol.codec import encode
+from bridge.protocol.input_items import InputItem, ItemReference
+from bridge.protocol.items import Item
+from bridge.protocol.request import CreateResponse
+from server.errors import HttpError
+from server.sessions.base import ResponseStore
+from server.sessions.history import Conversation, history_of
+from server.sessions.records import decode_input
+
+_NOT_FOUND: Final = "item_not_found"
+_SHOWN: Final = 80  # characters of an id
+_NOTHING: Final[Mapping[str, InputItem | Item]] = MappingProxyType({})
+
+
+class Continued(NamedTuple):
+    """A request whose input holds no references, and what came before it."""
+
+    request: CreateResponse
+    before: Conversation
+
+
+async def continued(store: ResponseStore, request: CreateResponse, owner: str) -> Continued:
+    """The request and the turns before it, out of the store.
+
+    Raises HttpError `previous_response_not_found` and `item_not_found`, also for what is another owner's.
+    """
+    before = await history_of(store, request, owner)
+    return Continued(await resolved(store, request, owner, before), before)
+
+
+async def resolved(
+    store: ResponseStore,
+    request: CreateResponse,
+    owner: str,
+    before: Conversation,
+    remembered: Mapping[str, InputItem | Item] = _NOTHING,
+) -> CreateResponse:
+    """The request with the item itself in the place of each reference, and without references to what
+    is in context already. Items are looked for among those `remembered`, then among all that the owner has
+    stored.
+
+    Raises HttpError `item_not_found` with the place of the reference.
+    """
+    given = request.input
+    if not isinstance(given, list) or not any(isinstance(item, ItemReference) for item in given):
+        return request
+    known = before.named.keys() | {_id(item) for item in given if not isinstance(item, ItemReference)}
+    wanted = {item.id for item in given if isinstance(item, ItemReference)} - known
+    found = {each: _as_input(remembered[each]) for each in wanted & remembered.keys()}
+    if rest := wanted - found.keys():
+        found |= await store.items(rest, owner)
+    items: list[InputItem] = []
+    for index, item in enumerate(given):
+        if not isinstance(item, ItemReference):
+            items.append(item)
+        elif item.id in wanted:
+            wanted.remove(item.id)
+            items.append(found[item.id] if item.id in found else _missing(item.id, index))
+    return replace(request, input=items)
+
+
+def _id(item: InputItem) -> str | None:
+    own = getattr(item, "id", None)
+    return own if isinstance(own, str) else None
+
+
+def _as_input(item: InputItem | Item) -> InputItem:
+    (read,) = decode_input([encode(item)])
+    return read
+
+
+def _missing(item_id: str, index: int) -> InputItem:
+    raise HttpError(
+        400,
+        f"Item with id '{item_id[:_SHOWN]}' not found. Items of a response that is not stored are not kept: "
+        "send the item itself.",
+        code=_NOT_FOUND,
+        param=f"input[{index}].id",
+    )

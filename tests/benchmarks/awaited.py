@@ -1,0 +1,77 @@
+"""Timing of what is awaited, told beside the plain run of the same rounds.
+
+Wall time counts waiting for disks and servers; CPU is this process's alone, its threads included.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, NamedTuple
+
+_CELL: Final = 18  # characters
+_UNITS: Final = ((" s", 1e9), ("ms", 1e6), ("µs", 1e3))
+Work = Callable[[], Awaitable[object]]
+
+
+class Spent(NamedTuple):
+    """Nanoseconds."""
+
+    wall: float
+    cpu: float
+
+    def per(self, n: int, beyond: tuple[float, float] = (0.0, 0.0)) -> Spent:
+        """One of n, without what was spent `beyond` them."""
+        return Spent((self.wall - beyond[0]) / n, (self.cpu - beyond[1]) / n)
+
+
+async def _nothing() -> None:
+    return None
+
+
+async def best(
+    works: Mapping[str, Work], rounds: int, times: int = 1, tidy: Work = _nothing
+) -> dict[str, Spent]:
+    """The best round of each, per time, taken in turns so that noise meets all. `tidy` follows each round
+    and is not counted."""
+    found = dict.fromkeys(works, Spent(float("inf"), float("inf")))
+    for _ in range(rounds):
+        for name, work in works.items():
+            gc.collect()
+            wall, cpu = time.perf_counter_ns(), time.process_time_ns()
+            for _ in range(times):
+                await work()
+            cpu, wall = time.process_time_ns() - cpu, time.perf_counter_ns() - wall
+            found[name] = Spent(min(found[name].wall, wall / times), min(found[name].cpu, cpu / times))
+            await tidy()
+    return found
+
+
+def wall(rows: Mapping[str, Spent]) -> dict[str, float]:
+    return {name: spent.wall for name, spent in rows.items()}
+
+
+def cpu(rows: Mapping[str, Spent]) -> dict[str, float]:
+    return {name: spent.cpu for name, spent in rows.items()}
+
+
+def table(title: str, columns: Mapping[str, Mapping[str, float]]) -> str:
+    """A line per row: in each column its time and how many times the first row's that is. Columns are
+    nanoseconds by the rows' names."""
+    rows = list(next(iter(columns.values())))
+    width = max(map(len, rows))
+    lines = [title, "-" * len(title), " " * width + "".join(f"{head:>{_CELL}}" for head in columns)]
+    for row in rows:
+        cells = [_cell(column[row], column[row] / column[rows[0]]) for column in columns.values()]
+        lines.append(f"{row:<{width}}" + "".join(cells))
+    return "\n".join(lines)
+
+
+def _cell(nanoseconds: float, ratio: float) -> str:
+    unit, size = next((unit for unit in _UNITS if nanoseconds >= unit[1]), _UNITS[-1])
+    return f"{_three_digits(nanoseconds / size)} {unit} {_three_digits(ratio):>5} ×".rjust(_CELL)
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 2}f}"

@@ -1,0 +1,92 @@
+"""The stores and event logs that are measured: those that are there, gone again afterwards."""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from typing import NamedTuple
+
+import psycopg
+import pytest
+import redis
+
+from server.event_logs.base import EventLog
+from server.event_logs.memory import MemoryLog
+from server.event_logs.redis import RedisLog
+from server.sessions.base import ResponseStore
+from server.sessions.locations import database_url
+from server.sessions.migrate import upgrade
+from server.sessions.stores import open_store
+from tests.support.services import postgres_database, redis_server
+
+_MOST_RECORDS = 100_000  # the store in memory forgets none of a run
+
+
+class Services(NamedTuple):
+    """The URLs of stores by their names, of Redis with a prefix for its keys, and what is not there."""
+
+    stores: dict[str, str]
+    redis: str | None
+    prefix: str
+    absent: list[str]
+
+
+class Place(NamedTuple):
+    """`alone`: the first place with this store."""
+
+    name: str
+    store: ResponseStore
+    log: EventLog
+    alone: bool = True
+
+
+@contextmanager
+def services() -> Iterator[Services]:
+    """Databases, keys and files that were made are gone afterwards, however the measuring ends."""
+    prefix = f"orb-bench-{uuid.uuid4().hex[:12]}"
+    absent: list[str] = []
+    with ExitStack() as held:
+        folder = held.enter_context(tempfile.TemporaryDirectory(prefix="orb-bench-"))
+        stores = {"memory": "memory:", "SQLite": f"sqlite:///{folder}/bench.db"}
+        if url := _entered(held, "PostgreSQL", postgres_database(), absent):
+            upgrade(database_url(url))
+            stores["PostgreSQL"] = url
+        if address := _entered(held, "Redis", redis_server(), absent):
+            held.callback(_forget, address, prefix)
+        yield Services(stores, address, prefix, absent)
+
+
+def _entered(
+    held: ExitStack, name: str, service: AbstractContextManager[str], absent: list[str]
+) -> str | None:
+    """The service's URL; None when it is not there."""
+    try:
+        return held.enter_context(service)
+    except (OSError, psycopg.Error, pytest.skip.Exception, pytest.fail.Exception) as error:
+        absent.append(f"{name} is NOT measured: {error}")
+        return None
+
+
+def _forget(address: str, prefix: str) -> None:
+    with redis.Redis.from_url(address) as client:
+        for key in client.scan_iter(f"{prefix}*"):
+            client.delete(key)
+
+
+@asynccontextmanager
+async def opened(found: Services) -> AsyncIterator[list[Place]]:
+    """Each store with a log in memory, and the last one, which workers would share, with Redis too. Logs
+    go as soon as they are closed: what they hold is not what is measured."""
+    async with AsyncExitStack() as held:
+        places = []
+        for name, url in found.stores.items():
+            store = open_store(url, limit=_MOST_RECORDS)
+            held.push_async_callback(store.close)
+            places.append(Place(name, store, MemoryLog(linger=0)))
+        if found.redis is not None:
+            shared = RedisLog(found.redis, found.prefix, linger=0.1)
+            held.push_async_callback(shared.shutdown)
+            places.append(Place(f"{places[-1].name} + Redis", places[-1].store, shared, alone=False))
+        yield places
