@@ -12,14 +12,16 @@ from bridge.emitter.arguments import fields_of, index_of, text_of, wrong_argumen
 from bridge.emitter.guarded import GuardedStream
 from bridge.emitter.tool_calls import nameless
 from bridge.protocol.codec import item_from
-from bridge.protocol.events import Event
+from bridge.protocol.events import Event, FunctionCallArgumentsDelta
 from bridge.protocol.items import Item, MessagePhase
 from bridge.protocol.lenient import Repair
 from bridge.protocol.unknown import UnknownEvent
 from bridge.protocol.vocabulary import EVENTS
 from bridge.state import BlockState, ResponseStreamPhase
 
+# by name, since Python 3.11 runs code for each look at an enum's member
 _IN_PROGRESS = ResponseStreamPhase.IN_PROGRESS
+_OPEN = BlockState.OPEN
 _SLUG = re.compile(r"[A-Za-z0-9_-]+:[A-Za-z0-9_.:-]+")
 
 
@@ -42,9 +44,16 @@ class ItemCalls(GuardedStream):
         """
         if self._live.phase is not _IN_PROGRESS:
             raise self._refusal("tool_call")
-        block = self._blocks.calls.by_index.get(index_of("tool_call", index))
-        if block is not None and block.state is BlockState.OPEN and not id and not name and arguments:
-            return block.delta(text_of("tool_call", arguments))
+        if arguments and not id and not name and arguments.__class__ is str and index.__class__ is int:
+            block = self._blocks.calls.by_index.get(index)
+            if block is not None and block.state is _OPEN:
+                if not block.plain or not arguments.isascii() or block.buffer.held:
+                    return block.delta(arguments)
+                # the common fragment: JSON of an open call, nothing held back, so it goes out as it is
+                block.write(arguments)
+                item_id, output_index = block.item_id, block.output_index
+                return [FunctionCallArgumentsDelta(self._number(), item_id, output_index, arguments)]
+        index = index_of("tool_call", index)
         facts = (("id", id), ("name", name), ("arguments", arguments), ("namespace", namespace))
         for field, value in facts:
             if value is not None and not isinstance(value, str):

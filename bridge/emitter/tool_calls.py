@@ -13,7 +13,7 @@ from bridge.emitter.parts import Number
 from bridge.emitter.restore import RESTORED_KINDS, restore
 from bridge.emitter.text_buffer import TextBuffer
 from bridge.errors import StreamStateError
-from bridge.protocol.events import Event, FunctionCallArgumentsDelta, OutputItemAdded, OutputItemDone
+from bridge.protocol.events import Event, OutputItemAdded, OutputItemDone
 from bridge.protocol.items import Item, ItemStatus
 from bridge.state import BlockState, Wire
 from bridge.tools.identity import ToolIdentity, ToolKind
@@ -31,12 +31,12 @@ def nameless(call: str, index: int) -> StreamStateError:
 
 
 class ToolCallBlock:
-    """The accumulator of one call. `index` is the upstream's, `output_index` ours once announced."""
+    """The accumulator of one call. `index` is the upstream's, `output_index` ours once announced.
+    `plain`: it is open, and its arguments pass as they are."""
 
     __slots__ = (
         "_checked",
         "_number",
-        "_plain",
         "_restorable",
         "_shape",
         "buffer",
@@ -49,17 +49,19 @@ class ToolCallBlock:
         "name",
         "namespace",
         "output_index",
+        "plain",
         "state",
         "upstream_id",
         "upstream_name",
         "waiting",
+        "write",
     )
 
     def __init__(self, number: Number, index: int) -> None:
         self._number = number
         self._shape: Shape = JsonShape()
         self._checked = -1
-        self._plain = False
+        self.plain = False
         self._restorable = False
         self.index = index
         self.call_id = ""
@@ -75,6 +77,7 @@ class ToolCallBlock:
         self.item_id = ""
         self.output_index = -1
         self.buffer = TextBuffer()
+        self.write = self.buffer.write
 
     @property
     def held(self) -> bool:
@@ -103,17 +106,13 @@ class ToolCallBlock:
         self.item_id = item_id
         self.output_index = output_index
         self.state = BlockState.OPEN
-        self._plain = type(self._shape) is JsonShape
+        self.plain = type(self._shape) is JsonShape
         events: list[Event] = [OutputItemAdded(self._number(), output_index, self._item("", "in_progress"))]
         waiting, self.waiting = "".join(self.waiting), []
         return events + self.delta(waiting) if waiting else events
 
     def delta(self, fragment: str) -> list[Event]:
         """The next piece of the arguments; nothing while the call waits or the piece shows nothing."""
-        if self._plain and fragment.isascii() and not self.buffer.held:
-            # the common piece: JSON passes as it is and nothing is held back
-            self.buffer.write(fragment)
-            return [FunctionCallArgumentsDelta(self._number(), self.item_id, self.output_index, fragment)]
         if self.state is BlockState.ABSENT:
             self.waiting.append(fragment)
             return []
@@ -122,7 +121,7 @@ class ToolCallBlock:
     def _show(self, shown: str) -> list[Event]:
         if not shown:
             return []
-        self.buffer.write(shown)
+        self.write(shown)
         return [self._shape.delta(self._number(), self.item_id, self.output_index, shown)]
 
     def is_whole(self) -> bool:
@@ -151,6 +150,7 @@ class ToolCallBlock:
             text = self.buffer.text
             events.append(self._shape.done(self._number(), self.item_id, self.output_index, text))
         self.state = BlockState.SEALED
+        self.plain = False
         return events
 
     def close(self, stopped: bool, abandoned: bool = False) -> Closing:
@@ -164,6 +164,7 @@ class ToolCallBlock:
         """The call is told: its text is the item's, and kept once (law E12)."""
         self.state = BlockState.CLOSED
         self.buffer = TextBuffer()
+        self.write = self.buffer.write
         self.waiting = []
 
     def restored(self, item_id: str, stopped: bool) -> Item | None:

@@ -1,4 +1,7 @@
-"""What a model is told of tools that have no declaration of their own: descriptions and JSON Schemas."""
+"""What a model is told of tools that have no declaration of their own: descriptions and JSON Schemas.
+
+The fields are those of the item that its call becomes.
+"""
 
 from __future__ import annotations
 
@@ -9,29 +12,60 @@ from bridge.tools.json_input import INPUT_KEY
 
 
 def _object(required: tuple[str, ...], **properties: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(required)}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": False,
+    }
 
 
-_TEXT: Final = {"type": "string"}
-_TEXTS: Final = {"type": "array", "items": _TEXT}
-_MILLISECONDS: Final = {"type": "integer", "description": "milliseconds"}
-INPUT_SCHEMA: Final = _object((INPUT_KEY,), **{INPUT_KEY: _TEXT})
-_PATCH_KINDS: Final = {"type": "string", "enum": ["create_file", "update_file", "delete_file"]}
+def _text(description: str) -> dict[str, Any]:
+    return {"type": "string", "description": description}
+
+
+def _texts(description: str) -> dict[str, Any]:
+    return {"type": "array", "items": {"type": "string"}, "description": description}
+
+
+_STRING: Final = {"type": "string"}
+_TIMEOUT: Final = {"type": "integer", "description": "Time limit in milliseconds."}
+INPUT_SCHEMA: Final = _object((INPUT_KEY,), **{INPUT_KEY: _text("The tool's whole input as plain text.")})
 BUILTINS: Final[dict[ToolKind, tuple[str, dict[str, Any]]]] = {
     ToolKind.SHELL: (
-        "Runs shell commands, one after the other, and returns what they print.",
-        _object(("commands",), commands=_TEXTS, timeout_ms=_MILLISECONDS),
+        "Runs shell commands and returns what they print.",
+        _object(
+            ("commands",),
+            commands=_texts("Commands, run one after the other."),
+            timeout_ms=_TIMEOUT,
+            max_output_length={"type": "integer", "description": "Longest output in characters."},
+        ),
     ),
     ToolKind.LOCAL_SHELL: (
-        "Runs one command on the user's machine, given as its argument vector.",
-        _object(("command",), command=_TEXTS, working_directory=_TEXT, timeout_ms=_MILLISECONDS),
+        "Runs one command on the user's machine and returns what it prints.",
+        _object(
+            ("command",),
+            command=_texts("The program and its arguments."),
+            working_directory=_STRING,
+            timeout_ms=_TIMEOUT,
+            env={"type": "object", "additionalProperties": _STRING},
+            user=_STRING,
+        ),
     ),
     ToolKind.APPLY_PATCH: (
-        "Creates, updates or deletes one file. `diff` is a V4A diff; deleting needs none.",
-        _object(("type", "path"), type=_PATCH_KINDS, path=_TEXT, diff=_TEXT),
+        "Creates, changes or deletes one file.",
+        _object(
+            ("type", "path"),
+            type={"type": "string", "enum": ["create_file", "update_file", "delete_file"]},
+            path=_text("Path of the file."),
+            diff=_text(
+                "V4A diff: each line of the change begins with a space, + or -. "
+                "Needed unless the file is deleted."
+            ),
+        ),
     ),
     ToolKind.TOOL_SEARCH: (
         "Searches for further tools by what they should do; those found can be called from then on.",
-        _object(("query",), query=_TEXT, limit={"type": "integer"}),
+        _object(("query",), query=_STRING, limit={"type": "integer"}),
     ),
 }

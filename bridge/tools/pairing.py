@@ -5,6 +5,7 @@ Upstreams refuse unpaired ones with messages that name nothing the client knows,
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from bridge.errors import InvalidRequestError
@@ -17,25 +18,28 @@ def pair(views: Sequence[View], param: Callable[[int], str]) -> dict[int, int | 
     """Index of each call → index of its output, among `views` (None there is what is neither).
 
     An output answers the first call before it with its id that has none yet, so that an id may be
-    used again in a later turn. A call that was cut and so never run may stay alone: its answer is
-    None. `param` names the field at an index. Raises InvalidRequestError (`unpaired_tool_call`) with
-    that name.
+    used again in a later turn; clients name the call by `call_id`, else by its item's id. A call that
+    was cut and so never run may stay alone: its answer is None. `param` names the field at an index.
+    Raises InvalidRequestError (`unpaired_tool_call`) with that name.
     """
     answers: dict[int, int | None] = {}
-    waiting: dict[str, list[int]] = {}
+    waiting: dict[str, deque[int]] = {}
     for index, view in enumerate(views):
         if isinstance(view, CallView):
-            waiting.setdefault(view.call_id, []).append(index)
+            for key in {view.call_id, view.item_id} - {""}:
+                waiting.setdefault(key, deque()).append(index)
         elif isinstance(view, OutputView):
-            calls = waiting.get(view.call_id)
+            calls = waiting.get(view.call_id, deque())
+            while calls and calls[0] in answers:
+                calls.popleft()
             if not calls:
                 raise _unpaired(f"no tool call before it has the call_id {view.call_id!r}", param(index))
-            answers[calls.pop(0)] = index
-    for index in sorted(index for calls in waiting.values() for index in calls):
-        call = views[index]
-        if isinstance(call, CallView) and not call.cut:
-            raise _unpaired(f"no tool output answers the call {call.call_id!r}", param(index))
-        answers[index] = None
+            answers[calls.popleft()] = index
+    for index, view in enumerate(views):
+        if isinstance(view, CallView) and index not in answers:
+            if not view.cut:
+                raise _unpaired(f"no tool output answers the call {view.call_id!r}", param(index))
+            answers[index] = None
     return answers
 
 

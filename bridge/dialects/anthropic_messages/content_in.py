@@ -11,7 +11,8 @@ from msgspec import UNSET
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.anthropic_messages import envelopes
 from bridge.dialects.anthropic_messages.inbound_hosted import SLUG
-from bridge.dialects.anthropic_messages.reading import invalid, maybe, need, objects
+from bridge.dialects.anthropic_messages.reading import maybe, need, objects
+from bridge.dialects.base import invalid
 from bridge.protocol import content as ct
 from bridge.protocol import input_items as it
 from bridge.protocol.codec import encode

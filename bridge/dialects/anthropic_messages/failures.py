@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from bridge.dialects.base import NO_MESSAGE, UPSTREAM_ERROR, word
 from bridge.protocol.errors import ErrorPayload
-
-CUT: Final = "upstream_cut"
-EMPTY: Final = "upstream_empty"
-INVALID_JSON: Final = "upstream_invalid_json"
-INVALID_SHAPE: Final = "upstream_invalid_shape"
-UPSTREAM_ERROR: Final = "upstream_error"
-
-_TYPE = "server_error"
-_NO_MESSAGE = "the upstream reported an error without a message"
 
 # our codes and types → Anthropic's error types; its own pass as they are
 _API_ERROR: Final = "api_error"
@@ -46,25 +38,16 @@ _TYPE_OF_CODE: dict[str, str] = {
 }
 
 
-def failure(code: str, message: str) -> ErrorPayload:
-    """An error that we found ourselves."""
-    return ErrorPayload(_TYPE, code, message, None)
-
-
 def reported(error: dict[str, Any] | None) -> ErrorPayload:
     """An error that the upstream reported: its type is the code too, for Anthropic has no other."""
     given = error or {}
-    kind = _text(given.get("type"))
-    code = _text(given.get("code")) or kind or UPSTREAM_ERROR
-    message = _text(given.get("message")) or _NO_MESSAGE
-    return ErrorPayload(kind or _TYPE, code, message, _text(given.get("param")))
+    kind = word(given.get("type"))
+    code = word(given.get("code")) or kind or UPSTREAM_ERROR
+    message = word(given.get("message")) or NO_MESSAGE
+    return ErrorPayload(kind or "server_error", code, message, word(given.get("param")))
 
 
 def error_body(code: str | None, kind: str | None, message: str) -> dict[str, Any]:
     """An error in Anthropic's shape, as a stream's `error` event and an HTTP body carry it."""
     found = (name if name in _OWN_TYPES else _TYPE_OF_CODE.get(name or "") for name in (code, kind))
     return {"type": "error", "error": {"type": next(filter(None, found), _API_ERROR), "message": message}}
-
-
-def _text(value: Any) -> str | None:
-    return str(value) if isinstance(value, str | int) and value != "" else None

@@ -13,6 +13,7 @@ from bridge.dialects.anthropic_messages.frames import NOT_STRICT, lenient, stric
 from bridge.dialects.anthropic_messages.inbound_blocks import Block, open_block
 from bridge.dialects.anthropic_messages.inbound_hosted import SLUG
 from bridge.dialects.anthropic_messages.usage import UsageCounter
+from bridge.dialects.base import CUT, EMPTY, INVALID_JSON, INVALID_SHAPE, failure
 from bridge.emitter.machine import ResponseStreamStateMachine
 from bridge.errors import BridgeError, WireError
 from bridge.protocol.errors import ErrorPayload
@@ -85,9 +86,9 @@ class Inbound:
                     return block.feed(delta)
             return self._handlers[type(frame)](frame)
         except WireError as error:
-            code = failures.INVALID_JSON if error.code == error.INVALID_JSON else failures.INVALID_SHAPE
+            code = INVALID_JSON if error.code == error.INVALID_JSON else INVALID_SHAPE
             message = f"frame {self._frames} of the upstream's stream: {error.message}"
-            return self._fail(failures.failure(code, message))
+            return self._fail(failure(code, message))
         except BridgeError as lie:
             # the machine refused what the frames amount to: that is the upstream's failure
             return self._fail(lie)
@@ -101,7 +102,7 @@ class Inbound:
             self.diagnostics.repair("message_stop", "missing, the stop reason was there")
             return events + self._finish()
         where = f"after {self._frames} frames" if self._frames else "before its first frame"
-        return events + self._fail(failures.failure(failures.CUT, f"the upstream's stream was cut {where}"))
+        return events + self._fail(failure(CUT, f"the upstream's stream was cut {where}"))
 
     def _outside(self, data: bytes, event: str) -> list[Event]:
         if self._ended:
@@ -194,7 +195,7 @@ class Inbound:
     def _message_stop(self, _frame: t.MessageStop) -> list[Event]:
         if self._ending.reason is None:
             if self._id is None:
-                return self._fail(failures.failure(failures.EMPTY, "the upstream ended without a message"))
+                return self._fail(failure(EMPTY, "the upstream ended without a message"))
             self.diagnostics.repair("stop_reason", "missing, taken as end_turn")
             self._ending.reason = END_TURN
         return self._finish()

@@ -180,7 +180,7 @@ class ToolUseBlock:
         if not fragment:
             return []
         self._fragments = self._fragments or not fragment.isspace()
-        return self._flow.machine.tool_call(self._index, arguments=fragment)
+        return self._flow.machine.tool_call(self._index, None, None, fragment)
 
     def stop(self) -> list[Event]:
         machine = self._flow.machine

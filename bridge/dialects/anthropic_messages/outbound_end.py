@@ -6,9 +6,10 @@ from typing import Any
 
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.anthropic_messages import types as t
-from bridge.dialects.anthropic_messages.failures import CUT, error_body
+from bridge.dialects.anthropic_messages.failures import error_body
 from bridge.dialects.anthropic_messages.numbering import Numbering
 from bridge.dialects.anthropic_messages.usage import usage_body
+from bridge.dialects.base import CUT
 from bridge.protocol import events as ev
 from bridge.protocol.errors import ErrorPayload
 from bridge.protocol.response import Response

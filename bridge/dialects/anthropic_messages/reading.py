@@ -4,23 +4,9 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from bridge.errors import InvalidRequestError
+from bridge.dialects.base import invalid, typed
 
 T = TypeVar("T")
-
-_NAMES: dict[type, str] = {
-    str: "a string",
-    int: "an integer",
-    float: "a number",
-    bool: "a boolean",
-    list: "an array",
-    dict: "an object",
-}
-
-
-def invalid(param: str, message: str) -> InvalidRequestError:
-    """The error for a field of the request."""
-    return InvalidRequestError(InvalidRequestError.INVALID_VALUE, f"{param}: {message}", param=param)
 
 
 def need(value: dict[str, Any], name: str, kind: type[T], param: str = "") -> T:
@@ -33,12 +19,7 @@ def need(value: dict[str, Any], name: str, kind: type[T], param: str = "") -> T:
 
 def maybe(value: dict[str, Any], name: str, kind: type[T], param: str = "") -> T | None:
     """An optional field; null counts as absent."""
-    found = value.get(name)
-    if kind is float and type(found) is int:
-        found = float(found)
-    if found is None or (isinstance(found, kind) and not (kind is int and isinstance(found, bool))):
-        return found
-    raise invalid(join(param, name), f"expected {_NAMES[kind]}")
+    return typed(value.get(name), join(param, name), kind)
 
 
 def objects(values: list[Any], param: str) -> list[tuple[dict[str, Any], str]]:

@@ -10,11 +10,10 @@ from msgspec import UNSET
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.anthropic_messages.content_in import CARRIER, Reader
 from bridge.dialects.anthropic_messages.inbound_hosted import SLUG
-from bridge.dialects.anthropic_messages.reading import invalid, maybe, need, objects
+from bridge.dialects.anthropic_messages.reading import maybe, need, objects
 from bridge.dialects.anthropic_messages.thinking import effort_from
-from bridge.errors import InvalidRequestError, WireError
+from bridge.dialects.base import invalid, object_of
 from bridge.protocol import request as rq
-from bridge.protocol.codec import decode_json
 from bridge.protocol.tools import FunctionToolChoice, FunctionToolParam, ToolChoice
 from bridge.protocol.unknown import UnknownTool
 from bridge.seal import Sealer
@@ -34,7 +33,7 @@ def from_messages(
     Raises InvalidRequestError with `param`, as `messages[0].content[1].source`.
     """
     diagnostics = Diagnostics()
-    given = _object(body)
+    given = object_of(body)
     reader = Reader(sealer or Sealer(), diagnostics)
     for message, where in objects(need(given, "messages", list), "messages"):
         reader.message(message, where)
@@ -63,18 +62,6 @@ def from_messages(
         store=False,
     )
     return request, diagnostics
-
-
-def _object(body: bytes | Mapping[str, Any]) -> dict[str, Any]:
-    if isinstance(body, Mapping):
-        return dict(body)
-    try:
-        value = decode_json(body)
-    except WireError as error:
-        raise InvalidRequestError("invalid_json", error.message) from error
-    if not isinstance(value, dict):
-        raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, "the body is no JSON object")
-    return value
 
 
 def _system(given: dict[str, Any], diagnostics: Diagnostics) -> str | None:

@@ -15,8 +15,8 @@ from bridge.errors import InvalidRequestError
 from bridge.protocol.input_items import MessageParam
 from bridge.protocol.request import CreateResponse
 from bridge.seal import Sealer
+from bridge.tools.declarations import active_tools, present_tools
 from bridge.tools.identity import ToolIdentityMap
-from bridge.tools.presentation import active_tools, present_tools
 
 _HOTTEST = 1.0  # Anthropic's temperatures end where OpenAI's have their middle
 # request fields that have no counterpart → the value that asks for nothing
@@ -50,8 +50,9 @@ def to_messages(
     name = model or request.model or ""
     facts = options.facts or facts_of(name)
     items = [*history, *_own(request)]
-    functions, others = present_tools(active_tools(request.tools, items), identities, diagnostics)
-    choice = ToolChoice(request, functions, diagnostics)
+    active = active_tools(request.tools, items, len(history))
+    functions, others = present_tools(active, identities, diagnostics)
+    choice = ToolChoice(request, functions, identities, diagnostics)
     enforced, told = text_format(request, facts, diagnostics)
     conversation = Conversation(
         items, _places(len(history), request), identities, sealer or Sealer(), options, diagnostics

@@ -12,20 +12,21 @@ from bridge.errors import InvalidRequestError
 from bridge.protocol.codec import encode
 from bridge.protocol.request import CreateResponse, JsonSchemaFormatParam
 from bridge.protocol.response import JsonObjectFormat, TextFormat
-from bridge.protocol.tools import AllowedToolChoice, FunctionToolChoice
 from bridge.protocol.unknown import UnknownTool, UnknownToolChoice
-from bridge.tools.presentation import FunctionView
+from bridge.tools.choice import meant, named, plain_choice
+from bridge.tools.declarations import FunctionView, Placed
+from bridge.tools.identity import ToolIdentityMap
 
 _MODES: Final = {"auto": "auto", "required": "any", "none": "none"}
 FORCING: Final = frozenset({"any", "tool"})
 
 
 def tool_bodies(
-    functions: Sequence[FunctionView], others: Sequence[Any], facts: ModelFacts, diagnostics: Diagnostics
+    functions: Sequence[FunctionView], others: Sequence[Placed], facts: ModelFacts, diagnostics: Diagnostics
 ) -> list[dict[str, Any]]:
     """Tool definitions. Anthropic's own tools, declared as `anthropic:…`, pass as they are."""
     bodies = [_function(view, facts, diagnostics) for view in functions]
-    for tool in others:
+    for tool, _ in others:
         if isinstance(tool, UnknownTool) and tool.type.startswith(SLUG):
             bodies.append({**tool.raw, "type": tool.type.removeprefix(SLUG)})
         else:
@@ -61,9 +62,14 @@ class ToolChoice:
     for all. Raises InvalidRequestError for a tool that was not declared."""
 
     def __init__(
-        self, request: CreateResponse, functions: Sequence[FunctionView], diagnostics: Diagnostics
+        self,
+        request: CreateResponse,
+        functions: Sequence[FunctionView],
+        identities: ToolIdentityMap,
+        diagnostics: Diagnostics,
     ) -> None:
         self._functions = functions
+        self._identities = identities
         self.allowed: frozenset[str] | None = None
         self.body = self._choose(request.tool_choice, diagnostics)
         if request.parallel_tool_calls is False and (self.body or {}).get("type") != "none":
@@ -74,42 +80,27 @@ class ToolChoice:
         return self.body is not None and self.body["type"] in FORCING
 
     def _choose(self, choice: Any, diagnostics: Diagnostics) -> dict[str, Any] | None:
-        if choice is None:
-            return None
-        if isinstance(choice, str):
-            return {"type": _MODES[choice]}
-        if isinstance(choice, AllowedToolChoice):
-            named = enumerate(choice.tools)
-            self.allowed = frozenset(
-                self._name(_named(tool), f"tool_choice.tools[{index}]") for index, tool in named
-            )
-            return {"type": _MODES[choice.mode]}
-        if isinstance(choice, UnknownToolChoice) and self._find(_named(choice)) is None:
+        given = plain_choice(choice)
+        if given is None:
+            return None if choice is None else {"type": _MODES[choice]}
+        if given.get("type") == "allowed_tools":
+            tools = enumerate(given["tools"])
+            self.allowed = frozenset(self._name(tool, f"tool_choice.tools[{index}]") for index, tool in tools)
+            return {"type": _MODES[given["mode"]]}
+        if isinstance(choice, UnknownToolChoice) and not meant(given, self._functions, self._identities):
             diagnostics.loss(f"tool_choice.{choice.type[:64]}", "the upstream has no such tool")
             return None
-        return {"type": "tool", "name": self._name(_named(choice), "tool_choice")}
+        return {"type": "tool", "name": self._name(given, "tool_choice")}
 
-    def _name(self, name: str, param: str) -> str:
-        found = self._find(name)
-        if found is None:
+    def _name(self, choice: dict[str, Any], param: str) -> str:
+        view = meant(choice, self._functions, self._identities)
+        if view is None:
             raise InvalidRequestError(
-                InvalidRequestError.INVALID_VALUE, f"no tool is named {name!r}", param=f"{param}.name"
+                InvalidRequestError.INVALID_VALUE,
+                f"no tool is named {named(choice)!r}",
+                param=f"{param}.name",
             )
-        return found
-
-    def _find(self, name: str) -> str | None:
-        for view in self._functions:
-            if name in (view.identity.name, view.name):
-                return view.name
-        return None
-
-
-def _named(choice: Any) -> str:
-    """The tool that a choice names; shells and patches go by their type."""
-    if isinstance(choice, FunctionToolChoice):
-        return choice.name or ""
-    name = choice.raw.get("name")
-    return name if isinstance(name, str) else str(choice.type)
+        return view.name
 
 
 def text_format(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from bridge.dialects.chat_completions.plain import PlainDelta
 from bridge.dialects.chat_completions.resolver import LEGACY_INDEX, Fragment, ToolCallResolver
 from bridge.dialects.chat_completions.think_tags import ThinkTags
 from bridge.dialects.chat_completions.types import (
@@ -53,12 +54,19 @@ class Answer:
             and delta.images is None
         ):
             return None
+        return self.plain(delta)
+
+    def plain(self, delta: ChatDelta | PlainDelta) -> list[Event] | None:
+        """The same for a delta that is known to hold nothing beside these."""
         content, calls, raw = delta.content, delta.tool_calls, delta.reasoning_content or delta.reasoning
         if not content:
             if raw:
                 return None if calls else self._machine.reasoning(raw)
             if calls and len(calls) == 1 and (self._think is None or self._think.settled):
-                return self.call(calls[0])
+                more = self._resolver.continues(calls[0])
+                if more is None:
+                    return self.call(calls[0])
+                return self._machine.tool_call(more[0], None, None, more[1])
         elif not calls and not raw and isinstance(content, str):
             return self.text(content)
         return None
@@ -79,9 +87,6 @@ class Answer:
 
     def call(self, call: ChatToolCall) -> list[Event]:
         """One fragment of a tool call. The caller has settled the text."""
-        continued = self._resolver.continues(call)
-        if continued is not None:
-            return self._machine.tool_call(continued[0], None, None, continued[1])
         return self._fragment(self._resolver.resolve(call))
 
     def _fragment(self, fragment: Fragment | None) -> list[Event]:

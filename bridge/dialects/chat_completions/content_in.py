@@ -7,7 +7,8 @@ from typing import Any
 
 from msgspec import UNSET
 
-from bridge.dialects.chat_completions.fields_in import Fields, invalid
+from bridge.dialects.base import invalid
+from bridge.dialects.chat_completions.fields_in import Fields
 from bridge.protocol import content as ct
 from bridge.protocol.unknown import UnknownPart
 

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from bridge.dialects.base import NO_MESSAGE, UPSTREAM_ERROR, failure, word
 from bridge.protocol.errors import ErrorPayload
-
-CUT = "upstream_cut"
-EMPTY = "upstream_empty"
-INVALID_JSON = "upstream_invalid_json"
-INVALID_SHAPE = "upstream_invalid_shape"
-UPSTREAM_ERROR = "upstream_error"
-
-_TYPE = "server_error"
-_NO_MESSAGE = "the upstream reported an error without a message"
 
 # finish reasons that are no ending but a failure → what to say of them
 FAILING_REASONS: dict[str, str] = {
@@ -28,28 +20,19 @@ FAILING_REASONS: dict[str, str] = {
 }
 
 
-def failure(code: str, message: str) -> ErrorPayload:
-    """An error that we found ourselves."""
-    return ErrorPayload(_TYPE, code, message, None)
-
-
 def reported(error: Any) -> ErrorPayload:
     """An error that the upstream reported: text, or an object with any of type, code, message, param."""
     if isinstance(error, dict):
         inner = error.get("error")
         if isinstance(inner, dict | str):
             return reported(inner)
-        kind = _text(error.get("type"))
-        code = _text(error.get("code")) or _text(error.get("status")) or kind or UPSTREAM_ERROR
-        message = _text(error.get("message")) or _text(error.get("detail")) or _NO_MESSAGE
-        return ErrorPayload(kind or _TYPE, code, message, _text(error.get("param")))
-    return failure(UPSTREAM_ERROR, _text(error) or _NO_MESSAGE)
+        kind = word(error.get("type"))
+        code = word(error.get("code")) or word(error.get("status")) or kind or UPSTREAM_ERROR
+        message = word(error.get("message")) or word(error.get("detail")) or NO_MESSAGE
+        return ErrorPayload(kind or "server_error", code, message, word(error.get("param")))
+    return failure(UPSTREAM_ERROR, word(error) or NO_MESSAGE)
 
 
 def is_error_object(frame: dict[str, Any]) -> bool:
     """A frame that is an error itself instead of holding one (older vLLM, FastAPI, gateways)."""
     return frame.get("object") == "error" or "detail" in frame or ("message" in frame and "code" in frame)
-
-
-def _text(value: Any) -> str | None:
-    return str(value) if isinstance(value, str | int) and value != "" else None

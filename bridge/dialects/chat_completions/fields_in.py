@@ -5,24 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
-from bridge.errors import InvalidRequestError, WireError
-from bridge.protocol.codec import decode_json
+from bridge.dialects.base import invalid, object_of, typed
 
 T = TypeVar("T")
-
-_NAMES: dict[type, str] = {
-    str: "a string",
-    int: "an integer",
-    float: "a number",
-    bool: "a boolean",
-    list: "an array",
-    dict: "an object",
-}
-
-
-def invalid(param: str, message: str, code: str = InvalidRequestError.INVALID_VALUE) -> InvalidRequestError:
-    """The error for a field of the request."""
-    return InvalidRequestError(code, f"{param}: {message}", param=param)
 
 
 class Fields:
@@ -48,12 +33,7 @@ class Fields:
     def get(self, name: str, kind: type[T]) -> T | None:
         """A field that may be absent; null counts as that."""
         self._read.add(name)
-        found = self._value.get(name)
-        if kind is float and type(found) is int:
-            found = float(found)
-        if found is None or (isinstance(found, kind) and not (kind is int and isinstance(found, bool))):
-            return found
-        raise invalid(self.at(name), f"expected {_NAMES[kind]}")
+        return typed(self._value.get(name), self.at(name), kind)
 
     def need(self, name: str, kind: type[T]) -> T:
         """A field that must be there."""
@@ -65,10 +45,7 @@ class Fields:
     def either(self, name: str, *kinds: type[Any]) -> Any:
         """A field of one of several types, None when it is absent."""
         self._read.add(name)
-        found = self._value.get(name)
-        if found is None or isinstance(found, kinds):
-            return found
-        raise invalid(self.at(name), f"expected {' or '.join(_NAMES[kind] for kind in kinds)}")
+        return typed(self._value.get(name), self.at(name), *kinds)
 
     def one_of(self, name: str, allowed: tuple[str, ...]) -> str | None:
         """A word out of a few."""
@@ -118,12 +95,4 @@ class Fields:
 
 def body_of(body: bytes | str | Mapping[str, Any]) -> Fields:
     """The body of a request. Raises InvalidRequestError (`invalid_json`, `invalid_value`)."""
-    if isinstance(body, Mapping):
-        return Fields(body)
-    try:
-        value = decode_json(body)
-    except WireError as error:
-        raise InvalidRequestError("invalid_json", error.message) from error
-    if not isinstance(value, dict):
-        raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, "the body is no JSON object")
-    return Fields(value)
+    return Fields(object_of(body))

@@ -10,10 +10,13 @@ from typing import Any
 
 import msgspec
 
+from bridge.dialects.base import INVALID_JSON, INVALID_SHAPE, failure
 from bridge.dialects.chat_completions import failures
 from bridge.dialects.chat_completions.answer import Answer
+from bridge.dialects.chat_completions.ending import Ending
 from bridge.dialects.chat_completions.lenient import read
-from bridge.dialects.chat_completions.types import ChatChoice, ChatOutput, ChatUsage, PlainChunk
+from bridge.dialects.chat_completions.plain import decode_plain
+from bridge.dialects.chat_completions.types import ChatChoice, ChatOutput, ChatUsage
 from bridge.dialects.chat_completions.usage import usage_of
 from bridge.emitter.machine import ResponseStreamStateMachine
 from bridge.errors import BridgeError, WireError
@@ -23,11 +26,9 @@ from bridge.protocol.events import Event
 from bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 
 _decode = msgspec.json.Decoder(ChatOutput).decode
-_decode_plain = msgspec.json.Decoder(PlainChunk).decode
 _UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-_MISSES = 16  # how often a stream may fail to be plain text before nobody tries any more
+_MISSES = 16  # how often a stream may fail to go on plainly before nobody expects it any more
 _DONE = b"[DONE]"
-_NO_REASON = frozenset({"null", "none"})
 
 
 class Inbound:
@@ -40,13 +41,12 @@ class Inbound:
     __slots__ = (
         "_answer",
         "_ended",
-        "_failure",
+        "_ending",
         "_frames",
         "_live",
         "_machine",
         "_misses",
         "_plain",
-        "_reason",
         "_usage",
         "_whole",
         "diagnostics",
@@ -57,10 +57,9 @@ class Inbound:
         self.diagnostics = machine.diagnostics
         self._answer = Answer(machine, think_tags)
         self._usage: ChatUsage | None = None
-        self._reason: str | None = None
-        self._failure: ErrorPayload | None = None
+        self._ending = Ending(machine.diagnostics)
         self._frames = 0
-        self._plain = False  # the next chunk is likely to hold nothing but text
+        self._plain = False  # the next chunk is likely to say one thing only
         self._misses = 0
         self._whole = False  # a complete answer came in one object
         self._live = False  # between the first frame and the end
@@ -70,16 +69,22 @@ class Inbound:
         """One frame's payload: a chunk, a whole completion, an error, or `[DONE]`."""
         if self._plain:
             try:
-                chunk = _decode_plain(data)
+                delta = decode_plain(data).choices[0].delta
             except _UNDECODABLE:
                 self._plain = False
                 self._misses += 1
             else:
                 self._frames += 1
                 try:
-                    return self._answer.text(chunk.choices[0].delta.content)
+                    if delta.tool_calls or delta.reasoning_content or delta.reasoning or not delta.content:
+                        plain = self._answer.plain(delta)
+                    else:
+                        plain = self._answer.text(delta.content)
                 except BridgeError as error:
-                    return self._lie(error)
+                    plain = self._lie(error)
+                if plain is not None:
+                    return plain
+                self._frames -= 1
         if not self._live:
             return self._outside(data)
         self._frames += 1
@@ -110,8 +115,8 @@ class Inbound:
             events = self._answer.one(delta)
         except BridgeError as error:
             return self._lie(error)
-        # text may go on as nothing but text; servers that always send more than that miss each time
-        self._plain = bool(delta.content) and self._misses < _MISSES
+        # a stream may go on as plainly; servers that always send more than that miss each time
+        self._plain = events is not None and self._misses < _MISSES
         return events
 
     def _outside(self, data: bytes) -> list[Event]:
@@ -134,11 +139,11 @@ class Inbound:
         try:
             value = decode_json(frame)
         except WireError as error:
-            return self._fail(failures.failure(failures.INVALID_JSON, f"{self._place}: {error.message}"))
+            return self._fail(failure(INVALID_JSON, f"{self._place}: {error.message}"))
         if isinstance(value, list) and value:
             value = value[0]  # Gemini puts its error into an array
         if not isinstance(value, dict):
-            return self._fail(failures.failure(failures.INVALID_SHAPE, f"{self._place}: not a JSON object"))
+            return self._fail(failure(INVALID_SHAPE, f"{self._place}: not a JSON object"))
         return self._take(read(ChatOutput, value, self.diagnostics), frame, value)
 
     @property
@@ -177,21 +182,9 @@ class Inbound:
             self._answer.message(choice.message, choice.logprobs, events)
         self._usage = choice.usage or self._usage
         if choice.error:
-            self._failure = failures.reported(choice.error)
+            self._ending.failure = failures.reported(choice.error)
         if choice.finish_reason:
-            self._finish_reason(choice.finish_reason)
-
-    def _finish_reason(self, reason: str) -> None:
-        known = reason.strip().lower()
-        if known in _NO_REASON:
-            return
-        if known in failures.FAILING_REASONS:
-            self._failure = self._failure or failures.failure(known, failures.FAILING_REASONS[known])
-        elif self._reason is None:
-            self._reason = reason
-            self._machine.defer_finish(reason)
-        elif known != self._reason.strip().lower():
-            self.diagnostics.ignored("finish_reason", "another one after the first")
+            self._ending.take(choice.finish_reason)
 
     def _without_choices(self, frame: dict[str, Any]) -> list[Event]:
         if failures.is_error_object(frame):
@@ -202,38 +195,28 @@ class Inbound:
     # ── the end ────────────────────────────────────────────────────────────────────────────────────
     def _end(self, said_done: bool) -> list[Event]:
         events: list[Event] = []
+        ending = self._ending
         try:
             events += self._answer.close()
-            if self._failure is None and self._reason is None:
-                self._failure = self._unexplained(said_done)
-            if self._failure is not None:
-                return events + self._fail(self._failure)
+            ending.conclude(said_done, self._frames, self._machine)
+            if ending.failure is not None:
+                return events + self._fail(ending.failure)
             self._tell_usage()
-            events += self._machine.finish()
-            self._live = self._plain = False
-            self._ended = True
+            events += self._machine.finish(ending.reason)
+            self._over()
         except BridgeError as lie:
             events += self._lie(lie)
         return events
-
-    def _unexplained(self, said_done: bool) -> ErrorPayload | None:
-        """An end without a finish reason: what it is, None when it may pass as a stop (field case 26)."""
-        if not said_done:
-            after = f"after {self._frames} frames" if self._frames else "before its first frame"
-            return failures.failure(failures.CUT, f"the upstream's stream was cut {after}")
-        if not self._machine.snapshot.output:
-            return failures.failure(failures.EMPTY, "the upstream ended without output or finish reason")
-        self.diagnostics.repair("finish_reason", "missing, taken as stop")
-        self._machine.defer_finish("stop")
-        return None
 
     def _tell_usage(self) -> None:
         if self._usage is not None:
             self._machine.usage(usage_of(self._usage, self.diagnostics))
 
+    def _over(self) -> None:
+        self._live, self._ended, self._plain = False, True, False
+
     def _fail(self, error: ErrorPayload | BridgeError) -> list[Event]:
-        self._live = self._plain = False
-        self._ended = True
+        self._over()
         if self._machine.phase in TERMINAL_PHASES:
             self.diagnostics.ignored("frame", "came after the response had ended")
             return []

@@ -11,17 +11,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bridge.diagnostics import Diagnostics
-from bridge.dialects.chat_completions.entries import Entry, pair
+from bridge.dialects.chat_completions.entries import Entry
 from bridge.dialects.chat_completions.options import ChatOptions
 from bridge.dialects.chat_completions.parts import ChatPart, chat_content
-from bridge.dialects.chat_completions.tool_items import CALLS, OUTPUTS, chat_call
-from bridge.dialects.chat_completions.types import ChatMessage
+from bridge.dialects.chat_completions.types import ChatFunction, ChatMessage, ChatToolCall
 from bridge.errors import InvalidRequestError
 from bridge.protocol import content as ct
 from bridge.protocol import input_items as params
 from bridge.protocol import items
 from bridge.protocol.unknown import UnknownItem
 from bridge.tools.identity import ToolIdentityMap
+from bridge.tools.pairing import pair
+from bridge.tools.presentation import CallView, OutputView, call_view, output_view
 
 
 class Messages:
@@ -34,25 +35,33 @@ class Messages:
         self._roles = {"developer": options.developer_role}
         self._messages: list[ChatMessage] = []
         self._entries: Sequence[Entry] = ()
+        self._views: list[CallView | OutputView | None] = []
         self._answers: dict[int, int | None] = {}
         self._reasoning: list[str] = []
         self._turn: ChatMessage | None = None
-        self._calls: list[tuple[int, int]] = []  # of the open turn: (call, its output), as positions
+        self._calls: list[tuple[str, int]] = []  # of the open turn: (call_id, position of its output)
 
     def build(self, entries: Sequence[Entry], instructions: str | None) -> list[ChatMessage]:
         """The whole conversation, `instructions` as its first message."""
         self._entries = entries
-        self._answers = pair(entries, self._diagnostics)
+        self._views = [call_view(e.item, self._identities) or output_view(e.item) for e in entries]
+        self._answers = pair(self._views, lambda index: entries[index].param)
         if instructions:
             self._messages.append(ChatMessage(role="system", content=instructions))
         for position, entry in enumerate(entries):
-            _HANDLERS[type(entry.item)](self, position, entry)
+            view = self._views[position]
+            if isinstance(view, CallView):
+                self._call(view, self._answers[position], entry)
+            elif isinstance(view, OutputView):
+                self._output(entry)
+            else:
+                _HANDLERS[type(entry.item)](self, entry)
         self._end_turn()
         self._drop_reasoning("with no answer after it")
         return self._messages
 
     # ── items ──────────────────────────────────────────────────────────────────────────────────────
-    def _message(self, position: int, entry: Entry) -> None:
+    def _message(self, entry: Entry) -> None:
         item: Any = entry.item
         if item.role == "assistant":
             self._assistant(item, entry.where)
@@ -80,7 +89,7 @@ class Messages:
             turn = self._open_turn()
             turn.content, turn.refusal = text or None, refusal or None
 
-    def _think(self, position: int, entry: Entry) -> None:
+    def _think(self, entry: Entry) -> None:
         item: Any = entry.item
         if self._turn is not None:
             self._end_turn()
@@ -93,24 +102,26 @@ class Messages:
         else:
             self._reasoning.append("\n\n".join(texts))
 
-    def _call(self, position: int, entry: Entry) -> None:
-        if position not in self._answers:
-            self._diagnostics.ignored(entry.where, "a tool search that the server ran itself")
+    def _call(self, call: CallView, answer: int | None, entry: Entry) -> None:
+        if answer is None:
+            self._diagnostics.loss(entry.where, "a call that was cut and never run, left out")
             return
-        answer = self._answers[position]
-        if answer is not None:
-            turn = self._open_turn()
-            turn.tool_calls = [*(turn.tool_calls or ()), chat_call(entry.item, self._identities)]
-            self._calls.append((position, answer))
+        turn = self._open_turn()
+        function = ChatFunction(call.name, call.arguments)
+        turn.tool_calls = [*(turn.tool_calls or ()), ChatToolCall(None, call.call_id, "function", function)]
+        self._calls.append((call.call_id, answer))
 
-    def _output(self, position: int, entry: Entry) -> None:
+    def _searched(self, entry: Entry) -> None:
+        self._diagnostics.ignored(entry.where, "a tool search that the server ran itself")
+
+    def _output(self, entry: Entry) -> None:
         if self._turn is not None:
             self._end_turn(at_output=True)
 
-    def _tools(self, position: int, entry: Entry) -> None:
+    def _tools(self, entry: Entry) -> None:
         """Declarations within the input say nothing of their own: the request's tools hold them."""
 
-    def _reference(self, position: int, entry: Entry) -> None:
+    def _reference(self, entry: Entry) -> None:
         reference: Any = entry.item
         raise InvalidRequestError(
             InvalidRequestError.INVALID_VALUE,
@@ -118,14 +129,14 @@ class Messages:
             param=entry.param,
         )
 
-    def _compaction(self, position: int, entry: Entry) -> None:
+    def _compaction(self, entry: Entry) -> None:
         raise InvalidRequestError(
             InvalidRequestError.UNSUPPORTED,
             "a compaction must be opened before it is sent to a Chat Completions server",
             param=entry.param,
         )
 
-    def _unknown(self, position: int, entry: Entry) -> None:
+    def _unknown(self, entry: Entry) -> None:
         unknown: Any = entry.item
         self._diagnostics.loss(entry.where, f"an item of type {unknown.type[:64]!r} can't be expressed")
 
@@ -144,19 +155,18 @@ class Messages:
         self._messages.append(self._turn)
         calls, self._calls, self._turn = self._calls, [], None
         attachments: list[ChatPart] = []
-        for position, at in calls:
-            answer = self._entries[at]
+        for call_id, position in calls:
             if not at_output:
-                self._diagnostics.repair(answer.where, "a tool output was moved up to its call")
-            call: Any = self._entries[position].item
-            attachments += self._answer(answer, call.call_id)
+                where = self._entries[position].where
+                self._diagnostics.repair(where, "a tool output was moved up to its call")
+            attachments += self._answer(position, call_id)
         if attachments:
             self._messages.append(ChatMessage(role="user", content=attachments))
 
-    def _answer(self, entry: Entry, call_id: str) -> list[ChatPart]:
+    def _answer(self, position: int, call_id: str) -> list[ChatPart]:
         """Append the tool message; give the parts that have no place in it."""
-        output = OUTPUTS[type(entry.item)](entry.item)
-        content = chat_content(output, self._diagnostics, f"{entry.where}.output")
+        entry = self._entries[position]
+        content = chat_content(self._brought(position), self._diagnostics, f"{entry.where}.output")
         attachments: list[ChatPart] = []
         if not isinstance(content, str):
             attachments = [part for part in content if part["type"] != "text"]
@@ -166,6 +176,14 @@ class Messages:
             attachments.insert(0, {"type": "text", "text": f"Attached to the output of tool call {call_id}:"})
         self._messages.append(ChatMessage(role="tool", tool_call_id=call_id, content=content))
         return attachments
+
+    def _brought(self, position: int) -> str | list[Any]:
+        view = self._views[position]
+        assert isinstance(view, OutputView)
+        if self._entries[position].item.type != "apply_patch_call_output":
+            return view.output
+        # a patch may say nothing, and its failing has no other place
+        return f"failed: {view.output}" if view.failed else view.output or "done"
 
     def _drop_reasoning(self, why: str) -> None:
         if self._reasoning:
@@ -182,9 +200,11 @@ _TEXTS = (
     ct.ReasoningTextContent,
 )
 
-_HANDLERS: dict[type[Any], Callable[[Messages, int, Entry], None]] = {
-    **dict.fromkeys(CALLS, Messages._call),
-    **dict.fromkeys(OUTPUTS, Messages._output),
+_HANDLERS: dict[type[Any], Callable[[Messages, Entry], None]] = {
+    params.ToolSearchCallParam: Messages._searched,
+    items.ToolSearchCall: Messages._searched,
+    params.ToolSearchOutputParam: Messages._output,
+    items.ToolSearchOutput: Messages._output,
     params.MessageParam: Messages._message,
     items.Message: Messages._message,
     params.ReasoningParam: Messages._think,

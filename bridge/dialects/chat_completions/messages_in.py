@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from bridge.diagnostics import Diagnostics
+from bridge.dialects.base import invalid
 from bridge.dialects.chat_completions.content_in import ANSWERED, ASKED, BROUGHT, INSTRUCTED, content_of
-from bridge.dialects.chat_completions.fields_in import Fields, invalid
+from bridge.dialects.chat_completions.fields_in import Fields
 from bridge.errors import InvalidRequestError
 from bridge.protocol import content as ct
 from bridge.protocol import input_items as ii

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import UNSET
 
 from bridge.diagnostics import Diagnostics
+from bridge.dialects.base import CUT, failure
 from bridge.dialects.chat_completions.chunks import CHUNK, DONE, Chunk, ChunkChoice, ErrorBody, StreamChunk
-from bridge.dialects.chat_completions.failures import CUT, failure
 from bridge.dialects.chat_completions.outbound_calls import AnyCall, CustomForm, OutgoingCalls
 from bridge.dialects.chat_completions.outbound_end import finish_reason, logprobs_out, usage_out
 from bridge.dialects.chat_completions.outbound_reasoning import OutgoingReasoning, ReasoningField

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bridge.diagnostics import Diagnostics
-from bridge.dialects.chat_completions.failures import failure
+from bridge.dialects.base import failure
 from bridge.dialects.chat_completions.types import (
     ChatLogProb,
     ChatLogProbs,

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from bridge.diagnostics import Diagnostics
-from bridge.dialects.chat_completions.declared_tools import DeclaredTools
-from bridge.dialects.chat_completions.entries import AnyItem, entries_of
+from bridge.dialects.chat_completions.entries import HISTORY, AnyItem, Entry, entries_of
 from bridge.dialects.chat_completions.messages import Messages
 from bridge.dialects.chat_completions.options import DEFAULT_OPTIONS, ChatOptions
-from bridge.dialects.chat_completions.tool_choice import choose
+from bridge.dialects.chat_completions.tool_choice import Chosen, choose
 from bridge.dialects.chat_completions.types import ChatRequest
 from bridge.errors import InvalidRequestError
 from bridge.protocol.request import CreateResponse, JsonSchemaFormatParam
 from bridge.protocol.response import JsonObjectFormat, TextFormat
 from bridge.protocol.unknown import UnknownFormat
+from bridge.tools.declarations import active_tools, present_tools
 from bridge.tools.identity import ToolIdentityMap
 
 _LOGPROBS = "message.output_text.logprobs"
@@ -55,10 +55,7 @@ def to_chat(
     diagnostics = Diagnostics()
     identities = ToolIdentityMap() if tool_identities is None else tool_identities
     entries = entries_of(request.input, history)
-    declared = DeclaredTools(identities, diagnostics)
-    declared.take(request.tools or (), "tools")
-    declared.take_items(entries)
-    tools, choice = choose(request.tool_choice, declared, diagnostics)
+    tools, choice = _tools(request, entries, identities, diagnostics)
     messages = Messages(identities, options, diagnostics).build(entries, request.instructions)
     if not messages:
         raise _missing("input", "there is nothing to answer: give input or instructions")
@@ -76,6 +73,18 @@ def to_chat(
         if fields.pop(field) is not None:
             diagnostics.loss(field, "the upstream does not take it")
     return ChatRequest(model=name, messages=messages, **fields), diagnostics
+
+
+def _tools(
+    request: CreateResponse, entries: list[Entry], identities: ToolIdentityMap, diagnostics: Diagnostics
+) -> Chosen:
+    items = [entry.item for entry in entries]
+    earlier = sum(entry.param == HISTORY for entry in entries)
+    functions, others = present_tools(active_tools(request.tools, items, earlier), identities, diagnostics)
+    for tool, where in others:
+        kind = tool.type or "a tool without a type"
+        diagnostics.loss(where, f"{kind} is not known to the upstream")
+    return choose(request.tool_choice, functions, identities, diagnostics)
 
 
 def _missing(param: str, message: str) -> InvalidRequestError:

@@ -8,7 +8,8 @@ from typing import Any
 from msgspec import Struct
 
 from bridge.diagnostics import Diagnostics
-from bridge.dialects.chat_completions.fields_in import Fields, body_of, invalid
+from bridge.dialects.base import invalid
+from bridge.dialects.chat_completions.fields_in import Fields, body_of
 from bridge.dialects.chat_completions.messages_in import Conversation
 from bridge.dialects.chat_completions.tools_in import choice_of, text_of, tools_of
 from bridge.protocol import request as rq

@@ -23,7 +23,8 @@ from bridge.tools.json_text import JsonState, json_state
 LEGACY_INDEX = -1  # the one call of the old `function_call` field
 _WHERE = "tool_calls"
 _NO_FUNCTION = ChatFunction()
-_BEGINNERS = "{[ \t\r\n"
+_OPENERS = ("{", "[")
+_BEGINNERS = frozenset("{[ \t\r\n")
 _BEGINNING = re.compile(r"\s*[{\[]")  # arguments may begin here
 
 
@@ -78,18 +79,21 @@ class ToolCallResolver:
         self._by_index: dict[int | None, _Call] = {}
 
     def continues(self, fragment: ChatToolCall) -> tuple[int, str] | None:
-        """The quick answer for a plain continuation, which is most of them: (slot, arguments).
-
-        None for whatever takes a closer look.
+        """The quick `resolve` of a call that goes on, its id and name left out, blank or repeated, as most
+        fragments are: (slot, arguments). None for whatever takes a closer look, with nothing done.
         """
         function = fragment.function
         known = self._by_index.get(fragment.index)
-        if known is None or function is None or fragment.id or function.name:
+        if function is None or known is None:
             return None
-        arguments = function.arguments
-        if not isinstance(arguments, str) or not arguments:
+        arguments, name, call_id = function.arguments, function.name, fragment.id
+        if not arguments or not isinstance(arguments, str):
             return None
-        if arguments[0] in _BEGINNERS and _BEGINNING.match(arguments):
+        if name and name != known.name:
+            return None
+        if call_id and self._by_id.get(call_id) is not known:
+            return None
+        if arguments[0] in _BEGINNERS and arguments.lstrip()[:1] in _OPENERS:
             return None
         known.last = arguments
         known.write(arguments)

@@ -6,7 +6,8 @@ from typing import Any
 
 from msgspec import UNSET
 
-from bridge.dialects.chat_completions.fields_in import Fields, invalid
+from bridge.dialects.base import invalid
+from bridge.dialects.chat_completions.fields_in import Fields
 from bridge.protocol import request as rq
 from bridge.protocol import tools as tl
 from bridge.protocol.response import JsonObjectFormat, TextFormat

@@ -7,7 +7,7 @@ Counts are tokens, `created` is Unix seconds, log probabilities are natural loga
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct
 
@@ -167,40 +167,6 @@ class ChatOutput(Struct, omit_defaults=True, gc=False):
     error: Any = None
     citations: list[Any] | None = None
     x_groq: GroqExtras | None = None
-
-
-class PlainDelta(Struct, gc=False):
-    """A delta that holds text and nothing else that an inbound reads: the rest is absent or null."""
-
-    content: str
-    reasoning_content: None = None
-    reasoning: None = None
-    reasoning_text: None = None
-    reasoning_opaque: None = None
-    reasoning_details: None = None
-    refusal: None = None
-    tool_calls: None = None
-    function_call: None = None
-    annotations: None = None
-    audio: None = None
-    images: None = None
-
-
-class PlainChoice(Struct, gc=False):
-    """The first choice, going on."""
-
-    delta: PlainDelta
-    index: Literal[0] = 0
-    finish_reason: None = None
-    logprobs: None = None
-
-
-class PlainChunk(Struct, gc=False):
-    """A chunk of plain text, which is nearly every chunk: decoding it is all the checking it needs."""
-
-    choices: tuple[PlainChoice]
-    usage: None = None
-    error: None = None
 
 
 class ChatChunk(Struct, omit_defaults=True, gc=False, kw_only=True):

@@ -7,6 +7,8 @@ from msgspec import Struct
 
 from bridge.dialects.codex.types import Generation
 
+# by name, since Python 3.11 runs code for each look at an enum's member
+_FROM_APP_SERVER, _FROM_LEGACY = Generation.APP_SERVER, Generation.LEGACY
 _APP_SERVER = "item/agentMessage/delta"
 _LEGACY = "codex/event/agent_message_content_delta"
 _RESPONSE = "response.output_text.delta"
@@ -51,12 +53,12 @@ _proxy = msgspec.json.Decoder(_Proxy).decode
 def read_delta(data: bytes, generation: Generation, open_id: str | None, turn_id: str) -> str | None:
     """The next piece of the open message; None for a frame that is anything else."""
     try:
-        if generation is Generation.APP_SERVER:
+        if generation is _FROM_APP_SERVER:
             frame = _app_server(data)
             params = frame.params
             ours = params.itemId == open_id and params.turnId in ("", turn_id)
             return params.delta if ours and frame.method == _APP_SERVER else None
-        if generation is Generation.LEGACY:
+        if generation is _FROM_LEGACY:
             older = _legacy(data)
             message = older.params.msg
             # only the spelling that comes with an id can have opened an item of that id

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from bridge.dialects.base import NO_MESSAGE, UPSTREAM_ERROR
 from bridge.dialects.codex.types import object_of, snake, text_of
 from bridge.protocol.errors import ErrorPayload
 
 _SERVER = "server_error"
 _INVALID = "invalid_request_error"
 _TOO_MANY = "too_many_requests"
-_NO_MESSAGE = "the upstream reported an error without a message"
 
 # (type, code) of what Codex names
 _NAMED = {
@@ -33,14 +33,9 @@ _BY_STATUS = {
     503: (_SERVER, "server_is_overloaded"),
     529: (_SERVER, "server_is_overloaded"),
 }
-_UNKNOWN = (_SERVER, "upstream_error")
+_UNKNOWN = (_SERVER, UPSTREAM_ERROR)
 # Codex tells an incomplete response as an error; the reason stands in its words
 _INCOMPLETE = re.compile(r"Incomplete response returned, reason: (\w+)")
-
-
-def failure(code: str, message: str) -> ErrorPayload:
-    """An error that we found ourselves."""
-    return ErrorPayload(_SERVER, code, message, None)
 
 
 def payload_of(error: dict[str, Any]) -> ErrorPayload:
@@ -53,7 +48,7 @@ def payload_of(error: dict[str, Any]) -> ErrorPayload:
         status = object_of(facts).get("httpStatusCode", object_of(facts).get("http_status_code"))
         kind, code = _BY_STATUS.get(status, (_SERVER, _SERVER)) if isinstance(status, int) else _UNKNOWN
     own_code, own_kind = text_of(error.get("code")), text_of(error.get("type"))
-    message = text_of(error.get("message")) or _NO_MESSAGE
+    message = text_of(error.get("message")) or NO_MESSAGE
     return ErrorPayload(own_kind or kind, own_code or code, message, text_of(error.get("param")) or None)
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from bridge.dialects.base import CUT, INVALID_JSON, INVALID_SHAPE, failure
 from bridge.dialects.codex.app_server import AppServer, turn_of
 from bridge.dialects.codex.deltas import read_delta
-from bridge.dialects.codex.errors import failure, payload_of
+from bridge.dialects.codex.errors import payload_of
 from bridge.dialects.codex.legacy import Legacy
 from bridge.dialects.codex.proxy import Proxy
 from bridge.dialects.codex.turn import Turn
@@ -62,7 +63,7 @@ class Inbound:
         events = self._begin()
         if self._turn.over:
             return events
-        return events + self._broken("upstream_cut", "the upstream ended before its turn did")
+        return events + self._broken(CUT, "the upstream ended before its turn did")
 
     def _begin(self) -> list[Event]:
         return self._machine.start() if self._machine.phase is ResponseStreamPhase.IDLE else []
@@ -75,9 +76,9 @@ class Inbound:
         try:
             frame = decode_json(data)
         except WireError as error:
-            return events + self._broken("upstream_invalid_json", error.message)
+            return events + self._broken(INVALID_JSON, error.message)
         if not isinstance(frame, dict):
-            return events + self._broken("upstream_invalid_shape", "a frame is no JSON object")
+            return events + self._broken(INVALID_SHAPE, "a frame is no JSON object")
         said = notification_of(frame)
         return events if said is None else events + self._hear(said)
 

@@ -19,6 +19,7 @@ from bridge.protocol.events import Event
 from bridge.protocol.items import MessagePhase
 from bridge.state import ResponseStreamPhase
 
+_LIVE = ResponseStreamPhase.IN_PROGRESS
 IN_PROGRESS = "in_progress"
 _PHASES = get_args(MessagePhase)
 
@@ -40,7 +41,7 @@ class Turn:
 
     @property
     def over(self) -> bool:
-        return self.machine.phase is not ResponseStreamPhase.IN_PROGRESS
+        return self.machine.phase is not _LIVE
 
     # ── text and reasoning ─────────────────────────────────────────────────────────────────────────
     def _stream(self, item_id: str, kind: str, call: Callable[[str], list[Event]], delta: str) -> list[Event]:

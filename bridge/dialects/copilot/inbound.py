@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from bridge.dialects.base import CUT, INVALID_JSON, INVALID_SHAPE, failure
 from bridge.dialects.copilot.ending import CLIENT_TRIMMED, ITERATION_DONE, SERVER_ERROR
 from bridge.dialects.copilot.extensions import EVENT_OF_FIELD, REFERENCES
 from bridge.dialects.copilot.incoming_calls import IncomingCalls
@@ -24,18 +25,14 @@ from bridge.dialects.copilot.reading import (
 from bridge.emitter import ResponseStreamStateMachine
 from bridge.errors import WireError
 from bridge.protocol.codec import decode_json
-from bridge.protocol.errors import ErrorPayload
 from bridge.protocol.events import Event
 from bridge.state import ResponseStreamPhase
 
+_IDLE, _IN_PROGRESS = ResponseStreamPhase.IDLE, ResponseStreamPhase.IN_PROGRESS
 CLIENT_DONE = "DONE"
 
 
-def _failure(code: str, message: str) -> ErrorPayload:
-    return ErrorPayload("server_error", code, message, None)
-
-
-CUT = _failure("upstream_cut", "the upstream ended its stream without saying how it finished")
+_CUT = failure(CUT, "the upstream ended its stream without saying how it finished")
 # fields read together with another one
 _READ_WITH_TEXT = frozenset({"logprobs", "text", "index", "delta"})
 
@@ -75,29 +72,29 @@ class Inbound:
     def feed(self, data: bytes) -> list[Event]:
         """One JSON line. One that can't be read ends the response as failed."""
         phase = self._machine.phase
-        if phase is ResponseStreamPhase.IN_PROGRESS:
+        if phase is _IN_PROGRESS:
             text = plain_text(data, self._index) if self._spoke else None
             return self._read(data) if text is None else self._machine.text(text)
-        if phase is ResponseStreamPhase.IDLE:
+        if phase is _IDLE:
             return self._machine.start() + self._read(data)
         self.diagnostics.ignored("frame", "came after the end")
         return []
 
     def close(self) -> list[Event]:
         """The upstream has ended."""
-        events = self._machine.start() if self._machine.phase is ResponseStreamPhase.IDLE else []
-        if self._machine.phase is not ResponseStreamPhase.IN_PROGRESS:
+        events = self._machine.start() if self._machine.phase is _IDLE else []
+        if self._machine.phase is not _IN_PROGRESS:
             return events
-        return events + (self._machine.finish("stop") if self._whole else self._machine.fail(CUT))
+        return events + (self._machine.finish("stop") if self._whole else self._machine.fail(_CUT))
 
     def _read(self, data: bytes) -> list[Event]:
         try:
             frame = decode_json(data)
         except WireError as error:
-            return self._machine.fail(_failure("upstream_invalid_json", error.message))
+            return self._machine.fail(failure(INVALID_JSON, error.message))
         if isinstance(frame, dict):
             return self._on_frame(frame)
-        return self._machine.fail(_failure("upstream_invalid_shape", "a frame is no JSON object"))
+        return self._machine.fail(failure(INVALID_SHAPE, "a frame is no JSON object"))
 
     def _on_frame(self, frame: dict[str, Any]) -> list[Event]:
         index = frame.get("index")
@@ -192,7 +189,7 @@ class Inbound:
         if reason == CLIENT_TRIMMED:
             return self._machine.cancel()
         if reason == ITERATION_DONE:
-            return self._machine.fail(CUT)
+            return self._machine.fail(_CUT)
         if reason == SERVER_ERROR:
             return self._machine.fail(failure_of(frame.get("error")))
         return self._machine.finish("stop" if reason == CLIENT_DONE else reason)

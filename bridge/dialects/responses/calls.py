@@ -39,11 +39,12 @@ class CallFeeder:
         """The next piece of the payload."""
         if not delta:
             return
-        pending, track.pending = track.pending, ""
-        if pending and not pending.startswith(delta):
-            delta = pending + delta
+        if track.pending:
+            pending, track.pending = track.pending, ""
+            if not pending.startswith(delta):
+                delta = pending + delta
         track.part("call", 0).add(delta)
-        out += self._machine.tool_call(track.slot, arguments=delta)
+        out += self._machine.tool_call(track.slot, None, None, delta)
 
     def payload_done(self, track: Track, whole: str, out: list[Event]) -> None:
         """The payload's own done event: clients run calls on it, so it seals the call at once."""

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from bridge.decoder.spellings import respelled
+from bridge.dialects.base import CUT, failure
 from bridge.dialects.responses.items import Handler, ItemFeeder
 from bridge.emitter import ResponseStreamStateMachine
 from bridge.errors import BridgeError
@@ -24,9 +25,7 @@ from bridge.protocol.response import Response
 from bridge.protocol.unknown import UnknownEvent
 from bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 
-CUT = ErrorPayload(
-    "server_error", "upstream_cut", "the upstream's stream ended before its response did", None
-)
+_CUT = failure(CUT, "the upstream's stream ended before its response did")
 _FAILED = ErrorPayload("server_error", None, "the upstream failed", None)
 _IN_PROGRESS = ResponseStreamPhase.IN_PROGRESS
 _BEGINNINGS = frozenset({ev.ResponseCreated, ev.ResponseQueued, ev.ResponseInProgress})
@@ -94,7 +93,7 @@ class Inbound:
         """Upstream has ended. Without its terminal event the response has failed."""
         out: list[Event] = []
         if self.machine.phase not in TERMINAL_PHASES and self._live(None, out):
-            out += self.machine.fail(self._error or CUT)
+            out += self.machine.fail(self._error or _CUT)
         return out
 
     # ── frames ─────────────────────────────────────────────────────────────────────────────────────
@@ -141,7 +140,7 @@ class Inbound:
             self._give_up(f"the upstream's {event.type}: {error.message}", out)
 
     def _give_up(self, what: str, out: list[Event]) -> None:
-        out += self.machine.fail(ErrorPayload("server_error", "upstream_invalid", what, None))
+        out += self.machine.fail(failure("upstream_invalid", what))
 
     # ── the response ───────────────────────────────────────────────────────────────────────────────
     def _live(self, event: Event | None, out: list[Event]) -> bool:

@@ -8,11 +8,12 @@ from typing import Any
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.responses.options import DEFAULT_OPTIONS, ResponsesOptions
 from bridge.dialects.responses.request_items import InputItems, plain
-from bridge.errors import InvalidRequestError, ToolError
+from bridge.errors import InvalidRequestError
 from bridge.protocol.input_items import MessageParam
 from bridge.protocol.request import CreateResponse
+from bridge.tools.choice import meant, named, plain_choice
+from bridge.tools.declarations import FunctionView, Placed, active_tools, present_tools
 from bridge.tools.identity import ToolIdentityMap
-from bridge.tools.presentation import active_tools, present_tools
 
 SMALLEST_LIMIT = 16  # tokens, schema CreateResponseBody
 _ENCRYPTED = "reasoning.encrypted_content"
@@ -49,7 +50,8 @@ def to_responses(
     if not items and not request.instructions and not joined:
         raise _invalid("input", "there is nothing to answer: give input or instructions")
     body: dict[str, Any] = {"model": name}
-    tools, choice = _tools(request, items, identities, options, diagnostics)
+    active = active_tools(request.tools, items, len(history))
+    tools, choice = _tools(request, active, identities, options, diagnostics)
     sent = InputItems(identities, options, diagnostics).build(items, len(history), joined)
     if sent:
         body["input"] = sent
@@ -105,7 +107,7 @@ def _state(request: CreateResponse, options: ResponsesOptions, joined: bool) -> 
 
 def _tools(
     request: CreateResponse,
-    items: list[Any],
+    active: list[Placed],
     identities: ToolIdentityMap,
     options: ResponsesOptions,
     diagnostics: Diagnostics,
@@ -114,11 +116,8 @@ def _tools(
     if options.supersets:
         choice = None if request.tool_choice is None else plain(request.tool_choice)
         return [plain(tool) for tool in request.tools or ()], choice
-    try:
-        functions, others = present_tools(active_tools(request.tools, items), identities, diagnostics)
-    except ToolError as error:
-        raise _invalid("tools", error.message) from error
-    for tool in others:
+    functions, others = present_tools(active, identities, diagnostics)
+    for tool, _ in others:
         diagnostics.loss("tools", f"a tool of type {tool.type[:64]!r} is not known there")
     tools = [
         {
@@ -130,30 +129,28 @@ def _tools(
         }
         for view in functions
     ]
-    return tools, _choice(request, identities, {view.name for view in functions}, diagnostics)
+    return tools, _choice(request.tool_choice, functions, identities, diagnostics)
 
 
 def _choice(
-    request: CreateResponse, identities: ToolIdentityMap, offered: set[str], diagnostics: Diagnostics
+    given: Any, functions: list[FunctionView], identities: ToolIdentityMap, diagnostics: Diagnostics
 ) -> Any:
     """The choice among functions. Hosted tools can't be chosen where they are not known."""
-    given = request.tool_choice
-    if given is None or isinstance(given, str):
-        return given if offered or given != "required" else _refuse("required")
-    raw = plain(given)
-    if raw["type"] != "allowed_tools":
-        return _named(raw, identities, offered) or _refuse(raw.get("name") or raw["type"])
-    named = [_named(each, identities, offered) for each in raw["tools"]]
-    left = [each for each in named if each is not None]
-    if len(left) < len(named):
+    choice = plain_choice(given)
+    if choice is None:
+        return given if functions or given != "required" else _refuse("required")
+    if choice.get("type") != "allowed_tools":
+        view = meant(choice, functions, identities)
+        return _refuse(named(choice)) if view is None else _function(view)
+    views = [meant(each, functions, identities) for each in choice["tools"]]
+    left = [_function(view) for view in views if view is not None]
+    if len(left) < len(views):
         diagnostics.loss("tool_choice.tools", "tools that are not known there")
-    return {**raw, "tools": left} if left else _refuse("allowed_tools")
+    return {**choice, "tools": left} if left else _refuse("allowed_tools")
 
 
-def _named(raw: dict[str, Any], identities: ToolIdentityMap, offered: set[str]) -> dict[str, Any] | None:
-    # a shell or a patch tool has no name but its type
-    name = identities.upstream_name(raw.get("name") or raw["type"], raw.get("namespace"))
-    return {"type": "function", "name": name} if name in offered else None
+def _function(view: FunctionView) -> dict[str, str]:
+    return {"type": "function", "name": view.name}
 
 
 def _refuse(what: str) -> Any:

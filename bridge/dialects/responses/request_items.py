@@ -50,11 +50,14 @@ class InputItems:
         def param(index: int) -> str:
             return "previous_response_id" if index < earlier else f"input[{index - earlier}]"
 
-        views = [call_view(item, self._identities) or output_view(item) for item in items]
+        views: list[Any] = [call_view(item, self._identities) or output_view(item) for item in items]
         cut = frozenset[int]()
         if not joined:
             answers = pair(views, param)
             cut = frozenset(index for index, answer in answers.items() if answer is None)
+            for call, answer in answers.items():
+                if answer is not None:  # it may have named the call by its item
+                    views[answer] = views[answer]._replace(call_id=views[call].call_id)
         found = []
         for index, item in enumerate(items):
             if index in cut:
@@ -76,7 +79,10 @@ class InputItems:
             if item.type not in PUBLISHED and not (isinstance(item, UnknownItem) and ":" in item.type):
                 self._diagnostics.loss(where, f"an item of type {item.type[:64]!r} is not known there")
                 return None
-        return self._as_it_is(plain(item), where)
+        made: _Plain = plain(item)
+        if view is not None and made.get("call_id"):
+            made["call_id"] = view.call_id
+        return self._as_it_is(made, where)
 
     def _function(self, item: Any, view: CallView | OutputView, where: str) -> _Plain | None:
         """A call or an answer of any kind as a function's."""

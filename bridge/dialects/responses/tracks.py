@@ -26,13 +26,15 @@ class Tracks:
     def of_words(self, event: str, output_index: int, item_id: str, kind: str) -> Track:
         """The item that an event with words of this kind belongs to, begun when there is none."""
         here = self._by_index.get(output_index)
-        if here is not None and here.item_id == item_id and here.holds(kind):
+        if here is not None and not here.holds(kind):
+            here = None
+        if here is not None and here.item_id == item_id:
             return here
         named = self._by_id.get(item_id)
         if named is not None and named is not here and named.holds(kind):
             self._diagnostics.repair(f"{event} output_index", "names another item, found by its id")
             return named
-        if here is not None and here.holds(kind):
+        if here is not None:
             if item_id:
                 self._diagnostics.repair("item_id", "changed within an item, the index was followed")
             return here

@@ -38,6 +38,8 @@ class WordFeeder:
         self, track: Track, kind: str, index: int, out: list[Event], output_index: int | None = None
     ) -> Said:
         """Make this part the machine's open one. `output_index` makes it the `place` of text."""
+        if self._open is track and self.place == (track.item_id, output_index, index):
+            return self.said  # it is: the delta came under another id
         self.place = None
         if self._open is not track:
             self._begin(track, out)

@@ -20,6 +20,7 @@ from bridge.decoder import (
     LanguageModelThinkingPart,
     LanguageModelToolCallPart,
 )
+from bridge.dialects.base import CUT, EMPTY, INVALID_JSON, INVALID_SHAPE, failure
 from bridge.dialects.vscode import types as vs
 from bridge.dialects.vscode.call_ids import call_id_of
 from bridge.dialects.vscode.marked_data import compaction_of, json_of, marker_of, phase_of
@@ -29,11 +30,11 @@ from bridge.dialects.vscode.usage import failure_of, usage_of
 from bridge.emitter import ResponseStreamStateMachine
 from bridge.errors import BridgeError
 from bridge.protocol.codec import decode_json
-from bridge.protocol.errors import ErrorPayload
 from bridge.protocol.events import Event
 from bridge.protocol.items import CompactionItem
 from bridge.state import ResponseStreamPhase
 
+_IDLE, _IN_PROGRESS = ResponseStreamPhase.IDLE, ResponseStreamPhase.IN_PROGRESS
 STATEFUL_MARKER_EVENT = "vscode:stateful_marker"
 DATA_EVENT = "vscode:data"
 # the common frame, read without a detour
@@ -79,22 +80,22 @@ class Inbound:
     def feed(self, data: bytes) -> list[Event]:
         """One JSON line. One that can't be read ends the response as failed."""
         phase = self._machine.phase
-        if phase is ResponseStreamPhase.IN_PROGRESS:
+        if phase is _IN_PROGRESS:
             return self._plain_text(data) if data.startswith(_TEXT_PART) else self._read(data)
-        if phase is ResponseStreamPhase.IDLE:
+        if phase is _IDLE:
             return self._machine.start() + self._read(data)
         self.diagnostics.ignored("frame", "came after the end")
         return []
 
     def close(self) -> list[Event]:
         """The provider has returned."""
-        events = self._machine.start() if self._machine.phase is ResponseStreamPhase.IDLE else []
-        if self._machine.phase is not ResponseStreamPhase.IN_PROGRESS:
+        events = self._machine.start() if self._machine.phase is _IDLE else []
+        if self._machine.phase is not _IN_PROGRESS:
             return events
         if self._expects_marker and not self._marked:
-            return events + self._broken("upstream_cut", "the parts ended without a stateful marker")
+            return events + self._broken(CUT, "the parts ended without a stateful marker")
         if not self._parts:
-            return events + self._broken("upstream_empty", "the provider returned without any part")
+            return events + self._broken(EMPTY, "the provider returned without any part")
         return events + self._machine.finish("tool_calls" if self._calls else "stop")
 
     def _plain_text(self, data: bytes) -> list[Event]:
@@ -109,13 +110,13 @@ class Inbound:
         try:
             value = decode_json(data)
         except BridgeError as error:
-            return self._broken("upstream_invalid_json", error.message)
+            return self._broken(INVALID_JSON, error.message)
         if isinstance(value, dict) and "error" in value:
             return self._machine.fail(failure_of(value["error"]))
         try:
             part = part_of(value, "part")
         except BridgeError as error:
-            return self._broken("upstream_invalid_shape", error.message)
+            return self._broken(INVALID_SHAPE, error.message)
         self._parts += 1
         taker = self._takers.get(type(part))
         if taker is None:
@@ -124,7 +125,7 @@ class Inbound:
         return taker(part)
 
     def _broken(self, code: str, message: str) -> list[Event]:
-        return self._machine.fail(ErrorPayload("server_error", code, message, None))
+        return self._machine.fail(failure(code, message))
 
     def _text(self, part: LanguageModelTextPart) -> list[Event]:
         self._thinking = None

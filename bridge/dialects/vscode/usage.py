@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bridge.dialects.base import UPSTREAM_ERROR
 from bridge.protocol.errors import ErrorPayload
 from bridge.protocol.usage import Usage
 
@@ -47,4 +48,4 @@ def failure_of(error: Any) -> ErrorPayload:
         _CODES.get(code, ("server_error", None)) if isinstance(code, str) else ("server_error", None)
     )
     told = message if isinstance(message, str) and message else "the provider failed without a message"
-    return ErrorPayload(kind, known or (code if isinstance(code, str) else "upstream_error"), told, None)
+    return ErrorPayload(kind, known or (code if isinstance(code, str) else UPSTREAM_ERROR), told, None)

@@ -28,6 +28,26 @@ def call(run: Run, name: str, arguments: str, **named: Any) -> list[str]:
     return events + run.kinds("tool_call_done", 0)
 
 
+@pytest.mark.parametrize(
+    ("pieces", "deltas"),
+    [
+        (['"' + LONE_HIGH, LONE_LOW + '"'], ['"', '😀"']),
+        (['"' + LONE_HIGH, 'x"'], ['"', '\ufffdx"']),
+        (['"é', 'x"'], ['"é', 'x"']),
+        (['"' + LONE_LOW, '"'], ['"\ufffd', '"']),
+    ],
+)
+def test_a_pair_cut_within_arguments_waits_for_its_half(
+    wire: str, pieces: list[str], deltas: list[str]
+) -> None:
+    run = Run(wire)
+    run("tool_call", 0, "c", "f")
+    events = [event for piece in pieces for event in run("tool_call", 0, arguments=piece)]
+    assert [event.delta for event in events] == deltas
+    run("tool_call_done", 0)
+    assert run.output[0]["arguments"] == "".join(deltas)
+
+
 # ── ids ──────────────────────────────────────────────────────────────────────────────────────────────
 def test_e4_a_call_without_an_id_gets_one(wire: str) -> None:
     run = Run(wire)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bridge.diagnostics import Diagnostics
-from bridge.errors import InvalidRequestError, ToolError
+from bridge.errors import InvalidRequestError
 from bridge.protocol.codec import decode_request, encode
 from bridge.protocol.items import (
     FunctionCall,
@@ -15,16 +15,10 @@ from bridge.protocol.items import (
     ShellCall,
     ToolSearchOutput,
 )
+from bridge.tools.declarations import active_tools, present_tools
 from bridge.tools.identity import ToolIdentityMap, ToolKind
 from bridge.tools.pairing import pair
-from bridge.tools.presentation import (
-    CallView,
-    OutputView,
-    active_tools,
-    call_view,
-    output_view,
-    present_tools,
-)
+from bridge.tools.presentation import CallView, OutputView, call_view, output_view
 
 
 def request(**fields):
@@ -37,8 +31,9 @@ def item(**fields):
 
 def present(*tools):
     identities, noted = ToolIdentityMap(), Diagnostics()
-    functions, others = present_tools(request(tools=list(tools)).tools, identities, noted)
-    return functions, others, identities, noted
+    active = active_tools(request(tools=list(tools)).tools, [])
+    functions, others = present_tools(active, identities, noted)
+    return functions, [tool for tool, _ in others], identities, noted
 
 
 # ── declarations ───────────────────────────────────────────────────────────────────────────────────
@@ -109,8 +104,9 @@ def test_a_tool_declared_twice_is_one_and_noted():
 
 
 def test_two_kinds_of_tools_of_one_name_are_refused():
-    with pytest.raises(ToolError, match="declared twice"):
+    with pytest.raises(InvalidRequestError, match="declared twice") as caught:
         present({"type": "function", "name": "f"}, {"type": "custom", "name": "f"})
+    assert caught.value.param == "tools[1]"
 
 
 def test_tools_declared_within_the_input_are_active():
@@ -121,13 +117,15 @@ def test_tools_declared_within_the_input_are_active():
         {"type": "tool_search_output", "call_id": "c", "tools": [{"type": "function", "name": "c"}]},
     ]
     given = request(tools=own, input=items)
-    assert [tool.name for tool in active_tools(given.tools, given.input)] == ["a", "b", "c"]
+    active = active_tools(given.tools, given.input, earlier=1)
+    assert [tool.name for tool, _ in active] == ["a", "b", "c"]
+    assert [where for _, where in active] == ["tools[0]", "history[0].tools[0]", "input[1].tools[0]"]
     assert active_tools(None, []) == []
 
 
 def test_tools_that_an_output_item_found_are_active_too():
     found = ToolSearchOutput("tso_1", [{"type": "function", "name": "f"}, {"type": "odd"}], call_id="c1")
-    assert [tool.type for tool in active_tools(None, [found])] == ["function", "odd"]
+    assert [tool.type for tool, _ in active_tools(None, [found])] == ["function", "odd"]
     assert output_view(found) == OutputView("c1", '{"tools":["f"]}')
 
 
@@ -166,7 +164,7 @@ def test_output_items_are_calls_too():
     cut = FunctionCall("fc_1", "c3", "f", '{"a"', "incomplete")
     assert json.loads(call_view(shell, identities).arguments) == {"commands": ["ls"]}
     assert json.loads(call_view(local, identities).arguments) == {"command": ["ls"], "env": {}}
-    assert call_view(cut, identities) == CallView("c3", "f", '{"a"', cut=True)
+    assert call_view(cut, identities) == CallView("c3", "f", '{"a"', cut=True, item_id="fc_1")
 
 
 @pytest.mark.parametrize(
@@ -242,6 +240,13 @@ def test_calls_find_their_outputs_in_any_order():
 def test_an_id_may_be_used_again_in_a_later_turn():
     views = [call("a"), OutputView("a", ""), call("a"), OutputView("a", "")]
     assert pair(views, place) == {0: 1, 2: 3}
+
+
+def test_case_40_an_output_may_name_its_call_by_the_items_id():
+    one, two = call("a")._replace(item_id="fc_1"), call("b")._replace(item_id="fc_2")
+    assert pair([one, two, OutputView("fc_2", ""), OutputView("a", "")], place) == {0: 3, 1: 2}
+    with pytest.raises(InvalidRequestError, match="'b'"):
+        pair([two, OutputView("fc_2", ""), OutputView("b", "")], place)  # answered already
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,26 @@ def test_tools_of_every_kind():
     assert identities.resolve("ns__g").namespace == "ns"
 
 
+def test_a_namespace_tells_each_of_its_tools_what_it_is():
+    namespace = {
+        "type": "namespace",
+        "name": "ns",
+        "description": "Maps.",
+        "tools": [F, {**G, "description": "d"}],
+    }
+    body, _ = out(tools=[namespace])
+    assert [tool["description"] for tool in body["tools"]] == ["Maps.", "Maps.\n\nd"]
+
+
+def test_the_environment_of_a_shell_is_a_loss():
+    shell = {"type": "shell", "environment": {"type": "container_auto"}}
+    assert out(tools=[shell])[1] == ["tools[0].environment"]
+
+
+def test_two_kinds_of_tool_with_one_name_are_refused_with_the_place_of_the_second():
+    assert refused(tools=[F, {"type": "custom", "name": "f"}]) == ("invalid_value", "tools[1]")
+
+
 def test_a_schema_without_type_is_an_object():
     tool = {"type": "function", "name": "f", "parameters": {"properties": {}}}
     assert out(tools=[tool])[0]["tools"][0]["input_schema"]["type"] == "object"

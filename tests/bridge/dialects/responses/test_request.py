@@ -250,6 +250,13 @@ def test_case_45_unpaired_calls_and_outputs_are_refused(items: list[Json], param
     assert (error.code, error.param) == ("unpaired_tool_call", param)
 
 
+@pytest.mark.parametrize("supersets", [True, False])
+def test_case_40_an_output_that_names_its_calls_item_leaves_with_the_call_id(supersets: bool) -> None:
+    earlier = {**CALL, "id": "fc_1", "status": "completed"}
+    made = body({"input": [{**ANSWER, "call_id": "fc_1"}]}, [earlier], supersets=supersets)
+    assert [item["call_id"] for item in made["input"]] == ["c1", "c1"]
+
+
 def test_case_45_faults_of_earlier_turns_are_laid_to_the_link() -> None:
     call = {**CALL, "id": "f", "status": "completed"}
     assert refused({"previous_response_id": "r"}, [call]).param == "previous_response_id"
@@ -376,7 +383,7 @@ def test_elsewhere_a_choice_that_cannot_be_kept_is_refused(request_: Json) -> No
 
 def test_elsewhere_two_kinds_of_tools_under_one_name_are_refused() -> None:
     tools = [FUNCTION, {"type": "custom", "name": "look"}]
-    assert refused({"tools": tools}, supersets=False).param == "tools"
+    assert refused({"tools": tools}, supersets=False).param == "tools[1]"
 
 
 @pytest.mark.parametrize("path", shared_files("client-requests", "*.jsonl"))

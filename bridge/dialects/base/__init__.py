@@ -1,0 +1,31 @@
+"""What every dialect is made of: the shape of its two halves, how failures are told, how fields are read."""
+
+from bridge.dialects.base.failures import (
+    CUT,
+    EMPTY,
+    INVALID_JSON,
+    INVALID_SHAPE,
+    NO_MESSAGE,
+    UPSTREAM_ERROR,
+    failure,
+    word,
+)
+from bridge.dialects.base.fields import invalid, object_of, typed
+from bridge.dialects.base.streams import Chunk, Inbound, Outbound
+
+__all__ = [
+    "CUT",
+    "EMPTY",
+    "INVALID_JSON",
+    "INVALID_SHAPE",
+    "NO_MESSAGE",
+    "UPSTREAM_ERROR",
+    "Chunk",
+    "Inbound",
+    "Outbound",
+    "failure",
+    "invalid",
+    "object_of",
+    "typed",
+    "word",
+]

@@ -1,0 +1,24 @@
+"""How a response says that its upstream failed: the codes are the same whatever the upstream speaks."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bridge.protocol.errors import ErrorPayload
+
+CUT: Final = "upstream_cut"
+EMPTY: Final = "upstream_empty"
+INVALID_JSON: Final = "upstream_invalid_json"
+INVALID_SHAPE: Final = "upstream_invalid_shape"
+UPSTREAM_ERROR: Final = "upstream_error"
+NO_MESSAGE: Final = "the upstream reported an error without a message"
+
+
+def failure(code: str, message: str) -> ErrorPayload:
+    """An error that we found ourselves."""
+    return ErrorPayload("server_error", code, message, None)
+
+
+def word(value: Any) -> str | None:
+    """A fact of an upstream's error: text, or a number such as a status; None for anything else."""
+    return str(value) if isinstance(value, str | int) and value != "" else None
