@@ -8,17 +8,15 @@ that it goes on when its client leaves (law S3).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
-import anyio
-
-from bridge.errors import BridgeError
 from bridge.protocol.codec import encode_sse
 from bridge.protocol.events import Event
 from bridge.protocol.response import Response
 from server.errors import HttpError, UpstreamError, shutting_down, too_slow
 from server.limits import Gate
+from server.runs.client import Client, Deliver
 from server.runs.keeper import Keeper
 from server.runs.run import Run
 from server.runs.running import RunningResponses
@@ -27,13 +25,7 @@ from server.sessions.persistence import ResponseSessionPersistenceTransformer
 from server.upstreams.attempts import Attempts
 from server.upstreams.base import UpstreamReply
 
-Deliver = Callable[[list[Event]], Awaitable[None]]
-
 _LOOK_AGAIN: Final = 0.2  # seconds until a response in the background asks for its place again
-
-
-async def _nobody(_events: list[Event]) -> None:
-    return None
 
 
 class Generation:
@@ -71,19 +63,17 @@ class Generation:
         self._running = running
         self._beats = beats
         self._background = background
-        self._deliver: Deliver = _nobody
+        self.client = Client(may_leave=keeping is not None)
         self._order = asyncio.Lock()
-        self._undelivered: list[Event] = []
         self._kept: list[Event] = []
         self._deadline: asyncio.Timeout | None = None
         self._stopped = False
-        self._over = asyncio.Event()
+        self._settled = asyncio.Event()
+        """How it ended is known and, if it is stored, durable."""
         self.accepted = False
         """The upstream has taken the request and begun to answer: the status is known."""
         self.waiting = False
-        """It is the upstream that is waited for, not the client."""
-        self.delivered_at = anyio.current_time()
-        """When events were last handed to the client, on the event loop's clock."""
+        """It is the upstream or the store that is waited for, not the client."""
 
     async def generate(self, deliver: Deliver) -> None:
         """Run to the end, delivering the events of each read together. When this is cancelled, a response
@@ -92,14 +82,14 @@ class Generation:
         Raises UpstreamError when the upstream fails before anything was delivered (law S5) and StoreError
         when not even its beginning can be stored; after that a failure is delivered as events.
         """
-        self._deliver = deliver
+        self.client.came(deliver)
         if self.keeping is None:
             await self._make()
             return
         try:
             await asyncio.shield(self.start())
         finally:
-            self._deliver = _nobody
+            self.client.left()
 
     def start(self) -> asyncio.Task[None]:
         """Run to the end in a task of its own."""
@@ -115,7 +105,7 @@ class Generation:
     async def cancel(self) -> Response:
         """Somebody wants no more of it: the response ends as cancelled, and its client is told."""
         self.stop()
-        await self._over.wait()
+        await self._settled.wait()
         return self.run.snapshot
 
     def stop(self) -> None:
@@ -155,14 +145,15 @@ class Generation:
                 if last:
                     await self._pass_last(last)
         finally:
-            self._over.set()
+            self._settled.set()
             if self.keeping is not None:
                 self._keeper.leave(self.keeping, ended=self.run.ended)
             if self._ended is not None and self.run.ended:
                 self._ended(self._attempts.chosen, self.run.snapshot)
 
     async def _until_the_end(self) -> list[Event]:
-        """The last events, which have not been passed on."""
+        """The last events, which have not been passed on. Raises HttpError when it fails before anybody
+        was told of it."""
         try:
             async with asyncio.timeout(self._total) as deadline:
                 self._deadline = deadline
@@ -177,10 +168,13 @@ class Generation:
             return self._cut_short()
         except HttpError as error:
             return self._failed(error)
+        finally:
+            self._deadline = None
 
     async def _wait_for_a_place(self) -> None:
-        """Who waits in the background is not refused for want of a place."""
-        while self._background and self._gate.full:
+        """Who waits in the background is not refused for want of a place. When the server stops, it waits
+        for another worker."""
+        while self._background and (self._gate.full or self._gate.closing):
             await asyncio.sleep(_LOOK_AGAIN)
 
     def _cut_short(self) -> list[Event]:
@@ -191,9 +185,15 @@ class Generation:
         return self._failed(shutting_down() if self._gate.cut else too_slow(self._total))
 
     def _failed(self, error: HttpError) -> list[Event]:
-        if not (self.run.begun or self._background):
+        if not self._known:
             raise error
         return self.run.fail(error)
+
+    @property
+    def _known(self) -> bool:
+        """Somebody was told of the response, or will find it in the store: it has to be brought to an end."""
+        held = self.keeping is not None and self.keeping.held
+        return self.client.told or self._background or held
 
     async def _follow(self, reply: UpstreamReply) -> list[Event]:
         run = self.run
@@ -219,31 +219,31 @@ class Generation:
 
     async def _pass(self, events: list[Event]) -> None:
         async with self._order:
-            self._undelivered = events
+            self.client.owe(events)
             if self.keeping is not None:
                 self._keeper.add(self.keeping, self.lose)
-                self._kept = await self.keeping.take(events)
-            await self._hand_over(events)
+                await self._keep(self.keeping, events)
+            await self.client.tell(events)
 
     async def _pass_last(self, events: list[Event]) -> None:
         """Law S1: the end is durable before it leaves, or it is told as the failure that it then is. What
         an interruption kept from the client goes with it."""
         async with self._order:
-            told = events
             if self.keeping is not None:
-                self._kept = told = await self.keeping.take(events)
-                if told is not events:
-                    self.run.end_instead(told[-1])
-            await self._hand_over([*self._undelivered, *told] if self._undelivered else told)
+                await self._keep(self.keeping, events)
+                if self._kept is not events:
+                    self._end_instead(self._kept)
+                    events = self._kept
+            self._settled.set()
+            await self.client.tell_last(events, self._total)
 
-    async def _hand_over(self, events: list[Event]) -> None:
-        self.delivered_at = anyio.current_time()
-        try:
-            await self._deliver(events)
-        except BridgeError:
-            raise
-        except Exception:
-            if self.keeping is None:
-                raise
-            self._deliver = _nobody
-        self._undelivered = []
+    async def _keep(self, keeping: ResponseSessionPersistenceTransformer, events: list[Event]) -> None:
+        self.waiting = True
+        self._kept = await keeping.take(events)
+        self.waiting = False
+
+    def _end_instead(self, told: list[Event]) -> None:
+        """The end could not be stored. Raises HttpError when nobody knows of the response yet."""
+        self.run.end_instead(told[-1])
+        if not self._known and self.run.failure is not None:
+            raise self.run.failure

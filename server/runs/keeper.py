@@ -54,13 +54,21 @@ class Keeper:
             _log.error("run.internal_error", exc_info=error)
 
     async def drain(self) -> None:
-        """Wait for the runs that are under way and break off those that still wait for their turn:
-        another worker takes them up. Then store what was not stored yet."""
+        """Wait for the runs that are under way and break off the others; store what was not stored yet,
+        and hand over the rest: another worker makes what waited for its turn and settles what was broken
+        off."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_LAST_SECONDS)
+        handed_over = {kept.response_id: kept.worker for kept, _ in self._kept.values() if kept.held}
         for task in self._tasks:
             task.cancel()
-        await self.pass_once()
+        try:
+            async with asyncio.timeout(_LAST_SECONDS):
+                await self.pass_once()
+                if handed_over:
+                    await self._store.renew(handed_over, await self._store.now())
+        except (StoreError, TimeoutError):
+            _log.warning("keeper.not_stored", responses=len(handed_over))
 
     def add(self, kept: ResponseSessionPersistenceTransformer, lose: Callable[[], None]) -> None:
         """From now on; `lose` is called when it turns out that nothing of it can be stored any more."""

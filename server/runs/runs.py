@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -106,24 +106,14 @@ class Runs:
         workers; at the end, wait for what runs."""
         self.settler.rerun = rerun
         await self._care()
-        works = [
-            self.keeper.keep(),
-            self.keeper.keep_leases(),
-            self._care_for_ever(),
-            self.signals.listen(on_cancel),
-        ]
-        if self.queue is not None:
-            works.append(self.queue.serve(take, gate))
-        tasks = [asyncio.create_task(work) for work in works]
+        keeping = _started(self.keeper.keep(), self.keeper.keep_leases(), self.signals.listen(on_cancel))
+        taking = _started(self._care_for_ever(), *([self.queue.serve(take, gate)] if self.queue else []))
         try:
             yield
         finally:
+            await _ended(taking)  # first, or they would take what is handed over
             await self.keeper.drain()
-            for task in tasks:
-                task.cancel()
-            for task in tasks:
-                with suppress(asyncio.CancelledError):
-                    await task
+            await _ended(keeping)
             await self.signals.close()
             if self.queue is not None:
                 await self.queue.close()
@@ -148,6 +138,18 @@ class Runs:
             _log.warning("store.failed", code=error.code)
         except Exception:
             _log.exception("runs.care_failed")
+
+
+def _started(*works: Coroutine[Any, Any, None]) -> list[asyncio.Task[None]]:
+    return [asyncio.create_task(work) for work in works]
+
+
+async def _ended(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    for task in tasks:
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 def _stored_request(request: CreateResponse, wire: str) -> bytes:

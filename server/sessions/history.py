@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from msgspec import Struct
 
 from bridge.protocol.input_items import InputItem, MessageParam
 from bridge.protocol.items import Item
 from bridge.protocol.request import CreateResponse
+from server.errors import HttpError
 from server.sessions.base import ResponseStore, Turn
 from server.sessions.records import listed_ids
+
+_UNENDED: Final = ("queued", "in_progress")
 
 
 class Conversation(Struct, frozen=True):
@@ -47,8 +51,16 @@ async def history_of(store: ResponseStore, request: CreateResponse, owner: str =
     """The turns before.
 
     Raises HttpError `previous_response_not_found` when a link is missing or another owner's (field case
-    39).
+    39), `previous_response_in_progress` when the one before has not ended: half a call is no call (law E7).
     """
     if request.previous_response_id is None:
         return nothing_said()
-    return nothing_said().with_turns(await store.chain(request.previous_response_id, owner))
+    turns = await store.chain(request.previous_response_id, owner)
+    if turns[-1].response.status in _UNENDED:
+        raise HttpError(
+            400,
+            f"Response '{turns[-1].response.id}' is still being made: it can be continued when it has ended.",
+            code="previous_response_in_progress",
+            param="previous_response_id",
+        )
+    return nothing_said().with_turns(turns)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable
-from typing import Final
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine
+from typing import Any, Final
 
 import structlog
 from msgspec.structs import replace
@@ -28,6 +28,7 @@ from server.sessions.log_writer import LogWriter
 
 _WAITING: Final = 60.0  # seconds after which any worker takes a run that waits, whatever the queue says
 _FIRST_PAUSE: Final = 0.05  # seconds before the end is stored again
+_SHORTEST: Final = 1.0  # seconds that any attempt may take
 _log = structlog.get_logger(__name__)
 
 
@@ -81,6 +82,7 @@ class ResponseSessionPersistenceTransformer:
         self._clock = clock
         self._pending: list[Frames] = []
         self._stored = stored
+        self._begun = False
         self._final: Response | None = None
         self._next_at = clock() + interval
         self._writing = asyncio.Lock()
@@ -111,8 +113,10 @@ class ResponseSessionPersistenceTransformer:
         if type(events[-1]) in TERMINAL:
             return await self._end(events)
         self._note(events)
-        if not self._stored and not self.lost:
+        if not self._begun:
+            # Before anybody sees an event: a response that is stored as queued would be made once more.
             await self.checkpoint(always=True)
+            self._begun = True
         elif any(type(event) is OutputItemDone for event in events):
             self.hurry()
             self._wake()
@@ -142,10 +146,12 @@ class ResponseSessionPersistenceTransformer:
             if self.saved or self.lost:
                 return
             try:
-                if self._final is None:
-                    await self._store_progress()
-                else:
+                if self._final is not None:
                     await self._store_end(self._final)
+                elif always:
+                    await self._in_time(self._store_progress(), self._patience)
+                else:
+                    await self._store_progress()
             except StoreError as error:
                 if always:
                     raise
@@ -189,12 +195,21 @@ class ResponseSessionPersistenceTransformer:
         pause = _FIRST_PAUSE
         while True:
             try:
-                return await self._store_end(response)
+                return await self._in_time(self._store_end(response), deadline - self._clock())
             except StoreError:
                 if self._clock() + pause > deadline:
                     raise
             await asyncio.sleep(pause)
             pause *= 2
+
+    async def _in_time(self, storing: Coroutine[Any, Any, None], seconds: float) -> None:
+        """A store that does not answer is out of reach; what it does after all is done again. Raises
+        StoreError."""
+        try:
+            async with asyncio.timeout(max(seconds, _SHORTEST)):
+                await storing
+        except TimeoutError as error:
+            raise StoreError(StoreError.UNAVAILABLE, "The session store does not answer.") from error
 
     async def _store_end(self, response: Response) -> None:
         frames = joined(self._pending)

@@ -124,7 +124,7 @@ class Session:
         """Say something while the upstream says nothing."""
         interval = self._service.settings.keep_alive
         while True:
-            quiet = anyio.current_time() - generation.delivered_at
+            quiet = anyio.current_time() - generation.client.told_at
             if quiet < interval:
                 await anyio.sleep(interval - quiet)
                 continue

@@ -55,6 +55,22 @@ def test_s1_s2_fifty_streams_and_a_crash(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.timeout(60)
+def test_s2_response_in_the_background_that_was_seen_is_not_made_once_more(tmp_path: Path) -> None:
+    """It was stored as queued; a crash right after its first events must not begin another one under its
+    id."""
+    store = f"sqlite:///{tmp_path}/sessions.sqlite3"
+    body = {"model": "demo-slow", "input": "40 words", "background": True, "stream": True}
+    with working(tmp_path, store) as worker:
+        reader = Reader(worker.base, "POST", "/v1/responses", body)
+        while len(reader.frames) < 3:
+            time.sleep(0.005)
+        worker.kill()
+    reader.join()
+    with working(tmp_path, store) as worker:
+        check_all(worker.base, [reader], {})
+
+
+@pytest.mark.timeout(60)
 def test_s9_clients_of_a_dead_worker_resume_on_another(tmp_path: Path) -> None:
     two_workers(tmp_path, streams=8, seed=int(time.time()))
 

@@ -122,6 +122,21 @@ def test_s9_redis_restarted_in_the_middle_of_a_run(tmp_path: Path) -> None:
         assert wait_until_settled(worker.base, [queued])[queued]["status"] == "completed"
 
 
+def test_s8_what_waits_for_its_turn_when_the_server_stops_is_made_by_the_next(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/sessions.sqlite3"
+    config = f"{CONFIG}\n[limits]\nconcurrent = 1\ngrace = 0.5\n"
+    with working(tmp_path, store, config=config) as worker:
+        running, waiting = (
+            respond(worker.base, **SLOW, input=f"{words} words").json["id"] for words in (60, 10)
+        )
+        wait_for(worker.base, running, "in_progress")
+        worker.stop()
+    with working(tmp_path, store, config=config) as worker:
+        ended = wait_until_settled(worker.base, [running, waiting])
+    assert ended[running]["status"] == "failed"
+    assert ended[waiting]["status"] == "completed"
+
+
 def test_s1_store_down_at_the_end_of_a_run(tmp_path: Path) -> None:
     """The client is told that it failed, not that it is completed; when the store is back, so is service,
     and the store says what the client was told."""
@@ -133,8 +148,8 @@ def test_s1_store_down_at_the_end_of_a_run(tmp_path: Path) -> None:
         readers = start_streams(worker.base, 4, words=30)
         time.sleep(0.8)
         postgres.stop()
-        failed = respond(worker.base, model="demo").json
-        assert (failed["status"], failed["error"]["code"]) == ("failed", "store_unavailable")
+        refused = respond(worker.base, model="demo")
+        assert (refused.status, refused.error["code"]) == (503, "store_unavailable")
         assert respond(worker.base, model="demo", store=False).json["status"] == "completed"
         for reader in readers:
             reader.join()

@@ -94,19 +94,20 @@ class Reader:
 
     def __init__(self, base: str, method: str, path: str, body: object = None) -> None:
         self._request = (base, method, path, body)
-        self._data = b""
+        self.data = b""
+        """All that came, comments too."""
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
     def join(self, seconds: float = 30.0) -> None:
         """Until the stream is over."""
         self._thread.join(seconds)
-        assert not self._thread.is_alive(), f"the stream did not end: {self._request}, {self._data[-300:]!r}"
+        assert not self._thread.is_alive(), f"the stream did not end: {self._request}, {self.data[-300:]!r}"
 
     @property
     def frames(self) -> list[bytes]:
         """What came whole; a frame that was cut counts as not seen."""
-        return [each + b"\n\n" for each in self._data.split(b"\n\n")[:-1] if not each.startswith(b":")]
+        return [each + b"\n\n" for each in self.data.split(b"\n\n")[:-1] if not each.startswith(b":")]
 
     @property
     def events(self) -> dict[int, bytes]:
@@ -119,7 +120,7 @@ class Reader:
     @property
     def done(self) -> bool:
         """Whether the stream came to its end."""
-        return self._data.endswith(DONE)
+        return self.data.endswith(DONE)
 
     @property
     def response_id(self) -> str | None:
@@ -136,7 +137,7 @@ class Reader:
             connection.request(method, path, None if body is None else json.dumps(body).encode(), headers)
             response = connection.getresponse()
             while data := response.read1(65536):
-                self._data += data
+                self.data += data
         except (OSError, http.client.HTTPException):
             return
         finally:
