@@ -72,8 +72,8 @@ class Generation:
         """How it ended is known and, if it is stored, durable."""
         self.accepted = False
         """The upstream has taken the request and begun to answer: the status is known."""
-        self.waiting = False
-        """It is the upstream or the store that is waited for, not the client."""
+        self._reading = False
+        self._storing = False
 
     async def generate(self, deliver: Deliver) -> None:
         """Run to the end, delivering the events of each read together. When this is cancelled, a response
@@ -120,6 +120,11 @@ class Generation:
     def _interrupt(self) -> None:
         if self._deadline is not None and not self._deadline.expired():
             self._deadline.reschedule(asyncio.get_running_loop().time())
+
+    @property
+    def waiting(self) -> bool:
+        """It is the upstream or the store that is waited for, not the client."""
+        return self._reading or self._storing
 
     async def show_life(self) -> bool:
         """Deliver something when nothing has been sent for a while; whether there was something: nothing
@@ -212,10 +217,11 @@ class Generation:
         return run.end()
 
     async def _read(self, reply: UpstreamReply) -> bytes:
-        self.waiting = True
-        data = await reply.read()
-        self.waiting = False
-        return data
+        self._reading = True
+        try:
+            return await reply.read()
+        finally:
+            self._reading = False
 
     async def _pass(self, events: list[Event]) -> None:
         async with self._order:
@@ -238,9 +244,11 @@ class Generation:
             await self.client.tell_last(events, self._total)
 
     async def _keep(self, keeping: ResponseSessionPersistenceTransformer, events: list[Event]) -> None:
-        self.waiting = True
-        self._kept = await keeping.take(events)
-        self.waiting = False
+        self._storing = True
+        try:
+            self._kept = await keeping.take(events)
+        finally:
+            self._storing = False
 
     def _end_instead(self, told: list[Event]) -> None:
         """The end could not be stored. Raises HttpError when nobody knows of the response yet."""
