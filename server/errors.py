@@ -85,6 +85,21 @@ class HttpError(RemoteError):
         self.headers = headers or {}
 
 
+class Outage(HttpError):
+    """Something that this server stands on does not work: 503. `details` are for who runs the server, never
+    for a client; `lasting` says that waiting does not mend it."""
+
+    def __init__(self, code: str, message: str, details: str = "", *, lasting: bool = False) -> None:
+        super().__init__(503, message, code=code)
+        self.details = details
+        self.lasting = lasting
+
+    @property
+    def in_full(self) -> str:
+        """The message with its details."""
+        return f"{self.message.rstrip('.')}: {self.details}" if self.details else self.message
+
+
 class UpstreamError(HttpError):
     """The upstream failed or refused (law S5). `status` is what our client gets when nothing has been
     sent yet; its `retry-after` is kept in `headers`."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 import click
 
 from bridge.errors import BridgeError
+from server.errors import Outage
 from server.sessions.base import ResponseStore
 from server.settings import SettingsError
 
@@ -35,12 +37,8 @@ def upgrade_tables(store: str) -> None:
     from server.sessions.locations import database_url
     from server.sessions.migrate import upgrade
 
-    try:
+    with _failures_told():
         before, after = upgrade(database_url(store))
-    except SettingsError as error:
-        raise click.UsageError(str(error)) from error
-    except BridgeError as error:
-        raise click.ClickException(error.message) from error
     click.echo(f"at revision {after}" + ("" if before == after else f" (before: {before or 'empty'})"))
 
 
@@ -69,6 +67,8 @@ def export(store: str) -> None:
 
 
 def _run(store: str, work: Callable[[ResponseStore], Awaitable[None]]) -> None:
+    from server.sessions.locations import database_url, shown
+    from server.sessions.migrate import is_set_up
     from server.sessions.stores import open_store
 
     async def run() -> None:
@@ -78,9 +78,21 @@ def _run(store: str, work: Callable[[ResponseStore], Awaitable[None]]) -> None:
         finally:
             await opened.close()
 
-    try:
+    with _failures_told():
+        url = database_url(store)
+        if not is_set_up(url):
+            raise SettingsError(f"there is no session store at {shown(url)}")
         asyncio.run(run())
+
+
+@contextmanager
+def _failures_told() -> Iterator[None]:
+    """Exit code 2 for a store that was named wrongly, 1 for one that fails."""
+    try:
+        yield
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
+    except Outage as error:
+        raise click.ClickException(error.in_full) from error
     except BridgeError as error:
         raise click.ClickException(error.message) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
 _LAST_SECONDS = 3  # for connections that are still open when all responses have ended
 _LOOPBACK = ("localhost", "::1")
+_OWN_STORE = "Each worker keeps its own store: a response is found by the worker that made it."
+_OWN_LOG = (
+    "Each worker keeps its own event log: a response can be cancelled, and followed word by word, only at "
+    "the worker that makes it. With --event-log redis://… at any."
+)
 
 
 def _variable(name: str) -> str:
@@ -87,6 +93,7 @@ def _serve(settings: Settings) -> None:
 
     _check_reach(settings)
     app = create_app(settings)  # in the parent too, so that bad settings are told at once
+    _check_foundations(settings)
     listener = _listen(settings.host, settings.port)
     to_workers(settings)
     largest = 2 * settings.max_body_bytes  # up to there a message too large is answered, beyond it cut off
@@ -131,6 +138,19 @@ def _check_reach(settings: Settings) -> None:
         )
 
 
+def _check_foundations(settings: Settings) -> None:
+    """What can never work by waiting ends the command, with exit code 1; what may come back is told."""
+    from server.errors import Outage
+    from server.readiness import check_before_start
+
+    try:
+        outages = asyncio.run(check_before_start(settings))
+    except Outage as error:
+        raise click.ClickException(error.in_full) from error
+    for outage in outages:
+        click.echo(f"{outage.in_full} (`/readyz` tells when this is over)", err=True)
+
+
 def _a_model(settings: Settings) -> str:
     """A name that a request may ask for."""
     first = settings.upstreams[0] if settings.upstreams else None
@@ -160,10 +180,9 @@ def _greet(settings: Settings, listener: socket.socket) -> None:
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     model = _a_model(settings)
     click.echo(f"openresponses-bridge is listening on {address}")
-    if settings.workers > 1 and settings.store.startswith("memory"):
-        click.echo(
-            "Each worker keeps its own store: a response is found by the worker that made it.", err=True
-        )
+    for kept_in, warning in ((settings.store, _OWN_STORE), (settings.event_log, _OWN_LOG)):
+        if settings.workers > 1 and kept_in.startswith("memory"):
+            click.echo(warning, err=True)
     click.echo(
         f"  curl -N {address}/v1/responses -H 'content-type: application/json' "
         f'-d \'{{"model": "{model}", "input": "Hello", "stream": true}}\''

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Final, Protocol
 
-from server.errors import HttpError
+from server.errors import Outage
 from server.frames import Frames
 
 LINGER: Final = 300.0
@@ -42,11 +42,13 @@ class LogGap(Exception):
         self.found = found
 
 
-class LogError(HttpError):
+class LogError(Outage):
     """The log's server can't be reached: 503."""
 
-    def __init__(self, message: str = "The event log can't be reached.") -> None:
-        super().__init__(503, message, code="event_log_unavailable")
+    def __init__(
+        self, message: str = "The event log can't be reached.", details: str = "", *, lasting: bool = False
+    ) -> None:
+        super().__init__("event_log_unavailable", message, details, lasting=lasting)
 
 
 class EventLog(Protocol):
@@ -55,21 +57,26 @@ class EventLog(Protocol):
 
     at_hand: bool
 
+    async def check(self) -> None:
+        """Ask its server for a sign of life, once. Raises LogError."""
+        ...
+
     async def open(self, run_id: str) -> None:
-        """Begin an empty log; before the run's id is told to anybody. What was there is gone."""
+        """Begin an empty log; before the run's id is told to anybody. What was there is gone. Raises
+        LogGone when it was discarded."""
         ...
 
     async def append(self, run_id: str, frames: Frames) -> None:
         """Add the next frames; they are there for every reader when this returns.
 
-        Raises LogGone when the log is closed or was never opened (unless its server lost it: then it
-        begins anew), LogError when its server can't be reached. May then be called again.
+        Raises LogGone when the log is closed, was discarded or never opened (unless its server lost it: then
+        it begins anew), LogError when its server can't be reached. May then be called again.
         """
         ...
 
-    def read(self, run_id: str, after: int = -1) -> AsyncIterator[Frames]:
-        """The frames with a number above `after`, to the byte, then those to come, until the log is
-        closed. Raises LogGone, LogGap, LogError; the frames before that were whole."""
+    def read(self, run_id: str, after: int = -1, *, wait: bool = True) -> AsyncIterator[Frames]:
+        """The frames with a number above `after`, to the byte, then, with `wait`, those to come until the log
+        is closed. Raises LogGone, LogGap, LogError; the frames before that were whole."""
         ...
 
     async def close(self, run_id: str) -> None:
@@ -77,7 +84,7 @@ class EventLog(Protocol):
         ...
 
     async def discard(self, run_id: str) -> None:
-        """Forget the log now; its readers are told LogGone."""
+        """Forget the log for good; its readers are told LogGone, and so is whoever still writes it."""
         ...
 
     async def shutdown(self) -> None:

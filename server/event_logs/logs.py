@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
+from urllib.parse import urlsplit
 
 from server.event_logs.base import EventLog
 from server.event_logs.memory import MemoryLog
@@ -30,6 +31,9 @@ def _redis(address: str) -> EventLog:
             f"event log redis: {error.name} is not installed (pip install 'openresponses-bridge[redis]')"
         ) from error
     try:
+        database = urlsplit(address).path.strip("/")
+        if database and not database.isdecimal():  # the client would take database 0
+            raise ValueError(f"the path is the number of a database, and {database!r} is none")
         return RedisLog(address)
     except ValueError as error:
         raise SettingsError(f"event log {address.partition(':')[0]}: {error}") from error

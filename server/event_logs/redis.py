@@ -2,7 +2,8 @@
 
 One stream per run. The id of an entry is made of the number of its last event, so that a reader's place
 is found by Redis and an append that is made again is known. The first entry says that the log was
-opened, the last that it is closed.
+opened, the last that it is closed. Of a log that was discarded such a last entry is left for a while,
+so that a writer elsewhere, who has not heard of it, does not begin it anew.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from redis.asyncio import Redis
 from redis.asyncio.connection import BlockingConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import BusyLoadingError, RedisError, ResponseError
+from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeout
 
@@ -30,6 +31,8 @@ _CLOSED: Final = b"18446744073709551615-0"  # above every event: nothing can fol
 _FIRST: Final = b"f"
 _DATA: Final = b"d"
 _MARK: Final[dict[Any, Any]] = {b"m": b""}
+_GONE: Final = b"g"
+_GRAVESTONE: Final[dict[Any, Any]] = {_GONE: b""}
 _ENTRIES_AT_ONCE: Final = 256
 _BLOCK: Final = 5.0  # seconds that a reader waits within Redis before it looks whether the log is there
 _NOT_ABOVE: Final = "equal or smaller than"
@@ -82,18 +85,35 @@ class RedisLog:
         """Open logs of this worker that Redis will let go some day; none after an outage, as a Redis that was
         restarted has forgotten them."""
 
+    async def check(self) -> None:
+        try:
+            await self._writer.ping()
+        except BusyLoadingError as error:
+            raise LogError from error
+        except (AuthenticationError, ResponseError) as error:
+            raise LogError("The event log refuses access.", str(error), lasting=True) from error
+        except (RedisError, OSError) as error:
+            raise LogError from error
+
     async def open(self, run_id: str) -> None:
         key = self._key(run_id)
 
-        async def begin() -> None:
+        async def begin(instead: bool = False) -> None:
             async with self._writer.pipeline(transaction=True) as pipe:
-                pipe.delete(key)
+                if instead:
+                    pipe.delete(key)
                 pipe.xadd(key, _MARK, id=_OPENED)
-                pipe.pexpire(key, self._lifetime)
+                pipe.pexpire(key, self._lifetime, nx=True)
                 await pipe.execute()
             self._expiring.add(run_id)
 
-        await self._persist(begin)
+        try:
+            await self._persist(begin)
+        except _NotAbove as error:
+            last: Any = await self._persist(lambda: self._writer.xrevrange(key, count=1))
+            if last and _GONE in last[0][1]:
+                raise LogGone(run_id) from error
+            await self._persist(lambda: begin(instead=True))
 
     async def append(self, run_id: str, frames: Frames) -> None:
         key, entry = self._key(run_id), _entry_id(frames.last)
@@ -101,11 +121,13 @@ class RedisLog:
         fields: dict[Any, Any] = {_FIRST: str(frames.first).encode(), _DATA: frames.data}
 
         async def add() -> None:
+            bounds: dict[str, Any] = {"maxlen": self._max_entries, "approximate": True}
             if run_id in self._expiring:
-                await self._writer.xadd(key, fields, id=entry, maxlen=self._max_entries, approximate=True)
-                return
-            async with self._writer.pipeline(transaction=False) as pipe:
-                pipe.xadd(key, fields, id=entry, maxlen=self._max_entries, approximate=True)
+                if await self._writer.xadd(key, fields, id=entry, nomkstream=True, **bounds) is not None:
+                    return
+                self._expiring.discard(run_id)  # Redis has lost it
+            async with self._writer.pipeline(transaction=True) as pipe:
+                pipe.xadd(key, fields, id=entry, **bounds)
                 pipe.pexpire(key, self._lifetime, nx=True)
                 await pipe.execute()
             self._expiring.add(run_id)
@@ -117,14 +139,17 @@ class RedisLog:
             if not await self._persist(lambda: self._writer.xrange(key, entry, entry)):
                 raise LogGone(run_id) from error
 
-    async def read(self, run_id: str, after: int = -1) -> AsyncIterator[Frames]:
+    async def read(self, run_id: str, after: int = -1, *, wait: bool = True) -> AsyncIterator[Frames]:
         key = self._key(run_id)
         place = _OPENED if after < 0 else _entry_id(min(after, _HIGHEST))
         begun = False
         while True:
-            entries = await self._next(key, place, wait=begun)
-            if not entries and not await self._persist(lambda: self._reader.exists(key)):
-                raise LogGone(run_id)
+            entries = await self._next(key, place, wait=begun and wait)
+            if not entries:
+                if not await self._persist(lambda: self._reader.exists(key)):
+                    raise LogGone(run_id)
+                if not wait:
+                    return
             begun = True
             for frames in _joined(entries):
                 rest = frames.after(after)
@@ -136,6 +161,8 @@ class RedisLog:
                 yield rest
             if entries:
                 place = entries[-1][0]
+                if _GONE in entries[-1][1]:
+                    raise LogGone(run_id)
                 if place == _CLOSED:
                     return
 
@@ -152,8 +179,20 @@ class RedisLog:
         self._expiring.discard(run_id)
 
     async def discard(self, run_id: str) -> None:
+        key = self._key(run_id)
         self._expiring.discard(run_id)
-        await self._persist(lambda: self._writer.delete(self._key(run_id)))
+
+        async def bury() -> None:
+            async with self._writer.pipeline(transaction=True) as pipe:
+                pipe.delete(key)
+                pipe.xadd(key, _GRAVESTONE, id=_CLOSED)
+                pipe.pexpire(key, self._linger)
+                try:
+                    await pipe.execute()
+                except ResponseError:  # Redis is full, and deletes nothing where it may add nothing
+                    await self._writer.delete(key)
+
+        await self._persist(bury)
 
     async def shutdown(self) -> None:
         await self._writer.aclose()

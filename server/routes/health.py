@@ -5,10 +5,11 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from server.event_logs.base import LogError
+from server.readiness import check_log, check_store
 from server.service import service_of
 
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_NO_ID = "resp_0"  # no response has it; asking for it shows whether the store answers
 
 
 async def live(_request: Request) -> JSONResponse:
@@ -17,11 +18,17 @@ async def live(_request: Request) -> JSONResponse:
 
 
 async def ready(request: Request) -> JSONResponse:
-    """`GET /readyz`: it takes requests and its store answers; else 503 with the reason."""
+    """`GET /readyz`: it takes requests and its store answers; else 503 with the reason. An event log that
+    can't be reached is told, but is no reason: what is stored can be read without it."""
     service = service_of(request)
     service.gate.check_open()
-    await service.store.get(_NO_ID)
-    return JSONResponse({"status": "ready", "running": service.gate.running})
+    await check_store(service.store)
+    told = {"status": "ready", "running": service.gate.running}
+    try:
+        await check_log(service.runs.event_log)
+    except LogError as error:
+        told["event_log"] = error.message
+    return JSONResponse(told)
 
 
 async def metrics(request: Request) -> Response:

@@ -25,6 +25,7 @@ from server.surfaces.base import SSE_TYPE, ResponseForm
 
 _LONGEST_NUMBER: Final = 15  # digits; JSON readers lose precision beyond that
 _NOTHING: Final = -1
+_TRUTHS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
 async def create(request: Request) -> ASGIApp:
@@ -59,18 +60,21 @@ class Stored(HTTPEndpoint):
 
     async def get(self, request: Request) -> Response:
         """The response as it ended or as far as it is; with `stream=true` its events (law S2), those
-        after the number `starting_after` or all."""
+        after the number `starting_after` or all. Without `stream` that number has to be one and says
+        nothing, as OpenAI's clients may send it."""
         service = service_of(request)
         response_id, owner = request.path_params["id"], request.state.owner
         asked = request.query_params
+        streamed = "stream" in asked and _truth("stream", asked["stream"])
         after = _number(asked["starting_after"]) if "starting_after" in asked else _NOTHING
         record = await service.store.get(response_id, owner)
         if record is None:
             raise unknown_response(response_id)
-        if asked.get("stream", "false") != "false":
-            service.runs.follower.check(record, after)
-            return _event_stream(service, record, after, {})
         running = service.running.get(response_id, owner)
+        if streamed:
+            sent = running.keeping.batch.last if running is not None and running.keeping is not None else None
+            await service.runs.follower.check(record, after, sent)
+            return _event_stream(service, record, after, {})
         live = running is not None and not running.run.ended
         response = running.run.snapshot if running is not None and live else record.response
         return Response(encode(response), media_type="application/json")
@@ -95,6 +99,14 @@ def _event_stream(service: Service, record: StoredResponse, after: int, headers:
         ping=service.settings.keep_alive,
         ping_message_factory=lambda: ServerSentEvent(comment="keep-alive", sep="\n"),
     )
+
+
+def _truth(param: str, text: str) -> bool:
+    truth = _TRUTHS.get(text.lower())
+    if truth is None:
+        what = f"{param} is true or false, not {text[:40]!r}"
+        raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=param)
+    return truth
 
 
 def _number(text: str) -> int:

@@ -8,12 +8,12 @@ from functools import partial
 import structlog
 
 from bridge.errors import BridgeError
-from bridge.protocol.codec import decode_json, decode_request
+from bridge.protocol.codec import decode_request
 from bridge.protocol.response import Response
 from server.event_logs.base import LogError
 from server.runs.generation import Generation
 from server.runs.prepare import Taken, prepare
-from server.runs.runs import WIRE
+from server.runs.runs import wire_of
 from server.service import Service
 from server.sessions.base import Lease, StoredResponse
 from server.sessions.endings import failed
@@ -54,7 +54,6 @@ async def rerun(service: Service, record: StoredResponse, worker: str) -> None:
     assert record.request is not None
     response = record.response
     request_id = f"req_{secrets.token_hex(12)}"
-    wire = decode_json(record.request).get(WIRE)
     try:
         generation, _ = await prepare(
             service,
@@ -62,7 +61,7 @@ async def rerun(service: Service, record: StoredResponse, worker: str) -> None:
             {},
             request_id,
             owner=record.owner,
-            taken=Taken(response, worker, wire),
+            taken=Taken(response, worker, wire_of(record)),
         )
     except BridgeError as error:
         await service.runs.settler.end(record, worker, partial(failed, error=error))

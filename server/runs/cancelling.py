@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from functools import partial
 from typing import Final
 
 from bridge.protocol.response import Response
 from server.errors import HttpError
+from server.runs.runs import wire_of
 from server.service import Service
 from server.sessions.base import Lease
 from server.sessions.endings import cancelled, is_cancelled
@@ -43,7 +45,11 @@ async def cancel_response(service: Service, response_id: str, owner: str) -> Res
         now = await service.store.now()
         waiting = await service.store.acquire(response_id, Lease(ours, now + _PATIENCE), now)
         if waiting is not None:
-            return await service.runs.settler.end(waiting, ours, cancelled)
+            # One that was begun is not ended by this: its worker has died.
+            queued = waiting.response.status == "queued"
+            ending = partial(cancelled, wire=wire_of(waiting)) if queued else None
+            ended = await service.runs.settler.end(waiting, ours, ending)
+            return None if ended is None else _as_cancelled(ended)
         asked = asked or await service.runs.signals.cancel(response_id)
         if not asked or time.monotonic() > deadline:
             raise _OUT_OF_REACH

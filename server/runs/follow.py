@@ -15,14 +15,15 @@ from typing import Final
 import structlog
 
 from bridge.protocol.codec import encode_sse
-from bridge.protocol.events import ResponseFailed
+from bridge.protocol.errors import ErrorPayload
+from bridge.protocol.events import ErrorEvent, ResponseFailed
 from bridge.sse import DONE
 from server.errors import HttpError
 from server.event_logs.base import EventLog, LogError, LogGap, LogGone
 from server.frames import Frames
 from server.runs.settle import Settler
 from server.sessions.base import Lease, ResponseStore, StoredResponse
-from server.sessions.endings import INTERRUPTED
+from server.sessions.endings import CUT_OFF, INTERRUPTED
 from server.sessions.errors import StoreError
 
 _LOOK_AGAIN: Final = (
@@ -34,7 +35,7 @@ _log = structlog.get_logger(__name__)
 class Follower:
     """Streams responses of one store, live ones from one log. `pause` is how many seconds are between two
     looks at the store when there is no log to read, `patience` how many a reader waits for a store that is
-    out of reach."""
+    out of reach. A response has at most as many events as its upstream may send bytes: `most`."""
 
     def __init__(
         self,
@@ -43,22 +44,26 @@ class Follower:
         settler: Settler,
         pause: float = 0.5,
         patience: float = 30.0,
+        most: int = 2**28,
     ) -> None:
         self._store = store
         self._log = log
         self._settler = settler
         self._pause = pause
         self._patience = patience
+        self._most = most
 
-    def check(self, record: StoredResponse, after: int) -> None:
-        """Raises HttpError 400 when the response has ended before the event `after`."""
-        if record.lease is None and after > record.last_sequence and not _was_interrupted(record):
-            raise HttpError(
-                400,
-                f"The response's last event has the number {record.last_sequence}.",
-                code="invalid_value",
-                param="starting_after",
-            )
+    async def check(self, record: StoredResponse, after: int, sent: int | None = None) -> None:
+        """Raises HttpError 400 when nobody can have seen the event `after`. `sent` is the number of the last
+        event, for a run of this process. What can't be known yet is told when the response has ended."""
+        if after <= record.last_sequence:
+            return
+        if record.lease is None:
+            last = None if self._lacks_end(record, after) else record.last_sequence
+        else:
+            last = await self._sent_elsewhere(record, after) if sent is None else sent
+        if last is not None and after > last:
+            raise _beyond(last)
 
     async def follow(self, record: StoredResponse, after: int) -> AsyncIterator[bytes]:
         """The frames above `after` to the end, `[DONE]` last. It ends without that when the response is
@@ -72,11 +77,12 @@ class Follower:
                 found = found or await self._store.get(response_id, owner)
                 if found is None:
                     return
+                stored = -1
                 async for frames in self._store.frames(response_id, owner, after):
                     yield frames.data
-                    after = frames.last
+                    after = stored = frames.last
                 if found.lease is None:
-                    yield _end(found, asked, after)
+                    yield DONE if stored == found.last_sequence else self._end(found, asked, after)
                     return
                 settled = await self._settle(response_id, found.lease)
                 patient_until = time.monotonic() + self._patience
@@ -108,16 +114,48 @@ class Follower:
         except (LogGone, LogGap, LogError):
             await asyncio.sleep(self._pause)
 
+    async def _sent_elsewhere(self, record: StoredResponse, after: int) -> int | None:
+        """The number of the last event that another worker has sent, or one from `after` on; None when that
+        can't be known."""
+        response_id, last = record.response.id, record.last_sequence
+        reading = self._log.read(response_id, last)
+        try:
+            async with asyncio.timeout(_LOOK_AGAIN):
+                while last < after:
+                    last = (await anext(reading)).last
+        except TimeoutError:
+            # What the log has not got yet, after an outage, has had the time to be checkpointed.
+            found = await self._store.get(response_id, record.owner)
+            if found is None or found.lease is None or found.lease.until < await self._store.now():
+                return None
+            return max(last, found.last_sequence)
+        except (StopAsyncIteration, LogGone, LogGap, LogError):
+            return None
+        return last
 
-def _end(record: StoredResponse, asked: int, after: int) -> bytes:
-    """What follows the last stored frame for a client that asked for those above `asked` and was sent those
-    up to `after`."""
-    if _was_interrupted(record) and (asked >= record.last_sequence or after > record.last_sequence):
-        # It saw more than was saved; numbers that it has seen are not used again.
-        return encode_sse([ResponseFailed(after + 1, record.response)]) + DONE
-    return DONE
+    def _end(self, record: StoredResponse, asked: int, after: int) -> bytes:
+        """What follows for a client that asked for the events above `asked` and was sent those up to `after`,
+        but not the stored end."""
+        if self._lacks_end(record, after):
+            # Numbers that the client has seen are not used again.
+            return encode_sse([ResponseFailed(after + 1, record.response)]) + DONE
+        if asked > record.last_sequence:
+            error = _beyond(record.last_sequence)
+            payload = ErrorPayload(error.error_type, error.code, error.message, error.param)
+            return encode_sse([ErrorEvent(asked + 1, payload)]) + DONE
+        return DONE
+
+    def _lacks_end(self, record: StoredResponse, seen: int) -> bool:
+        """Whether a client that saw the event `seen`, the last one or one beyond, can have seen more than was
+        saved, and not the end. When the log was lost too, the last number may have been another event."""
+        error, more = record.response.error, seen - record.last_sequence
+        if error is None or error.code != INTERRUPTED.code:
+            return False
+        return 0 < more <= self._most or (more == 0 and error == CUT_OFF)
 
 
-def _was_interrupted(record: StoredResponse) -> bool:
-    error = record.response.error
-    return error is not None and error.code == INTERRUPTED.code
+def _beyond(last: int) -> HttpError:
+    what = "The response has no event yet."
+    if last >= 0:
+        what = f"The response's last event has the number {last}."
+    return HttpError(400, what, code="invalid_value", param="starting_after")

@@ -64,6 +64,8 @@ async def prepare(
         what = "a response in the background has to be stored"
         raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param="background")
     check_tools(request.tools, service.settings.limits.tools)
+    if stored and taken is None:
+        await service.runs.check_store()
     target = service.router.resolve(request.model)
     if history is None:
         request, before = await continued(service.store, request, owner)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import time
 from collections.abc import AsyncIterator, Coroutine
@@ -11,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from bridge.errors import WireError
 from bridge.protocol.codec import decode_json, encode
 from bridge.protocol.request import CreateResponse
-from server.event_logs.base import LogError
+from bridge.state import WIRES
+from server.event_logs.base import LINGER, LogError
 from server.event_logs.logs import open_event_log
 from server.limits import Gate
 from server.runs.follow import Follower
@@ -21,7 +24,7 @@ from server.runs.keeper import Keeper
 from server.runs.run import Run
 from server.runs.settle import Rerun, Settler
 from server.runs.signals import OnCancel, open_signals
-from server.sessions.base import ResponseStore, StoredResponse
+from server.sessions.base import NO_ID, ResponseStore, StoredResponse
 from server.sessions.errors import StoreError
 from server.sessions.history import own_input
 from server.sessions.persistence import ResponseSessionPersistenceTransformer
@@ -32,7 +35,10 @@ if TYPE_CHECKING:
 
 WIRE: Final = "openresponses-bridge:wire"
 """The field of a stored request that says which wire its client reads."""
-_RETENTION_EVERY: Final = 300.0  # seconds between two looks for responses that have expired
+_USUAL_WIRE: Final = "openresponses"
+_SWEPT_EVERY: Final = 300.0  # seconds between two looks for responses that have expired, at most
+_DISCARD_PATIENCE: Final = 1.0  # seconds that a deletion waits for the event log
+_DISCARD_PAUSE: Final = 5.0  # seconds until an event log that failed is asked again
 _log = structlog.get_logger(__name__)
 
 
@@ -45,7 +51,7 @@ class Runs:
         self.signals = open_signals(settings.event_log)
         self.keeper = Keeper(store, settings.checkpoint_interval, settings.lease)
         self.settler = Settler(store, self.event_log, settings.lease, self.keeper.renew)
-        self.follower = Follower(store, self.event_log, self.settler)
+        self.follower = Follower(store, self.event_log, self.settler, most=settings.limits.output_bytes)
         self._interval = settings.checkpoint_interval
         self._lease = settings.lease
         self._retention = seconds_of(settings.retention)
@@ -56,8 +62,17 @@ class Runs:
             # Redis' client takes a while to load
             from server.runs.queue import RunQueue
 
-            self.queue = RunQueue(settings.event_log, self._worker, settings.lease)
+            self.queue = RunQueue(settings.event_log, store.name, self._worker, settings.lease)
+        self._outage = False
         self._swept_at = 0.0
+        self._swept_every = min(_SWEPT_EVERY, (self._retention or math.inf) / 2)
+
+    async def check_store(self) -> None:
+        """Raise StoreError when the store was out lately and still is: what could not be stored is refused
+        before an upstream is asked for it."""
+        if self._outage:
+            await self.store.get(NO_ID)
+            self._outage = False
 
     def new_worker(self) -> str:
         """A name for one run of this process (see `Lease`)."""
@@ -97,8 +112,18 @@ class Runs:
     async def forget(self, response_id: str) -> None:
         """The response was deleted: its frames go too, and a run that makes it finds out soon."""
         self.keeper.look_at(response_id)
-        with suppress(LogError):
-            await self.event_log.discard(response_id)
+        discarding = self.keeper.start(self._discard(response_id))
+        await asyncio.wait([discarding], timeout=_DISCARD_PATIENCE)
+
+    async def _discard(self, response_id: str) -> None:
+        """For as long as the log could stay without it."""
+        deadline = time.monotonic() + LINGER
+        while time.monotonic() < deadline:
+            try:
+                return await self.event_log.discard(response_id)
+            except LogError:
+                _log.warning("event_log.failed", response_id=response_id)
+                await asyncio.sleep(_DISCARD_PAUSE)
 
     @asynccontextmanager
     async def going(self, gate: Gate, rerun: Rerun, take: Take, on_cancel: OnCancel) -> AsyncIterator[None]:
@@ -107,7 +132,10 @@ class Runs:
         self.settler.rerun = rerun
         await self._care()
         keeping = _started(self.keeper.keep(), self.keeper.keep_leases(), self.signals.listen(on_cancel))
-        taking = _started(self._care_for_ever(), *([self.queue.serve(take, gate)] if self.queue else []))
+        taking = _started(
+            self._care_for_ever(),
+            *([self.queue.serve(take, self.settler.take_waiting, gate)] if self.queue else []),
+        )
         try:
             yield
         finally:
@@ -127,17 +155,23 @@ class Runs:
 
     async def _care(self) -> None:
         """Law S1: nothing stays in progress for ever; and nothing longer than it is to be kept."""
-        try:
-            await self.settler.sweep()
-            if time.time() - self._swept_at > _RETENTION_EVERY:
-                forgotten = await self.store.sweep(time.time())
-                self._swept_at = time.time()
-                if forgotten:
-                    _log.info("store.swept", responses=forgotten)
-        except StoreError as error:
-            _log.warning("store.failed", code=error.code)
-        except Exception:
-            _log.exception("runs.care_failed")
+        for work in (self.settler.sweep, self._forget_expired):
+            try:
+                await work()
+                self._outage = False
+            except StoreError as error:
+                self._outage = True
+                _log.warning("store.failed", code=error.code, reason=error.in_full)
+                return
+            except Exception:
+                _log.exception("runs.care_failed")
+
+    async def _forget_expired(self) -> None:
+        if time.time() - self._swept_at > self._swept_every:
+            forgotten = await self.store.sweep(time.time())
+            self._swept_at = time.time()
+            if forgotten:
+                _log.info("store.swept", responses=forgotten)
 
 
 def _started(*works: Coroutine[Any, Any, None]) -> list[asyncio.Task[None]]:
@@ -150,6 +184,15 @@ async def _ended(tasks: list[asyncio.Task[None]]) -> None:
     for task in tasks:
         with suppress(asyncio.CancelledError):
             await task
+
+
+def wire_of(record: StoredResponse) -> str:
+    """The wire that the client of a response in the background reads."""
+    try:
+        wire = decode_json(record.request or b"{}").get(WIRE)
+    except WireError:
+        wire = None
+    return wire if wire in WIRES else _USUAL_WIRE
 
 
 def _stored_request(request: CreateResponse, wire: str) -> bytes:

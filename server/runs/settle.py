@@ -22,6 +22,7 @@ from server.frames import Frames, joined
 from server.sessions.base import Lease, ResponseStore, StoredResponse
 from server.sessions.endings import TERMINAL, closing_events, interrupted
 from server.sessions.errors import LeaseLost, StoreError
+from server.sessions.persistence import WAITING
 
 Renew = Callable[[], Awaitable[None]]
 """Renews the leases of this process' own runs."""
@@ -31,7 +32,8 @@ Rerun = Callable[[StoredResponse, str], Awaitable[None]]
 
 _Take = Callable[[Lease, float], Awaitable[list[StoredResponse]]]
 
-_LOG_PATIENCE: Final = 0.5  # seconds to wait for the log's next frames: nobody appends any more
+_QUEUED: Final = 3.0  # seconds that a run may wait while a worker is idle; its entry in the queue was lost
+_LOG_PATIENCE: Final = 5.0  # seconds to wait for the log
 _log = structlog.get_logger(__name__)
 
 
@@ -72,6 +74,15 @@ class Settler:
             await self.take_up(record, worker)
         return bool(taken)
 
+    async def take_waiting(self) -> bool:
+        """Make one run that waits although a worker is idle; whether there was one. Raises StoreError."""
+        now = await self._store.now()
+        lease = Lease(f"settler-{secrets.token_hex(8)}", now + self._lease)
+        taken = await self._store.claim_waiting(lease, now + WAITING - _QUEUED)
+        for record in taken:
+            await self.take_up(record, lease.worker)
+        return bool(taken)
+
     async def _acquire(self, response_id: str, lease: Lease, now: float) -> list[StoredResponse]:
         record = await self._store.acquire(response_id, lease, now)
         return [] if record is None else [record]
@@ -95,22 +106,23 @@ class Settler:
         if self.rerun is not None and record.request is not None and record.response.status == "queued":
             await self.rerun(record, worker)
             return
-        await self.end(record, worker, interrupted)
+        await self.end(record, worker)
 
     async def end(
-        self, record: StoredResponse, worker: str, ending: Callable[[Response], Response]
+        self, record: StoredResponse, worker: str, ending: Callable[[Response], Response] | None = None
     ) -> Response | None:
-        """End a run that is held, its output what was stored and what the log still has; None when it
-        was deleted meanwhile."""
+        """End a run that is held, its output what was stored and what the log still has, as `ending` says
+        or else as interrupted; None when it was deleted meanwhile."""
         response = record.response
-        tail = joined(await self._tail(response.id, record.last_sequence))
         last = record.last_sequence
+        found, whole = await self._tail(response.id, last)
+        tail = joined(found)
         terminal: Event | None = None
         if tail is not None:
             last = tail.last
             response, terminal = await self._folded(record, tail)
         if terminal is None:
-            response = ending(response)
+            response = interrupted(response, whole=whole) if ending is None else ending(response)
             events = closing_events(response, last)
             closing = Frames(last + 1, last + len(events), encode_sse(events))
             ended = joined([tail, closing] if tail is not None else [closing])
@@ -124,16 +136,26 @@ class Settler:
         await self._close_log(response.id, closing)
         return response
 
-    async def _tail(self, response_id: str, after: int) -> list[Frames]:
-        """What was sent since the last checkpoint, as far as the log outlived the worker."""
+    async def _tail(self, response_id: str, after: int) -> tuple[list[Frames], bool]:
+        """What was sent since the last checkpoint, as far as the log outlived the worker, and whether that is
+        all. The first events are stored before anybody sees them."""
+        found, sound = await self._read(response_id, after)
+        if found or after < 0:
+            return found, sound or not found
+        # A log that has the event before is there, and nothing has followed.
+        before, sound = await self._read(response_id, after - 1)
+        return [], sound and bool(before)
+
+    async def _read(self, response_id: str, after: int) -> tuple[list[Frames], bool]:
+        """What the log has above this number, and whether it came to an end there."""
         found: list[Frames] = []
-        reading = self._event_log.read(response_id, after)
         try:
-            while True:
-                async with asyncio.timeout(_LOG_PATIENCE):
-                    found.append(await anext(reading))
-        except (StopAsyncIteration, TimeoutError, LogGone, LogGap, LogError):
-            return found
+            async with asyncio.timeout(_LOG_PATIENCE):
+                async for frames in self._event_log.read(response_id, after, wait=False):
+                    found.append(frames)
+        except (LogGone, LogGap, LogError, TimeoutError):
+            return found, False
+        return found, True
 
     async def _folded(self, record: StoredResponse, tail: Frames) -> tuple[Response, Event | None]:
         """The response as the stream tells it (law E1), and the terminal event if there is one."""

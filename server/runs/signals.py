@@ -11,6 +11,7 @@ import structlog
 
 _CHANNEL: Final = "openresponses-bridge:cancel"
 _PAUSE: Final = 1.0  # seconds until a lost connection is tried again
+_PATIENCE: Final = 1.0  # seconds that telling the others may take
 _POLL: Final = 5.0  # seconds that one wait for a message takes
 _log = structlog.get_logger(__name__)
 
@@ -58,8 +59,9 @@ class RedisSignals:
         from redis.exceptions import RedisError
 
         try:
-            return bool(await self._redis.publish(_CHANNEL, response_id))
-        except (RedisError, OSError):
+            async with asyncio.timeout(_PATIENCE):
+                return bool(await self._redis.publish(_CHANNEL, response_id))
+        except (RedisError, OSError, TimeoutError):
             return False
 
     async def listen(self, on_cancel: OnCancel) -> None:
@@ -72,13 +74,22 @@ class RedisSignals:
                     while True:
                         message = await heard.get_message(timeout=_POLL)
                         if message is not None:
-                            on_cancel(message["data"].decode())
+                            _hear(on_cancel, message["data"])
             except (RedisError, OSError) as error:
                 _log.warning("signals.failed", error=type(error).__name__)
+            except Exception:
+                _log.exception("signals.internal_error")
             await asyncio.sleep(_PAUSE)
 
     async def close(self) -> None:
         await self._redis.aclose()
+
+
+def _hear(on_cancel: OnCancel, response_id: bytes) -> None:
+    try:
+        on_cancel(response_id.decode())
+    except Exception:  # of one response, while others are to be cancelled still
+        _log.exception("signals.internal_error")
 
 
 def open_signals(event_log: str) -> Signals:

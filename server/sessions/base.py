@@ -18,6 +18,8 @@ from server.frames import Frames
 Order = Literal["asc", "desc"]
 NOBODY = ""
 """The worker of a run that waits for one."""
+NO_ID = "resp_0"
+"""No response has it: asking for it shows whether the store answers."""
 
 
 class Lease(Struct, frozen=True):
@@ -73,8 +75,14 @@ class ResponseStore(Protocol):
     """Where responses are kept. A store may forget the oldest; it never gives a wrong one.
 
     What a call wrote is durable when it returns. Every method raises StoreError when the store can't be
-    reached or is full, and then nothing of that call may be relied on; each may be called again.
+    reached or is full, and then nothing of that call may be relied on; each may be called again. What has
+    expired and ended is not found, swept or not, except by `delete` and `export`. A record that can't be read
+    is an UnreadableRecord to who asks for it.
     """
+
+    name: str
+    """The same for all stores at the same address, and no other's: what goes by it is shared by those who
+    share the responses. It holds no password."""
 
     async def now(self) -> float:
         """The time by which leases in this store are told to be over: the same for all workers that share
@@ -128,7 +136,13 @@ class ResponseStore(Protocol):
 
     async def claim_orphans(self, lease: Lease, now: float, limit: int = 100) -> list[StoredResponse]:
         """Take runs whose lease was over at `now`, to settle them; each goes to one caller only. Of
-        every owner."""
+        every owner. One that can't be read is ended as it is and goes to nobody; so too when it is
+        acquired."""
+        ...
+
+    async def claim_waiting(self, lease: Lease, before: float, limit: int = 1) -> list[StoredResponse]:
+        """Take runs that wait for a worker and whose lease is over before that time, which may be to come;
+        each goes to one caller only. Of every owner."""
         ...
 
     def frames(self, response_id: str, owner: str = "", after: int = -1) -> AsyncIterator[Frames]:
@@ -140,6 +154,10 @@ class ResponseStore(Protocol):
 
         Raises ChainError when a link is missing (or another owner's) and when the chain is a circle.
         """
+        ...
+
+    async def missing(self, response_ids: Collection[str], owner: str = "") -> set[str]:
+        """Those among these responses that this owner has not (any more)."""
         ...
 
     async def input_items(

@@ -20,9 +20,10 @@ from sqlalchemy.exc import DBAPIError
 
 from server.sessions.clock import ServerClock
 from server.sessions.errors import StoreError
-from server.sessions.failures import FAILURES, store_error
-from server.sessions.locations import is_sqlite, make_private_file
+from server.sessions.failures import FAILURES, file_error, store_error
+from server.sessions.locations import file_of, is_sqlite, make_private_file
 from server.sessions.tables import REVISION, VERSION_TABLE
+from server.sessions.watched_file import WatchedFile
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
@@ -44,7 +45,8 @@ class Database(ABC):
     async def open(self) -> None:
         """Connect and see to the tables. Raises StoreError."""
         async with self._opening:
-            if not self._opened:
+            if not self._opened or self._has_moved():
+                self._opened = False
                 try:
                     await self._see_to_the_tables()
                 except FAILURES as error:
@@ -63,6 +65,10 @@ class Database(ABC):
         """Run one transaction: all of it is durable afterwards, or nothing is."""
         return await self._run(self._writing, work)
 
+    def _has_moved(self) -> bool:
+        """Whether the address stands for another database than the one that was opened."""
+        return False
+
     @abstractmethod
     async def close(self) -> None:
         """Close the connections."""
@@ -77,7 +83,7 @@ class Database(ABC):
     async def _see_to_the_tables(self) -> None: ...
 
     async def _run(self, run: Callable[[Work[T]], Any], work: Work[T]) -> T:
-        if not self._opened:
+        if not self._opened or self._has_moved():
             await self.open()
         try:
             return await self._once(run, work)
@@ -104,10 +110,13 @@ class _Sqlite(Database):
     def __init__(self, url: URL) -> None:
         super().__init__()
         self._url = url
+        self._file = WatchedFile(file_of(url))
         self._writer, self._reader = (
             _engine(url, 1),
             _engine(url, _SQLITE_READERS, isolation_level="AUTOCOMMIT"),
         )
+        for engine in (self._writer, self._reader):
+            self._file.watch(engine)
         self._writing_thread = ThreadPoolExecutor(1, "session-writer")
         self._reading_threads = ThreadPoolExecutor(_SQLITE_READERS, "session-reader")
 
@@ -129,12 +138,23 @@ class _Sqlite(Database):
     async def _writing(self, work: Work[T]) -> T:
         def run() -> T:
             with self._writer.begin() as connection:
-                return work(connection)
+                done = work(connection)
+                connected_to = connection.info
+            self._file.check(connected_to)
+            return done
 
         return await asyncio.get_running_loop().run_in_executor(self._writing_thread, run)
 
+    def _has_moved(self) -> bool:
+        return self._file.has_moved
+
     async def _see_to_the_tables(self) -> None:
-        make_private_file(self._url)
+        if not self._file.known:
+            try:
+                make_private_file(self._url)
+            except OSError as error:
+                raise file_error(error) from error
+        self._file.know()
         revision = await self._reading(_revision)
         if revision is not None and revision > REVISION:
             raise _outdated(revision)

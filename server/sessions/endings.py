@@ -13,13 +13,17 @@ from bridge.protocol import events as ev
 from bridge.protocol.errors import ErrorPayload, ResponseError
 from bridge.protocol.events import Event
 from bridge.protocol.response import IncompleteDetails, Response
-from bridge.state import WIRES
+from bridge.state import PHASE_OF_STATUS, TERMINAL_EVENT, WIRES
 from server.errors import HttpError
 
 INTERRUPTED: Final = ResponseError(
     "response_interrupted", "The server that made this response stopped before its end."
 )
-"""Why a response failed whose worker died: what it holds is all that was saved."""
+"""Why a response failed whose worker died. What was sent of it is here, the event log had it."""
+CUT_OFF: Final = ResponseError(
+    INTERRUPTED.code, f"{INTERRUPTED.message} What it sent after the last checkpoint may be missing here."
+)
+"""The same when the log was lost too: clients may have seen more."""
 LOST: Final = HttpError(
     503, "The response was deleted, or another worker has settled it.", code="response_lost"
 )
@@ -28,19 +32,22 @@ CANCELLED: Final = "cancelled"
 TERMINAL: Final = frozenset({ev.ResponseCompleted, ev.ResponseIncomplete, ev.ResponseFailed})
 
 
-def interrupted(response: Response) -> Response:
-    """The response of a run that died, with its partial output (law E8)."""
-    return replace(_cut(response), status="failed", error=INTERRUPTED, incomplete_details=None)
+def interrupted(response: Response, *, whole: bool) -> Response:
+    """The response of a run that died, with its partial output (law E8). `whole`: it holds all that was
+    sent."""
+    return _failed(response, INTERRUPTED if whole else CUT_OFF)
 
 
 def failed(response: Response, error: BridgeError) -> Response:
     """The response of a run that could not begin."""
-    return replace(_cut(response), status="failed", error=ResponseError(error.code, error.message))
+    return _failed(response, ResponseError(error.code, error.message))
 
 
-def cancelled(response: Response) -> Response:
-    """The response of a run that was cancelled before it began."""
-    return replace(_cut(response), status="incomplete", incomplete_details=IncompleteDetails(CANCELLED))
+def cancelled(response: Response, wire: str) -> Response:
+    """The response of a run that was cancelled before it began, as its wire says it (law E8)."""
+    status = WIRES[wire].cancelled_status
+    details = None if status == CANCELLED else IncompleteDetails(CANCELLED)
+    return replace(response, status=status, incomplete_details=details)
 
 
 def is_cancelled(response: Response) -> bool:
@@ -51,12 +58,10 @@ def is_cancelled(response: Response) -> bool:
 
 def closing_events(response: Response, last_sequence: int) -> list[Event]:
     """What a stream that was sent up to `last_sequence` still lacks, when this is how it ended."""
-    events: list[Event] = []
-    if last_sequence < 0:
-        events.append(ev.ResponseCreated(0, replace(response, status="in_progress", error=None, output=[])))
-        last_sequence = 0
-    kind = ev.ResponseFailed if response.status == "failed" else ev.ResponseIncomplete
-    return [*events, kind(last_sequence + 1, response)]
+    begun = replace(response, status="in_progress", error=None, incomplete_details=None, output=[])
+    opening = [ev.ResponseCreated(0, begun), ev.ResponseInProgress(1, begun)][last_sequence + 1 :]
+    kind = TERMINAL_EVENT[PHASE_OF_STATUS[response.status]]
+    return [*opening, kind(last_sequence + len(opening) + 1, response)]
 
 
 def failed_instead(events: Sequence[Event], error: BridgeError, wire: str) -> list[Event]:
@@ -81,8 +86,11 @@ def failed_instead(events: Sequence[Event], error: BridgeError, wire: str) -> li
     return [*before, told, ev.ResponseFailed(number + 1, failed)]
 
 
-def _cut(response: Response) -> Response:
-    return replace(response, completed_at=None, output=[_closed(item) for item in response.output])
+def _failed(response: Response, error: ResponseError) -> Response:
+    output = [_closed(item) for item in response.output]
+    return replace(
+        response, status="failed", error=error, completed_at=None, incomplete_details=None, output=output
+    )
 
 
 def _closed(item: Any) -> Any:

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
-from server.errors import HttpError
+from typing import Final
+
+from server.errors import HttpError, Outage
 
 
-class StoreError(HttpError):
+class StoreError(Outage):
     """The store failed: 503, and nothing of the call that raised it counts as stored."""
 
+    UNUSABLE = "store_unusable"
     UNAVAILABLE = "store_unavailable"
     FULL = "store_full"
     BUSY = "store_busy"
     OUTDATED = "store_outdated"
     CONFLICT = "store_conflict"
     FAILED = "store_failed"
+    CORRUPT = "store_corrupt"
 
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(503, message, code=code)
+    def __init__(self, code: str, message: str, details: str = "") -> None:
+        super().__init__(code, message, details, lasting=code in _LASTING)
+
+
+_LASTING: Final = frozenset({StoreError.UNUSABLE, StoreError.OUTDATED})
+
+
+class UnreadableRecord(StoreError):
+    """What is stored of this response can't be read: 500, since asking again is of no use."""
+
+    def __init__(self, response_id: str) -> None:
+        super().__init__(
+            StoreError.CORRUPT, f"What is stored of response '{response_id[:80]}' can't be read."
+        )
+        self.http_status = 500
 
 
 class LeaseLost(Exception):

@@ -18,26 +18,29 @@ _UNENDED: Final = ("queued", "in_progress")
 
 
 class Conversation(Struct, frozen=True):
-    """Items in order, and those among them that have an id, by it."""
+    """Items in order, those among them that have an id, by it, and the ids of the responses that they come
+    from, oldest first."""
 
     items: list[InputItem | Item]
     named: dict[str, InputItem | Item]
+    responses: list[str]
 
     def with_turns(self, turns: Iterable[Turn]) -> Conversation:
         """This one and then these turns, oldest first: each one's input, then its output (specification,
         `previous_response_id`). Their instructions are not carried over (field case 37)."""
-        items, named = list(self.items), dict(self.named)
+        items, named, responses = list(self.items), dict(self.named), list(self.responses)
         for turn in turns:
             output = turn.response.output
             items += (*turn.input, *output)
+            responses.append(turn.response.id)
             named.update(zip(listed_ids(turn.response.id, turn.input), turn.input, strict=True))
             named.update((item.id, item) for item in output if item.id)
-        return Conversation(items, named)
+        return Conversation(items, named, responses)
 
 
 def nothing_said() -> Conversation:
     """What a conversation begins with."""
-    return Conversation([], {})
+    return Conversation([], {}, [])
 
 
 def own_input(request: CreateResponse) -> list[InputItem]:

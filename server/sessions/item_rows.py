@@ -13,6 +13,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from bridge.protocol.input_items import InputItem
 from bridge.protocol.response import Response
 from server.sessions.places import Place, can_name, items_at, output_names
+from server.sessions.queries import THERE
 from server.sessions.records import id_bytes
 from server.sessions.tables import NAMED_INPUT, responses
 from server.sessions.tables import response_input as inputs
@@ -50,7 +51,7 @@ def _places() -> Select[Any]:
     ranked = (
         select(found.c.item_id, found.c.response_id, found.c.item, place.label("place"))
         .join(responses, responses.c.id == found.c.response_id)
-        .where(responses.c.owner == bindparam("of_owner"))
+        .where(responses.c.owner == bindparam("of_owner"), THERE)
         .subquery()
     )
     return select(ranked.c.item_id, ranked.c.response_id, ranked.c.item).where(ranked.c.place == 1)
@@ -69,13 +70,15 @@ def put_output_names(connection: Connection, dialect: str, response_id: str, res
         connection.execute(_insert(dialect), rows)
 
 
-def find_items(connection: Connection, item_ids: Iterable[str], owner: str) -> dict[str, InputItem]:
+def find_items(
+    connection: Connection, item_ids: Iterable[str], owner: str, now: float
+) -> dict[str, InputItem]:
     """The owner's items that have these ids, as `ResponseStore.items` tells. Two statements for some
     hundreds of ids."""
     names = iter([name for name in dict.fromkeys(map(id_bytes, item_ids)) if can_name(name)])
     found: dict[str, InputItem] = {}
     while some := list(islice(names, _IDS_AT_ONCE)):
-        rows = connection.execute(_PLACES, {"names": some, "of_owner": owner})
+        rows = connection.execute(_PLACES, {"names": some, "of_owner": owner, "at": now})
         places = {name: Place(response_id, item) for name, response_id, item in rows}
         found |= items_at(places, _bodies(connection, places.values()))
     return found

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from sqlalchemy.exc import ArgumentError
 from server.settings import SettingsError
 
 _FOLDER: Final = "openresponses-bridge"
+_PORT: Final = 5432
 _FILE: Final = "sessions.sqlite3"
 _DRIVERS: Final = {
     "sqlite": "sqlite+pysqlite",
@@ -35,7 +37,10 @@ def database_url(address: str) -> URL:
     if url.drivername not in _DRIVERS:
         raise SettingsError(f"store {url.drivername}: is none of: {', '.join(_DRIVERS)}")
     url = url.set(drivername=_DRIVERS[url.drivername])
-    return _with_file(url) if is_sqlite(url) else url
+    if is_sqlite(url):
+        return _with_file(url)
+    _check_options(url)
+    return url
 
 
 def is_sqlite(url: URL) -> bool:
@@ -43,10 +48,31 @@ def is_sqlite(url: URL) -> bool:
     return url.get_backend_name() == "sqlite"
 
 
-def make_private_file(url: URL) -> None:
-    """Make SQLite's file and its folders if need be, for the user alone: it holds conversations."""
+def file_of(url: URL) -> Path:
+    """SQLite's file."""
     assert url.database is not None
-    path = Path(url.database)
+    return Path(url.database)
+
+
+def shown(url: URL) -> str:
+    """The database as messages name it: the file, or the address without a password."""
+    if is_sqlite(url):
+        return str(file_of(url))
+    return url.set(drivername="postgresql", query={}).render_as_string(hide_password=True)
+
+
+def name_of(url: URL) -> str:
+    """A name for the database at this address, whoever opens it."""
+    place = (
+        str(file_of(url).resolve()) if is_sqlite(url) else f"{url.host}:{url.port or _PORT}/{url.database}"
+    )
+    return f"{url.get_backend_name()}-{hashlib.sha256(place.encode()).hexdigest()[:16]}"
+
+
+def make_private_file(url: URL) -> None:
+    """Make SQLite's file and its folders if need be, for the user alone: it holds conversations.
+    Raises OSError."""
+    path = file_of(url)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.touch(mode=0o600)
 
@@ -62,6 +88,22 @@ def default_file() -> Path:
         named = Path(os.environ.get("XDG_DATA_HOME", ""))
         base = named if named.is_absolute() else home / ".local" / "share"
     return base / _FOLDER / _FILE
+
+
+def _check_options(url: URL) -> None:
+    """What stands behind the `?` goes to libpq. Raises SettingsError for what libpq does not know."""
+    try:
+        from psycopg import ProgrammingError
+        from psycopg.conninfo import make_conninfo
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"store postgresql: {error.name} is not installed (pip install 'openresponses-bridge[postgres]')"
+        ) from error
+    for name in url.query:
+        try:
+            make_conninfo("", **{name: ""})
+        except ProgrammingError:
+            raise SettingsError(f"store postgresql: {name!r} is no connection option") from None
 
 
 def _with_file(url: URL) -> URL:

@@ -4,6 +4,7 @@ readers are served from the store."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Final
 
 import structlog
@@ -11,30 +12,33 @@ import structlog
 from server.event_logs.base import EventLog, LogError, LogGone
 from server.frames import Frames, joined
 
-_PATIENCE: Final = 1.0  # seconds that a run waits for its log
-_QUIET: Final = 2.0  # seconds until a log that failed is tried again
+_PATIENCE: Final = 0.5  # seconds that a run waits for its log, once
+_FIRST_PAUSE: Final = 0.5  # seconds until a log that failed is tried again, twice as many each time
+_LONGEST_PAUSE: Final = 10.0
+_TRIES_AFTER_END: Final = 6
+_MOST_WAITING: Final = 4 * 1024 * 1024  # bytes kept for a log that fails; readers find the rest in the store
 _log = structlog.get_logger(__name__)
 
 
 class LogWriter:
-    """Appends in order; what could not be appended goes with what comes next."""
+    """Appends in order; while the log works, a call returns when its frames are there. After a failure a task
+    of its own tries again, and what comes meanwhile waits there, not the run."""
 
     def __init__(self, log: EventLog, run_id: str) -> None:
         self._log = log
         self._run_id = run_id
         self.opened = False
         self._gone = False
+        self._ended = False
         self._waiting: list[Frames] = []
-        self._quiet_until = 0.0
+        self._waiting_bytes = 0
+        self._failing = False
+        self._catching_up: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Begin the log."""
         self.opened = True
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                await self._log.open(self._run_id)
-        except (LogError, TimeoutError):
-            self._failed()
+        self._failing = not await self._tried(self._log.open(self._run_id))
 
     async def append(self, frames: Frames) -> None:
         """Add these, unless the log was never opened or is gone."""
@@ -43,34 +47,79 @@ class LogWriter:
         if self._log.at_hand:  # the usual case, once for each read of an upstream
             await self._add(frames)
             return
-        self._waiting.append(frames)
-        if asyncio.get_running_loop().time() < self._quiet_until:
-            return
-        together = joined(self._waiting)
-        assert together is not None
-        try:
-            async with asyncio.timeout(_PATIENCE):
+        self._wait_with(frames)
+        await self._go_on()
+
+    async def close(self) -> None:
+        """The run has ended and is stored."""
+        if self.opened and not self._gone:
+            self._ended = True
+            await self._go_on()
+
+    async def discard(self) -> None:
+        """The run is not ours any more, or nobody's: nothing of it is to be read here."""
+        if self.opened:
+            self._leave()
+            await self._tried(self._log.discard(self._run_id))
+
+    async def _go_on(self) -> None:
+        if not self._failing:
+            self._failing = not await self._tried(self._pass_on())
+        if self._failing and self._catching_up is None:
+            self._catching_up = asyncio.create_task(self._catch_up())
+
+    async def _catch_up(self) -> None:
+        """Until all that waits is there, or there was time enough."""
+        pause, tries = _FIRST_PAUSE, _TRIES_AFTER_END
+        while self._failing and tries:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            tries -= self._ended
+            self._failing = not await self._tried(self._pass_on())
+        self._catching_up = None
+        if self._failing:
+            self._leave()
+
+    async def _pass_on(self) -> None:
+        """Append what waits, and close behind the last."""
+        while self._waiting and not self._gone:
+            together, self._waiting, self._waiting_bytes = joined(self._waiting), [], 0
+            assert together is not None
+            try:
                 await self._add(together)
-        except (LogError, TimeoutError):
-            self._failed()
-        else:
-            self._waiting.clear()
+            except BaseException:
+                later, self._waiting, self._waiting_bytes = self._waiting, [], 0
+                for frames in (together, *later):
+                    self._wait_with(frames)
+                raise
+        if self._ended and not self._gone:
+            await self._log.close(self._run_id)
+
+    def _wait_with(self, frames: Frames) -> None:
+        self._waiting.append(frames)
+        self._waiting_bytes += len(frames.data)
+        if self._waiting_bytes > _MOST_WAITING:
+            self._waiting = [frames]
+            self._waiting_bytes = len(frames.data)
 
     async def _add(self, frames: Frames) -> None:
         try:
             await self._log.append(self._run_id, frames)
         except LogGone:
-            self._gone = True
+            self._leave()
 
-    async def close(self) -> None:
-        """The run has ended and is stored."""
-        if self.opened and not self._gone:
-            try:
-                async with asyncio.timeout(_PATIENCE):
-                    await self._log.close(self._run_id)
-            except (LogError, TimeoutError):
-                self._failed()
+    def _leave(self) -> None:
+        self._gone = True
+        self._waiting.clear()
 
-    def _failed(self) -> None:
-        self._quiet_until = asyncio.get_running_loop().time() + _QUIET
-        _log.warning("event_log.failed", response_id=self._run_id)
+    async def _tried(self, call: Awaitable[None]) -> bool:
+        """Whether the log did it, in time."""
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await call
+        except LogGone:
+            self._leave()
+        except (LogError, TimeoutError):
+            _log.warning("event_log.failed", response_id=self._run_id)
+            return False
+        return True

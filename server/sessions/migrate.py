@@ -10,13 +10,13 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
-from sqlalchemy import URL, Connection, create_engine, event, text
+from sqlalchemy import URL, Connection, create_engine, event, inspect, text
 from sqlalchemy.pool import NullPool
 
 from server.sessions.errors import StoreError
-from server.sessions.failures import FAILURES, store_error
-from server.sessions.locations import is_sqlite, make_private_file
-from server.sessions.tables import VERSION_TABLE
+from server.sessions.failures import FAILURES, file_error, store_error
+from server.sessions.locations import file_of, is_sqlite, make_private_file
+from server.sessions.tables import VERSION_TABLE, metadata
 
 # Any number, as long as it is always the same: who holds it upgrades.
 _ADVISORY_LOCK: Final = 6_310_553_921_404_117
@@ -38,10 +38,28 @@ def upgrade(url: URL) -> tuple[str | None, str]:
         raise store_error(error) from error
 
 
+def is_set_up(url: URL) -> bool:
+    """Whether there is a database with our tables, of whatever revision; nothing is made. Blocks. Raises
+    StoreError."""
+    if is_sqlite(url) and not file_of(url).exists():
+        return False
+    engine = create_engine(url, poolclass=NullPool)
+    try:
+        with engine.connect() as connection:
+            return _revision(connection) is not None
+    except FAILURES as error:
+        raise store_error(error) from error
+    finally:
+        engine.dispose()
+
+
 def _upgrade(url: URL) -> tuple[str | None, str]:
     engine = create_engine(url, poolclass=NullPool)
     if is_sqlite(url):
-        make_private_file(url)
+        try:
+            make_private_file(url)
+        except OSError as error:
+            raise file_error(error) from error
         event.listen(engine, "connect", _leave_transactions_to_us)
         event.listen(engine, "begin", _lock_for_writing)
     try:
@@ -49,6 +67,8 @@ def _upgrade(url: URL) -> tuple[str | None, str]:
             if not is_sqlite(url):
                 connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
             before = _revision(connection)
+            if before is None:
+                _refuse_tables_of_others(connection)
             command.upgrade(_config(connection), "head")
             return before, newest()
     finally:
@@ -65,6 +85,17 @@ def newest() -> str:
 def _revision(connection: Connection) -> str | None:
     context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
     return context.get_current_revision()
+
+
+def _refuse_tables_of_others(connection: Connection) -> None:
+    foreign = metadata.tables.keys() & set(inspect(connection).get_table_names())
+    if foreign:
+        raise StoreError(
+            StoreError.UNUSABLE,
+            "The session store's database belongs to something else.",
+            f"there is a table `{min(foreign)}` that openresponses-bridge did not make; give it a "
+            "database of its own",
+        )
 
 
 def _config(connection: Connection | None) -> Config:

@@ -26,7 +26,7 @@ from server.sessions.endings import LOST, TERMINAL, failed_instead
 from server.sessions.errors import LeaseLost, StoreError
 from server.sessions.log_writer import LogWriter
 
-_WAITING: Final = 60.0  # seconds after which any worker takes a run that waits, whatever the queue says
+WAITING: Final = 60.0  # seconds after which any worker takes a run that waits, whatever the queue says
 _FIRST_PAUSE: Final = 0.05  # seconds before the end is stored again
 _SHORTEST: Final = 1.0  # seconds that any attempt may take
 _log = structlog.get_logger(__name__)
@@ -102,7 +102,7 @@ class ResponseSessionPersistenceTransformer:
             await self.checkpoint(always=True)
             return
         await self._log.open()
-        lease = Lease(NOBODY, await self._store.now() + _WAITING)
+        lease = Lease(NOBODY, await self._store.now() + WAITING)
         await self._store.put(replace(self._record, response=self._snapshot(), lease=lease))
 
     async def take(self, events: list[Event]) -> list[Event]:
@@ -120,9 +120,10 @@ class ResponseSessionPersistenceTransformer:
         elif any(type(event) is OutputItemDone for event in events):
             self.hurry()
             self._wake()
-        if not self._log.opened:
-            await self._log.open()
-        await self._log.append(self.batch)
+        if not self.lost:
+            if not self._log.opened:
+                await self._log.open()
+            await self._log.append(self.batch)
         return events
 
     @property
@@ -159,6 +160,8 @@ class ResponseSessionPersistenceTransformer:
                 _log.warning("checkpoint.failed", response_id=self.response_id, code=error.code)
             except LeaseLost:
                 self._give_up()
+        if self._final is not None:
+            await self._end_log()
 
     async def _store_progress(self) -> None:
         lease = Lease(self.worker, await self._store.now() + self._lease)
@@ -182,10 +185,18 @@ class ResponseSessionPersistenceTransformer:
                 await self._insist(events[-1].response)  # type: ignore[union-attr]
             except (StoreError, LeaseLost) as error:
                 told = self._failed(events, error)
-        await self._log.append(self.batch)
+        if not self.lost:
+            await self._log.append(self.batch)
+        await self._end_log()
+        return told
+
+    async def _end_log(self) -> None:
+        """What is stored is read to its end; what is lost may have been deleted, and then nothing of it stays
+        behind."""
         if self.saved:
             await self._log.close()
-        return told
+        elif self.lost:
+            await self._log.discard()
 
     async def _insist(self, response: Response) -> None:
         """Store the end, again and again for as long as patience lasts."""

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from bridge.protocol.codec import decode_response, encode
 from bridge.protocol.input_items import InputItem, ItemReference
 from bridge.protocol.response import Response
-from server.sessions.records import decode_input, id_bytes
+from server.sessions.records import decode_input, id_bytes, reading
 
 LONGEST_NAME: Final = 512  # bytes
 
@@ -37,18 +37,20 @@ def output_names(response: Response) -> list[bytes]:
 
 def items_at(places: Mapping[bytes, Place], bodies: Mapping[str, bytes]) -> dict[str, InputItem]:
     """The items at these places as input, by id. `bodies` is the JSON of the responses whose output is
-    meant. A reference that was stored as it came names nothing."""
-    outputs = {response_id: _outputs(body) for response_id, body in bodies.items()}
+    meant. A reference that was stored as it came names nothing. Raises UnreadableRecord."""
+    outputs = {response_id: _outputs(response_id, body) for response_id, body in bodies.items()}
     found: dict[str, InputItem] = {}
     for name, (response_id, item) in places.items():
         data = outputs.get(response_id, {}).get(name) if item is None else item
         if data is None:
             continue
-        (read,) = decode_input([data])
+        with reading(response_id):
+            (read,) = decode_input([data])
         if not isinstance(read, ItemReference):
             found[name.decode("utf-8", "surrogatepass")] = read
     return found
 
 
-def _outputs(body: bytes) -> dict[bytes, bytes]:
-    return {id_bytes(item.id): encode(item) for item in decode_response(body).output}
+def _outputs(response_id: str, body: bytes) -> dict[bytes, bytes]:
+    with reading(response_id):
+        return {id_bytes(item.id): encode(item) for item in decode_response(body).output}

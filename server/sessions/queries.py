@@ -37,10 +37,18 @@ _OWNED: Final = _ID & (responses.c.owner == bindparam("of_owner"))
 _HELD: Final = _ID & (responses.c.lease_worker == bindparam("of_worker"))
 _RUNNING: Final = responses.c.lease_until.is_not(None)
 _OVER: Final = responses.c.lease_until < bindparam("now")
+_WAITS: Final = responses.c.lease_worker == NOBODY
+THERE: Final = or_(responses.c.expires_at.is_(None), responses.c.expires_at > bindparam("at"), _RUNNING)
+"""What may be read at that time: what has expired and ended is gone, swept or not."""
 _INSERTS: Final[dict[str, Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
-GET: Final = select(*responses.c).where(_OWNED)
+GET: Final = select(*responses.c).where(_OWNED, THERE)
 GET_ANY: Final = select(*responses.c).where(_ID)
+FOUND: Final = select(responses.c.id).where(
+    responses.c.id.in_(bindparam("of_ids", expanding=True)),
+    responses.c.owner == bindparam("of_owner"),
+    THERE,
+)
 INPUT: Final = (
     select(inputs.c.item).where(inputs.c.response_id == bindparam("of_id")).order_by(inputs.c.position)
 )
@@ -51,7 +59,7 @@ DELETE_PARTS: Final = [
 REPLACE: Final = update(responses).where(_OWNED)
 FINISH: Final = update(responses).where(_HELD)
 CHECKPOINT: Final = FINISH.where(_RUNNING)
-ACQUIRE: Final = update(responses).where(_ID, _RUNNING).where(or_(responses.c.lease_worker == NOBODY, _OVER))
+ACQUIRE: Final = update(responses).where(_ID, _RUNNING).where(or_(_WAITS, _OVER))
 
 
 @cache
@@ -82,9 +90,9 @@ def _chain() -> CompoundSelect[Any]:
     (position -1) and a row per input item. Without an order; UNION drops what was seen, so that a circle
     ends."""
     columns = (responses.c.id, responses.c.previous_response_id)
-    link = select(*columns).where(_OWNED).cte("link", recursive=True)
+    link = select(*columns).where(_OWNED, THERE).cte("link", recursive=True)
     before = select(*columns).join(link, responses.c.id == link.c.previous_response_id)
-    link = link.union(before.where(responses.c.owner == bindparam("of_owner")))
+    link = link.union(before.where(responses.c.owner == bindparam("of_owner"), THERE))
     nothing: ColumnElement[Any] | Null = null()
     turns = select(
         responses.c.id, literal(-1).label("position"), responses.c.previous_response_id, responses.c.response
@@ -102,7 +110,7 @@ CURSORS: Final = select(
     responses.c.id,
     _CURSOR.where(inputs.c.item_id == bindparam("after")).scalar_subquery().label("after"),
     _CURSOR.where(inputs.c.item_id == bindparam("before")).scalar_subquery().label("before"),
-).where(_OWNED)
+).where(_OWNED, THERE)
 """Whether the owner has the response, and the positions of two of its input items."""
 
 
@@ -122,7 +130,7 @@ def page(downwards: bool) -> Select[Any]:
 FRAMES: Final = (
     select(frames.c.first_sequence, frames.c.last_sequence, frames.c.data)
     .join(responses, responses.c.id == frames.c.response_id)
-    .where(_OWNED, frames.c.last_sequence > bindparam("after"))
+    .where(_OWNED, THERE, frames.c.last_sequence > bindparam("after"))
     .order_by(frames.c.first_sequence)
     .limit(bindparam("most"))
 )
@@ -145,17 +153,21 @@ def _renew() -> Update:
     return renewed.values(lease_until=bindparam("lease_until")).returning(responses.c.id)
 
 
-def _claim() -> Update:
-    over = select(responses.c.id).where(_OVER).order_by(responses.c.lease_until).limit(bindparam("most"))
+def _claim(which: ColumnElement[bool]) -> Update:
+    over = select(responses.c.id).where(which).order_by(responses.c.lease_until).limit(bindparam("most"))
     # A row that is locked is being renewed or claimed, and to wait for several could be a deadlock.
-    over = over.with_for_update(skip_locked=True)
+    # Apart, since PostgreSQL may run a subquery more than once, and would go beyond the limit then.
+    apart = over.with_for_update(skip_locked=True).cte("over_now")
     # The condition again outside: a row that another worker has just claimed is looked at once more.
-    return update(responses).where(responses.c.id.in_(over), _OVER).returning(*responses.c)
+    return update(responses).where(responses.c.id.in_(select(apart.c.id)), which).returning(*responses.c)
 
 
 SWEEP: Final = _sweep()
 RENEW: Final = _renew()
-CLAIM: Final = _claim()
+CLAIM: Final = _claim(_OVER)
+CLAIM_WAITING: Final = _claim(_OVER & _WAITS)
+GIVE_UP: Final = update(responses).where(_ID).values(lease_until=None, status="failed")
+"""What can't be read can't be settled either. What there is of it stays."""
 EXPORT: Final = (
     select(*responses.c)
     .where(responses.c.id > bindparam("after"))

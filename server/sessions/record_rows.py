@@ -1,16 +1,21 @@
-"""The rows that make up a record, written over a connection."""
+"""The rows that make up a record, written and read over a connection."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+import structlog
 from sqlalchemy import Connection
 
 from server.frames import Frames
 from server.sessions import queries
-from server.sessions.errors import StoreError
-from server.sessions.records import InputRow, Row
+from server.sessions.base import StoredResponse
+from server.sessions.errors import StoreError, UnreadableRecord
+from server.sessions.records import InputRow, Row, record_of
+
+_log = structlog.get_logger(__name__)
 
 
 def put_response(connection: Connection, dialect: str, row: Row) -> None:
@@ -50,3 +55,27 @@ def put_frames(connection: Connection, dialect: str, response_id: str, frames: F
             "data": frames.data,
         }
         connection.execute(queries.upsert_frames(dialect), values)
+
+
+def row_in(found: Any) -> Row:
+    """The columns that a query found."""
+    return Row(**found._mapping)
+
+
+def read_record(connection: Connection, row: Row) -> StoredResponse:
+    """The record with its input. Raises UnreadableRecord."""
+    found = connection.execute(queries.INPUT, {"of_id": row.id})
+    return record_of(row, found.scalars().all())
+
+
+def read_taken(connection: Connection, rows: Iterable[Row]) -> list[StoredResponse]:
+    """Records that were just taken. One that can't be read ends where it is, so that it neither keeps the
+    others waiting nor is taken again."""
+    records = []
+    for row in rows:
+        try:
+            records.append(read_record(connection, row))
+        except UnreadableRecord as error:
+            connection.execute(queries.GIVE_UP, {"of_id": row.id})
+            _log.error("store.unreadable", response_id=row.id, code=error.code, cause=str(error.__cause__))
+    return records

@@ -6,18 +6,20 @@ was told must come back as it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
 from msgspec import Raw, Struct
 
+from bridge.errors import WireError
 from bridge.protocol import vocabulary
 from bridge.protocol.codec import decode_json, decode_response, encode
 from bridge.protocol.input_items import InputItem, KnownInputItem
 from bridge.protocol.lenient import Repairing, build
-from server.sessions.base import Lease, ListedItem, Order, StoredResponse
-from server.sessions.errors import StoreError
+from server.sessions.base import Lease, ListedItem, Order, StoredResponse, Turn
+from server.sessions.errors import StoreError, UnreadableRecord
 
 LONGEST_ID: Final = 512  # characters; more than any server gives, and what an index of PostgreSQL takes
 
@@ -83,10 +85,11 @@ def row_of(record: StoredResponse, now: float, last_sequence: int) -> Row:
 
 
 def record_of(row: Row, items: Iterable[bytes]) -> StoredResponse:
-    """The record that these columns and input items are."""
+    """The record that these columns and input items are. Raises UnreadableRecord."""
+    turn = turn_of(row.id, row.response, items)
     return StoredResponse(
-        response=decode_response(row.response),
-        input=decode_input(items),
+        response=turn.response,
+        input=turn.input,
         owner=row.owner,
         request=row.request,
         created_at=row.created_at,
@@ -95,6 +98,24 @@ def record_of(row: Row, items: Iterable[bytes]) -> StoredResponse:
         lease=lease_of(row),
         last_sequence=row.last_sequence,
     )
+
+
+def turn_of(response_id: str, body: bytes, items: Iterable[bytes]) -> Turn:
+    """The turn that this JSON is. Raises UnreadableRecord."""
+    with reading(response_id):
+        response = decode_response(body)
+        if response.id != response_id:
+            raise UnreadableRecord(response_id)
+        return Turn(response, decode_input(items))
+
+
+@contextmanager
+def reading(response_id: str) -> Iterator[None]:
+    """What is wrong with stored JSON is told as such, and not as a peer's fault."""
+    try:
+        yield
+    except WireError as error:
+        raise UnreadableRecord(response_id) from error
 
 
 def lease_of(row: Row) -> Lease | None:
@@ -122,19 +143,27 @@ def id_bytes(item_id: str) -> bytes:
     return item_id.encode("utf-8", "surrogatepass")
 
 
-def listed_item(item_id: bytes, item: bytes) -> ListedItem:
-    """The item under its id."""
-    (decoded,) = decode_input([item])
+def listed_item(response_id: str, item_id: bytes, item: bytes) -> ListedItem:
+    """The item of that response's input under its id. Raises UnreadableRecord."""
+    with reading(response_id):
+        (decoded,) = decode_input([item])
     return ListedItem(item_id.decode("utf-8", "surrogatepass"), decoded)
 
 
 def decode_input(items: Iterable[bytes]) -> list[InputItem]:
-    """Input items out of their JSON."""
+    """Input items out of their JSON. Raises WireError."""
     pieces = list(items)
     try:
         return _input_decoder.decode(b"[" + b",".join(pieces) + b"]")  # type: ignore[no-any-return]
     except _REFUSED:
-        return [build(vocabulary.INPUT_ITEMS, decode_json(piece), Repairing()) for piece in pieces]
+        return [build(vocabulary.INPUT_ITEMS, _object(piece), Repairing()) for piece in pieces]
+
+
+def _object(data: bytes) -> Any:
+    value = decode_json(data)
+    if isinstance(value, dict):
+        return value
+    raise WireError(WireError.INVALID_SHAPE, f"an item is no {type(value).__name__}")
 
 
 class Window(Struct, frozen=True):

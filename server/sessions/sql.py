@@ -5,46 +5,44 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 from sqlalchemy import URL, Connection, CursorResult
 
-from bridge.protocol.codec import decode_response, encode
+from bridge.protocol.codec import encode
 from bridge.protocol.input_items import InputItem
 from bridge.protocol.response import Response
 from server.frames import Frames
 from server.sessions import queries
 from server.sessions.base import InputPage, Lease, Order, StoredResponse, Turn
+from server.sessions.conversation_rows import read_page, turns_of
 from server.sessions.database import open_database
-from server.sessions.errors import CursorError, LeaseLost
+from server.sessions.errors import LeaseLost
 from server.sessions.item_rows import find_items, put_output_names
-from server.sessions.links import in_order
-from server.sessions.record_rows import put_frames, put_input, put_response
-from server.sessions.records import (
-    Row,
-    can_be_id,
-    decode_input,
-    export_line,
-    id_bytes,
-    input_rows,
-    listed_item,
-    record_of,
-    row_of,
-    window,
+from server.sessions.locations import name_of
+from server.sessions.record_rows import (
+    put_frames,
+    put_input,
+    put_response,
+    read_record,
+    read_taken,
+    row_in,
 )
+from server.sessions.records import can_be_id, export_line, input_rows, row_of
 
-_EVERY_POSITION: Final = (-1, 2**31 - 1)
 _HIGHEST: Final = 2**62  # what a column takes, and more than any sequence number
 _FRAMES_AT_ONCE: Final = 32
 _ROWS_AT_ONCE: Final = 50
 _SWEPT_AT_ONCE: Final = 500
-_RENEWED_AT_ONCE: Final = 500
+_IDS_AT_ONCE: Final = 500  # of the parameters that one statement takes
 
 
 class SqlStore:
     """Responses in the database at `url` (see `locations`). It is opened by the first call, or by `open`."""
 
     def __init__(self, url: URL, clock: Callable[[], float] = time.time) -> None:
+        self.name = name_of(url)
         self._database = open_database(url)
         self._dialect = url.get_backend_name()
         self._clock = clock
@@ -62,11 +60,11 @@ class SqlStore:
     async def get(self, response_id: str, owner: str = "") -> StoredResponse | None:
         if not can_be_id(response_id):
             return None
+        values = self._read_by(response_id, owner)
 
         def work(connection: Connection) -> StoredResponse | None:
-            found = connection.execute(queries.GET, {"of_id": response_id, "of_owner": owner})
-            row = found.one_or_none()
-            return None if row is None else _record(connection, _row(row))
+            row = connection.execute(queries.GET, values).one_or_none()
+            return None if row is None else read_record(connection, row_in(row))
 
         return await self._database.read(work)
 
@@ -96,8 +94,8 @@ class SqlStore:
     async def renew(self, held: Mapping[str, str], until: float) -> set[str]:
         renewed: set[str] = set()
         ids = list(held)
-        for start in range(0, len(ids), _RENEWED_AT_ONCE):
-            some = ids[start : start + _RENEWED_AT_ONCE]
+        for start in range(0, len(ids), _IDS_AT_ONCE):
+            some = ids[start : start + _IDS_AT_ONCE]
             values = {"of_ids": some, "of_workers": [held[each] for each in some], "lease_until": until}
             renewed.update(await self._database.write(partial(_renewed, values)))
         return held.keys() - renewed
@@ -118,16 +116,21 @@ class SqlStore:
             if not taken.rowcount:
                 return None
             found = connection.execute(queries.GET_ANY, {"of_id": response_id})
-            return _record(connection, _row(found.one()))
+            return next(iter(read_taken(connection, map(row_in, found))), None)
 
         return await self._database.write(work)
 
     async def claim_orphans(self, lease: Lease, now: float, limit: int = 100) -> list[StoredResponse]:
-        values = {"now": now, "most": limit, "lease_worker": lease.worker, "lease_until": lease.until}
+        return await self._claimed(queries.CLAIM, lease, now, limit)
+
+    async def claim_waiting(self, lease: Lease, before: float, limit: int = 1) -> list[StoredResponse]:
+        return await self._claimed(queries.CLAIM_WAITING, lease, before, limit)
+
+    async def _claimed(self, statement: Any, lease: Lease, before: float, most: int) -> list[StoredResponse]:
+        values = {"now": before, "most": most, "lease_worker": lease.worker, "lease_until": lease.until}
 
         def work(connection: Connection) -> list[StoredResponse]:
-            claimed = connection.execute(queries.CLAIM, values)
-            return [_record(connection, _row(row)) for row in claimed.all()]
+            return read_taken(connection, map(row_in, connection.execute(statement, values).all()))
 
         return await self._database.write(work)
 
@@ -138,7 +141,7 @@ class SqlStore:
         while True:
             rows = await self._rows(
                 queries.FRAMES,
-                {"of_id": response_id, "of_owner": owner, "after": after, "most": _FRAMES_AT_ONCE},
+                {**self._read_by(response_id, owner), "after": after, "most": _FRAMES_AT_ONCE},
             )
             for first, last, data in rows:
                 if (rest := Frames(first, last, data).after(after)) is not None:
@@ -150,23 +153,16 @@ class SqlStore:
     async def chain(self, response_id: str, owner: str = "") -> list[Turn]:
         rows: Iterable[Any] = ()
         if can_be_id(response_id):
-            rows = await self._rows(queries.CHAIN, {"of_id": response_id, "of_owner": owner})
-        links: dict[str, str | None] = {}
-        bodies: dict[str, bytes] = {}
-        items: dict[str, list[tuple[int, bytes]]] = {}
-        for turn_id, position, link, data in rows:
-            if position < 0:
-                links[turn_id] = link
-                bodies[turn_id] = data
-            else:
-                items.setdefault(turn_id, []).append((position, data))
-        return [
-            Turn(
-                decode_response(bodies[turn_id]),
-                decode_input(item for _, item in sorted(items.get(turn_id, ()))),
-            )
-            for turn_id in in_order(response_id, links)
-        ]
+            rows = await self._rows(queries.CHAIN, self._read_by(response_id, owner))
+        return turns_of(response_id, rows)
+
+    async def missing(self, response_ids: Collection[str], owner: str = "") -> set[str]:
+        asked = filter(can_be_id, response_ids)
+        found: set[str] = set()
+        while some := list(islice(asked, _IDS_AT_ONCE)):
+            values = {"of_ids": some, "of_owner": owner, "at": self._clock()}
+            found.update(row.id for row in await self._rows(queries.FOUND, values))
+        return set(response_ids) - found
 
     async def input_items(
         self,
@@ -180,34 +176,18 @@ class SqlStore:
     ) -> InputPage | None:
         if not can_be_id(response_id):
             return None
-        asked = {"after": after, "before": before}
-        cursors = {name: None if item_id is None else id_bytes(item_id) for name, item_id in asked.items()}
-        found = await self._rows(queries.CURSORS, {"of_id": response_id, "of_owner": owner, **cursors})
-        if not found:
-            return None
-        positions = {"after": found[0].after, "before": found[0].before}
-        for name, item_id in asked.items():
-            if item_id is not None and positions[name] is None:
-                raise CursorError(name, item_id)
-        bounds = window(positions["after"], positions["before"], order)
-        lowest, highest = _EVERY_POSITION
-        rows = await self._rows(
-            queries.page(bounds.downwards),
-            {
-                "of_id": response_id,
-                "low": lowest if bounds.low is None else bounds.low,
-                "high": highest if bounds.high is None else bounds.high,
-                "most": limit + 1,
-            },
-        )
-        page = [listed_item(item_id, item) for item_id, item in rows[:limit]]
-        if bounds.reverse:
-            page.reverse()
-        return InputPage(page, len(rows) > limit)
+        whose = self._read_by(response_id, owner)
+
+        def work(connection: Connection) -> InputPage | None:
+            return read_page(connection, whose, after, before, limit, order)
+
+        return await self._database.read(work)
 
     async def items(self, item_ids: Collection[str], owner: str = "") -> dict[str, InputItem]:
+        now = self._clock()
+
         def work(connection: Connection) -> dict[str, InputItem]:
-            return find_items(connection, item_ids, owner)
+            return find_items(connection, item_ids, owner, now)
 
         return await self._database.read(work)
 
@@ -226,11 +206,15 @@ class SqlStore:
         after = ""
         while rows := await self._rows(queries.EXPORT, {"after": after, "most": _ROWS_AT_ONCE}):
             for found in rows:
-                row = _row(found)
+                row = row_in(found)
                 items = await self._rows(queries.INPUT, {"of_id": row.id})
                 frames = await self._rows(queries.EXPORT_FRAMES, {"of_id": row.id})
                 yield export_line(row, [item for (item,) in items], [data for (data,) in frames])
                 after = row.id
+
+    def _read_by(self, response_id: str, owner: str) -> dict[str, Any]:
+        """What a look-up names: the response, its owner, and when."""
+        return {"of_id": response_id, "of_owner": owner, "at": self._clock()}
 
     async def _rows(self, statement: Any, values: dict[str, Any]) -> list[Any]:
         def work(connection: Connection) -> list[Any]:
@@ -278,15 +262,6 @@ class SqlStore:
 
 def _renewed(values: dict[str, Any], connection: Connection) -> list[str]:
     return list(connection.execute(queries.RENEW, values).scalars().all())
-
-
-def _record(connection: Connection, row: Row) -> StoredResponse:
-    found = connection.execute(queries.INPUT, {"of_id": row.id})
-    return record_of(row, found.scalars().all())
-
-
-def _row(found: Any) -> Row:
-    return Row(**found._mapping)
 
 
 def _rowcount(result: CursorResult[Any]) -> int:

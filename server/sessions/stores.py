@@ -37,13 +37,7 @@ def _database(address: str, _limit: int) -> ResponseStore:
     from server.sessions.locations import database_url
     from server.sessions.sql import SqlStore
 
-    try:
-        return SqlStore(database_url(address))
-    except ModuleNotFoundError as error:
-        raise SettingsError(
-            f"store {address.partition(':')[0]}: {error.name} is not installed "
-            "(pip install 'openresponses-bridge[postgres]')"
-        ) from error
+    return SqlStore(database_url(address))
 
 
 _BUILDERS: Final[dict[str, Callable[[str, int], ResponseStore]]] = {

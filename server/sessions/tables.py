@@ -22,7 +22,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION: Final = "0002"
+REVISION: Final = "0003"
 """The migration that this code needs, and its newest one."""
 
 VERSION_TABLE: Final = "openresponses_bridge_version"

@@ -28,7 +28,7 @@ from server.limits import check_depth
 from server.runs.generation import Generation
 from server.runs.prepare import prepare
 from server.service import Service
-from server.sessions.base import StoredResponse, Turn
+from server.sessions.base import StoredResponse
 from server.sessions.history import Conversation, own_input
 from server.turns.envelopes import DEFECT, envelope
 from server.turns.memory import ConnectionMemory
@@ -118,7 +118,7 @@ class Session:
         if response.status == "failed":
             self._memory.evict(request.previous_response_id)
         else:
-            self._memory.keep(response.id, before.with_turns([Turn(response, own_input(request))]))
+            self._memory.keep(request, response, before)
 
     async def _accompany(self, generation: Generation) -> None:
         """Say something while the upstream says nothing."""
@@ -140,11 +140,13 @@ class Session:
         events = machine.start()
         machine.usage(Usage.of(0, 0))
         events += machine.finish("stop")
-        response, own = machine.snapshot, own_input(request)
+        response = machine.snapshot
         if request.store is not False:
             frames = Frames(0, len(events) - 1, encode_sse(events))
-            await self._service.store.put(StoredResponse(response, own, owner=self._owner), frames)
-        self._memory.keep(response.id, before.with_turns([Turn(response, own)]))
+            expires_at = self._service.runs.expires_at(time.time())
+            record = StoredResponse(response, own_input(request), owner=self._owner, expires_at=expires_at)
+            await self._service.store.put(record, frames)
+        self._memory.keep(request, response, before)
         await self._tell(events, last=True)
         return "warmed_up"
 

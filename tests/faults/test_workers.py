@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from msgspec import Struct
 
 from tests.support.crashes import start_streams, wait_until_settled
@@ -77,6 +78,65 @@ def test_s9_cancel_reaches_the_worker_that_makes_it(pair: Pair) -> None:
     assert type_of(reader.frames[-2]) == "response.incomplete"
 
 
+def test_s9_cancel_of_a_queued_run_is_a_valid_stream_of_its_wire(tmp_path: Path) -> None:
+    """No worker has it: whoever hears of it ends it."""
+    with ExitStack() as stack:
+        store = stack.enter_context(postgres_database())
+        log = stack.enter_context(redis_server())
+        worker = stack.enter_context(working(tmp_path, store, log, NARROW))
+        busy = [respond(worker.base, **SLOW, input="200 words").json["id"] for _ in range(2)]
+        for response_id in busy:
+            wait_for(worker.base, response_id, "in_progress")
+        custom = [{"type": "custom", "name": "apply"}]
+        for more, status in (({}, "incomplete"), ({"tools": custom}, "cancelled")):
+            queued = respond(worker.base, **SLOW, input="x", **more).json["id"]
+            ended = call(worker.base, "POST", f"/v1/responses/{queued}/cancel").json
+            assert ended["status"] == status
+            told = call(worker.base, "GET", f"/v1/responses/{queued}?stream=true")
+            assert violations(told) == []
+            assert told.final == ended
+        for response_id in busy:
+            call(worker.base, "POST", f"/v1/responses/{response_id}/cancel")
+
+
+def test_s9_deleted_elsewhere_leaves_nothing_of_a_running_response_in_redis(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        store = stack.enter_context(postgres_database())
+        log = stack.enter_context(own_redis()).url
+        makes, deletes = (stack.enter_context(working(tmp_path, store, log)) for _ in range(2))
+        reader = start_streams(makes.base, 1, words=300)[0]
+        while len(reader.events) < 10:
+            time.sleep(0.02)
+        text = b"response.output_text.delta"
+        with redis.Redis.from_url(log) as admin:
+            admin.config_set("rdbcompression", "no")  # so that text is found
+            assert any(text in admin.dump(key) for key in admin.scan_iter("*:log:*"))
+            assert call(deletes.base, "DELETE", f"/v1/responses/{reader.response_id}").status == 200
+            while not reader.done:
+                left = list(admin.scan_iter("*:log:*"))
+                assert not any(text in (admin.dump(key) or b"") for key in left)
+                assert all(admin.ttl(key) > 0 for key in left)
+                time.sleep(0.05)
+        assert type_of(reader.frames[-2]) == "response.failed"
+
+
+def test_s9_run_whose_place_in_the_queue_was_lost_is_made_within_seconds(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        store = stack.enter_context(postgres_database())
+        log = stack.enter_context(own_redis()).url
+        narrow = f"{CONFIG}\n[limits]\nconcurrent = 1\n"
+        worker = stack.enter_context(working(tmp_path, store, log, narrow))
+        first = respond(worker.base, **SLOW, input="40 words").json["id"]
+        wait_for(worker.base, first, "in_progress")
+        queued = respond(worker.base, **SLOW, input="5 words").json["id"]
+        with redis.Redis.from_url(log) as admin:
+            admin.flushall()
+        begun = time.monotonic()
+        ended = wait_until_settled(worker.base, [first, queued], seconds=20)
+        assert time.monotonic() - begun < 12
+        assert {each["status"] for each in ended.values()} == {"completed"}
+
+
 def test_s9_queued_runs_of_a_dead_worker_are_taken_over(tmp_path: Path) -> None:
     """What ran is failed with its partial output, what waited is made; each once."""
     with ExitStack() as stack:
@@ -105,13 +165,13 @@ def test_s9_redis_restarted_in_the_middle_of_a_run(tmp_path: Path) -> None:
     """The stream goes on, nothing is lost, and afterwards everything works again."""
     with ExitStack() as stack:
         store = stack.enter_context(postgres_database())
-        redis: OwnRedis = stack.enter_context(own_redis())
-        worker = stack.enter_context(working(tmp_path, store, redis.url))
+        server: OwnRedis = stack.enter_context(own_redis())
+        worker = stack.enter_context(working(tmp_path, store, server.url))
         readers = start_streams(worker.base, 4, words=60)
         time.sleep(1.0)
-        redis.stop()
+        server.stop()
         time.sleep(1.0)
-        redis.start()
+        server.start()
         for reader in readers:
             reader.join()
             assert type_of(reader.frames[-2]) == "response.completed"

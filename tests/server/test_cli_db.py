@@ -2,15 +2,20 @@
 
 import asyncio
 import json
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from sqlalchemy import create_engine, inspect, make_url
 
 from server.cli import main
 from server.sessions.stores import open_store
+from server.sessions.tables import REVISION
+from tests.support.services import postgres_database
 from tests.support.stores import frames, record
 
 
@@ -34,8 +39,8 @@ def filled(url: str) -> None:
 
 
 def test_upgrade_tells_the_revisions(url: str) -> None:
-    assert run("upgrade", "--store", url).output == "at revision 0002 (before: empty)\n"
-    assert run("upgrade", "--store", url).output == "at revision 0002\n"
+    assert run("upgrade", "--store", url).output == f"at revision {REVISION} (before: empty)\n"
+    assert run("upgrade", "--store", url).output == f"at revision {REVISION}\n"
 
 
 def test_sweep_deletes_what_expired(url: str) -> None:
@@ -54,9 +59,76 @@ def test_export_writes_json_lines(url: str) -> None:
 def test_store_is_the_default_file_unless_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.delenv("OPENRESPONSES_BRIDGE_STORE", raising=False)
+    assert run("upgrade").exit_code == 0
     assert run("export").output == ""
     if sys.platform == "linux":
         assert (tmp_path / "openresponses-bridge" / "sessions.sqlite3").is_file()
+
+
+@pytest.mark.parametrize("name", ["sweep", "export"])
+def test_a_store_that_is_not_there_is_not_made(tmp_path: Path, name: str) -> None:
+    mistyped = tmp_path / "folder" / "sesions.sqlite3"
+    missing = run(name, "--store", f"sqlite:///{mistyped}")
+    assert missing.exit_code == 2
+    assert f"no session store at {mistyped}" in missing.output
+    assert not mistyped.parent.exists()
+    with closing(sqlite3.connect(tmp_path / "other.sqlite3")) as other:
+        other.execute("CREATE TABLE notes (id TEXT)")
+    before = (tmp_path / "other.sqlite3").read_bytes()
+    assert run(name, "--store", f"sqlite:///{tmp_path}/other.sqlite3").exit_code == 2
+    assert (tmp_path / "other.sqlite3").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["sweep", "export"])
+def test_a_postgres_database_without_our_tables_is_left_alone(name: str) -> None:
+    with postgres_database() as url:
+        missing = run(name, "--store", url.replace("@", ":hunter2@") + "?options=-csearch_path%3Dpublic")
+        assert missing.exit_code == 2
+        assert "no session store at postgresql://" in missing.output
+        assert "hunter2" not in missing.output
+        engine = create_engine(url)
+        assert inspect(engine).get_table_names() == []
+        engine.dispose()
+
+
+@pytest.mark.parametrize("name", ["upgrade", "sweep", "export"])
+@pytest.mark.parametrize(
+    ("store", "message"),
+    [
+        ("memory://", "store memory"),
+        ("", "no URL"),
+        ("postgresql+psycopg://me:hunter2@127.0.0.1/x?bogus=1", "'bogus' is no connection option"),
+    ],
+)
+def test_every_command_refuses_what_is_no_database(name: str, store: str, message: str) -> None:
+    refused = run(name, "--store", store)
+    assert refused.exit_code == 2
+    assert message in refused.output
+    assert "hunter2" not in refused.output
+
+
+@pytest.mark.parametrize("name", ["upgrade", "sweep", "export"])
+def test_what_postgres_says_is_told_without_the_password(name: str) -> None:
+    with postgres_database() as url:
+        address = make_url(url)
+        wrong = {
+            f'database "{address.database}_x" does not exist': address.set(database=f"{address.database}_x"),
+            'role "nobody_here" does not exist': address.set(username="nobody_here", password="hunter2"),
+            "Connection refused": address.set(port=9, password="hunter2"),
+        }
+        for told, to in wrong.items():
+            refused = run(name, "--store", to.render_as_string(hide_password=False))
+            assert refused.exit_code == 1
+            assert told in refused.output
+            assert "hunter2" not in refused.output
+
+
+def test_tables_of_something_else_are_named(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "foreign.sqlite3")) as foreign:
+        foreign.execute("CREATE TABLE responses (id TEXT)")
+    refused = run("upgrade", "--store", f"sqlite:///{tmp_path}/foreign.sqlite3")
+    assert refused.exit_code == 1
+    assert "table `responses`" in refused.output
 
 
 @pytest.mark.parametrize("name", ["upgrade", "sweep", "export"])
@@ -67,7 +139,7 @@ def test_what_can_not_be_done_is_told(tmp_path: Path, name: str) -> None:
     (tmp_path / "text").write_text("no database" * 100)
     broken = run(name, "--store", f"sqlite:///{tmp_path}/text")
     assert broken.exit_code == 1
-    assert broken.output == "Error: The session store's file is no SQLite database.\n"
+    assert broken.output.startswith("Error: The session store's file is no SQLite database")
 
 
 def test_sqlalchemy_is_loaded_only_by_who_needs_it() -> None:

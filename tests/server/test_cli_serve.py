@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.services import redis_server
 from tests.support.serving import call, respond, stream
 from tests.support.shared import REPOSITORY
 from tests.support.upstream import Script, ScriptedUpstream, text
@@ -99,3 +100,31 @@ def test_flags_that_can_not_be_used_are_named(tmp_path: Path) -> None:
 def test_port_in_use_is_told() -> None:
     with serve() as (base, _):
         assert "listen" in refused("--port", base.rpartition(":")[2])
+
+
+def warnings_of(*flags: str) -> str:
+    """What a server with these flags says on the side."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "server", "serve", "--port", "0", *flags],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None
+        address = re.search(r"http://\S+", process.stdout.readline())
+        assert address is not None
+        assert call(address[0], "GET", "/readyz").status == 200
+        process.send_signal(signal.SIGINT)
+        return process.communicate(timeout=20)[1]
+
+
+def test_several_workers_with_an_event_log_each_are_warned_of() -> None:
+    assert "its own event log" in warnings_of("--workers", "2")
+    assert "its own" not in warnings_of()
+
+
+def test_several_workers_that_share_an_event_log_are_not_warned_of() -> None:
+    with redis_server() as url:
+        assert "its own" not in warnings_of("--workers", "2", "--event-log", url)

@@ -180,6 +180,50 @@ def test_only_the_latest_response_is_remembered(demo: str) -> None:
     assert error["error"]["code"] == NOT_FOUND
 
 
+@pytest.mark.parametrize("link", [0, 1], ids=["the first", "the latest"])
+def test_deleted_response_is_not_continued(demo: str, link: int) -> None:
+    with opened_socket(demo) as socket:
+        first = socket.turn(input="Forget me").final["id"]
+        second = socket.turn(input="And me", previous_response_id=first).final["id"]
+        assert call(demo, "DELETE", f"/v1/responses/{[first, second][link]}").status == 200
+        error = socket.turn(input="What did I say?", previous_response_id=second).error
+        over_http = respond(demo, model="demo", input="What did I say?", previous_response_id=second)
+    assert (error["status"], error["error"]) == (400, over_http.error)
+    assert error["error"]["code"] == NOT_FOUND
+
+
+@pytest.mark.parametrize("deleted", ["before", "between"])
+def test_unstored_turns_do_not_keep_what_was_deleted(demo: str, deleted: str) -> None:
+    with opened_socket(demo) as socket:
+        ids = {"before": socket.turn(input="One").final["id"]}
+        latest = socket.turn(input="Two", store=False, previous_response_id=ids["before"]).final["id"]
+        ids["between"] = latest = socket.turn(input="Three", previous_response_id=latest).final["id"]
+        latest = socket.turn(input="Four", store=False, previous_response_id=latest).final["id"]
+        assert call(demo, "DELETE", f"/v1/responses/{ids[deleted]}").status == 200
+        error = socket.turn(input="Five", store=False, previous_response_id=latest).error
+    assert error["error"]["code"] == NOT_FOUND
+    assert ids[deleted] in error["error"]["message"]
+
+
+def test_stored_and_unstored_turns_are_one_conversation(bridged: str, upstream: ScriptedUpstream) -> None:
+    upstream.scripts["mixed"] = Script(text("Answer"))
+    latest = None
+    with opened_socket(bridged) as socket:
+        for number, store in enumerate([True, False, True, True, False]):
+            turn = socket.turn(model="mixed", input=str(number), store=store, previous_response_id=latest)
+            latest = turn.final["id"]
+    said = [content for _, content in contents(upstream, "mixed")]
+    assert said == ["0", "Answer", "1", "Answer", "2", "Answer", "3", "Answer", "4"]
+
+
+def test_item_of_a_deleted_response_is_not_remembered(demo: str) -> None:
+    with opened_socket(demo) as socket:
+        first = socket.turn(input="Forget me").final
+        assert call(demo, "DELETE", f"/v1/responses/{first['id']}").status == 200
+        error = socket.turn(input=[{"type": "item_reference", "id": first["output"][0]["id"]}]).error
+    assert error["error"]["code"] == "item_not_found"
+
+
 # ── eviction ───────────────────────────────────────────────────────────────────────────────────────────
 def test_output_without_its_call_fails_and_evicts(demo: str) -> None:
     unmatched = {"type": "function_call_output", "call_id": "call_nobody", "output": "x"}

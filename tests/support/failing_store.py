@@ -17,6 +17,7 @@ class FailingStore:
         self.down: set[str] = set()
         self.calls: list[str] = []
         self.kept = MemoryStore(clock=clock)
+        self.name = self.kept.name
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         method: Callable[..., Any] = getattr(self.kept, name)

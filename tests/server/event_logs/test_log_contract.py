@@ -48,6 +48,21 @@ async def test_s2_reading_from_any_number(log: EventLog, after: int) -> None:
     assert await read_all(log, after=after) == expected
 
 
+async def test_reader_that_does_not_wait_ends_where_the_log_ends(log: EventLog) -> None:
+    with pytest.raises(LogGone):
+        await anext(aiter(log.read("r", wait=False)))
+    await log.open("r")
+    assert [each async for each in log.read("r", wait=False)] == []
+    for number in range(600):
+        await log.append("r", frames(number, number))
+    told = [each async for each in log.read("r", 2, wait=False)]
+    assert (told[0].first, told[-1].last) == (3, 599)
+    assert b"".join(each.data for each in told) == frames(3, 599).data
+    assert [each async for each in log.read("r", 599, wait=False)] == []
+    await log.close("r")
+    assert [each.last async for each in log.read("r", 598, wait=False)] == [599]
+
+
 async def test_readers_follow_until_the_log_is_closed(log: EventLog) -> None:
     await log.open("r")
     await log.append("r", frames(0, 3))
@@ -204,3 +219,32 @@ async def test_s9_another_worker_reads_along(open_log: OpenLog) -> None:
     await writer.close("r")
     assert await task == frames(0, 5).data
     assert await read_all(reader, after=2) == frames(3, 5).data
+
+
+async def test_discarded_log_is_not_begun_anew_by_whoever_writes_it(open_log: OpenLog) -> None:
+    """Deleted here while another worker makes it: what that one sends is kept nowhere."""
+    writer, deleter = open_log(), open_log()
+    await writer.open("r")
+    await writer.append("r", frames(0, 1))
+    await deleter.discard("r")
+    for number in (2, 3):
+        with pytest.raises(LogGone):
+            await writer.append("r", frames(number, number))
+    await writer.close("r")
+    with pytest.raises(LogGone):
+        await writer.open("r")
+    with pytest.raises(LogGone):
+        await read_all(deleter)
+
+
+async def test_reader_that_waits_is_told_of_the_discarding_at_once(log: EventLog) -> None:
+    await log.open("r")
+    await log.append("r", frames(0, 0))
+    reader = log.read("r")
+    assert (await anext(reader)).last == 0
+    waiting = asyncio.create_task(anext(reader))
+    await asyncio.sleep(0.05)
+    await log.discard("r")
+    async with asyncio.timeout(2):
+        with pytest.raises(LogGone):
+            await waiting

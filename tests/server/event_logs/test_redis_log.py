@@ -132,3 +132,42 @@ async def test_every_log_goes_some_day(server: OwnRedis, log: RedisLog) -> None:
     assert 86_000_000 < opened <= 86_400_000
     assert 86_000_000 < appended <= 86_400_000
     assert 290_000 < closed <= 300_000
+
+
+async def test_discarded_log_leaves_nothing_of_the_run(server: OwnRedis, log: RedisLog) -> None:
+    """And what is left to know it by goes some day."""
+    other = RedisLog(server.url)
+    await log.open("r")
+    await log.append("r", frames(0, 3, "secret"))
+    await other.discard("r")
+    for writer, number in ((log, 4), (other, 4), (log, 5)):
+        with pytest.raises(LogGone):
+            await writer.append("r", frames(number, number, "secret"))
+    await log.close("r")
+    await other.shutdown()
+    with redis.Redis.from_url(server.url) as admin:
+        left = list(admin.scan_iter())
+        assert b"secret" not in b"".join(admin.dump(key) for key in left)
+        assert all(0 < admin.ttl(key) <= 300 for key in left)
+
+
+async def test_log_that_redis_forgot_begins_anew_and_goes_some_day(server: OwnRedis, log: RedisLog) -> None:
+    """While the connection stays: by FLUSHDB, or evicted because Redis was full."""
+    await log.open("r")
+    await log.append("r", frames(0, 3))
+    with redis.Redis.from_url(server.url) as admin:
+        admin.flushdb()
+        await log.append("r", frames(4, 5))
+        assert admin.pttl("openresponses-bridge:log:r") > 0
+    await log.close("r")
+    assert await read_all(log, 3) == frames(4, 5).data
+
+
+async def test_log_is_discarded_in_a_full_redis(server: OwnRedis, log: RedisLog) -> None:
+    await log.open("r")
+    await log.append("r", frames(0, 3))
+    with redis.Redis.from_url(server.url) as admin:
+        admin.config_set("maxmemory", 1)
+        await log.discard("r")
+        admin.config_set("maxmemory", 0)
+        assert list(admin.scan_iter()) == []

@@ -17,6 +17,7 @@ from server.sessions.base import Lease, StoredResponse
 from server.sessions.errors import StoreError
 from server.sessions.memory import MemoryStore
 from server.sessions.persistence import ResponseSessionPersistenceTransformer
+from server.sessions.records import Row
 
 pytestmark = pytest.mark.timeout(10)
 
@@ -88,12 +89,18 @@ class Bench:
         return found
 
     @property
+    def row(self) -> Row:
+        found = self.store._shelf.get(self.machine.response_id)
+        assert found is not None
+        return found.row
+
+    @property
     def stored(self) -> int:
-        return self.store._records[self.machine.response_id].row.last_sequence
+        return self.row.last_sequence
 
     @property
     def lease_until(self) -> float | None:
-        return self.store._records[self.machine.response_id].row.lease_until
+        return self.row.lease_until
 
 
 async def until(holds: Callable[[], bool]) -> None:

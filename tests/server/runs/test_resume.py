@@ -47,6 +47,8 @@ def test_s2_many_readers_of_a_live_stream_early_and_late(stored: str) -> None:
         time.sleep(0.01)
     readers = []
     for after in (0, 1, 5, 20):
+        while max(first.events) < after:
+            time.sleep(0.01)
         path = f"/v1/responses/{first.response_id}?stream=true&starting_after={after}"
         readers.append((after, Reader(stored, "GET", path)))
         time.sleep(0.2)
@@ -85,6 +87,46 @@ def test_number_beyond_the_end_is_400(stored: str) -> None:
     assert again(stored, response_id, last) == b"data: [DONE]\n\n"
     refused = call(stored, "GET", f"/v1/responses/{response_id}?stream=true&starting_after={last + 1}")
     assert (refused.status, refused.error["param"]) == (400, "starting_after")
+
+
+@pytest.mark.parametrize("stream_", ["true", "True", "TRUE", "1"])
+def test_stream_when_it_is_true(stored: str, stream_: str) -> None:
+    response_id = respond(stored, model="demo").json["id"]
+    reply = call(stored, "GET", f"/v1/responses/{response_id}?stream={stream_}")
+    assert reply.body == again(stored, response_id)
+
+
+@pytest.mark.parametrize("stream_", ["false", "False", "FALSE", "0"])
+def test_no_stream_when_it_is_false(stored: str, stream_: str) -> None:
+    response = respond(stored, model="demo").json
+    path = f"/v1/responses/{response['id']}?stream={stream_}"
+    assert call(stored, "GET", path).json == response
+    assert call(stored, "GET", f"{path}&starting_after=1").json == response
+
+
+@pytest.mark.parametrize("stream_", ["", "banana", "yes", "2", "tru", "None"])
+def test_stream_that_is_neither_is_400(stored: str, stream_: str) -> None:
+    response_id = respond(stored, model="demo").json["id"]
+    refused = call(stored, "GET", f"/v1/responses/{response_id}?stream={stream_}")
+    assert (refused.status, refused.error["param"]) == (400, "stream")
+
+
+@pytest.mark.parametrize("stream_", ["", "&stream=false"])
+def test_number_that_is_none_is_400_without_stream_too(stored: str, stream_: str) -> None:
+    response_id = respond(stored, model="demo").json["id"]
+    refused = call(stored, "GET", f"/v1/responses/{response_id}?starting_after=x{stream_}")
+    assert (refused.status, refused.error["param"]) == (400, "starting_after")
+
+
+def test_number_beyond_a_live_run_is_400(stored: str) -> None:
+    first = Reader(stored, "POST", "/v1/responses", SLOW)
+    while first.response_id is None:
+        time.sleep(0.01)
+    path = f"/v1/responses/{first.response_id}?stream=true&starting_after=5000"
+    refused = call(stored, "GET", path)
+    assert (refused.status, refused.error["param"]) == (400, "starting_after")
+    call(stored, "POST", f"/v1/responses/{first.response_id}/cancel")
+    first.join()
 
 
 def test_unknown_and_unstored_responses_are_404(stored: str) -> None:

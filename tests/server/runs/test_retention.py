@@ -1,12 +1,18 @@
 """Responses are kept for as long as the settings say, and no longer."""
 
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from server.runs.runs import Runs
+from server.sessions.memory import MemoryStore
 from server.settings import Settings, SettingsError, load_settings, seconds_of
 from tests.support.serving import call, respond, serving
+from tests.support.sockets import opened_socket
+from tests.support.stores import record
 
 
 @pytest.mark.parametrize(
@@ -20,6 +26,49 @@ def test_durations(text: str, seconds: float | None) -> None:
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(SettingsError, match="retention"):
         load_settings(retention=text)
+
+
+def test_expired_response_is_gone_at_once_and_soon_from_the_disk(tmp_path: Path) -> None:
+    file = tmp_path / "sessions.sqlite3"
+    with serving(Settings(store=f"sqlite:///{file}", retention="1s", lease=1.0)) as base:
+        response_id = respond(base, model="demo").json["id"]
+        path = f"/v1/responses/{response_id}"
+        deadline = time.monotonic() + 5
+        while call(base, "GET", path).status == 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert call(base, "GET", f"{path}?stream=true").status == 404
+        assert call(base, "GET", f"{path}/input_items").status == 404
+        assert call(base, "POST", f"{path}/cancel").status == 404
+        refused = respond(base, model="demo", previous_response_id=response_id)
+        assert refused.error["code"] == "previous_response_not_found"
+        with closing(sqlite3.connect(file)) as connection:
+            while connection.execute("SELECT 1 FROM responses WHERE id = ?", (response_id,)).fetchone():
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+
+
+def test_prewarmed_response_expires_too() -> None:
+    with serving(Settings(retention="1s", lease=1.0)) as base:
+        with opened_socket(base) as socket:
+            path = f"/v1/responses/{socket.turn(input='Rules', generate=False).final['id']}"
+        deadline = time.monotonic() + 5
+        while call(base, "GET", path).status == 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+async def test_what_expired_goes_even_if_a_run_cannot_be_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    await store.put(record("gone", expires_at=time.time() - 1))
+    runs = Runs(Settings(), store)
+
+    async def fail() -> int:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(runs.settler, "sweep", fail)
+    await runs._care()
+    assert [line async for line in store.export()] == []
 
 
 def test_expired_responses_are_swept(tmp_path: Path) -> None:

@@ -157,7 +157,11 @@ async def test_run_that_never_began_ends_as_a_valid_stream() -> None:
     await left.store.put(StoredResponse(left.machine.snapshot, [], lease=LONG_AGO))
     await left.settler.sweep()
     types = [line for line in (await left.read()).split(b"\n") if line.startswith(b"event: ")]
-    assert types == [b"event: response.created", b"event: response.failed"]
+    assert types == [
+        b"event: response.created",
+        b"event: response.in_progress",
+        b"event: response.failed",
+    ]
 
 
 async def test_queued_run_that_nobody_began_is_made(left: Left) -> None:

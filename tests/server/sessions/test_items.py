@@ -1,5 +1,6 @@
 """Items by their ids, in every store: what is found, whose, and until when (laws S1, S7)."""
 
+import time
 from typing import Any
 
 import pytest
@@ -134,7 +135,8 @@ async def test_same_id_twice_in_one_input_is_the_latter(store: ResponseStore) ->
 
 
 async def test_what_is_swept_is_not_found(store: ResponseStore) -> None:
-    for name, until in (("old", 1.0), ("new", 9.0)):
+    now = time.time()
+    for name, until in (("old", now + 60), ("new", now + 90)):
         await put(
             store,
             name,
@@ -142,7 +144,7 @@ async def test_what_is_swept_is_not_found(store: ResponseStore) -> None:
             expires_at=until,
             input=[MessageParam("user", "a", id=f"{name}_in")],
         )
-    assert await store.sweep(5.0) == 1
+    assert await store.sweep(now + 75) == 1
     found = await store.items(["old_out", "old_in", "new_out", "new_in"])
     assert found.keys() == {"new_out", "new_in"}
 

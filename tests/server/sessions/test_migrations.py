@@ -7,7 +7,8 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Engine, create_engine, inspect
+from alembic.operations import Operations
+from sqlalchemy import Engine, create_engine, inspect, text
 from sqlalchemy.pool import NullPool
 
 from bridge.protocol.input_items import MessageParam
@@ -15,6 +16,7 @@ from server.sessions.base import Lease, StoredResponse
 from server.sessions.errors import StoreError
 from server.sessions.locations import database_url
 from server.sessions.migrate import _config, newest, upgrade
+from server.sessions.migrations.versions import r0003_lz4
 from server.sessions.stores import open_store
 from server.sessions.tables import REVISION, VERSION_TABLE, metadata
 from tests.support.services import postgres_database
@@ -99,6 +101,53 @@ async def _at_0001(url: str, stored: StoredResponse) -> None:
     engine = create_engine(database_url(url), poolclass=NullPool)
     with engine.begin() as connection:
         command.downgrade(_config(connection), "0001")
+
+
+_COMPRESSED = """SELECT attrelid::regclass || '.' || attname FROM pg_attribute
+    WHERE attcompression = 'l' AND attrelid::regclass::text = ANY(:tables) ORDER BY 1"""
+_LARGE = ["response_frames.data", "response_input.item", "responses.request", "responses.response"]
+
+
+def _compressed(engine: Engine) -> list[str]:
+    with engine.connect() as connection:
+        return list(connection.scalars(text(_COMPRESSED), {"tables": list(metadata.tables)}))
+
+
+async def test_postgres_compresses_large_columns_with_lz4_from_0003_on() -> None:
+    with postgres_database() as url:
+        upgrade(database_url(url))
+        engine = create_engine(database_url(url), poolclass=NullPool)
+        with engine.connect() as connection:
+            methods = "SELECT enumvals FROM pg_settings WHERE name = 'default_toast_compression'"
+            if "lz4" not in (connection.scalar(text(methods)) or ()):
+                pytest.skip("this PostgreSQL was built without lz4")
+        assert _compressed(engine) == _LARGE
+        store = open_store(url)
+        await store.put(record("r", text="x" * 100_000))
+        await store.close()
+        with engine.begin() as connection:
+            command.downgrade(_config(connection), "0002")
+        assert _compressed(engine) == []
+        assert upgrade(engine.url) == ("0002", REVISION)
+        assert _compressed(engine) == _LARGE
+        store = open_store(url)
+        again = await store.get("r")
+        assert again is not None
+        assert again.response.output_text == "x" * 100_000
+        await store.close()
+
+
+def test_postgres_without_lz4_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    with postgres_database() as url:
+        upgrade(database_url(url))
+        engine = create_engine(database_url(url), poolclass=NullPool)
+        with engine.begin() as connection:
+            command.downgrade(_config(connection), "0002")
+        for unknown in ("SELECT ARRAY['pglz']", "SELECT enumvals FROM pg_settings WHERE false"):
+            monkeypatch.setattr(r0003_lz4, "_METHODS", text(unknown))
+            with engine.begin() as connection, Operations.context(MigrationContext.configure(connection)):
+                r0003_lz4.upgrade()
+            assert _compressed(engine) == []
 
 
 def test_downgrade_leaves_nothing(engine: Engine) -> None:

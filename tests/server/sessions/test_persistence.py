@@ -1,5 +1,6 @@
 """`ResponseSessionPersistenceTransformer`: what passes is kept, and the end passes when it is durable."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -8,6 +9,7 @@ from bridge import ResponseStreamStateMachine
 from bridge.decoder import ResponseAccumulator
 from bridge.protocol.codec import encode_sse
 from bridge.protocol.events import Event
+from server.event_logs.base import LogGone
 from server.event_logs.memory import MemoryLog
 from server.frames import joined
 from server.sessions.base import StoredResponse
@@ -236,3 +238,30 @@ async def test_a_whole_stream_is_wrapped(bench: Bench) -> None:
     told = [event async for kept in bench.kept.transform(batches()) for event in kept]
     assert await bench.stored_bytes() == encode_sse(told)
     assert bench.store.calls == ["put", "checkpoint", "checkpoint", "checkpoint", "finish"]
+
+
+async def test_deleted_run_leaves_nothing_in_the_log(bench: Bench) -> None:
+    """However the log came back after the deletion."""
+    await bench.take(bench.machine.start() + bench.machine.text("secret"))
+    await bench.store.kept.delete(bench.id)
+    await bench.kept.checkpoint()
+    logged = bench.log._bytes
+    await bench.take(bench.machine.text("secret"))
+    assert bench.log._bytes == logged
+    await bench.take(bench.machine.finish("stop"))
+    assert bench.kept.lost
+    assert bench.log._bytes == 0
+    with pytest.raises(LogGone):
+        await anext(bench.log.read(bench.id))
+
+
+async def test_log_is_closed_when_the_end_is_stored_after_all(bench: Bench) -> None:
+    await bench.take(bench.machine.start() + bench.machine.text("All of it"))
+    bench.store.down = {"finish"}
+    await bench.take(bench.machine.finish("stop"))
+    bench.store.down = set()
+    await bench.kept.checkpoint()
+    assert bench.kept.saved
+    async with asyncio.timeout(5):
+        logged = b"".join([frames.data async for frames in bench.log.read(bench.id)])
+    assert logged == encode_sse(bench.told)

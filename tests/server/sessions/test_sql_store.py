@@ -6,6 +6,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -126,6 +127,81 @@ async def test_opened_late_once_the_file_can_be_made(tmp_path: Path) -> None:
     await store.put(record("r"))
     assert await store.get("r") is not None
     await store.close()
+
+
+@pytest.fixture
+async def watched(tmp_path: Path) -> AsyncIterator[tuple[ResponseStore, Path]]:
+    """A store that is open, with a record `r`, and its file."""
+    path = tmp_path / "s.sqlite3"
+    store = open_store(f"sqlite:///{path}")
+    await store.put(record("r"))
+    await asyncio.gather(*(store.get("r") for _ in range(8)))
+    yield store, path
+    await store.close()
+
+
+def move(path: Path, to: Path) -> None:
+    """The file with all that belongs to it."""
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).rename(to.with_name(to.name + suffix))
+
+
+async def test_s1_deleted_file_is_told_at_every_call_and_not_made_again(
+    watched: tuple[ResponseStore, Path],
+) -> None:
+    store, path = watched
+    path.unlink()
+    for call in (lambda: store.get("r"), lambda: store.put(record("s")), lambda: store.sweep(0.0)):
+        with pytest.raises(StoreError, match=r"s\.sqlite3 was deleted") as gone:
+            await call()
+        assert gone.value.code == StoreError.UNAVAILABLE
+        assert str(path) in gone.value.details
+        assert str(path.parent) not in gone.value.message
+    assert not path.exists()
+
+
+async def test_s1_file_that_is_put_back_is_used_again(watched: tuple[ResponseStore, Path]) -> None:
+    store, path = watched
+    move(path, path.with_name("away"))
+    with pytest.raises(StoreError):
+        await store.put(record("s"))
+    move(path.with_name("away"), path)
+    await store.put(record("t"))
+    assert [await store.get(each) is not None for each in "rst"] == [True, False, True]
+
+
+async def test_s1_what_is_stored_goes_to_the_file_that_took_the_place_of_another(
+    watched: tuple[ResponseStore, Path],
+) -> None:
+    store, path = watched
+    other = open_store(f"sqlite:///{path.with_name('other')}")
+    await other.put(record("of-the-other"))
+    await other.close()
+    move(path, path.with_name("away"))
+    path.with_name("other").rename(path)
+    assert await store.get("r") is None
+    assert await store.get("of-the-other") is not None
+    await store.put(record("s"))
+    with closing(sqlite3.connect(path)) as found:
+        assert found.execute("SELECT id FROM responses ORDER BY 1").fetchall() == [("of-the-other",), ("s",)]
+
+
+@pytest.mark.parametrize("noticed", [False, True])
+async def test_s1_nothing_counts_as_stored_whose_file_goes_before_the_commit_is_over(
+    watched: tuple[ResponseStore, Path], noticed: bool
+) -> None:
+    store, path = watched
+    database: Any = store._database  # type: ignore[attr-defined]
+
+    def replace(_connection: Any) -> None:
+        move(path, path.with_name("away"))
+        if noticed:  # by another call, which uses the file that is there now
+            path.touch()
+            database._file.know()
+
+    event.listen(database._writer, "commit", replace, once=True)
+    with pytest.raises(StoreError, match="deleted"):
+        await store.put(record("s"))
 
 
 async def test_file_is_made_for_its_user_alone(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from bridge.protocol.unknown import UnknownItem
 from server.frames import Frames
 from server.sessions.base import NOBODY, InputPage, Lease, ResponseStore
 from server.sessions.errors import ChainError, CursorError, LeaseLost, StoreError
+from server.sessions.stores import open_store
 from tests.support.stores import Place, frame, frames, messages, record, streamed
 
 FAR = 4e9
@@ -389,6 +391,12 @@ async def test_renewing_and_claiming_at_once_hands_each_run_to_one(place: Place)
     assert await stores[2].claim_orphans(Lease("u", 60.0), 15.0) == []
 
 
+async def test_store_is_named_by_where_it_is(place: Place, tmp_path: Path) -> None:
+    first, second = place.open(), place.open()
+    assert first.name == second.name
+    assert first.name != open_store(f"sqlite:///{tmp_path}/another.sqlite3").name
+
+
 async def test_time_of_the_store_is_now(store: ResponseStore) -> None:
     assert abs(await store.now() - time.time()) < 5
     first = await store.now()
@@ -439,6 +447,20 @@ async def test_orphans_are_those_whose_lease_is_over(store: ResponseStore) -> No
     assert len(await store.claim_orphans(Lease("u", 50.0), 40.0)) == 3
 
 
+async def test_waiting_runs_are_claimed_before_their_lease_is_over_and_others_are_not(place: Place) -> None:
+    stores = [place.open() for _ in range(3)]
+    for number in range(6):
+        await stores[0].put(record(f"w{number}", status="queued", lease=Lease(NOBODY, 10.0 + number)))
+    await stores[0].put(record("running", lease=Lease("w", 10.0)))
+    await stores[0].put(record("ended"))
+    claims = [stores[n % 3].claim_waiting(Lease(f"v{n}", 30.0), 14.0, limit=n % 2 + 1) for n in range(8)]
+    taken = [each.response.id for claim in await asyncio.gather(*claims) for each in claim]
+    taken += [each.response.id for each in await stores[1].claim_waiting(Lease("u", 30.0), 14.0, limit=9)]
+    assert sorted(taken) == ["w0", "w1", "w2", "w3"]
+    assert await stores[0].claim_waiting(Lease("u", 30.0), 14.0) == []
+    assert len(await stores[0].claim_waiting(Lease("u", 30.0), 20.0)) == 1
+
+
 async def test_claims_are_limited(store: ResponseStore) -> None:
     for number in range(5):
         await store.put(record(f"r{number}", lease=Lease("w", 10.0)))
@@ -468,6 +490,18 @@ async def test_many_acquire_and_one_succeeds(place: Place) -> None:
     await stores[1].finish("r", winner.lease.worker, winner.response)
 
 
+async def test_s7_what_an_owner_has_not_is_missing(store: ResponseStore) -> None:
+    await store.put(record("mine", owner="k"))
+    await store.put(record("theirs", owner="l"))
+    await store.put(record("expired", owner="k", expires_at=time.time() - 1))
+    await store.put(record("running", owner="k", lease=Lease("w", FAR)))
+    asked = {"mine", "theirs", "expired", "running", "nobody's", *ODD_IDS}
+    assert await store.missing(asked, "k") == asked - {"mine", "running"}
+    assert await store.missing([], "k") == set()
+    many = [f"r{number}" for number in range(1100)]
+    assert await store.missing(["mine", *many], "k") == set(many)
+
+
 # --- forgetting ------------------------------------------------------------------------------------------
 
 
@@ -484,14 +518,47 @@ async def test_deleted_is_gone_with_all_that_belongs_to_it(store: ResponseStore)
 
 
 async def test_retention_forgets_what_expired_and_ended(store: ResponseStore) -> None:
-    for name, expires_at in (("past", 9.0), ("now", 10.0), ("later", 11.0), ("never", None)):
+    now = time.time() + 60
+    for name, expires_at in (("past", now - 1), ("now", now), ("later", now + 1), ("never", None)):
         await store.put(record(name, expires_at=expires_at), frames(0, 1))
-    await store.put(record("running", expires_at=9.0, lease=Lease("w", FAR)))
-    assert await store.sweep(10.0) == 2
-    assert await store.sweep(10.0) == 0
+    await store.put(record("running", expires_at=now - 1, lease=Lease("w", FAR)))
+    assert await store.sweep(now) == 2
+    assert await store.sweep(now) == 0
     kept = [name for name in ("past", "now", "later", "never", "running") if await store.get(name)]
     assert kept == ["later", "never", "running"]
     assert await stored_frames(store, "past") == b""
+
+
+async def test_what_expired_is_not_there_though_not_swept(store: ResponseStore) -> None:
+    past = time.time() - 1
+    own = [MessageParam("user", "a", id="in")]
+    await store.put(record("gone", expires_at=past, input=own), frames(0, 1))
+    await store.put(record("link", "gone"))
+    assert await store.get("gone") is None
+    assert await store.input_items("gone") is None
+    assert await store.items(["in", record("gone").response.output[0].id]) == {}
+    assert await stored_frames(store, "gone") == b""
+    for response_id in ("gone", "link"):
+        with pytest.raises(ChainError) as missing:
+            await store.chain(response_id)
+        assert missing.value.code == "previous_response_not_found"
+    assert len(await lines(store)) == 2
+    assert await store.sweep(time.time()) == 1
+
+
+async def test_run_outlives_its_expiry_and_goes_with_its_end(store: ResponseStore) -> None:
+    await store.put(record("r", expires_at=time.time() - 1, lease=Lease("w", FAR)), frames(0, 1))
+    assert await store.get("r") is not None
+    assert len(await store.chain("r")) == 1
+    assert await stored_frames(store, "r") == frames(0, 1).data
+    await store.finish("r", "w", record("r").response)
+    assert await store.get("r") is None
+
+
+async def test_item_is_found_where_it_has_not_expired(store: ResponseStore) -> None:
+    for name, said, expires_at in (("kept", "a", None), ("gone", "b", time.time() - 1)):
+        await store.put(record(name, input=[MessageParam("user", said, id="same")], expires_at=expires_at))
+    assert await store.items(["same"]) == {"same": MessageParam("user", "a", id="same")}
 
 
 async def test_retention_of_many(store: ResponseStore) -> None:

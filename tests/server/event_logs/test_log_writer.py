@@ -1,0 +1,161 @@
+"""A run and its event log: the log holds the run up once and shortly, however long it fails."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from server.event_logs.base import LogError, LogGap
+from server.event_logs.memory import MemoryLog
+from server.frames import Frames
+from server.sessions.log_writer import LogWriter
+from tests.support.stores import frames
+
+pytestmark = pytest.mark.timeout(20)
+
+
+class FarLog(MemoryLog):
+    """One on another machine, which answers, refuses, or neither, as it is told."""
+
+    at_hand = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = "up"
+        self.calls = 0
+
+    async def open(self, run_id: str) -> None:
+        await self._answer()
+        await super().open(run_id)
+
+    async def append(self, run_id: str, frames: Frames) -> None:
+        await self._answer()
+        await super().append(run_id, frames)
+
+    async def close(self, run_id: str) -> None:
+        await self._answer()
+        await super().close(run_id)
+
+    async def discard(self, run_id: str) -> None:
+        await self._answer()
+        await super().discard(run_id)
+
+    async def _answer(self) -> None:
+        self.calls += 1
+        if self.state == "silent":
+            await asyncio.Event().wait()
+        if self.state == "down":
+            raise LogError
+
+
+@pytest.fixture
+def log() -> FarLog:
+    return FarLog()
+
+
+@pytest.fixture
+async def writer(log: FarLog, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LogWriter]:
+    monkeypatch.setattr("server.sessions.log_writer._FIRST_PAUSE", 0.02)
+    opened = LogWriter(log, "r")
+    await opened.open()
+    yield opened
+    if opened._catching_up is not None:
+        opened._catching_up.cancel()
+
+
+async def logged(log: FarLog) -> bytes:
+    async with asyncio.timeout(10):
+        return b"".join([each.data async for each in log.read("r")])
+
+
+async def take(writer: LogWriter, first: int, last: int) -> float:
+    """Append these one by one; the seconds that it took."""
+    begun = asyncio.get_running_loop().time()
+    for number in range(first, last + 1):
+        await writer.append(frames(number, number))
+    return asyncio.get_running_loop().time() - begun
+
+
+async def test_what_is_appended_is_there_while_the_log_works(log: FarLog, writer: LogWriter) -> None:
+    reader = log.read("r")
+    for number in range(5):
+        await writer.append(frames(number, number))
+        assert await anext(reader) == frames(number, number)
+
+
+@pytest.mark.parametrize("state", ["silent", "down"])
+async def test_log_that_fails_holds_the_run_up_once(log: FarLog, writer: LogWriter, state: str) -> None:
+    await take(writer, 0, 2)
+    log.state = state
+    assert await take(writer, 3, 3) < 1.0
+    for first in range(4, 40, 4):  # over several of the tries that are made meanwhile
+        assert await take(writer, first, first + 3) < 0.1
+        await asyncio.sleep(0.05)
+    assert log.calls > 5
+    log.state = "up"
+    await writer.close()
+    assert await logged(log) == frames(0, 39).data
+
+
+async def test_log_that_works_again_is_waited_for_again(log: FarLog, writer: LogWriter) -> None:
+    log.state = "down"
+    await take(writer, 0, 3)
+    log.state = "up"
+    reader = log.read("r")
+    assert (await anext(reader)).last == 3
+    await writer.append(frames(4, 4))
+    assert (await anext(reader)).last == 4
+    assert log._logs["r"].frames[-1].last == 4
+
+
+async def test_end_does_not_wait_for_a_log_that_fails(log: FarLog, writer: LogWriter) -> None:
+    log.state = "silent"
+    await take(writer, 0, 0)
+    begun = asyncio.get_running_loop().time()
+    await writer.close()
+    assert asyncio.get_running_loop().time() - begun < 0.1
+    log.state = "up"
+    assert await logged(log) == frames(0, 0).data
+
+
+async def test_log_that_fails_for_good_is_given_up_after_the_end(
+    log: FarLog, writer: LogWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.sessions.log_writer._LONGEST_PAUSE", 0.02)
+    log.state = "down"
+    await take(writer, 0, 3)
+    await writer.close()
+    async with asyncio.timeout(5):
+        while writer._catching_up is not None:
+            await asyncio.sleep(0.01)
+    assert writer._waiting == []
+
+
+async def test_s4_what_waits_for_a_log_is_bounded(
+    log: FarLog, writer: LogWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.sessions.log_writer._MOST_WAITING", 10_000)
+    log.state = "down"
+    for number in range(100):
+        await writer.append(frames(number, number, "x" * 1000))
+        assert sum(len(each.data) for each in writer._waiting) <= 10_000
+    log.state = "up"
+    await writer.close()
+    with pytest.raises(LogGap) as gap:
+        await logged(log)
+    assert 90 <= gap.value.found < 100
+    rest = b"".join([each.data async for each in log.read("r", gap.value.found - 1)])
+    assert rest == frames(gap.value.found, 99, "x" * 1000).data
+
+
+async def test_discarded_is_not_written_by_a_try_that_was_under_way(log: FarLog, writer: LogWriter) -> None:
+    log.state = "down"
+    await take(writer, 0, 3)
+    await writer.discard()
+    log.state = "up"
+    calls = log.calls
+    async with asyncio.timeout(5):
+        while writer._catching_up is not None:
+            await asyncio.sleep(0.01)
+    await take(writer, 4, 6)
+    assert log.calls == calls

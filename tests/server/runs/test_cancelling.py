@@ -1,0 +1,95 @@
+"""Cancelling what no worker of this process makes."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from bridge import ResponseStreamStateMachine
+from bridge.conformance import StreamValidator
+from bridge.protocol.codec import encode, encode_sse
+from server.errors import HttpError
+from server.event_logs.memory import MemoryLog
+from server.frames import Frames
+from server.runs.cancelling import cancel_response
+from server.runs.follow import Follower
+from server.runs.running import RunningResponses
+from server.runs.runs import WIRE
+from server.runs.settle import Settler
+from server.sessions.base import NOBODY, Lease, StoredResponse
+from server.sessions.memory import MemoryStore
+
+pytestmark = pytest.mark.timeout(20)
+FAR = 4e9
+
+
+class Away:
+    """A service whose responses are made elsewhere, or were."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.log = MemoryLog()
+        self.settler = Settler(self.store, self.log, 5.0)
+        self.service: Any = SimpleNamespace(
+            running=RunningResponses(), store=self.store, runs=SimpleNamespace(settler=self.settler)
+        )
+
+    async def queue(self, wire: Any, request: bytes) -> str:
+        machine = ResponseStreamStateMachine("m", wire=wire)
+        response = replace(machine.snapshot, status="queued", background=True)
+        await self.store.put(StoredResponse(response, [], request=request, lease=Lease(NOBODY, FAR)))
+        return response.id
+
+    async def stream(self, response_id: str) -> bytes:
+        record = await self.store.get(response_id)
+        assert record is not None
+        follower = Follower(self.store, self.log, self.settler)
+        return b"".join([data async for data in follower.follow(record, -1)])
+
+
+def violations(stream: bytes, wire: Any) -> list[str]:
+    validator = StreamValidator(wire)
+    for line in stream.split(b"\n"):
+        if line.startswith(b"data: {"):
+            validator.feed(line.removeprefix(b"data: "))
+    validator.close()
+    return [str(each) for each in validator.violations]
+
+
+@pytest.mark.parametrize(("wire", "status"), [("openresponses", "incomplete"), ("openai", "cancelled")])
+async def test_e8_queued_response_that_is_cancelled_is_a_valid_stream_of_its_wire(
+    wire: str, status: str
+) -> None:
+    away = Away()
+    response_id = await away.queue(wire, encode({"model": "m", "input": "x", WIRE: wire}))
+    ended = await cancel_response(away.service, response_id, "")
+    assert ended is not None
+    assert ended.status == status
+    stream = await away.stream(response_id)
+    assert violations(stream, wire) == []
+    assert stream.count(b"event: ") == 3
+    assert await cancel_response(away.service, response_id, "") == ended
+
+
+@pytest.mark.parametrize("request_", [b"{broken", encode({WIRE: "of another version"}), b"{}"], ids=repr)
+async def test_queued_response_whose_wire_is_unknown_is_cancelled(request_: bytes) -> None:
+    away = Away()
+    ended = await cancel_response(away.service, await away.queue("openresponses", request_), "")
+    assert ended is not None
+    assert ended.status == "incomplete"
+
+
+async def test_run_whose_worker_died_is_not_told_as_cancelled() -> None:
+    """It ended before anybody cancelled it, and an open item would be told as if it had been closed."""
+    away = Away()
+    machine = ResponseStreamStateMachine("m")
+    events = machine.start() + machine.text("Half")
+    frames = Frames(0, len(events) - 1, encode_sse(events))
+    await away.store.put(StoredResponse(machine.snapshot, [], lease=Lease("dead", 1.0)), frames)
+    with pytest.raises(HttpError) as refused:
+        await cancel_response(away.service, machine.response_id, "")
+    assert (refused.value.http_status, refused.value.code) == (400, "response_not_cancellable")
+    stream = await away.stream(machine.response_id)
+    assert b"event: response.failed\n" in stream
+    assert violations(stream, "openresponses") == []

@@ -1,0 +1,181 @@
+"""Where a reader that asks for what follows a number is served, refused or told the end (law S2)."""
+
+import asyncio
+import time
+
+import pytest
+
+from bridge.protocol.codec import encode_sse
+from server.errors import HttpError
+from server.event_logs.memory import MemoryLog
+from server.frames import Frames
+from server.runs import follow
+from server.runs.follow import Follower
+from server.sessions.base import Lease, StoredResponse
+from tests.server.runs.test_settling import Left
+
+pytestmark = pytest.mark.timeout(20)
+DONE = b"data: [DONE]\n\n"
+MOST = 1000
+ALIVE = Lease("alive", time.time() + 600)
+
+
+@pytest.fixture
+async def left(monkeypatch: pytest.MonkeyPatch) -> Left:
+    monkeypatch.setattr(follow, "_LOOK_AGAIN", 0.05)
+    made = Left()
+    await made.begin()
+    made.follower = another(made)
+    return made
+
+
+def another(left: Left) -> Follower:
+    """Of a process that has told nothing yet."""
+    return Follower(left.store, left.log, left.settler, pause=0.01, most=MOST)
+
+
+async def last_of(left: Left) -> int:
+    return (await left.record()).last_sequence
+
+
+async def refused(left: Left, after: int, sent: int | None = None) -> str:
+    with pytest.raises(HttpError) as error:
+        await left.follower.check(await left.record(), after, sent)
+    assert (error.value.http_status, error.value.param) == (400, "starting_after")
+    return error.value.message
+
+
+# --- ended by a crash ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("beyond", [0, 1, 50])
+async def test_s2_client_that_saw_more_than_was_saved_is_told_the_end(left: Left, beyond: int) -> None:
+    await left.settler.sweep()
+    after = await last_of(left) + beyond
+    await left.follower.check(await left.record(), after)
+    told = await left.read(after)
+    assert told.count(b"event: ") == 1
+    assert f'"sequence_number":{after + 1},'.encode() in told
+
+
+async def test_s2_end_is_the_end_to_every_process_when_the_log_had_all(left: Left) -> None:
+    """Nobody can have seen more, so that no client has seen anything else under the last number."""
+    await left.log_more()
+    await left.settler.sweep()
+    for _ in range(2):
+        left.follower = another(left)
+        assert await left.read(after=await last_of(left)) == DONE
+
+
+async def test_s2_log_that_had_nothing_more_had_all(left: Left) -> None:
+    await left.log.open(left.id)
+    await left.log.append(left.id, Frames(0, len(left.saved) - 1, encode_sse(left.saved)))
+    await left.settler.sweep()
+    assert await left.read(after=await last_of(left)) == DONE
+
+
+async def test_s2_empty_log_tells_nothing_of_what_was_seen(left: Left) -> None:
+    await left.log.open(left.id)
+    await left.settler.sweep()
+    assert b"event: response.failed\n" in await left.read(after=await last_of(left))
+
+
+async def test_s2_live_reader_that_saw_more_is_told_the_end_of_a_run_that_is_settled(left: Left) -> None:
+    """It has read the event whose number the stored end has, and then the log was lost."""
+    await left.store.put(
+        StoredResponse(left.machine.snapshot, [], lease=ALIVE),
+        Frames(0, len(left.saved) - 1, encode_sse(left.saved)),
+    )
+    await left.log.open(left.id)
+    first = len(left.saved)
+    read: list[bytes] = []
+    seen = asyncio.Event()
+
+    async def follow_on() -> None:
+        async for data in left.follower.follow(await left.record(), first - 1):
+            read.append(data)
+            seen.set()
+
+    reading = asyncio.create_task(follow_on())
+    more = left.machine.text("!")
+    await left.log.append(left.id, Frames(first, first + len(more) - 1, encode_sse(more)))
+    await seen.wait()
+    await left.log.discard(left.id)
+    await left.store.checkpoint(left.id, Lease("alive", 1.0))
+    await reading
+    assert await last_of(left) == first
+    told = b"".join(read)
+    assert told.startswith(encode_sse(more))
+    assert told[len(encode_sse(more)) :].startswith(b"event: response.failed\n")
+    assert f'"sequence_number":{first + len(more)},'.encode() in told
+    assert told.endswith(DONE)
+
+
+@pytest.mark.parametrize("beyond", [MOST + 1, 10**14])
+async def test_number_that_no_response_reaches_is_refused(left: Left, beyond: int) -> None:
+    await left.settler.sweep()
+    last = await last_of(left)
+    await left.follower.check(await left.record(), last + MOST)
+    assert str(last) in await refused(left, last + beyond)
+
+
+# --- still running ---------------------------------------------------------------------------------------
+
+
+async def run_on(left: Left, log: bool = True) -> int:
+    """It is alive after all, and more of it is in the log; the number of the last event."""
+    await left.store.put(
+        StoredResponse(left.machine.snapshot, [], lease=ALIVE),
+        Frames(0, len(left.saved) - 1, encode_sse(left.saved)),
+    )
+    if log:
+        await left.log_more()
+    return len(left.saved + left.logged) - 1
+
+
+async def test_number_that_a_run_of_this_process_has_not_reached_is_refused(left: Left) -> None:
+    await run_on(left)
+    record = await left.record()
+    await left.follower.check(record, 7, sent=7)
+    assert "7" in await refused(left, 8, sent=7)
+    assert "no event" in await refused(left, len(left.saved), sent=-1)
+
+
+async def test_number_that_another_workers_run_has_not_reached_is_refused(left: Left) -> None:
+    last = await run_on(left)
+    await left.follower.check(await left.record(), last)
+    assert str(last) in await refused(left, last + 1)
+
+
+async def test_number_is_checkpointed_before_it_is_refused(left: Left) -> None:
+    """The log lags behind, after an outage say; the store has it a moment later."""
+    last = await run_on(left)
+    record = await left.record()
+    more = left.machine.text("!")
+    frames = Frames(last + 1, last + len(more), encode_sse(more))
+    await left.store.checkpoint(left.id, ALIVE, left.machine.snapshot, frames)
+    await left.follower.check(record, last + 1)
+
+
+async def test_what_cannot_be_known_is_told_when_the_run_has_ended(left: Left) -> None:
+    """The other worker's log is its own."""
+    await run_on(left, log=False)
+    left.follower = Follower(left.store, MemoryLog(), left.settler, pause=0.01, most=MOST)
+    record = await left.record()
+    await left.follower.check(record, 500)
+    reading = asyncio.create_task(left.read(after=500))
+    end = left.machine.finish("stop")
+    first = len(left.saved)
+    frames = Frames(first, first + len(end) - 1, encode_sse(end))
+    await left.store.finish(left.id, "alive", left.machine.snapshot, frames)
+    told = await reading
+    assert told.startswith(b"event: error\n")
+    assert b'"sequence_number":501,' in told
+    assert b'"param":"starting_after"' in told
+    assert told.endswith(DONE)
+
+
+async def test_number_beyond_a_run_whose_worker_is_dead_is_not_refused_yet(left: Left) -> None:
+    """Its client may have seen what nobody saved."""
+    await left.log_more()
+    await left.follower.check(await left.record(), len(left.saved + left.logged) + 5)

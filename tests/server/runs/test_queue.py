@@ -1,0 +1,216 @@
+"""The queue of runs that wait for a worker, and the words between workers, when something is lost or
+does not answer."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+import redis
+
+from bridge import ResponseStreamStateMachine
+from server.event_logs.base import LogError
+from server.event_logs.memory import MemoryLog
+from server.limits import Gate
+from server.runs.queue import RunQueue
+from server.runs.runs import Runs
+from server.runs.settle import Settler
+from server.runs.signals import RedisSignals
+from server.sessions.base import NOBODY, Lease, StoredResponse
+from server.sessions.memory import MemoryStore
+from server.sessions.persistence import WAITING
+from server.settings import Limits, Settings
+from tests.support.services import OwnRedis, own_redis
+
+pytestmark = pytest.mark.timeout(30)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[OwnRedis]:
+    with own_redis() as started:
+        yield started
+
+
+@pytest.fixture
+async def silent() -> AsyncIterator[str]:
+    """The URL of a Redis that accepts connections and never answers."""
+    writers = []
+
+    async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        with contextlib.suppress(OSError):
+            while await reader.read(65536):
+                pass
+
+    listening = await asyncio.start_server(swallow, "127.0.0.1", 0)
+    yield f"redis://127.0.0.1:{listening.sockets[0].getsockname()[1]}/0"
+    listening.close()
+    for writer in writers:
+        writer.close()
+
+
+class Worker:
+    """One worker's share of a store and a queue. Its runs take a place and stay."""
+
+    def __init__(self, url: str, store: MemoryStore, places: int = 1) -> None:
+        self.store = store
+        self.taken: list[str] = []
+        self.gate = Gate(Limits(concurrent=places))
+        self.places = contextlib.ExitStack()
+        self.queue = RunQueue(url, store.name, f"worker-{id(self)}", 10.0)
+        self.settler = Settler(store, MemoryLog(), 10.0)
+        self.settler.rerun = self._make
+
+    async def _make(self, record: StoredResponse, _worker: str) -> None:
+        self.taken.append(record.response.id)
+        self.places.enter_context(self.gate.held(asyncio.timeout(None)))
+
+    async def _take(self, response_id: str) -> None:
+        now = await self.store.now()
+        record = await self.store.acquire(response_id, Lease("taker", now + 10), now)
+        if record is not None:
+            await self.settler.take_up(record, "taker")
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.queue.serve(self._take, self.settler.take_waiting, self.gate))
+        try:
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            await self.queue.close()
+
+
+async def put_waiting(store: MemoryStore, count: int, since: float) -> list[str]:
+    """Responses that were queued `since` seconds ago."""
+    ids = []
+    for _ in range(count):
+        machine = ResponseStreamStateMachine("m")
+        lease = Lease(NOBODY, time.time() - since + WAITING)
+        await store.put(StoredResponse(machine.snapshot, [], request=b"{}", lease=lease))
+        ids.append(machine.response_id)
+    return ids
+
+
+async def until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not holds():
+            await asyncio.sleep(0.02)
+
+
+async def test_idle_worker_finds_what_lost_its_entry(server: OwnRedis) -> None:
+    store = MemoryStore()
+    ids = await put_waiting(store, 3, since=5.0)
+    worker = Worker(server.url, store, places=10)
+    async with worker.serving():
+        await until(lambda: len(worker.taken) == 3)
+    assert sorted(worker.taken) == sorted(ids)
+
+
+async def test_what_lost_its_entry_is_found_without_redis(server: OwnRedis) -> None:
+    store = MemoryStore()
+    await put_waiting(store, 1, since=5.0)
+    worker = Worker("redis://127.0.0.1:1/0", store)
+    async with worker.serving():
+        await until(lambda: len(worker.taken) == 1)
+
+
+async def test_what_waits_for_the_queue_is_left_to_it(server: OwnRedis) -> None:
+    store = MemoryStore()
+    await put_waiting(store, 1, since=0.0)
+    worker = Worker(server.url, store)
+    assert not await worker.settler.take_waiting()
+    await worker.queue.close()
+    assert worker.taken == []
+
+
+async def test_worker_takes_no_more_than_it_has_places(server: OwnRedis) -> None:
+    """A long queue stays for all."""
+    store = MemoryStore()
+    await put_waiting(store, 9, since=30.0)
+    workers = [Worker(server.url, store, places) for places in (1, 2, 3)]
+    async with contextlib.AsyncExitStack() as stack:
+        for worker in workers:
+            await stack.enter_async_context(worker.serving())
+        await until(lambda: all(worker.gate.full for worker in workers))
+        await asyncio.sleep(0.2)
+        assert [len(worker.taken) for worker in workers] == [1, 2, 3]
+    waiting = await store.claim_waiting(Lease("last", 0.0), time.time() + 60, limit=9)
+    assert [each.response.status for each in waiting] == ["queued"] * 3
+
+
+async def test_workers_of_another_store_leave_the_queue_alone(server: OwnRedis) -> None:
+    """Two deployments may share one Redis; what one can't make it must not take."""
+    store = MemoryStore()
+    stranger, own = Worker(server.url, MemoryStore()), Worker(server.url, store)
+    (response_id,) = await put_waiting(store, 1, since=0.0)
+    async with stranger.serving():
+        await own.queue.put(response_id)
+        await asyncio.sleep(0.2)
+        async with own.serving():
+            await until(lambda: own.taken == [response_id])
+    assert stranger.taken == []
+
+
+async def test_request_does_not_wait_for_a_queue_that_is_silent(silent: str) -> None:
+    queue = RunQueue(silent, "store", "w", 10.0)
+    begun = time.monotonic()
+    with pytest.raises(LogError):
+        await queue.put("r")
+    assert time.monotonic() - begun < 1.5
+    await queue.close()
+
+
+async def test_cancelling_does_not_wait_for_a_redis_that_is_silent(silent: str) -> None:
+    signals = RedisSignals(silent)
+    begun = time.monotonic()
+    assert not await signals.cancel("r")
+    assert time.monotonic() - begun < 2.5
+    await signals.close()
+
+
+async def test_deletion_waits_shortly_for_a_log_that_is_silent_and_is_done_later(silent: str) -> None:
+    runs = Runs(Settings(), MemoryStore())
+    answers = asyncio.Event()
+    discarded: list[str] = []
+
+    class Slow(MemoryLog):
+        async def discard(self, run_id: str) -> None:
+            await answers.wait()
+            discarded.append(run_id)
+
+    runs.event_log = Slow()
+    begun = time.monotonic()
+    await runs.forget("r")
+    assert time.monotonic() - begun < 2.0
+    assert discarded == []
+    answers.set()
+    await until(lambda: discarded == ["r"])
+
+
+async def test_listener_survives_a_cancel_that_fails(server: OwnRedis) -> None:
+    signals = RedisSignals(server.url)
+    heard: list[str] = []
+
+    def on_cancel(response_id: str) -> None:
+        heard.append(response_id)
+        if response_id == "bad":
+            raise RuntimeError("it fails")
+
+    listening = asyncio.create_task(signals.listen(on_cancel))
+    with redis.Redis.from_url(server.url) as admin:
+        await until(lambda: admin.publish("openresponses-bridge:cancel", "bad") == 1)
+        await until(lambda: "bad" in heard)
+        assert admin.publish("openresponses-bridge:cancel", "good") == 1
+        await until(lambda: "good" in heard)
+        assert not listening.done()
+        admin.publish("openresponses-bridge:cancel", b"\xff")
+        admin.publish("openresponses-bridge:cancel", "better")
+        await until(lambda: "better" in heard)
+    listening.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await listening
+    await signals.close()

@@ -1,0 +1,201 @@
+"""Starting over a store or a log that does not work: what waiting does not mend ends `serve` before it says
+that it listens; what may come back is waited for."""
+
+import os
+import re
+import select
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from sqlalchemy import make_url
+
+from server.sessions.locations import database_url
+from server.sessions.migrate import upgrade
+from server.sessions.persistence import ResponseSessionPersistenceTransformer
+from server.settings import Settings, UpstreamSettings
+from tests.support.services import own_postgres, own_redis, postgres_database, redis_server
+from tests.support.serving import Reply, call, respond, serving
+from tests.support.shared import REPOSITORY
+from tests.support.upstream import ScriptedUpstream
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@contextmanager
+def started(folder: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
+    """A `serve` process, which is ended with all its workers."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "server", "serve", "--port", "0", *flags],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "XDG_DATA_HOME": str(folder)},
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+                process.wait(15)
+
+
+def ended(folder: Path, *flags: str) -> tuple[int, str]:
+    """The exit code of a `serve` that ends by itself, and what it said."""
+    with started(folder, *flags) as process:
+        out, err = process.communicate(timeout=20)
+        assert out == ""
+        assert "Traceback" not in err
+        assert "hunter2" not in err
+        return process.returncode, err
+
+
+def base_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    assert select.select([process.stdout], [], [], 20)[0], "no greeting"
+    address = re.search(r"http://\S+", process.stdout.readline())
+    assert address is not None
+    return address[0]
+
+
+def until_ready(base: str, status: int) -> Reply:
+    """What `/readyz` says once it has this status."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            reply = call(base, "GET", "/readyz")
+            if reply.status == status:
+                return reply
+        except OSError:
+            pass  # its worker does not listen yet
+        assert time.monotonic() < deadline, f"/readyz is not {status}"
+        time.sleep(0.02)
+
+
+def _garbage(path: Path) -> None:
+    path.write_text("no database" * 100)
+
+
+def _newer(path: Path) -> None:
+    upgrade(database_url(f"sqlite:///{path}"))
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE openresponses_bridge_version SET version_num = '9999'")
+
+
+def _foreign(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE responses (id TEXT)")
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize(
+    ("prepare", "message"),
+    [(_garbage, "no SQLite database"), (_newer, "revision 9999"), (_foreign, "table `responses`")],
+)
+def test_sqlite_file_that_can_not_be_used_ends_it(
+    tmp_path: Path, prepare: object, message: str, workers: str
+) -> None:
+    path = tmp_path / "s.sqlite3"
+    assert callable(prepare)
+    prepare(path)
+    code, said = ended(tmp_path, "--store", f"sqlite:///{path}", "--workers", workers)
+    assert code == 1
+    assert message in said
+
+
+def test_postgres_that_refuses_ends_it(tmp_path: Path) -> None:
+    with postgres_database() as url:
+        nobody = make_url(url).set(username="nobody_here", password="hunter2")
+        code, said = ended(tmp_path, "--store", nobody.render_as_string(hide_password=False))
+    assert code == 1
+    assert 'role "nobody_here" does not exist' in said
+
+
+@pytest.mark.parametrize(
+    ("flag", "address", "message"),
+    [
+        ("--store", "postgresql+psycopg://me:hunter2@127.0.0.1/x?bogus=1", "bogus"),
+        ("--event-log", "redis://:hunter2@127.0.0.1/abc", "'abc'"),
+    ],
+)
+def test_address_that_can_not_be_used_ends_it(tmp_path: Path, flag: str, address: str, message: str) -> None:
+    code, said = ended(tmp_path, flag, address)
+    assert code == 2
+    assert message in said
+
+
+def test_redis_that_refuses_ends_it(tmp_path: Path) -> None:
+    with redis_server() as url:
+        code, said = ended(
+            tmp_path, "--store", "memory://", "--event-log", f"redis://{urlsplit(url).netloc}/9999"
+        )
+    assert code == 1
+    assert "The event log refuses access" in said
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_postgres_that_may_come_back_is_waited_for(tmp_path: Path, workers: str) -> None:
+    with ExitStack() as stack:
+        postgres = stack.enter_context(own_postgres())
+        postgres.stop()
+        address = make_url(f"{postgres.url}/test").set(drivername="postgresql+psycopg", password="hunter2")
+        flags = ("--store", address.render_as_string(hide_password=False), "--workers", workers)
+        process = stack.enter_context(started(tmp_path, *flags))
+        base = base_of(process)
+        out = until_ready(base, 503)
+        assert out.error["message"] == "The session store can't be reached."
+        assert respond(base, model="demo").status == 503
+        assert respond(base, model="demo", store=False).status == 200
+        postgres.start()
+        assert until_ready(base, 200).json["status"] == "ready"
+        stored = respond(base, model="demo").json
+        assert call(base, "GET", f"/v1/responses/{stored['id']}").json == stored
+        process.send_signal(signal.SIGINT)
+        process.wait(15)
+        assert process.stderr is not None
+        said = process.stderr.read()
+        assert "Connection refused" in said.partition("\n")[0]
+        assert "hunter2" not in said
+
+
+def test_redis_that_is_out_is_told_and_the_server_is_ready_all_the_same(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        redis = stack.enter_context(own_redis())
+        redis.stop()
+        process = stack.enter_context(started(tmp_path, "--store", "memory://", "--event-log", redis.url))
+        base = base_of(process)
+        assert until_ready(base, 200).json["event_log"] == "The event log can't be reached."
+        redis.start()
+        assert "event_log" not in until_ready(base, 200).json
+
+
+def test_s1_what_can_not_be_stored_is_refused_before_the_upstream_is_asked(
+    tmp_path: Path, upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defaults = ResponseSessionPersistenceTransformer.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "patience", 0.1)
+    path = tmp_path / "s.sqlite3"
+    local = UpstreamSettings(url=upstream.url, name="local")
+    with serving(Settings(upstreams=[local], store=f"sqlite:///{path}", lease=2.0)) as base:
+        assert respond(base, model="m").status == 200
+        path.rename(path.with_name("away"))
+        deadline = time.monotonic() + 20
+        while True:  # the store is looked at every now and then, not at each request
+            asked = len(upstream.received)
+            assert respond(base, model="m").error["code"] == "store_unavailable"
+            if len(upstream.received) == asked:
+                break
+            assert time.monotonic() < deadline, "each request is paid for"
+        assert respond(base, model="m", store=False).status == 200
+        path.with_name("away").rename(path)
+        assert respond(base, model="m").status == 200
