@@ -15,7 +15,7 @@ import structlog
 
 from bridge.seal import Sealed, Sealer
 from server.config import ConfigError
-from server.sessions.locations import default_file
+from server.sessions.sql.locations import default_file
 
 KEY_BYTES: Final = 32
 _FILE: Final = "sealing.key"

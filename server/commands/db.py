@@ -34,8 +34,8 @@ def command() -> None:
 @_store
 def upgrade_tables(store: str) -> None:
     """Bring the database to the tables that this version needs."""
-    from server.sessions.locations import database_url
-    from server.sessions.migrate import upgrade
+    from server.sessions.sql.locations import database_url
+    from server.sessions.sql.migrate import upgrade
 
     with _failures_told():
         before, after = upgrade(database_url(store))
@@ -67,8 +67,8 @@ def export(store: str) -> None:
 
 
 def _run(store: str, work: Callable[[ResponseStore], Awaitable[None]]) -> None:
-    from server.sessions.locations import database_url, shown
-    from server.sessions.migrate import is_set_up
+    from server.sessions.sql.locations import database_url, shown
+    from server.sessions.sql.migrate import is_set_up
     from server.sessions.stores import open_store
 
     async def run() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from server.event_logs.base import CHUNK_BYTES, LIFETIME, LINGER, LogGap, LogGone
-from server.frames import Frames
+from server.frames import Frames, joined
 
 _MAX_LOG_BYTES: Final = 32 * 1024 * 1024
 _MAX_BYTES: Final = 256 * 1024 * 1024
@@ -197,15 +198,7 @@ class MemoryLog:
 
 def _place(log: _Log, after: int) -> int:
     """The place of the first frames to read: by halves, since a log may be long."""
-    frames = log.frames
-    low, high = 0, len(frames)
-    while low < high:
-        middle = (low + high) // 2
-        if frames[middle].last <= after:
-            low = middle + 1
-        else:
-            high = middle
-    return log.dropped + low
+    return log.dropped + bisect_right(log.frames, after, key=lambda frames: frames.last)
 
 
 def _together(frames: list[Frames], index: int) -> tuple[Frames, int]:
@@ -214,7 +207,6 @@ def _together(frames: list[Frames], index: int) -> tuple[Frames, int]:
     while end < len(frames) and size < CHUNK_BYTES:
         size += len(frames[end].data)
         end += 1
-    if end == index + 1:
-        return frames[index], 1
-    data = b"".join([each.data for each in frames[index:end]])
-    return Frames(frames[index].first, frames[end - 1].last, data), end - index
+    together = joined(frames[index:end])
+    assert together is not None
+    return together, end - index

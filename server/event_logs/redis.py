@@ -1,9 +1,7 @@
 """Event logs as Redis Streams: what one worker appends, every worker reads.
 
-One stream per run. The id of an entry is made of the number of its last event, so that a reader's place
-is found by Redis and an append that is made again is known. The first entry says that the log was
-opened, the last that it is closed. Of a log that was discarded such a last entry is left for a while,
-so that a writer elsewhere, who has not heard of it, does not begin it anew.
+One stream per run, its entries as in `redis_entries`. Of a log that was discarded a last entry is left for a
+while, so that a writer elsewhere, who has not heard of it, does not begin it anew.
 """
 
 from __future__ import annotations
@@ -21,22 +19,25 @@ from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeout
 
-from server.event_logs.base import CHUNK_BYTES, LIFETIME, LINGER, LogError, LogGap, LogGone
+from server.event_logs.base import LIFETIME, LINGER, LogError, LogGap, LogGone
+from server.event_logs.redis_entries import (
+    CLOSED,
+    GRAVESTONE,
+    MARK,
+    OPENED,
+    Entry,
+    entry_id,
+    fields_of,
+    frames_in,
+    is_gravestone,
+)
 from server.frames import Frames
 
 T = TypeVar("T")
 
-_OPENED: Final = b"0-1"
-_CLOSED: Final = b"18446744073709551615-0"  # above every event: nothing can follow it
-_FIRST: Final = b"f"
-_DATA: Final = b"d"
-_MARK: Final[dict[Any, Any]] = {b"m": b""}
-_GONE: Final = b"g"
-_GRAVESTONE: Final[dict[Any, Any]] = {_GONE: b""}
 _ENTRIES_AT_ONCE: Final = 256
 _BLOCK: Final = 5.0  # seconds that a reader waits within Redis before it looks whether the log is there
 _NOT_ABOVE: Final = "equal or smaller than"
-_HIGHEST: Final = 2**63
 _OUTAGES: Final = (RedisConnectionError, RedisTimeout, BusyLoadingError, OSError)
 
 
@@ -102,7 +103,7 @@ class RedisLog:
             async with self._writer.pipeline(transaction=True) as pipe:
                 if instead:
                     pipe.delete(key)
-                pipe.xadd(key, _MARK, id=_OPENED)
+                pipe.xadd(key, MARK, id=OPENED)
                 pipe.pexpire(key, self._lifetime, nx=True)
                 await pipe.execute()
             self._expiring.add(run_id)
@@ -111,14 +112,13 @@ class RedisLog:
             await self._persist(begin)
         except _NotAbove as error:
             last: Any = await self._persist(lambda: self._writer.xrevrange(key, count=1))
-            if last and _GONE in last[0][1]:
+            if last and is_gravestone(last[0]):
                 raise LogGone(run_id) from error
             await self._persist(lambda: begin(instead=True))
 
     async def append(self, run_id: str, frames: Frames) -> None:
-        key, entry = self._key(run_id), _entry_id(frames.last)
-
-        fields: dict[Any, Any] = {_FIRST: str(frames.first).encode(), _DATA: frames.data}
+        key, entry = self._key(run_id), entry_id(frames.last)
+        fields = fields_of(frames)
 
         async def add() -> None:
             bounds: dict[str, Any] = {"maxlen": self._max_entries, "approximate": True}
@@ -141,7 +141,7 @@ class RedisLog:
 
     async def read(self, run_id: str, after: int = -1, *, wait: bool = True) -> AsyncIterator[Frames]:
         key = self._key(run_id)
-        place = _OPENED if after < 0 else _entry_id(min(after, _HIGHEST))
+        place = OPENED if after < 0 else entry_id(after)
         begun = False
         while True:
             entries = await self._next(key, place, wait=begun and wait)
@@ -151,7 +151,7 @@ class RedisLog:
                 if not wait:
                     return
             begun = True
-            for frames in _joined(entries):
+            for frames in frames_in(entries):
                 rest = frames.after(after)
                 if rest is None:
                     continue
@@ -161,9 +161,9 @@ class RedisLog:
                 yield rest
             if entries:
                 place = entries[-1][0]
-                if _GONE in entries[-1][1]:
+                if is_gravestone(entries[-1]):
                     raise LogGone(run_id)
-                if place == _CLOSED:
+                if place == CLOSED:
                     return
 
     async def close(self, run_id: str) -> None:
@@ -171,7 +171,7 @@ class RedisLog:
 
         async def end() -> None:
             async with self._writer.pipeline(transaction=False) as pipe:
-                pipe.xadd(key, _MARK, id=_CLOSED, nomkstream=True)
+                pipe.xadd(key, MARK, id=CLOSED, nomkstream=True)
                 pipe.pexpire(key, self._linger)
                 await pipe.execute(raise_on_error=False)
 
@@ -185,7 +185,7 @@ class RedisLog:
         async def bury() -> None:
             async with self._writer.pipeline(transaction=True) as pipe:
                 pipe.delete(key)
-                pipe.xadd(key, _GRAVESTONE, id=_CLOSED)
+                pipe.xadd(key, GRAVESTONE, id=CLOSED)
                 pipe.pexpire(key, self._linger)
                 try:
                     await pipe.execute()
@@ -201,7 +201,7 @@ class RedisLog:
     def _key(self, run_id: str) -> str:
         return f"{self._prefix}:log:{run_id}"
 
-    async def _next(self, key: str, place: bytes, wait: bool) -> list[tuple[bytes, dict[bytes, bytes]]]:
+    async def _next(self, key: str, place: bytes, wait: bool) -> list[Entry]:
         """The entries behind `place`; with `wait`, when there are none, those of the next seconds."""
         block = _milliseconds(_BLOCK) if wait else None
 
@@ -209,7 +209,7 @@ class RedisLog:
             return await self._reader.xread({key: place}, count=_ENTRIES_AT_ONCE, block=block)
 
         streams = await self._persist(look)
-        entries: list[tuple[bytes, dict[bytes, bytes]]] = streams[0][1] if streams else []
+        entries: list[Entry] = streams[0][1] if streams else []
         return entries
 
     async def _persist(self, call: Callable[[], Awaitable[T]]) -> T:
@@ -232,33 +232,5 @@ class RedisLog:
             pause = min(pause * 2, 1.0)
 
 
-def _entry_id(sequence: int) -> bytes:
-    """One above the number, since 0-0 is no id of an entry."""
-    return b"%d-0" % (sequence + 1)
-
-
 def _milliseconds(seconds: float) -> int:
     return max(1, round(seconds * 1000))
-
-
-def _joined(entries: list[tuple[bytes, dict[bytes, bytes]]]) -> list[Frames]:
-    """Entries that follow one another as one, up to a size; marks left out."""
-    joined: list[Frames] = []
-    run: list[Frames] = []
-    size = 0
-    for entry_id, fields in entries:
-        if _DATA not in fields:
-            continue
-        frames = Frames(int(fields[_FIRST]), int(entry_id.partition(b"-")[0]) - 1, fields[_DATA])
-        if run and (size > CHUNK_BYTES or frames.first != run[-1].last + 1):
-            joined.append(_one(run))
-            run, size = [], 0
-        run.append(frames)
-        size += len(frames.data)
-    if run:
-        joined.append(_one(run))
-    return joined
-
-
-def _one(run: list[Frames]) -> Frames:
-    return Frames(run[0].first, run[-1].last, b"".join([each.data for each in run]))

@@ -72,7 +72,7 @@ class Stored(HTTPEndpoint):
             raise unknown_response(response_id)
         running = service.running.get(response_id, owner)
         if streamed:
-            sent = running.keeping.batch.last if running is not None and running.keeping is not None else None
+            sent = None if running is None else running.last_kept
             await service.runs.follower.check(record, after, sent)
             return _event_stream(service, record, after, {})
         live = running is not None and not running.run.ended

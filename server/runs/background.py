@@ -13,10 +13,11 @@ from bridge.protocol.response import Response
 from server.event_logs.base import LogError
 from server.runs.generation import Generation
 from server.runs.prepare import Taken, prepare
-from server.runs.runs import wire_of
+from server.runs.stored_request import wire_of
 from server.service import Service
 from server.sessions.base import Lease, StoredResponse
 from server.sessions.endings import failed
+from server.sessions.errors import StoreError, UnreadableRecord
 
 _log = structlog.get_logger(__name__)
 
@@ -63,6 +64,11 @@ async def rerun(service: Service, record: StoredResponse, worker: str) -> None:
             owner=record.owner,
             taken=Taken(response, worker, wire_of(record)),
         )
+    except StoreError as error:
+        if not isinstance(error, UnreadableRecord):
+            raise  # it is tried again when this lease is over
+        await service.runs.settler.end(record, worker, partial(failed, error=error))
+        return
     except BridgeError as error:
         await service.runs.settler.end(record, worker, partial(failed, error=error))
         return

@@ -10,7 +10,7 @@ from typing import Final
 
 from bridge.protocol.response import Response
 from server.errors import HttpError
-from server.runs.runs import wire_of
+from server.runs.stored_request import wire_of
 from server.service import Service
 from server.sessions.base import Lease
 from server.sessions.endings import cancelled, is_cancelled

@@ -26,9 +26,8 @@ from server.sessions.base import Lease, ResponseStore, StoredResponse
 from server.sessions.endings import CUT_OFF, INTERRUPTED
 from server.sessions.errors import StoreError
 
-_LOOK_AGAIN: Final = (
-    2.0  # seconds without a frame after which the record is looked at: its worker may be dead
-)
+# Seconds without a frame after which the record is looked at: its worker may be dead.
+_LOOK_AGAIN: Final = 2.0
 _log = structlog.get_logger(__name__)
 
 

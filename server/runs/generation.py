@@ -44,11 +44,12 @@ class Generation:
         keeping: ResponseSessionPersistenceTransformer | None,
         keeper: Keeper,
         running: RunningResponses,
-        beats: bool = False,
-        owner: str = "",
-        ended: Callable[[str, Response], None] | None = None,
-        background: bool = False,
-        personal: bool = False,
+        *,
+        beats: bool,
+        owner: str,
+        ended: Callable[[str, Response], None],
+        background: bool,
+        personal: bool,
     ) -> None:
         self.run = run
         self.keeping = keeping
@@ -122,6 +123,12 @@ class Generation:
             self._deadline.reschedule(asyncio.get_running_loop().time())
 
     @property
+    def last_kept(self) -> int | None:
+        """The number of the last event that has passed to be kept, -1 before the first; None when nothing is
+        kept of it."""
+        return None if self.keeping is None else self.keeping.batch.last
+
+    @property
     def waiting(self) -> bool:
         """It is the upstream or the store that is waited for, not the client."""
         return self._reading or self._storing
@@ -153,18 +160,20 @@ class Generation:
             self._settled.set()
             if self.keeping is not None:
                 self._keeper.leave(self.keeping, ended=self.run.ended)
-            if self._ended is not None and self.run.ended:
+            if self.run.ended:
                 self._ended(self._attempts.chosen, self.run.snapshot)
 
     async def _until_the_end(self) -> list[Event]:
         """The last events, which have not been passed on. Raises HttpError when it fails before anybody
         was told of it."""
         try:
-            async with asyncio.timeout(self._total) as deadline:
+            async with asyncio.timeout(None) as deadline:
                 self._deadline = deadline
                 if self._stopped:
                     return self.run.cancel()
                 await self._wait_for_a_place()
+                if deadline.when() is None:  # nobody has interrupted it
+                    deadline.reschedule(asyncio.get_running_loop().time() + self._total)
                 with self._gate.held(deadline):
                     async with self._attempts.open() as reply:
                         self.accepted = True

@@ -100,14 +100,19 @@ class Keeper:
         async with self._renewing:
             if self._renewed_at > asked_at:
                 return
-            begun_at = time.monotonic()
-            held = {kept.response_id: kept.worker for kept, _ in self._kept.values() if kept.held}
-            if held:
-                lost = await self._store.renew(held, await self._store.now() + self._lease)
-                for response_id in lost:
-                    # It may have ended meanwhile, so that it is looked at once more.
-                    self.look_at(response_id)
+            while True:
+                begun_at = time.monotonic()
+                await self._renew_held()
+                if time.monotonic() - begun_at < self._lease / 2:
+                    break  # else the store was slow to do it, and what it wrote is nearly over
             self._renewed_at = begun_at
+
+    async def _renew_held(self) -> None:
+        held = {kept.response_id: kept.worker for kept, _ in self._kept.values() if kept.held}
+        if held:
+            for response_id in await self._store.renew(held, await self._store.now() + self._lease):
+                # It may have ended meanwhile, so that it is looked at once more.
+                self.look_at(response_id)
 
     async def keep_leases(self) -> None:
         """For as long as the process lives."""

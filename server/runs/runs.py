@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from bridge.errors import WireError
-from bridge.protocol.codec import decode_json, encode
 from bridge.protocol.request import CreateResponse
-from bridge.state import WIRES
 from server.event_logs.base import LINGER, LogError
 from server.event_logs.logs import open_event_log
 from server.limits import Gate
@@ -24,6 +21,7 @@ from server.runs.keeper import Keeper
 from server.runs.run import Run
 from server.runs.settle import Rerun, Settler
 from server.runs.signals import OnCancel, open_signals
+from server.runs.stored_request import stored_request
 from server.sessions.base import NO_ID, ResponseStore, StoredResponse
 from server.sessions.errors import StoreError
 from server.sessions.history import own_input
@@ -33,9 +31,6 @@ from server.settings import Settings, seconds_of
 if TYPE_CHECKING:
     from server.runs.queue import RunQueue, Take
 
-WIRE: Final = "openresponses-bridge:wire"
-"""The field of a stored request that says which wire its client reads."""
-_USUAL_WIRE: Final = "openresponses"
 _SWEPT_EVERY: Final = 300.0  # seconds between two looks for responses that have expired, at most
 _DISCARD_PATIENCE: Final = 1.0  # seconds that a deletion waits for the event log
 _DISCARD_PAUSE: Final = 5.0  # seconds until an event log that failed is asked again
@@ -92,7 +87,7 @@ class Runs:
             response=run.snapshot,
             input=own_input(request),
             owner=owner,
-            request=_stored_request(request, wire) if request.background else None,
+            request=stored_request(request, wire) if request.background else None,
             created_at=now,
             expires_at=self.expires_at(now),
         )
@@ -184,16 +179,3 @@ async def _ended(tasks: list[asyncio.Task[None]]) -> None:
     for task in tasks:
         with suppress(asyncio.CancelledError):
             await task
-
-
-def wire_of(record: StoredResponse) -> str:
-    """The wire that the client of a response in the background reads."""
-    try:
-        wire = decode_json(record.request or b"{}").get(WIRE)
-    except WireError:
-        wire = None
-    return wire if wire in WIRES else _USUAL_WIRE
-
-
-def _stored_request(request: CreateResponse, wire: str) -> bytes:
-    return encode({**decode_json(encode(request)), WIRE: wire})

@@ -22,7 +22,7 @@ from server.frames import Frames, joined
 from server.sessions.base import Lease, ResponseStore, StoredResponse
 from server.sessions.endings import TERMINAL, closing_events, interrupted
 from server.sessions.errors import LeaseLost, StoreError
-from server.sessions.persistence import WAITING
+from server.sessions.record_writer import WAITING
 
 Renew = Callable[[], Awaitable[None]]
 """Renews the leases of this process' own runs."""
@@ -33,7 +33,8 @@ Rerun = Callable[[StoredResponse, str], Awaitable[None]]
 _Take = Callable[[Lease, float], Awaitable[list[StoredResponse]]]
 
 _QUEUED: Final = 3.0  # seconds that a run may wait while a worker is idle; its entry in the queue was lost
-_LOG_PATIENCE: Final = 5.0  # seconds to wait for the log
+_LOG_PATIENCE: Final = 3.0  # seconds to wait for the log
+_SETTLING: Final = 15.0  # seconds that settling a run may take, its log out of reach and its store slow
 _log = structlog.get_logger(__name__)
 
 
@@ -43,7 +44,7 @@ async def _nothing_to_renew() -> None:
 
 class Settler:
     """Takes runs whose lease is over and settles each once, of all workers that try. `lease` is how many
-    seconds one settling may take before another worker may try. `renew` comes before each look: a process
+    seconds living workers have to renew theirs. `renew` comes before each look: a process
     that had no time for its leases does not take its own runs for dead.
     """
 
@@ -88,18 +89,24 @@ class Settler:
         return [] if record is None else [record]
 
     async def _take(self, take: _Take) -> list[tuple[StoredResponse, str]]:
-        """Runs whose lease is over, and the name under which they are held now. None right after an outage
-        of the store: it ends all leases, and each living worker has the length of one to renew its own."""
+        """Runs whose lease is over, and the name under which they are held now. None right after the store
+        was out or slow: that ends all leases, and each living worker has the length of one to renew its
+        own."""
+        begun_at = time.monotonic()
         try:
             await self._renew()
             now = await self._store.now()
-            if time.monotonic() < self._wary_until:
+            if time.monotonic() < self._wary_until or time.monotonic() - begun_at > self._lease / 4:
                 return []
             worker = f"settler-{secrets.token_hex(8)}"
-            return [(each, worker) for each in await take(Lease(worker, now + self._lease), now)]
+            lease = Lease(worker, now + max(self._lease, _SETTLING))
+            return [(each, worker) for each in await take(lease, now)]
         except StoreError:
-            self._wary_until = time.monotonic() + self._lease
+            begun_at = -math.inf
             raise
+        finally:
+            if time.monotonic() - begun_at > self._lease / 4:
+                self._wary_until = time.monotonic() + self._lease
 
     async def take_up(self, record: StoredResponse, worker: str) -> None:
         """Make what is queued, and end what was broken off. It is held as `worker`."""

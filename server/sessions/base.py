@@ -123,7 +123,8 @@ class ResponseStore(Protocol):
     async def finish(
         self, response_id: str, worker: str, response: Response, frames: Frames | None = None
     ) -> None:
-        """The run has ended: store what it ended as and give up the lease. May be repeated.
+        """The run has ended: store what it ended as and give up the lease. May be repeated: the first end
+        stands, since others may have read it.
 
         Raises LeaseLost when `worker` does not hold the run.
         """

@@ -16,6 +16,7 @@ from server.frames import Frames
 from server.sessions.base import NOBODY, InputPage, Lease, Order, StoredResponse, Turn
 from server.sessions.errors import CursorError, LeaseLost, StoreError
 from server.sessions.links import in_order
+from server.sessions.paging import window
 from server.sessions.places import items_at, output_names
 from server.sessions.records import (
     Row,
@@ -26,7 +27,6 @@ from server.sessions.records import (
     record_of,
     row_of,
     turn_of,
-    window,
 )
 from server.sessions.shelf import Kept, Shelf
 
@@ -85,8 +85,9 @@ class MemoryStore:
         self, response_id: str, worker: str, response: Response, frames: Frames | None = None
     ) -> None:
         kept = self._held_by(response_id, worker)
-        self._shelf.name_output(kept, output_names(response))
-        self._update(kept, response, frames, None)
+        if kept.row.lease_until is not None:
+            self._shelf.name_output(kept, output_names(response))
+            self._update(kept, response, frames, None)
 
     async def acquire(self, response_id: str, lease: Lease, now: float) -> StoredResponse | None:
         kept = self._shelf.get(response_id)

@@ -10,25 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine
-from typing import Any, Final
+from collections.abc import AsyncIterable, AsyncIterator, Callable
 
 import structlog
-from msgspec.structs import replace
 
 from bridge.protocol.codec import encode_sse
 from bridge.protocol.events import Event, OutputItemDone
 from bridge.protocol.response import Response
 from server.event_logs.base import EventLog
-from server.frames import Frames, joined
-from server.sessions.base import NOBODY, Lease, ResponseStore, StoredResponse
+from server.frames import Frames
+from server.sessions.base import ResponseStore, StoredResponse
 from server.sessions.endings import LOST, TERMINAL, failed_instead
 from server.sessions.errors import LeaseLost, StoreError
 from server.sessions.log_writer import LogWriter
+from server.sessions.record_writer import RecordWriter
 
-WAITING: Final = 60.0  # seconds after which any worker takes a run that waits, whatever the queue says
-_FIRST_PAUSE: Final = 0.05  # seconds before the end is stored again
-_SHORTEST: Final = 1.0  # seconds that any attempt may take
 _log = structlog.get_logger(__name__)
 
 
@@ -63,29 +59,33 @@ class ResponseSessionPersistenceTransformer:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.response_id = record.response.id
+        self.worker = worker
         self.batch = Frames(0, -1, b"")
         """The frames of the batch that passed last: the bytes for those who read server-sent events."""
         self.lost = False
         """Another worker has settled the run, or it was deleted: nothing more can be stored."""
-        self.saved = False
-        """The end is durable."""
-        self._record = record
-        self._snapshot = snapshot
-        self._store = store
+        self._record = RecordWriter(
+            record, snapshot, store, worker, lease=lease, patience=patience, stored=stored, clock=clock
+        )
         self._log = LogWriter(log, self.response_id)
-        self.worker = worker
         self._wire = wire
         self._interval = interval
-        self._lease = lease
-        self._patience = patience
         self._wake = wake
         self._clock = clock
-        self._pending: list[Frames] = []
-        self._stored = stored
         self._begun = False
         self._final: Response | None = None
         self._next_at = clock() + interval
         self._writing = asyncio.Lock()
+
+    @property
+    def held(self) -> bool:
+        """There is a record, and it is this run's: it has a lease."""
+        return self._record.stored and not self.saved and not self.lost
+
+    @property
+    def saved(self) -> bool:
+        """The end is durable."""
+        return self._record.saved
 
     async def transform(self, batches: AsyncIterable[list[Event]]) -> AsyncIterator[list[Event]]:
         """A whole stream, checkpoints made in passing."""
@@ -98,12 +98,12 @@ class ResponseSessionPersistenceTransformer:
     async def queue(self, *, for_anybody: bool = False) -> None:
         """Store the response before its run begins, here or, `for_anybody`, wherever a worker takes it.
         Raises StoreError."""
-        if not for_anybody:
+        if for_anybody:
+            await self._log.open()
+            await self._record.offer()
+        else:
             await self.checkpoint(always=True)
-            return
-        await self._log.open()
-        lease = Lease(NOBODY, await self._store.now() + WAITING)
-        await self._store.put(replace(self._record, response=self._snapshot(), lease=lease))
+            await self._log.open()
 
     async def take(self, events: list[Event]) -> list[Event]:
         """Keep a batch; what may leave instead of it, which differs when the end could not be stored.
@@ -118,7 +118,7 @@ class ResponseSessionPersistenceTransformer:
             await self.checkpoint(always=True)
             self._begun = True
         elif any(type(event) is OutputItemDone for event in events):
-            self.hurry()
+            self._next_at = 0.0
             self._wake()
         if not self.lost:
             if not self._log.opened:
@@ -126,19 +126,10 @@ class ResponseSessionPersistenceTransformer:
             await self._log.append(self.batch)
         return events
 
-    @property
-    def held(self) -> bool:
-        """There is a record, and it is this run's: it has a lease."""
-        return self._stored and not self.saved and not self.lost
-
-    def hurry(self) -> None:
-        """A checkpoint is due now."""
-        self._next_at = 0.0
-
     def due(self, now: float) -> bool:
         """Whether a checkpoint has something to do: frames to store, or an end to store after all. The
         lease of a run that is quiet is not its affair (see `Keeper`)."""
-        return self.held and now >= self._next_at and (bool(self._pending) or self._final is not None)
+        return self.held and now >= self._next_at and (bool(self._record.pending) or self._final is not None)
 
     async def checkpoint(self, *, always: bool = False) -> None:
         """Store what has passed since the last one and renew the lease. A checkpoint that fails is made up
@@ -148,41 +139,29 @@ class ResponseSessionPersistenceTransformer:
                 return
             try:
                 if self._final is not None:
-                    await self._store_end(self._final)
+                    await self._record.end(self._final)
                 elif always:
-                    await self._in_time(self._store_progress(), self._patience)
+                    await self._record.progress_in_time()
                 else:
-                    await self._store_progress()
+                    await self._record.progress()
             except StoreError as error:
                 if always:
                     raise
-                self._next_at = self._clock() + self._interval
                 _log.warning("checkpoint.failed", response_id=self.response_id, code=error.code)
             except LeaseLost:
                 self._give_up()
+            self._next_at = self._clock() + self._interval
         if self._final is not None:
             await self._end_log()
-
-    async def _store_progress(self) -> None:
-        lease = Lease(self.worker, await self._store.now() + self._lease)
-        passed = len(self._pending)
-        frames = joined(self._pending)
-        if self._stored:
-            response = None if frames is None else self._snapshot()
-            await self._store.checkpoint(self.response_id, lease, response, frames)
-        else:
-            await self._log.open()
-            await self._store.put(replace(self._record, response=self._snapshot(), lease=lease), frames)
-            self._stored = True
-        del self._pending[:passed]
-        self._next_at = self._clock() + self._interval
 
     async def _end(self, events: list[Event]) -> list[Event]:
         told = events
         async with self._writing:
             self._note(events)
             try:
-                await self._insist(events[-1].response)  # type: ignore[union-attr]
+                if self.lost:
+                    raise LeaseLost(self.response_id, self.worker)
+                await self._record.insist_on_end(events[-1].response)  # type: ignore[union-attr]
             except (StoreError, LeaseLost) as error:
                 told = self._failed(events, error)
         if not self.lost:
@@ -198,49 +177,16 @@ class ResponseSessionPersistenceTransformer:
         elif self.lost:
             await self._log.discard()
 
-    async def _insist(self, response: Response) -> None:
-        """Store the end, again and again for as long as patience lasts."""
-        if self.lost:
-            raise LeaseLost(self.response_id, self.worker)
-        deadline = self._clock() + self._patience
-        pause = _FIRST_PAUSE
-        while True:
-            try:
-                return await self._in_time(self._store_end(response), deadline - self._clock())
-            except StoreError:
-                if self._clock() + pause > deadline:
-                    raise
-            await asyncio.sleep(pause)
-            pause *= 2
-
-    async def _in_time(self, storing: Coroutine[Any, Any, None], seconds: float) -> None:
-        """A store that does not answer is out of reach; what it does after all is done again. Raises
-        StoreError."""
-        try:
-            async with asyncio.timeout(max(seconds, _SHORTEST)):
-                await storing
-        except TimeoutError as error:
-            raise StoreError(StoreError.UNAVAILABLE, "The session store does not answer.") from error
-
-    async def _store_end(self, response: Response) -> None:
-        frames = joined(self._pending)
-        if self._stored:
-            await self._store.finish(self.response_id, self.worker, response, frames)
-        else:
-            await self._store.put(replace(self._record, response=response, lease=None), frames)
-        self._pending.clear()
-        self.saved = True
-
     def _failed(self, events: list[Event], error: StoreError | LeaseLost) -> list[Event]:
         """The end as it has to be told when it is not stored. It is stored when that is possible again."""
         if isinstance(error, LeaseLost):
             self._give_up()
         else:
-            self._pending.pop()
+            self._record.pending.pop()
         told = failed_instead(events, LOST if self.lost else error, self._wire)  # type: ignore[arg-type]
         self._number(told, self.batch.first)
         if not self.lost:
-            self._pending.append(self.batch)
+            self._record.pending.append(self.batch)
         self._final = told[-1].response  # type: ignore[union-attr]
         return told
 
@@ -248,14 +194,14 @@ class ResponseSessionPersistenceTransformer:
         if self.lost:
             return
         self.lost = True
-        self._pending.clear()
+        self._record.pending.clear()
         _log.warning("run.lost", response_id=self.response_id)
         self._wake()
 
     def _note(self, events: list[Event]) -> None:
         self._number(events, self.batch.last + 1)
         if not self.lost:
-            self._pending.append(self.batch)
+            self._record.pending.append(self.batch)
 
     def _number(self, events: list[Event], first: int) -> None:
         """Law E2: numbers rise by one, so that a batch is known by its first."""

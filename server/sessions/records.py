@@ -18,7 +18,7 @@ from bridge.protocol import vocabulary
 from bridge.protocol.codec import decode_json, decode_response, encode
 from bridge.protocol.input_items import InputItem, KnownInputItem
 from bridge.protocol.lenient import Repairing, build
-from server.sessions.base import Lease, ListedItem, Order, StoredResponse, Turn
+from server.sessions.base import Lease, ListedItem, StoredResponse, Turn
 from server.sessions.errors import StoreError, UnreadableRecord
 
 LONGEST_ID: Final = 512  # characters; more than any server gives, and what an index of PostgreSQL takes
@@ -164,23 +164,6 @@ def _object(data: bytes) -> Any:
     if isinstance(value, dict):
         return value
     raise WireError(WireError.INVALID_SHAPE, f"an item is no {type(value).__name__}")
-
-
-class Window(Struct, frozen=True):
-    """Which positions a page takes: those between `low` and `high`, both left out and None for no
-    bound, read `downwards` or not and turned round when `reverse`."""
-
-    low: int | None
-    high: int | None
-    downwards: bool
-    reverse: bool
-
-
-def window(after: int | None, before: int | None, order: Order) -> Window:
-    """The window of a page between two positions in the order asked for."""
-    backwards = before is not None and after is None
-    low, high = (after, before) if order == "asc" else (before, after)
-    return Window(low, high, downwards=(order == "desc") != backwards, reverse=backwards)
 
 
 def export_line(row: Row, items: Sequence[bytes], frames: Sequence[bytes]) -> bytes:

@@ -34,8 +34,8 @@ def _memory(_address: str, limit: int) -> ResponseStore:
 
 def _database(address: str, _limit: int) -> ResponseStore:
     # SQLAlchemy takes a while to load: only who stores in a database waits for it
-    from server.sessions.locations import database_url
-    from server.sessions.sql import SqlStore
+    from server.sessions.sql.locations import database_url
+    from server.sessions.sql.store import SqlStore
 
     return SqlStore(database_url(address))
 

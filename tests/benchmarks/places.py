@@ -16,8 +16,8 @@ from server.event_logs.base import EventLog
 from server.event_logs.memory import MemoryLog
 from server.event_logs.redis import RedisLog
 from server.sessions.base import ResponseStore
-from server.sessions.locations import database_url
-from server.sessions.migrate import upgrade
+from server.sessions.sql.locations import database_url
+from server.sessions.sql.migrate import upgrade
 from server.sessions.stores import open_store
 from tests.support.services import postgres_database, redis_server
 

@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
@@ -12,7 +11,7 @@ from msgspec import Struct
 
 from tests.support.crashes import start_streams, wait_until_settled
 from tests.support.services import OwnRedis, own_postgres, own_redis, postgres_database, redis_server
-from tests.support.serving import call, respond, violations
+from tests.support.serving import call, respond, response_of, violations, wait_for
 from tests.support.workers import CONFIG, Reader, Worker, type_of, working
 
 pytestmark = pytest.mark.timeout(60)
@@ -36,12 +35,8 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
         yield Pair(*(stack.enter_context(working(tmp_path, store, log)) for _ in range(2)))
 
 
-def wait_for(base: str, response_id: str, status: str) -> dict[str, Any]:
-    deadline = time.monotonic() + 10
-    while (found := call(base, "GET", f"/v1/responses/{response_id}").json)["status"] != status:
-        assert time.monotonic() < deadline, found["status"]
-        time.sleep(0.05)
-    return dict(found)
+def statuses_of(base: str, ids: list[str]) -> list[str]:
+    return [response_of(base, each)["status"] for each in ids]
 
 
 def test_s9_each_worker_streams_what_another_makes(pair: Pair) -> None:
@@ -144,8 +139,12 @@ def test_s9_queued_runs_of_a_dead_worker_are_taken_over(tmp_path: Path) -> None:
         log = stack.enter_context(own_redis()).url
         first = stack.enter_context(working(tmp_path, store, log, NARROW))
         ids = [respond(first.base, **SLOW, input="40 words").json["id"] for _ in range(6)]
-        time.sleep(1.0)
-        statuses = [call(first.base, "GET", f"/v1/responses/{each}").json["status"] for each in ids]
+        deadline = time.monotonic() + 10
+        while (statuses := statuses_of(first.base, ids)).count("in_progress") < 2:
+            assert time.monotonic() < deadline, statuses
+            time.sleep(0.05)
+        time.sleep(0.5)  # it has no place for more, and something is saved of each
+        statuses = statuses_of(first.base, ids)
         assert sorted(statuses) == ["in_progress"] * 2 + ["queued"] * 4
         first.kill()
         second = stack.enter_context(working(tmp_path, store, log))

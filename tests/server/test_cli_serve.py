@@ -1,15 +1,14 @@
 """`serve` as a process of its own: the greeting, the flags, several workers, and refusals."""
 
-import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.support.processes import SERVE, base_of, started
 from tests.support.services import redis_server
 from tests.support.serving import call, respond, stream
 from tests.support.shared import REPOSITORY
@@ -21,26 +20,16 @@ pytestmark = pytest.mark.timeout(40)
 @contextmanager
 def serve(*flags: str) -> Iterator[tuple[str, str]]:
     """(base URL, curl line) of a server started from the command line."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "server", "serve", "--port", "0", *flags],
-        cwd=REPOSITORY,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    with process:
-        address = re.search(r"http://\S+", process.stdout.readline())
-        assert address is not None
-        yield address[0], process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        process.wait(15)
+    with started(*flags) as process:
+        base = base_of(process)
+        assert process.stdout is not None
+        yield base, process.stdout.readline()
 
 
 def refused(*flags: str) -> str:
     """What is said of flags that can't be used."""
     done = subprocess.run(
-        [sys.executable, "-m", "server", "serve", "--port", "0", *flags],
+        [*SERVE, *flags],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
@@ -104,18 +93,8 @@ def test_port_in_use_is_told() -> None:
 
 def warnings_of(*flags: str) -> str:
     """What a server with these flags says on the side."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "server", "serve", "--port", "0", *flags],
-        cwd=REPOSITORY,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        assert process.stdout is not None
-        address = re.search(r"http://\S+", process.stdout.readline())
-        assert address is not None
-        assert call(address[0], "GET", "/readyz").status == 200
+    with started(*flags) as process:
+        assert call(base_of(process), "GET", "/readyz").status == 200
         process.send_signal(signal.SIGINT)
         return process.communicate(timeout=20)[1]
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.serving import call, opened, stream
+from tests.support.serving import opened, stream, wait_for
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk, text
 
 pytestmark = pytest.mark.timeout(30)
@@ -57,11 +57,7 @@ def test_s3_stored_response_is_finished_without_its_client(bridged: str, upstrea
     with opened(bridged, "POST", "/v1/responses", body) as response:
         first = response.readline() + response.readline()
         response_id = json.loads(first.split(b"data: ")[1])["response"]["id"]
-    deadline = time.monotonic() + 5
-    while (kept := call(bridged, "GET", f"/v1/responses/{response_id}").json)["status"] == "in_progress":
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    assert kept["status"] == "completed"
+    kept = wait_for(bridged, response_id, "completed")
     assert kept["output"][0]["content"][0]["text"] == "x " * 30 + "end"
     assert upstream.last("left").gone_at is None
 

@@ -1,6 +1,5 @@
 """Input items that refer to items of stored responses (`item_reference`)."""
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +9,7 @@ from server.config import hashed
 from server.settings import Settings
 from tests.support import anthropic as messages
 from tests.support import dialect_scripts as scripts
-from tests.support.serving import Reply, call, respond, serving, stream
+from tests.support.serving import Reply, call, respond, serving, stream, wait_for
 from tests.support.sockets import opened_socket
 from tests.support.turns import calls, said
 from tests.support.upstream import Script, ScriptedUpstream, text
@@ -119,10 +118,7 @@ def test_response_in_the_background_refers(
     bridged: str, upstream: ScriptedUpstream, first: dict[str, Any]
 ) -> None:
     queued = respond(bridged, model="refers", input=[*to("in_one"), user("Two")], background=True).json
-    deadline = time.monotonic() + 10
-    while call(bridged, "GET", f"/v1/responses/{queued['id']}").json["status"] != "completed":
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for(bridged, queued["id"], "completed")
     assert contents(upstream, "refers") == [("user", "One"), ("user", "Two")]
 
 

@@ -1,70 +1,36 @@
 """Starting over a store or a log that does not work: what waiting does not mend ends `serve` before it says
 that it listens; what may come back is waited for."""
 
-import os
-import re
-import select
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from sqlalchemy import make_url
 
-from server.sessions.locations import database_url
-from server.sessions.migrate import upgrade
 from server.sessions.persistence import ResponseSessionPersistenceTransformer
+from server.sessions.sql.locations import database_url
+from server.sessions.sql.migrate import upgrade
 from server.settings import Settings, UpstreamSettings
+from tests.support.processes import base_of, started
 from tests.support.services import own_postgres, own_redis, postgres_database, redis_server
 from tests.support.serving import Reply, call, respond, serving
-from tests.support.shared import REPOSITORY
 from tests.support.upstream import ScriptedUpstream
 
 pytestmark = pytest.mark.timeout(60)
 
 
-@contextmanager
-def started(folder: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
-    """A `serve` process, which is ended with all its workers."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "server", "serve", "--port", "0", *flags],
-        cwd=REPOSITORY,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "XDG_DATA_HOME": str(folder)},
-    )
-    with process:
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGINT)
-                process.wait(15)
-
-
 def ended(folder: Path, *flags: str) -> tuple[int, str]:
     """The exit code of a `serve` that ends by itself, and what it said."""
-    with started(folder, *flags) as process:
+    with started(*flags, folder=folder) as process:
         out, err = process.communicate(timeout=20)
         assert out == ""
         assert "Traceback" not in err
         assert "hunter2" not in err
         return process.returncode, err
-
-
-def base_of(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    assert select.select([process.stdout], [], [], 20)[0], "no greeting"
-    address = re.search(r"http://\S+", process.stdout.readline())
-    assert address is not None
-    return address[0]
 
 
 def until_ready(base: str, status: int) -> Reply:
@@ -149,7 +115,7 @@ def test_postgres_that_may_come_back_is_waited_for(tmp_path: Path, workers: str)
         postgres.stop()
         address = make_url(f"{postgres.url}/test").set(drivername="postgresql+psycopg", password="hunter2")
         flags = ("--store", address.render_as_string(hide_password=False), "--workers", workers)
-        process = stack.enter_context(started(tmp_path, *flags))
+        process = stack.enter_context(started(*flags, folder=tmp_path))
         base = base_of(process)
         out = until_ready(base, 503)
         assert out.error["message"] == "The session store can't be reached."
@@ -171,7 +137,7 @@ def test_redis_that_is_out_is_told_and_the_server_is_ready_all_the_same(tmp_path
     with ExitStack() as stack:
         redis = stack.enter_context(own_redis())
         redis.stop()
-        process = stack.enter_context(started(tmp_path, "--store", "memory://", "--event-log", redis.url))
+        process = stack.enter_context(started("--store", "memory://", "--event-log", redis.url))
         base = base_of(process)
         assert until_ready(base, 200).json["event_log"] == "The event log can't be reached."
         redis.start()

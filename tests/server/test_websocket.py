@@ -10,7 +10,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from server.settings import Limits, Settings, Timeouts, UpstreamSettings
 from tests.server.test_leaving import aborted_within
-from tests.support.serving import call, respond, serving
+from tests.support.serving import call, respond, serving, wait_for
 from tests.support.sockets import opened_socket
 from tests.support.upstream import CUT, HANG, Script, ScriptedUpstream, chunk, refusal, text
 
@@ -463,11 +463,7 @@ def test_s3_stored_turn_goes_on_when_its_client_leaves(bridged: str, upstream: S
     with opened_socket(bridged) as socket:
         socket.send(model="left", input="x")
         response_id = socket.receive()["response"]["id"]
-    deadline = time.monotonic() + 5
-    while (kept := call(bridged, "GET", f"/v1/responses/{response_id}").json)["status"] == "in_progress":
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    assert kept["status"] == "completed"
+    kept = wait_for(bridged, response_id, "completed")
     assert kept["output"][0]["content"][0]["text"] == "x " * 20 + "y"
 
 

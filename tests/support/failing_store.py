@@ -10,11 +10,12 @@ from server.sessions.memory import MemoryStore
 
 
 class FailingStore:
-    """A store in memory. Calls of what is named in `down` raise; `calls` are the names of those made, but
-    for asking the time."""
+    """A store in memory. Calls of what is named in `down` raise, those of what is named in `mute` are done and
+    raise all the same, their answers lost; `calls` are the names of those made, but for asking the time."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.down: set[str] = set()
+        self.mute: set[str] = set()
         self.calls: list[str] = []
         self.kept = MemoryStore(clock=clock)
         self.name = self.kept.name
@@ -29,7 +30,10 @@ class FailingStore:
                 self.calls.append(name)
             if name in self.down:
                 raise StoreError(StoreError.UNAVAILABLE, "The session store can't be reached.")
-            return await method(*arguments, **named)
+            done = await method(*arguments, **named)
+            if name in self.mute:
+                raise StoreError(StoreError.UNAVAILABLE, "The session store does not answer.")
+            return done
 
         return call
 

@@ -124,6 +124,21 @@ def stream(base: str, headers: dict[str, str] | None = None, **request: Any) -> 
     return reply
 
 
+def response_of(base: str, response_id: str) -> dict[str, Any]:
+    """`GET /v1/responses/{id}`."""
+    found: dict[str, Any] = call(base, "GET", f"/v1/responses/{response_id}").json
+    return found
+
+
+def wait_for(base: str, response_id: str, *statuses: str) -> dict[str, Any]:
+    """The stored response, once it has one of these statuses."""
+    deadline = time.monotonic() + 10
+    while (found := response_of(base, response_id))["status"] not in statuses:
+        assert time.monotonic() < deadline, found["status"]
+        time.sleep(0.02)
+    return found
+
+
 def violations(reply: Reply) -> list[str]:
     """What the validator has against a streamed answer."""
     validator = StreamValidator()

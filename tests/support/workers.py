@@ -75,7 +75,8 @@ class Worker:
                 if call(self.base, "GET", "/readyz").status == 200:
                     return
             except OSError:
-                assert time.monotonic() < deadline, "the worker did not start"
+                pass  # it does not listen yet
+            assert time.monotonic() < deadline, "the worker did not start"
             time.sleep(0.02)
 
 

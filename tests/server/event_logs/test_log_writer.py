@@ -10,6 +10,7 @@ from server.event_logs.memory import MemoryLog
 from server.frames import Frames
 from server.sessions.log_writer import LogWriter
 from tests.support.stores import frames
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.timeout(20)
 
@@ -89,7 +90,7 @@ async def test_log_that_fails_holds_the_run_up_once(log: FarLog, writer: LogWrit
     log.state = state
     assert await take(writer, 3, 3) < 1.0
     for first in range(4, 40, 4):  # over several of the tries that are made meanwhile
-        assert await take(writer, first, first + 3) < 0.1
+        assert await take(writer, first, first + 3) < 0.4  # less than one wait for the log
         await asyncio.sleep(0.05)
     assert log.calls > 5
     log.state = "up"
@@ -113,7 +114,7 @@ async def test_end_does_not_wait_for_a_log_that_fails(log: FarLog, writer: LogWr
     await take(writer, 0, 0)
     begun = asyncio.get_running_loop().time()
     await writer.close()
-    assert asyncio.get_running_loop().time() - begun < 0.1
+    assert asyncio.get_running_loop().time() - begun < 0.4
     log.state = "up"
     assert await logged(log) == frames(0, 0).data
 
@@ -125,9 +126,7 @@ async def test_log_that_fails_for_good_is_given_up_after_the_end(
     log.state = "down"
     await take(writer, 0, 3)
     await writer.close()
-    async with asyncio.timeout(5):
-        while writer._catching_up is not None:
-            await asyncio.sleep(0.01)
+    await until(lambda: writer._catching_up is None)
     assert writer._waiting == []
 
 
@@ -154,8 +153,6 @@ async def test_discarded_is_not_written_by_a_try_that_was_under_way(log: FarLog,
     await writer.discard()
     log.state = "up"
     calls = log.calls
-    async with asyncio.timeout(5):
-        while writer._catching_up is not None:
-            await asyncio.sleep(0.01)
+    await until(lambda: writer._catching_up is None)
     await take(writer, 4, 6)
     assert log.calls == calls

@@ -7,6 +7,7 @@ import pytest
 from server.event_logs.base import LogGap, LogGone
 from server.event_logs.memory import MemoryLog
 from tests.support.stores import frames
+from tests.support.waiting import until
 
 
 async def read_all(log: MemoryLog, run_id: str, after: int = -1) -> bytes:
@@ -120,9 +121,7 @@ async def test_idle_process_lets_go_of_closed_logs() -> None:
     await log.close("r")
     await log.discard("s")
     assert log._bytes > 0
-    async with asyncio.timeout(5):
-        while log._logs or log._discarded:
-            await asyncio.sleep(0.02)
+    await until(lambda: not (log._logs or log._discarded))
     assert log._bytes == 0
 
 

@@ -10,6 +10,7 @@ from server.event_logs.base import LogError, LogGap, LogGone
 from server.event_logs.redis import RedisLog
 from tests.support.services import OwnRedis, own_redis
 from tests.support.stores import frames
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,8 @@ async def test_restart_leaves_a_gap_that_is_told(server: OwnRedis, log: RedisLog
     await log.append("r", frames(0, 3))
     reader = asyncio.create_task(read_all(log))
     follower = asyncio.create_task(read_all(log, after=3))
-    await asyncio.sleep(0.05)
+    with redis.Redis.from_url(server.url) as admin:
+        await until(lambda: admin.info("clients")["blocked_clients"] == 2)
     server.stop()
     appending = asyncio.create_task(log.append("r", frames(4, 5)))
     await asyncio.sleep(0.2)

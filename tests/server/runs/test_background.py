@@ -1,27 +1,13 @@
 """Responses in the background: queued, then made whoever listens."""
 
 import time
-from typing import Any
 
 import pytest
 
-from tests.support.serving import call, respond, stream, violations
+from tests.support.serving import call, respond, response_of, stream, violations, wait_for
 
 SLOW = {"model": "demo-slow", "input": "20 words", "background": True}
 VERY_SLOW = {"model": "demo-slow", "input": "400 words", "background": True}
-
-
-def get(base: str, response_id: str) -> dict[str, Any]:
-    found: dict[str, Any] = call(base, "GET", f"/v1/responses/{response_id}").json
-    return found
-
-
-def wait_for(base: str, response_id: str, *statuses: str) -> dict[str, Any]:
-    deadline = time.monotonic() + 10
-    while (found := get(base, response_id))["status"] not in statuses:
-        assert time.monotonic() < deadline, found["status"]
-        time.sleep(0.02)
-    return found
 
 
 def test_background_is_answered_at_once_and_ends_by_itself(stored: str) -> None:
@@ -38,16 +24,14 @@ def test_background_is_answered_at_once_and_ends_by_itself(stored: str) -> None:
 def test_poll_shows_what_there_is_so_far(stored: str) -> None:
     response_id = respond(stored, **VERY_SLOW).json["id"]
     deadline = time.monotonic() + 5
-    while not (found := get(stored, response_id))["output"]:
+    while not (found := response_of(stored, response_id))["output"]:
         assert time.monotonic() < deadline
-    text = found["output"][0]["content"]
-    time.sleep(0.3)
-    later = get(stored, response_id)["output"][0]["content"]
-    assert (found["status"], later[0]["text"].startswith(text[0]["text"] if text else "")) == (
-        "in_progress",
-        True,
-    )
-    assert later != text
+    content = found["output"][0]["content"]
+    while (later := response_of(stored, response_id))["output"][0]["content"] == content:
+        assert time.monotonic() < deadline
+    assert found["status"] == later["status"] == "in_progress"
+    text = content[0]["text"] if content else ""
+    assert later["output"][0]["content"][0]["text"].startswith(text)
     call(stored, "POST", f"/v1/responses/{response_id}/cancel")
 
 
@@ -55,7 +39,7 @@ def test_background_streams_live_when_asked(stored: str) -> None:
     told = stream(stored, **SLOW)
     assert told.types[:2] == ["response.created", "response.in_progress"]
     assert told.types[-1] == "response.completed"
-    assert get(stored, told.final["id"]) == told.final
+    assert response_of(stored, told.final["id"]) == told.final
 
 
 def test_background_failure_is_told_by_its_response(stored: str) -> None:
@@ -76,8 +60,9 @@ def test_bad_request_is_refused_before_anything_is_queued(stored: str) -> None:
 def test_background_waits_for_its_place(narrow: str) -> None:
     """What is told to be on its way is not refused later."""
     ids = [respond(narrow, **SLOW).json["id"] for _ in range(3)]
-    time.sleep(0.3)
-    assert sorted(get(narrow, each)["status"] for each in ids) == ["in_progress", "queued", "queued"]
+    wait_for(narrow, ids[0], "in_progress")
+    time.sleep(0.3)  # in which the others would have begun
+    assert sorted(response_of(narrow, each)["status"] for each in ids) == ["in_progress", "queued", "queued"]
     assert {wait_for(narrow, each, "completed", "failed")["status"] for each in ids} == {"completed"}
 
 
@@ -89,7 +74,7 @@ def test_cancel_ends_a_running_response_and_may_be_repeated(stored: str) -> None
     assert time.monotonic() - begun < 1
     assert (cancelled["status"], cancelled["incomplete_details"]) == ("incomplete", {"reason": "cancelled"})
     assert call(stored, "POST", f"/v1/responses/{response_id}/cancel").json == cancelled
-    assert get(stored, response_id) == cancelled
+    assert response_of(stored, response_id) == cancelled
     events = call(stored, "GET", f"/v1/responses/{response_id}?stream=true")
     assert events.types[-1] == "response.incomplete"
     assert violations(events) == []

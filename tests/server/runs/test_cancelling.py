@@ -15,8 +15,8 @@ from server.frames import Frames
 from server.runs.cancelling import cancel_response
 from server.runs.follow import Follower
 from server.runs.running import RunningResponses
-from server.runs.runs import WIRE
 from server.runs.settle import Settler
+from server.runs.stored_request import WIRE
 from server.sessions.base import NOBODY, Lease, StoredResponse
 from server.sessions.memory import MemoryStore
 

@@ -1,7 +1,6 @@
 """`Keeper`: a run is kept for as long as it lasts, however long its last item takes (laws S1, S2)."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from types import SimpleNamespace
@@ -18,6 +17,7 @@ from server.sessions.errors import StoreError
 from server.sessions.memory import MemoryStore
 from server.sessions.persistence import ResponseSessionPersistenceTransformer
 from server.sessions.records import Row
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.timeout(10)
 
@@ -27,11 +27,12 @@ TURN = 0.01  # real seconds between two looks of the keeper
 
 
 class Store(MemoryStore):
-    """Notes which leases were renewed together, and fails as it is told."""
+    """Notes which leases were renewed together, and fails as it is told; how often it did."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         super().__init__(clock=clock)
         self.renewed: list[set[str]] = []
+        self.refused = 0
         self.down = False
         self.full = False
 
@@ -42,6 +43,7 @@ class Store(MemoryStore):
 
     async def renew(self, held: Mapping[str, str], until: float) -> set[str]:
         if self.down:
+            self.refused += 1
             raise StoreError(StoreError.UNAVAILABLE, "Down.")
         self.renewed.append(set(held))
         return await super().renew(held, until)
@@ -103,13 +105,6 @@ class Bench:
         return self.row.lease_until
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 3
-    while not holds():
-        assert time.monotonic() < deadline, "the keeper did not do it"
-        await asyncio.sleep(TURN / 2)
-
-
 @pytest.fixture
 async def bench(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
     made = Bench()
@@ -157,22 +152,49 @@ async def test_s1_leases_are_renewed_by_themselves_and_after_an_outage(bench: Be
     try:
         await until(lambda: len(bench.store.renewed) > 1)
         bench.store.down = True
-        await asyncio.sleep(2 * TURN)
+        await until(lambda: bench.store.refused > 0)
         bench.store.down, times = False, len(bench.store.renewed)
         await until(lambda: len(bench.store.renewed) > times)
     finally:
         renewing.cancel()
 
 
+async def test_s1_leases_that_a_slow_store_renewed_too_late_are_renewed_again(bench: Bench) -> None:
+    renew = bench.store.renew
+
+    async def slow(held: Mapping[str, str], until: float) -> set[str]:
+        if not bench.store.renewed:
+            bench.now += 3 * LEASE
+        return await renew(held, until)
+
+    bench.store.renew = slow  # type: ignore[method-assign]
+    await bench.keeper.renew()
+    assert bench.lease_until == bench.now + LEASE
+    assert len(bench.store.renewed) == 2
+
+
 async def test_s1_leases_of_all_runs_are_renewed_in_one_call(bench: Bench) -> None:
     others = [Bench() for _ in range(2)]
     for other in others:
-        other.store, other.kept._store = bench.store, bench.store
+        other.store, other.kept._record._store = bench.store, bench.store
         await other.take(other.machine.start())
         bench.keeper.add(other.kept, other.lose)
     await others[0].take(others[0].machine.finish())
     await bench.keeper.renew()
     assert bench.store.renewed == [{bench.machine.response_id, others[1].machine.response_id}]
+
+
+async def test_renewals_that_many_ask_for_meanwhile_are_one(bench: Bench) -> None:
+    held = bench.store.renew
+
+    async def slowly(leases: Mapping[str, str], until: float) -> set[str]:
+        await asyncio.sleep(0)
+        bench.now += 0.1
+        return await held(leases, until)
+
+    bench.store.renew = slowly  # type: ignore[method-assign]
+    await asyncio.gather(*(bench.keeper.renew() for _ in range(20)))
+    assert len(bench.store.renewed) == 2  # the one that was under way, and one for all others
 
 
 async def test_s1_run_that_another_worker_has_settled_is_told_by_the_renewal(bench: Bench) -> None:
@@ -206,6 +228,15 @@ async def test_s1_run_whose_response_was_deleted_is_told_once(bench: Bench) -> N
     bench.now += INTERVAL + LEASE
     await asyncio.sleep(3 * TURN)
     assert bench.lost == 1
+
+
+async def test_s1_run_that_was_broken_off_is_left_to_be_settled(bench: Bench) -> None:
+    """Its lease is not renewed any more."""
+    bench.keeper.leave(bench.kept, ended=False)
+    bench.now += LEASE + 1
+    await bench.keeper.renew()
+    (taken,) = await bench.store.claim_orphans(Lease("other", bench.now + LEASE), bench.now)
+    assert taken.response.id == bench.machine.response_id
 
 
 async def test_run_whose_beginning_was_refused_is_not_kept(bench: Bench) -> None:

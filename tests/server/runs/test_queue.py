@@ -4,7 +4,7 @@ does not answer."""
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import redis
@@ -19,9 +19,10 @@ from server.runs.settle import Settler
 from server.runs.signals import RedisSignals
 from server.sessions.base import NOBODY, Lease, StoredResponse
 from server.sessions.memory import MemoryStore
-from server.sessions.persistence import WAITING
+from server.sessions.record_writer import WAITING
 from server.settings import Limits, Settings
 from tests.support.services import OwnRedis, own_redis
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -95,12 +96,6 @@ async def put_waiting(store: MemoryStore, count: int, since: float) -> list[str]
     return ids
 
 
-async def until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not holds():
-            await asyncio.sleep(0.02)
-
-
 async def test_idle_worker_finds_what_lost_its_entry(server: OwnRedis) -> None:
     store = MemoryStore()
     ids = await put_waiting(store, 3, since=5.0)
@@ -146,7 +141,7 @@ async def test_workers_of_another_store_leave_the_queue_alone(server: OwnRedis) 
     """Two deployments may share one Redis; what one can't make it must not take."""
     store = MemoryStore()
     stranger, own = Worker(server.url, MemoryStore()), Worker(server.url, store)
-    (response_id,) = await put_waiting(store, 1, since=0.0)
+    (response_id,) = await put_waiting(store, 1, since=-60.0)  # found by its entry alone
     async with stranger.serving():
         await own.queue.put(response_id)
         await asyncio.sleep(0.2)

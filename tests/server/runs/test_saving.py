@@ -18,7 +18,7 @@ from server.runs.client import Client
 from server.sessions.memory import MemoryStore
 from server.sessions.persistence import ResponseSessionPersistenceTransformer
 from server.settings import Settings, Timeouts
-from tests.support.serving import call, respond, serving, stream
+from tests.support.serving import call, respond, serving, stream, wait_for
 from tests.support.workers import Reader, type_of
 
 pytestmark = pytest.mark.timeout(30)
@@ -92,12 +92,7 @@ def test_s1_store_that_does_not_answer_is_waited_for_as_long_as_patience_lasts(s
     assert b'"code":"store_unavailable"' in reader.frames[-2]
     assert time.monotonic() - begun < 5
     store.seconds = 0.0
-    deadline = time.monotonic() + 5
-    while (found := call(store.base, "GET", f"/v1/responses/{reader.response_id}").json)[
-        "status"
-    ] != "failed":
-        assert time.monotonic() < deadline, found["status"]
-        time.sleep(0.05)
+    wait_for(store.base, str(reader.response_id), "failed")
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
@@ -112,16 +107,12 @@ def test_s8_run_whose_client_takes_nothing_ends_in_time(store: Store, cancelled:
         first = b""
         while b'","object":"response"' not in first:
             first += stuck.recv(500)
-        response_id = first.split(b'"id":"resp_', 1)[1].partition(b'"')[0].decode()
-        path = f"/v1/responses/resp_{response_id}"
+        response_id = "resp_" + first.split(b'"id":"resp_', 1)[1].partition(b'"')[0].decode()
         if cancelled:
             asked = time.monotonic()
-            assert call(store.base, "POST", f"{path}/cancel").status in (200, 400)
+            assert call(store.base, "POST", f"/v1/responses/{response_id}/cancel").status in (200, 400)
             assert time.monotonic() - asked < 2
-        deadline = time.monotonic() + 10
-        while call(store.base, "GET", path).json["status"] == "in_progress":
-            assert time.monotonic() < deadline, "the run goes on"
-            time.sleep(0.1)
+        wait_for(store.base, response_id, "completed", "incomplete", "failed")
 
 
 async def test_s4_client_that_does_not_take_the_end_is_let_go() -> None:

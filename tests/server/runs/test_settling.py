@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,11 +12,14 @@ from bridge.protocol.events import Event
 from bridge.protocol.request import CreateResponse
 from server.event_logs.memory import MemoryLog
 from server.frames import Frames
+from server.limits import Gate
 from server.runs.follow import Follower
+from server.runs.runs import Runs
 from server.runs.settle import Settler
 from server.sessions.base import Lease, StoredResponse
 from server.sessions.errors import StoreError
 from server.sessions.memory import MemoryStore
+from server.settings import Limits, Settings
 from tests.support.failing_store import FailingStore, as_store
 
 pytestmark = pytest.mark.timeout(20)
@@ -116,18 +120,38 @@ async def test_process_that_was_starved_does_not_take_its_own_runs_for_dead(left
     assert (await left.record()).response.status == "in_progress"
 
 
-async def test_nobody_is_taken_for_dead_until_all_could_renew_after_an_outage(left: Left) -> None:
+async def test_nobody_is_taken_for_dead_until_all_could_renew_after_an_outage(
+    left: Left, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 50.0
+    monkeypatch.setattr("server.runs.settle.time", SimpleNamespace(monotonic=lambda: now))
     store = FailingStore()
     store.kept = left.store
-    settler = Settler(as_store(store), left.log, 0.1)
+    settler = Settler(as_store(store), left.log, 10.0)
     for failing in ("claim_orphans", "acquire", "now"):
         store.down = {failing}
         with pytest.raises(StoreError):
             await (settler.settle(left.id) if failing == "acquire" else settler.sweep())
         store.down = set()
         assert await settler.sweep() == 0
+        now += 9.9
         assert not await settler.settle(left.id)
-        await asyncio.sleep(0.11)
+        now += 0.2
+    assert await settler.sweep() == 1
+
+
+async def test_nobody_is_taken_for_dead_until_all_could_renew_after_the_store_was_slow(left: Left) -> None:
+    """It did what was asked of it in the end, and meanwhile every lease was over."""
+    slow = 0.1
+
+    async def renew() -> None:
+        await asyncio.sleep(slow)
+
+    settler = Settler(left.store, left.log, 0.2, renew)
+    assert await settler.sweep() == 0
+    slow = 0.0
+    assert await settler.sweep() == 0
+    await asyncio.sleep(0.21)
     assert await settler.sweep() == 1
 
 
@@ -235,3 +259,25 @@ async def test_reader_whose_store_stays_out_of_reach_is_not_told_that_it_was_all
     follower = Follower(as_store(store), left.log, settler, pause=0.01, patience=0.05)
     told = b"".join([data async for data in follower.follow(await left.record(), -1)])
     assert told == encode_sse(left.saved)
+
+
+async def test_server_that_stops_does_not_take_what_it_hands_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    runs = Runs(Settings(store="memory:", lease=0.04), store)
+    taken: list[str] = []
+
+    async def take(response_id: str) -> None:
+        taken.append(response_id)
+
+    async def rerun(record: StoredResponse, _worker: str) -> None:
+        taken.append(record.response.id)
+
+    async def hand_over() -> None:
+        queued = ResponseStreamStateMachine("m").snapshot
+        await store.put(StoredResponse(queued, [], request=b"{}", lease=LONG_AGO))
+        await asyncio.sleep(0.2)  # time for many a look
+
+    monkeypatch.setattr(runs.keeper, "drain", hand_over)
+    async with runs.going(Gate(Limits()), rerun, take, taken.append):
+        pass
+    assert taken == []

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import make_url
 
 from server.sessions.base import ResponseStore
-from server.sessions.locations import database_url
-from server.sessions.migrate import upgrade
+from server.sessions.sql.locations import database_url
+from server.sessions.sql.migrate import upgrade
 from tests.support.services import postgres_database
 from tests.support.stores import MemoryPlace, Place, emptied
 

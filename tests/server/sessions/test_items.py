@@ -99,13 +99,6 @@ async def test_output_is_found_from_the_response_s_end_on(store: ResponseStore) 
         assert await texts(store, "early", "later") == {"early": "Hello", "later": "Done"}
 
 
-async def test_end_that_replaces_another_end_counts(store: ResponseStore) -> None:
-    await put(store, "r", lease=HELD)
-    await store.finish("r", "w", output("r", said("one"), said("two")))
-    await store.finish("r", "w", output("r", said("one", "Again")))
-    assert await texts(store, "one", "two") == {"one": "Again"}
-
-
 async def test_record_put_again_has_its_own_items_only(store: ResponseStore) -> None:
     await put(store, "before", said("both", "Kept"), created_at=1.0)
     olds: list[InputItem] = [MessageParam("user", "a", id="old_in")]

@@ -12,7 +12,7 @@ from bridge.protocol.events import Event
 from server.event_logs.base import LogGone
 from server.event_logs.memory import MemoryLog
 from server.frames import joined
-from server.sessions.base import StoredResponse
+from server.sessions.base import NOBODY, StoredResponse
 from server.sessions.errors import StoreError
 from server.sessions.persistence import ResponseSessionPersistenceTransformer
 from tests.support.failing_store import FailingStore, as_store
@@ -109,6 +109,24 @@ async def test_s2_frames_are_the_bytes_that_were_sent(bench: Bench) -> None:
     assert logged.data == encode_sse(bench.told)
 
 
+async def test_s2_reader_of_a_queued_response_is_served_from_its_first_event(bench: Bench) -> None:
+    await bench.kept.queue()
+    reader = bench.log.read(bench.id)
+    waiting = asyncio.create_task(anext(reader))
+    await asyncio.sleep(0)  # it looks for the log
+    await bench.take(bench.machine.start())
+    async with asyncio.timeout(5):
+        assert await waiting == bench.kept.batch
+
+
+async def test_s2_response_that_is_queued_for_any_worker_can_be_waited_for(bench: Bench) -> None:
+    await bench.kept.queue(for_anybody=True)
+    lease = (await bench.record()).lease
+    assert lease is not None
+    assert lease.worker == NOBODY
+    assert [each async for each in bench.log.read(bench.id, wait=False)] == []
+
+
 async def test_short_response_is_one_write(bench: Bench) -> None:
     await bench.take(bench.machine.start() + bench.machine.text("Hi") + bench.machine.finish("stop"))
     assert bench.store.calls == ["put"]
@@ -183,6 +201,19 @@ async def test_s1_end_that_can_not_be_stored_is_told_as_failed(wire: str) -> Non
     for event in bench.told:
         folded.feed(event)
     assert folded.response == failed
+
+
+async def test_s1_end_whose_answer_was_lost_stays_as_it_was_stored(bench: Bench) -> None:
+    """Others may have read it, and gone on from it."""
+    await bench.take(bench.machine.start() + bench.machine.text("All of it"))
+    bench.store.mute = {"finish"}
+    await bench.take(bench.machine.finish("stop"))
+    assert bench.told[-1].type == "response.failed"
+    bench.store.mute = set()
+    await bench.kept.checkpoint()
+    assert bench.kept.saved
+    assert (await bench.record()).response == bench.machine.snapshot
+    assert (await bench.record()).response.status == "completed"
 
 
 async def test_end_that_was_told_as_failed_is_stored_as_that_later(bench: Bench) -> None:

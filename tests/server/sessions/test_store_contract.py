@@ -349,6 +349,19 @@ async def test_s9_a_run_belongs_to_its_worker(store: ResponseStore) -> None:
     assert (got.response.output_text, got.lease, got.last_sequence) == ("Hello", Lease("w", 10.0), -1)
 
 
+async def test_s1_end_that_was_stored_stands(store: ResponseStore) -> None:
+    """Its answer may have been lost and others may have read it, so that what its worker says later must not
+    take its place."""
+    await store.put(record("r", lease=Lease("w", 10.0)), frames(0, 1))
+    ended = record("r", text="Ended").response
+    await store.finish("r", "w", ended, frames(2, 3))
+    await store.finish("r", "w", record("r", text="Failed", status="failed").response, frames(2, 4, "z"))
+    got = await store.get("r")
+    assert got is not None
+    assert (got.response, got.lease, got.last_sequence) == (ended, None, 3)
+    assert await stored_frames(store, "r") == frames(0, 3).data
+
+
 async def test_leases_of_many_runs_are_renewed_together(store: ResponseStore) -> None:
     held = {f"r{number}": f"w{number}" for number in range(1100)}
     for response_id in ("r0", "r700", "r1099"):

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
-from itertools import islice
 from typing import Any, Final
 
 from sqlalchemy import BindParameter, Connection, Select, bindparam, func, literal, null, select, union_all
-from sqlalchemy.dialects import postgresql, sqlite
 
 from bridge.protocol.input_items import InputItem
 from bridge.protocol.response import Response
 from server.sessions.places import Place, can_name, items_at, output_names
-from server.sessions.queries import THERE
 from server.sessions.records import id_bytes
-from server.sessions.tables import NAMED_INPUT, responses
-from server.sessions.tables import response_input as inputs
-from server.sessions.tables import response_output as outputs
+from server.sessions.sql import queries
+from server.sessions.sql.queries import THERE
+from server.sessions.sql.tables import NAMED_INPUT, responses
+from server.sessions.sql.tables import response_input as inputs
+from server.sessions.sql.tables import response_output as outputs
 
 _OUTPUT: Final = -1  # in the place of a position
-_IDS_AT_ONCE: Final = 500  # of the parameters that one statement takes
-_INSERTS: Final[dict[str, Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
-
-
-@cache
-def _insert(dialect: str) -> Any:
-    """A response that ends again has most of its items already."""
-    return _INSERTS[dialect](outputs).on_conflict_do_nothing()
 
 
 def _places() -> Select[Any]:
@@ -67,7 +57,7 @@ def put_output_names(connection: Connection, dialect: str, response_id: str, res
     """The response has ended: its items can be found."""
     rows = [{"response_id": response_id, "item_id": name} for name in output_names(response)]
     if rows:
-        connection.execute(_insert(dialect), rows)
+        connection.execute(queries.insert_output(dialect), rows)
 
 
 def find_items(
@@ -75,9 +65,9 @@ def find_items(
 ) -> dict[str, InputItem]:
     """The owner's items that have these ids, as `ResponseStore.items` tells. Two statements for some
     hundreds of ids."""
-    names = iter([name for name in dict.fromkeys(map(id_bytes, item_ids)) if can_name(name)])
+    names = filter(can_name, dict.fromkeys(map(id_bytes, item_ids)))
     found: dict[str, InputItem] = {}
-    while some := list(islice(names, _IDS_AT_ONCE)):
+    for some in queries.portions(names):
         rows = connection.execute(_PLACES, {"names": some, "of_owner": owner, "at": now})
         places = {name: Place(response_id, item) for name, response_id, item in rows}
         found |= items_at(places, _bodies(connection, places.values()))

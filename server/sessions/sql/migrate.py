@@ -14,9 +14,9 @@ from sqlalchemy import URL, Connection, create_engine, event, inspect, text
 from sqlalchemy.pool import NullPool
 
 from server.sessions.errors import StoreError
-from server.sessions.failures import FAILURES, file_error, store_error
-from server.sessions.locations import file_of, is_sqlite, make_private_file
-from server.sessions.tables import VERSION_TABLE, metadata
+from server.sessions.sql.failures import FAILURES, file_error, store_error
+from server.sessions.sql.locations import file_of, is_sqlite, make_private_file
+from server.sessions.sql.tables import VERSION_TABLE, metadata
 
 # Any number, as long as it is always the same: who holds it upgrades.
 _ADVISORY_LOCK: Final = 6_310_553_921_404_117
@@ -100,7 +100,7 @@ def _refuse_tables_of_others(connection: Connection) -> None:
 
 def _config(connection: Connection | None) -> Config:
     config = Config()
-    config.set_main_option("script_location", "server.sessions:migrations")
+    config.set_main_option("script_location", "server.sessions.sql:migrations")
     config.attributes["connection"] = connection
     return config
 

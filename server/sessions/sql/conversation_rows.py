@@ -7,11 +7,12 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from server.sessions import queries
 from server.sessions.base import InputPage, Order, Turn
 from server.sessions.errors import CursorError
 from server.sessions.links import in_order
-from server.sessions.records import id_bytes, listed_item, turn_of, window
+from server.sessions.paging import window
+from server.sessions.records import id_bytes, listed_item, turn_of
+from server.sessions.sql import queries
 
 _EVERY_POSITION: Final = (-1, 2**31 - 1)
 

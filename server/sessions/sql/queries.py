@@ -3,8 +3,10 @@ its name."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
@@ -26,10 +28,12 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from server.sessions.base import NOBODY
-from server.sessions.tables import response_frames as frames
-from server.sessions.tables import response_input as inputs
-from server.sessions.tables import response_output as outputs
-from server.sessions.tables import responses
+from server.sessions.sql.tables import response_frames as frames
+from server.sessions.sql.tables import response_input as inputs
+from server.sessions.sql.tables import response_output as outputs
+from server.sessions.sql.tables import responses
+
+T = TypeVar("T")
 
 # Parameters that name a row have names that are no column's: SQLAlchemy keeps those for SET and VALUES.
 _ID: Final = responses.c.id == bindparam("of_id")
@@ -40,6 +44,7 @@ _OVER: Final = responses.c.lease_until < bindparam("now")
 _WAITS: Final = responses.c.lease_worker == NOBODY
 THERE: Final = or_(responses.c.expires_at.is_(None), responses.c.expires_at > bindparam("at"), _RUNNING)
 """What may be read at that time: what has expired and ended is gone, swept or not."""
+_IDS_AT_ONCE: Final = 500  # of the parameters that one statement takes
 _INSERTS: Final[dict[str, Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 GET: Final = select(*responses.c).where(_OWNED, THERE)
@@ -57,9 +62,16 @@ DELETE_PARTS: Final = [
     delete(table).where(table.c.response_id == bindparam("of_id")) for table in (inputs, outputs, frames)
 ]
 REPLACE: Final = update(responses).where(_OWNED)
-FINISH: Final = update(responses).where(_HELD)
-CHECKPOINT: Final = FINISH.where(_RUNNING)
+UPDATE_HELD: Final = update(responses).where(_HELD, _RUNNING)
+ENDED: Final = select(responses.c.id).where(_HELD, responses.c.lease_until.is_(None))
 ACQUIRE: Final = update(responses).where(_ID, _RUNNING).where(or_(_WAITS, _OVER))
+
+
+def portions(ids: Iterable[T]) -> Iterator[list[T]]:
+    """No more at once than one statement takes."""
+    rest = iter(ids)
+    while some := list(islice(rest, _IDS_AT_ONCE)):
+        yield some
 
 
 @cache
@@ -72,6 +84,12 @@ def insert_response(dialect: str) -> Any:
 @cache
 def insert_input(dialect: str) -> Any:
     return _INSERTS[dialect](inputs)
+
+
+@cache
+def insert_output(dialect: str) -> Any:
+    """A response that ends again has most of its items already."""
+    return _INSERTS[dialect](outputs).on_conflict_do_nothing()
 
 
 @cache

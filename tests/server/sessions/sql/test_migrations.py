@@ -14,11 +14,11 @@ from sqlalchemy.pool import NullPool
 from bridge.protocol.input_items import MessageParam
 from server.sessions.base import Lease, StoredResponse
 from server.sessions.errors import StoreError
-from server.sessions.locations import database_url
-from server.sessions.migrate import _config, newest, upgrade
-from server.sessions.migrations.versions import r0003_lz4
+from server.sessions.sql.locations import database_url
+from server.sessions.sql.migrate import _config, newest, upgrade
+from server.sessions.sql.migrations.versions import r0003_lz4
+from server.sessions.sql.tables import REVISION, VERSION_TABLE, metadata
 from server.sessions.stores import open_store
-from server.sessions.tables import REVISION, VERSION_TABLE, metadata
 from tests.support.services import postgres_database
 from tests.support.stores import record
 

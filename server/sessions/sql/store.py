@@ -5,51 +5,45 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from functools import partial
-from itertools import islice
 from typing import Any, Final
 
-from sqlalchemy import URL, Connection, CursorResult
+from sqlalchemy import URL, Connection
 
 from bridge.protocol.codec import encode
 from bridge.protocol.input_items import InputItem
 from bridge.protocol.response import Response
 from server.frames import Frames
-from server.sessions import queries
 from server.sessions.base import InputPage, Lease, Order, StoredResponse, Turn
-from server.sessions.conversation_rows import read_page, turns_of
-from server.sessions.database import open_database
 from server.sessions.errors import LeaseLost
-from server.sessions.item_rows import find_items, put_output_names
-from server.sessions.locations import name_of
-from server.sessions.record_rows import (
+from server.sessions.records import can_be_id, export_line, input_rows, row_of
+from server.sessions.sql import queries
+from server.sessions.sql.conversation_rows import read_page, turns_of
+from server.sessions.sql.database import Database
+from server.sessions.sql.item_rows import find_items, put_output_names
+from server.sessions.sql.lease_rows import acquire_run, claim_runs, end_held, renew_leases, update_held
+from server.sessions.sql.locations import is_sqlite, name_of
+from server.sessions.sql.record_rows import (
     put_frames,
     put_input,
     put_response,
     read_record,
-    read_taken,
     row_in,
 )
-from server.sessions.records import can_be_id, export_line, input_rows, row_of
 
 _HIGHEST: Final = 2**62  # what a column takes, and more than any sequence number
 _FRAMES_AT_ONCE: Final = 32
 _ROWS_AT_ONCE: Final = 50
 _SWEPT_AT_ONCE: Final = 500
-_IDS_AT_ONCE: Final = 500  # of the parameters that one statement takes
 
 
 class SqlStore:
-    """Responses in the database at `url` (see `locations`). It is opened by the first call, or by `open`."""
+    """Responses in the database at `url` (see `locations`). It is opened by the first call."""
 
     def __init__(self, url: URL, clock: Callable[[], float] = time.time) -> None:
         self.name = name_of(url)
-        self._database = open_database(url)
+        self._database = _database_at(url)
         self._dialect = url.get_backend_name()
         self._clock = clock
-
-    async def open(self) -> None:
-        """Connect now, so that what is wrong shows now. Raises StoreError."""
-        await self._database.open()
 
     async def close(self) -> None:
         await self._database.close()
@@ -89,50 +83,49 @@ class SqlStore:
         frames: Frames | None = None,
     ) -> None:
         changes = self._changes(response, frames, lease.until)
-        await self._update_held(queries.CHECKPOINT, response_id, lease.worker, changes, frames)
+
+        def work(connection: Connection) -> None:
+            update_held(connection, response_id, lease.worker, changes)
+            put_frames(connection, self._dialect, response_id, frames)
+
+        if not can_be_id(response_id):
+            raise LeaseLost(response_id, lease.worker)
+        await self._database.write(work)
 
     async def renew(self, held: Mapping[str, str], until: float) -> set[str]:
         renewed: set[str] = set()
-        ids = list(held)
-        for start in range(0, len(ids), _IDS_AT_ONCE):
-            some = ids[start : start + _IDS_AT_ONCE]
-            values = {"of_ids": some, "of_workers": [held[each] for each in some], "lease_until": until}
-            renewed.update(await self._database.write(partial(_renewed, values)))
+        for some in queries.portions(held.items()):
+            renewed.update(await self._database.write(partial(renew_leases, held=some, until=until)))
         return held.keys() - renewed
 
     async def finish(
         self, response_id: str, worker: str, response: Response, frames: Frames | None = None
     ) -> None:
         changes = self._changes(response, frames, None)
-        await self._update_held(queries.FINISH, response_id, worker, changes, frames, response)
+
+        def work(connection: Connection) -> None:
+            if end_held(connection, response_id, worker, changes):
+                put_frames(connection, self._dialect, response_id, frames)
+                put_output_names(connection, self._dialect, response_id, response)
+
+        if not can_be_id(response_id):
+            raise LeaseLost(response_id, worker)
+        await self._database.write(work)
 
     async def acquire(self, response_id: str, lease: Lease, now: float) -> StoredResponse | None:
         if not can_be_id(response_id):
             return None
-        values = {"of_id": response_id, "now": now, "lease_worker": lease.worker, "lease_until": lease.until}
-
-        def work(connection: Connection) -> StoredResponse | None:
-            taken = connection.execute(queries.ACQUIRE, values)
-            if not taken.rowcount:
-                return None
-            found = connection.execute(queries.GET_ANY, {"of_id": response_id})
-            return next(iter(read_taken(connection, map(row_in, found))), None)
-
-        return await self._database.write(work)
+        return await self._database.write(partial(acquire_run, response_id=response_id, lease=lease, now=now))
 
     async def claim_orphans(self, lease: Lease, now: float, limit: int = 100) -> list[StoredResponse]:
-        return await self._claimed(queries.CLAIM, lease, now, limit)
+        return await self._database.write(
+            partial(claim_runs, statement=queries.CLAIM, lease=lease, before=now, most=limit)
+        )
 
     async def claim_waiting(self, lease: Lease, before: float, limit: int = 1) -> list[StoredResponse]:
-        return await self._claimed(queries.CLAIM_WAITING, lease, before, limit)
-
-    async def _claimed(self, statement: Any, lease: Lease, before: float, most: int) -> list[StoredResponse]:
-        values = {"now": before, "most": most, "lease_worker": lease.worker, "lease_until": lease.until}
-
-        def work(connection: Connection) -> list[StoredResponse]:
-            return read_taken(connection, map(row_in, connection.execute(statement, values).all()))
-
-        return await self._database.write(work)
+        return await self._database.write(
+            partial(claim_runs, statement=queries.CLAIM_WAITING, lease=lease, before=before, most=limit)
+        )
 
     async def frames(self, response_id: str, owner: str = "", after: int = -1) -> AsyncIterator[Frames]:
         if not can_be_id(response_id):
@@ -157,9 +150,8 @@ class SqlStore:
         return turns_of(response_id, rows)
 
     async def missing(self, response_ids: Collection[str], owner: str = "") -> set[str]:
-        asked = filter(can_be_id, response_ids)
         found: set[str] = set()
-        while some := list(islice(asked, _IDS_AT_ONCE)):
+        for some in queries.portions(filter(can_be_id, response_ids)):
             values = {"of_ids": some, "of_owner": owner, "at": self._clock()}
             found.update(row.id for row in await self._rows(queries.FOUND, values))
         return set(response_ids) - found
@@ -177,19 +169,14 @@ class SqlStore:
         if not can_be_id(response_id):
             return None
         whose = self._read_by(response_id, owner)
-
-        def work(connection: Connection) -> InputPage | None:
-            return read_page(connection, whose, after, before, limit, order)
-
-        return await self._database.read(work)
+        return await self._database.read(
+            partial(read_page, whose=whose, after=after, before=before, limit=limit, order=order)
+        )
 
     async def items(self, item_ids: Collection[str], owner: str = "") -> dict[str, InputItem]:
-        now = self._clock()
-
-        def work(connection: Connection) -> dict[str, InputItem]:
-            return find_items(connection, item_ids, owner, now)
-
-        return await self._database.read(work)
+        return await self._database.read(
+            partial(find_items, item_ids=item_ids, owner=owner, now=self._clock())
+        )
 
     async def delete(self, response_id: str, owner: str = "") -> bool:
         if not can_be_id(response_id):
@@ -224,7 +211,7 @@ class SqlStore:
 
     async def _count(self, statement: Any, values: dict[str, Any]) -> int:
         def work(connection: Connection) -> int:
-            return _rowcount(connection.execute(statement, values))
+            return connection.execute(statement, values).rowcount
 
         return await self._database.write(work)
 
@@ -238,31 +225,12 @@ class SqlStore:
             changes["last_sequence"] = frames.last
         return changes
 
-    async def _update_held(
-        self,
-        statement: Any,
-        response_id: str,
-        worker: str,
-        changes: dict[str, Any],
-        frames: Frames | None,
-        ended: Response | None = None,
-    ) -> None:
-        def work(connection: Connection) -> None:
-            values = {"of_id": response_id, "of_worker": worker, **changes}
-            if not _rowcount(connection.execute(statement, values)):
-                raise LeaseLost(response_id, worker)
-            put_frames(connection, self._dialect, response_id, frames)
-            if ended is not None:
-                put_output_names(connection, self._dialect, response_id, ended)
 
-        if not can_be_id(response_id):
-            raise LeaseLost(response_id, worker)
-        await self._database.write(work)
+def _database_at(url: URL) -> Database:
+    if is_sqlite(url):
+        from server.sessions.sql.sqlite import Sqlite
 
+        return Sqlite(url)
+    from server.sessions.sql.postgres import Postgres
 
-def _renewed(values: dict[str, Any], connection: Connection) -> list[str]:
-    return list(connection.execute(queries.RENEW, values).scalars().all())
-
-
-def _rowcount(result: CursorResult[Any]) -> int:
-    return result.rowcount
+    return Postgres(url)

@@ -15,13 +15,13 @@ import psycopg
 import pytest
 from sqlalchemy import create_engine, event
 
-from server.sessions import postgres
 from server.sessions.base import Lease, ResponseStore
 from server.sessions.errors import StoreError
-from server.sessions.locations import database_url, default_file
-from server.sessions.sql import SqlStore
+from server.sessions.sql import postgres
+from server.sessions.sql.locations import database_url, default_file
+from server.sessions.sql.store import SqlStore
+from server.sessions.sql.tables import REVISION
 from server.sessions.stores import open_store
-from server.sessions.tables import REVISION
 from server.settings import SettingsError
 from tests.support.services import OwnPostgres, own_postgres
 from tests.support.stores import Place, emptied, frames, record, streamed
@@ -359,7 +359,8 @@ async def test_s9_leases_go_by_the_servers_clock_not_by_this_machines(
     """A worker whose clock is an hour ahead does not take the others' runs for dead."""
     right = time.time()
     ahead = SimpleNamespace(time=lambda: right + 3600.0, monotonic=time.monotonic)
-    monkeypatch.setattr("server.sessions.database.time", ahead)
+    for module in ("database", "postgres"):
+        monkeypatch.setattr(f"server.sessions.sql.{module}.time", ahead)
     place = Place(emptied(postgres_url))
     try:
         assert abs(await place.open().now() - right) < 60

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-import structlog
 from sqlalchemy import Connection
 
 from server.frames import Frames
-from server.sessions import queries
 from server.sessions.base import StoredResponse
-from server.sessions.errors import StoreError, UnreadableRecord
+from server.sessions.errors import StoreError
 from server.sessions.records import InputRow, Row, record_of
-
-_log = structlog.get_logger(__name__)
+from server.sessions.sql import queries
 
 
 def put_response(connection: Connection, dialect: str, row: Row) -> None:
@@ -66,16 +62,3 @@ def read_record(connection: Connection, row: Row) -> StoredResponse:
     """The record with its input. Raises UnreadableRecord."""
     found = connection.execute(queries.INPUT, {"of_id": row.id})
     return record_of(row, found.scalars().all())
-
-
-def read_taken(connection: Connection, rows: Iterable[Row]) -> list[StoredResponse]:
-    """Records that were just taken. One that can't be read ends where it is, so that it neither keeps the
-    others waiting nor is taken again."""
-    records = []
-    for row in rows:
-        try:
-            records.append(read_record(connection, row))
-        except UnreadableRecord as error:
-            connection.execute(queries.GIVE_UP, {"of_id": row.id})
-            _log.error("store.unreadable", response_id=row.id, code=error.code, cause=str(error.__cause__))
-    return records

@@ -1,0 +1,106 @@
+"""The writing end of one run's record in the store: its progress, then its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from bridge.protocol.response import Response
+from server.frames import Frames, joined
+from server.sessions.base import NOBODY, Lease, ResponseStore, StoredResponse
+from server.sessions.errors import StoreError
+
+WAITING: Final = 60.0
+"""Seconds after which any worker takes a run that waits, whatever the queue says."""
+
+_BEGINNING: Final = 15.0  # seconds that it may take: nobody has been told anything, so a slow store is borne
+_FIRST_PAUSE: Final = 0.05  # seconds before the end is stored again
+_SHORTEST: Final = 1.0  # seconds that any attempt may take
+
+
+class RecordWriter:
+    """Stores what is `pending` with the response as `snapshot` gives it. A lease is for `lease` seconds;
+    `patience` is how many the end may take. Every call raises StoreError, and
+    LeaseLost when `worker` does not hold the run; each may be made again."""
+
+    def __init__(
+        self,
+        record: StoredResponse,
+        snapshot: Callable[[], Response],
+        store: ResponseStore,
+        worker: str,
+        *,
+        lease: float,
+        patience: float,
+        stored: bool,
+        clock: Callable[[], float],
+    ) -> None:
+        self._record = record
+        self._snapshot = snapshot
+        self._store = store
+        self._worker = worker
+        self._lease = lease
+        self._patience = patience
+        self._clock = clock
+        self.stored = stored
+        """The record is there."""
+        self.saved = False
+        """The end is durable."""
+        self.pending: list[Frames] = []
+        """The frames since the last checkpoint, in order."""
+
+    async def offer(self) -> None:
+        """Store the response for whichever worker takes its run."""
+        lease = Lease(NOBODY, await self._store.now() + WAITING)
+        await self._store.put(replace(self._record, response=self._snapshot(), lease=lease))
+
+    async def progress(self) -> None:
+        """Store how far the run is and renew its lease."""
+        lease = Lease(self._worker, await self._store.now() + self._lease)
+        passed = len(self.pending)
+        frames = joined(self.pending)
+        if self.stored:
+            response = None if frames is None else self._snapshot()
+            await self._store.checkpoint(self._record.response.id, lease, response, frames)
+        else:
+            await self._store.put(replace(self._record, response=self._snapshot(), lease=lease), frames)
+            self.stored = True
+        del self.pending[:passed]
+
+    async def progress_in_time(self) -> None:
+        """The same, before anybody is told of the response."""
+        await self._in_time(self.progress(), max(self._patience, _BEGINNING))
+
+    async def end(self, response: Response) -> None:
+        """Store how the run ended and give up its lease."""
+        frames = joined(self.pending)
+        if self.stored:
+            await self._store.finish(self._record.response.id, self._worker, response, frames)
+        else:
+            await self._store.put(replace(self._record, response=response, lease=None), frames)
+        self.pending.clear()
+        self.saved = True
+
+    async def insist_on_end(self, response: Response) -> None:
+        """Store the end, again and again for as long as patience lasts."""
+        deadline = self._clock() + self._patience
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                return await self._in_time(self.end(response), deadline - self._clock())
+            except StoreError:
+                if self._clock() + pause > deadline:
+                    raise
+            await asyncio.sleep(pause)
+            pause *= 2
+
+    async def _in_time(self, storing: Coroutine[Any, Any, None], seconds: float) -> None:
+        """A store that does not answer is out of reach; what it does after all is done again."""
+        try:
+            async with asyncio.timeout(max(seconds, _SHORTEST)):
+                await storing
+        except TimeoutError as error:
+            raise StoreError(StoreError.UNAVAILABLE, "The session store does not answer.") from error

@@ -1,0 +1,97 @@
+"""PostgreSQL as a database, over psycopg's asynchronous connections. Loaded only where there is psycopg."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, Final
+
+from psycopg import AsyncCursor, pq
+from sqlalchemy import URL, Connection, text
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from server.sessions.sql.clock import ServerClock
+from server.sessions.sql.database import PATIENCE, Database, T, Work, bring_up_to_date, outdated, revision_of
+from server.sessions.sql.tables import REVISION
+
+_CONNECTIONS: Final = 10  # to write, and as many to read
+_RECYCLED_AFTER: Final = 1800  # seconds
+
+
+class _BinaryCursor(AsyncCursor[Any]):
+    """Asks for results in binary: as text, bytes come in hexadecimal, which is twice as much to send and
+    has to be read again."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.format = pq.Format.BINARY
+
+
+_CONNECT: Final[dict[str, Any]] = {
+    "connect_timeout": 5,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+    "application_name": "openresponses-bridge",
+    "cursor_factory": _BinaryCursor,
+}
+
+
+class Postgres(Database):
+    """Set up when it has none of our tables; else it must be at the right revision, as workers of another
+    version may be at it."""
+
+    def __init__(self, url: URL) -> None:
+        super().__init__()
+        self._url = url
+        self._writer, self._reader = _engines(url)
+        self._clock = ServerClock()
+
+    async def now(self) -> float:
+        """The server's: a worker whose own clock is wrong must not end the leases of others."""
+        if self._clock.doubtful:
+            asked_at = time.monotonic()
+            self._clock.set(await self.read(_server_time), asked_at)
+        return self._clock.now()
+
+    async def close(self) -> None:
+        await self._writer.dispose()
+        await self._reader.dispose()
+
+    async def _reading(self, work: Work[T]) -> T:
+        async with self._reader.connect() as connection:
+            return await connection.run_sync(work)
+
+    async def _writing(self, work: Work[T]) -> T:
+        async with self._writer.begin() as connection:
+            return await connection.run_sync(work)
+
+    async def _see_to_the_tables(self) -> None:
+        revision = await self._reading(revision_of)
+        if revision is None:
+            await asyncio.to_thread(bring_up_to_date, self._url)
+        elif revision != REVISION:
+            raise outdated(revision)
+
+
+def _engines(url: URL) -> tuple[AsyncEngine, AsyncEngine]:
+    """One to write with, in transactions, and one to read with, each statement by itself."""
+
+    def engine(**options: Any) -> AsyncEngine:
+        return create_async_engine(
+            url,
+            connect_args=_CONNECT,
+            pool_size=_CONNECTIONS,
+            max_overflow=0,
+            pool_timeout=PATIENCE,
+            pool_recycle=_RECYCLED_AFTER,
+            **options,
+        )
+
+    return engine(), engine(isolation_level="AUTOCOMMIT", pool_reset_on_return=None)
+
+
+def _server_time(connection: Connection) -> float:
+    seconds: float = connection.scalar(text("SELECT extract(epoch FROM clock_timestamp())::float8"))
+    return seconds

@@ -1,0 +1,44 @@
+"""`serve` as a process of its own, started from the command line."""
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.shared import REPOSITORY
+
+SERVE = (sys.executable, "-m", "server", "serve", "--port", "0")
+
+
+@contextmanager
+def started(*flags: str, folder: Path | None = None) -> Iterator[subprocess.Popen[str]]:
+    """It is ended with all its workers, however the test went. `folder` is its user's data folder."""
+    process = subprocess.Popen(
+        [*SERVE, *flags],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **({"XDG_DATA_HOME": str(folder)} if folder else {})},
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+                process.wait(15)
+
+
+def base_of(process: subprocess.Popen[str]) -> str:
+    """The address in its greeting."""
+    assert process.stdout is not None
+    assert select.select([process.stdout], [], [], 20)[0], "no greeting"
+    address = re.search(r"http://\S+", process.stdout.readline())
+    assert address is not None
+    return address[0]
