@@ -10,8 +10,8 @@ from server.sessions.memory import MemoryStore
 
 
 class FailingStore:
-    """A store in memory. Calls of what is named in `down` raise; those of what is named in `mute` are done and
-    raise, as if their answers were lost. `calls` are the names of those made, but for asking the time."""
+    """A store in memory. Calls of what is named in `down` raise; what is named in `mute` is done and they
+    raise, as if the answers were lost. `calls` are the names of those made, but for asking the time."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.down: set[str] = set()
