@@ -64,12 +64,9 @@ async def rerun(service: Service, record: StoredResponse, worker: str) -> None:
             owner=record.owner,
             taken=Taken(response, worker, wire_of(record)),
         )
-    except StoreError as error:
-        if not isinstance(error, UnreadableRecord):
-            raise  # it is tried again when this lease is over
-        await service.runs.settler.end(record, worker, partial(failed, error=error))
-        return
     except BridgeError as error:
+        if isinstance(error, StoreError) and not isinstance(error, UnreadableRecord):
+            raise  # it is tried again when this lease is over
         await service.runs.settler.end(record, worker, partial(failed, error=error))
         return
     _log.info("run.taken", response_id=response.id, request_id=request_id)

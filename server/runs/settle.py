@@ -6,7 +6,8 @@ import asyncio
 import math
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
@@ -92,20 +93,27 @@ class Settler:
         """Runs whose lease is over, and the name under which they are held now. None right after the store
         was out or slow: that ends all leases, and each living worker has the length of one to renew its
         own."""
-        begun_at = time.monotonic()
-        try:
+        slow_at = time.monotonic() + self._lease / 4
+        with self._watching(slow_at):
             await self._renew()
             now = await self._store.now()
-            if time.monotonic() < self._wary_until or time.monotonic() - begun_at > self._lease / 4:
+            if time.monotonic() < self._wary_until or time.monotonic() > slow_at:
                 return []
             worker = f"settler-{secrets.token_hex(8)}"
             lease = Lease(worker, now + max(self._lease, _SETTLING))
             return [(each, worker) for each in await take(lease, now)]
+
+    @contextmanager
+    def _watching(self, slow_at: float) -> Iterator[None]:
+        """Be wary after what the store failed to do, or had not done by then."""
+        failed = False
+        try:
+            yield
         except StoreError:
-            begun_at = -math.inf
+            failed = True
             raise
         finally:
-            if time.monotonic() - begun_at > self._lease / 4:
+            if failed or time.monotonic() > slow_at:
                 self._wary_until = time.monotonic() + self._lease
 
     async def take_up(self, record: StoredResponse, worker: str) -> None:
