@@ -3,12 +3,16 @@
 A thinking block's signature, a redacted block, a condensed history travel in `encrypted_content`. The
 envelope is text of four fields::
 
-    orb1 . s|p . kind . base64url
+    orb1 . s|so|p|po . kind . base64url
 
 `orb1` names the format and its version, `s` sealed (AES-GCM: 12 bytes of nonce, ciphertext, tag, with
 the fields before it authenticated) or `p` plain (16 bytes of SHA-256, payload), `kind` what is inside.
 Without a key envelopes are plain: checked against accidents, not against forgers, which is enough
 where client and server are one person.
+
+`so` and `po` are bound to an owner: the authenticated text is then the fields before the data, a dot and
+the owner's name, which stands nowhere in the envelope. So it opens for that owner alone, and one that
+another owner shows can't be told from one that was altered.
 """
 
 from __future__ import annotations
@@ -34,16 +38,21 @@ _TAG_BYTES: Final = 16
 _SEALED: Final = "s"
 _PLAIN: Final = "p"
 _KIND: Final = re.compile(r"[a-z0-9_-]{1,40}")
+_BOUND: Final = "o"
 _ENVELOPE: Final = re.compile(r"(?P<version>orb\d+)\.(?P<rest>.*)", re.DOTALL)
-_BODY: Final = re.compile(r"(?P<mode>[sp])\.(?P<kind>[a-z0-9_-]{1,40})\.(?P<data>[A-Za-z0-9_-]*={0,2})")
+_BODY: Final = re.compile(
+    r"(?P<mode>[sp])(?P<bound>o?)\.(?P<kind>[a-z0-9_-]{1,40})\.(?P<data>[A-Za-z0-9_-]*={0,2})"
+)
 
 
 class SealError(RemoteError):
     """A text that can't be opened here. `FOREIGN`: not one of ours, or of another version or key
-    policy. `BROKEN`: ours, but altered, cut, or sealed with another key."""
+    policy. `BROKEN`: ours, but altered, cut, or sealed with another key or for another owner. `OWNER`:
+    ours, but bound to an owner and shown by nobody, or bound to none and shown by one."""
 
     FOREIGN = "bridge.seal.foreign"
     BROKEN = "bridge.seal.broken"
+    OWNER = "bridge.seal.owner"
 
 
 class Sealed(NamedTuple):
@@ -53,58 +62,84 @@ class Sealed(NamedTuple):
     payload: bytes
 
 
+class _Parsed(NamedTuple):
+    """The fields of an envelope; `bound` is the sign of an owner, or empty."""
+
+    mode: str
+    bound: str
+    kind: str
+    body: bytes
+
+
 class Sealer:
     """Makes and opens envelopes. `key` is 16, 24 or 32 bytes, None for plain envelopes; `nonce` gives
     12 fresh bytes each time it is called."""
 
-    __slots__ = ("_cipher", "_nonce")
+    __slots__ = ("_cipher", "_nonce", "_owner")
 
     def __init__(self, key: bytes | None = None, nonce: Callable[[], bytes] | None = None) -> None:
         if key is not None and len(key) not in _KEY_SIZES:
             raise LocalError("bridge.seal.key", f"a key has 16, 24 or 32 bytes, this one {len(key)}")
         self._cipher = None if key is None else AESGCM(key)
         self._nonce = nonce or _random_nonce
+        self._owner = ""
+
+    def bound(self, owner: str) -> Sealer:
+        """A sealer with the same key whose envelopes open for this owner alone, and that opens no others.
+        For the empty name it makes and opens those that are bound to nobody."""
+        sealer = Sealer(nonce=self._nonce)
+        sealer._cipher, sealer._owner = self._cipher, owner
+        return sealer
 
     def seal(self, payload: bytes, kind: str) -> str:
         """`payload` in an envelope. `kind` is up to 40 of ``a-z 0-9 _ -``, readable to everyone."""
         if not _KIND.fullmatch(kind):
             raise LocalError("bridge.seal.kind", f"not a kind: {kind!r}")
+        head = _head(_PLAIN if self._cipher is None else _SEALED, self._sign, kind)
+        authenticated = self._authenticated(head)
         if self._cipher is None:
-            head = f"{VERSION}.{_PLAIN}.{kind}"
-            body = _checksum(head, payload) + payload
+            body = _checksum(authenticated, payload) + payload
         else:
-            head = f"{VERSION}.{_SEALED}.{kind}"
             nonce = self._nonce()
-            body = nonce + self._cipher.encrypt(nonce, payload, head.encode())
+            body = nonce + self._cipher.encrypt(nonce, payload, authenticated)
         return f"{head}.{urlsafe_b64encode(body).decode()}"
 
     def open(self, text: str) -> Sealed:
-        """What `seal` put in. Raises SealError (`bridge.seal.foreign`, `bridge.seal.broken`)."""
-        mode, kind, body = _parse(text)
-        head = f"{VERSION}.{mode}.{kind}"
-        if mode == _PLAIN:
-            return Sealed(kind, self._open_plain(head, body))
-        return Sealed(kind, self._open_sealed(head, body))
+        """What `seal` put in. Raises SealError (`bridge.seal.foreign`, `bridge.seal.broken`,
+        `bridge.seal.owner`)."""
+        parsed = _parse(text)
+        if parsed.bound != self._sign:
+            whose = "bound to a key, and none is shown" if parsed.bound else "not bound to the key shown"
+            raise SealError(SealError.OWNER, f"the envelope is {whose}")
+        authenticated = self._authenticated(_head(parsed.mode, parsed.bound, parsed.kind))
+        opened = self._open_plain if parsed.mode == _PLAIN else self._open_sealed
+        return Sealed(parsed.kind, opened(authenticated, parsed.body))
 
-    def _open_plain(self, head: str, body: bytes) -> bytes:
+    @property
+    def _sign(self) -> str:
+        return _BOUND if self._owner else ""
+
+    def _authenticated(self, head: str) -> bytes:
+        return f"{head}.{self._owner}".encode() if self._owner else head.encode()
+
+    def _open_plain(self, authenticated: bytes, body: bytes) -> bytes:
         if self._cipher is not None:
             raise SealError(SealError.FOREIGN, "the envelope is not sealed, and here only sealed ones count")
         payload = body[_CHECKSUM_BYTES:]
-        if not secrets.compare_digest(body[:_CHECKSUM_BYTES], _checksum(head, payload)):
-            raise SealError(SealError.BROKEN, "the envelope was altered on its way")
+        if not secrets.compare_digest(body[:_CHECKSUM_BYTES], _checksum(authenticated, payload)):
+            raise SealError(SealError.BROKEN, "the envelope was altered on its way or made for another owner")
         return payload
 
-    def _open_sealed(self, head: str, body: bytes) -> bytes:
+    def _open_sealed(self, authenticated: bytes, body: bytes) -> bytes:
         if self._cipher is None:
             raise SealError(SealError.FOREIGN, "the envelope is sealed with a key, and here there is none")
         if len(body) < NONCE_BYTES + _TAG_BYTES:
             raise SealError(SealError.BROKEN, "the envelope was cut")
         try:
-            return self._cipher.decrypt(body[:NONCE_BYTES], body[NONCE_BYTES:], head.encode())
+            return self._cipher.decrypt(body[:NONCE_BYTES], body[NONCE_BYTES:], authenticated)
         except InvalidTag as error:
-            raise SealError(
-                SealError.BROKEN, "the envelope was altered on its way or sealed with another key"
-            ) from error
+            what = "altered on its way, sealed with another key or for another owner"
+            raise SealError(SealError.BROKEN, f"the envelope was {what}") from error
 
 
 def is_envelope(text: str) -> bool:
@@ -112,7 +147,7 @@ def is_envelope(text: str) -> bool:
     return _ENVELOPE.match(text) is not None
 
 
-def _parse(text: str) -> tuple[str, str, bytes]:
+def _parse(text: str) -> _Parsed:
     envelope = _ENVELOPE.fullmatch(text)
     if envelope is None:
         raise SealError(SealError.FOREIGN, "not an envelope of this server")
@@ -129,11 +164,15 @@ def _parse(text: str) -> tuple[str, str, bytes]:
         raise SealError(SealError.BROKEN, "the envelope is not whole") from error
     if urlsafe_b64encode(body).decode() != fields["data"]:  # spare bits of the last character
         raise SealError(SealError.BROKEN, "the envelope was altered on its way")
-    return fields["mode"], fields["kind"], body
+    return _Parsed(fields["mode"], fields["bound"], fields["kind"], body)
 
 
-def _checksum(head: str, payload: bytes) -> bytes:
-    return hashlib.sha256(head.encode() + b"." + payload).digest()[:_CHECKSUM_BYTES]
+def _head(mode: str, bound: str, kind: str) -> str:
+    return f"{VERSION}.{mode}{bound}.{kind}"
+
+
+def _checksum(authenticated: bytes, payload: bytes) -> bytes:
+    return hashlib.sha256(authenticated + b"." + payload).digest()[:_CHECKSUM_BYTES]
 
 
 def _random_nonce() -> bytes:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 
 from bridge.errors import BridgeError
-from server.auth import Authentication, Keys
+from server.auth import Authentication, Keys, Operators
 from server.errors import HttpError, error_body
 from server.limits import Gate
 from server.logs import configure_logs
@@ -71,6 +71,7 @@ def create_app(settings: Settings) -> Starlette:
     gate = Gate(settings.limits)
     router = build_router(settings, sealer)
     store = build_store(settings)
+    keys = Keys(settings.api_keys, pass_through=any(each.pass_through for each in settings.upstreams))
     service = Service(
         settings=settings,
         router=router,
@@ -78,6 +79,7 @@ def create_app(settings: Settings) -> Starlette:
         store=store,
         runs=Runs(settings, store),
         sealer=sealer,
+        operators=Operators(settings.operator_keys, keys),
         gate=gate,
         metrics=Metrics(gate),
     )
@@ -93,7 +95,7 @@ def create_app(settings: Settings) -> Starlette:
 
     app = Starlette(
         routes=_ROUTES,
-        middleware=_middleware(service),
+        middleware=_middleware(service, keys),
         exception_handlers={BridgeError: _refused, HTTPException: _not_served, ClientDisconnect: _gone},
         lifespan=lifespan,
     )
@@ -107,7 +109,7 @@ def create_worker_app() -> Starlette:
     return create_app(of_worker())
 
 
-def _middleware(service: Service) -> list[Middleware]:
+def _middleware(service: Service, keys: Keys) -> list[Middleware]:
     """Outermost first. Browsers are answered only where the settings name their origin."""
     origins = service.settings.cors_origins
     cors = Middleware(
@@ -121,7 +123,7 @@ def _middleware(service: Service) -> list[Middleware]:
         Middleware(RequestLog, metrics=service.metrics),
         *([cors] if origins else []),
         Middleware(Admission, gate=service.gate, limits=service.settings.limits),
-        Middleware(Authentication, keys=Keys(service.settings.api_keys)),
+        Middleware(Authentication, keys=keys),
     ]
 
 

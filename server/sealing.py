@@ -36,9 +36,37 @@ class ServerSealer(Sealer):
     def open(self, text: str) -> Sealed:
         return self._sealer.open(text)
 
+    def bound(self, owner: str) -> Sealer:
+        return _BoundSealer(self, owner)
+
+    def with_key(self) -> Sealer:
+        """The sealer behind it."""
+        return self._sealer
+
     @cached_property
     def _sealer(self) -> Sealer:
         return Sealer(self._given or kept_key(self._folder or default_file().parent))
+
+
+class _BoundSealer(Sealer):
+    """The same for one owner, as late."""
+
+    def __init__(self, of: ServerSealer, owner: str) -> None:
+        self._of = of
+        self._for = owner
+
+    def seal(self, payload: bytes, kind: str) -> str:
+        return self._sealer.seal(payload, kind)
+
+    def open(self, text: str) -> Sealed:
+        return self._sealer.open(text)
+
+    def bound(self, owner: str) -> Sealer:
+        return self._of.bound(owner)
+
+    @cached_property
+    def _sealer(self) -> Sealer:
+        return self._of.with_key().bound(self._for)
 
 
 def configured_key(variable: str) -> bytes:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 
 from bridge.seal import Sealer
+from server.auth import Operators
 from server.limits import Gate
 from server.metrics import Metrics
 from server.runs.running import RunningResponses
@@ -26,6 +27,7 @@ class Service:
     listing: Listing
     store: ResponseStore
     sealer: Sealer
+    operators: Operators
     gate: Gate
     metrics: Metrics
     runs: Runs

@@ -32,7 +32,11 @@ SettingsError = ConfigError
 
 EMBEDDED_STORE: Final = "sqlite:"
 """Where `serve` keeps responses unless it is told: a file in the user's data folder."""
-_KEYS_VARIABLE: Final = "OPENRESPONSES_BRIDGE_API_KEYS"
+# settings that hold keys → the variables that give them where the file has none
+_KEYS_VARIABLES: Final = {
+    "api_keys": "OPENRESPONSES_BRIDGE_API_KEYS",
+    "operator_keys": "OPENRESPONSES_BRIDGE_OPERATOR_KEYS",
+}
 
 
 class Timeouts(Struct, frozen=True, forbid_unknown_fields=True):
@@ -109,7 +113,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     `aliases` are further names of models, each for another name or `upstream/model`; `models` says what
     models (by name, with wildcards) can do. `api_keys` are what clients have to show: keys, `${VARIABLE}`
-    or `sha256:…` in the file, hashes here. `sealing_key_env` names the variable that holds the key for
+    or `sha256:…` in the file, hashes here; `operator_keys`, in the same way, what those have to show who read
+    `/metrics`. `sealing_key_env` names the variable that holds the key for
     `encrypted_content`, 32 bytes in hex or base64; without, one is made and kept in the data folder.
 
     `stored_responses` bounds the store in memory. `retention` is how long responses are kept, as `90m`,
@@ -125,6 +130,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     default_model: str | None = None
     models: dict[str, Capabilities] = {}
     api_keys: list[str] = []
+    operator_keys: list[str] = []
     cors_origins: list[str] = []
     sealing_key_env: str | None = None
     limits: Limits = Limits()
@@ -157,8 +163,14 @@ def load_settings(config: Path | None = None, **overrides: Any) -> Settings:
             api_key(upstream)
     except (msgspec.ValidationError, SettingsError) as error:
         raise SettingsError(f"{where}{error}") from error
-    keys = settings.api_keys or [key for key in os.environ.get(_KEYS_VARIABLE, "").split(",") if key.strip()]
-    return msgspec.structs.replace(settings, api_keys=[hashed(key.strip()) for key in keys])
+    keys = {name: _hashes(getattr(settings, name), variable) for name, variable in _KEYS_VARIABLES.items()}
+    return msgspec.structs.replace(settings, **keys)
+
+
+def _hashes(given: list[str], variable: str) -> list[str]:
+    """These keys, else those of the variable, as they are kept."""
+    keys = given or [key for key in os.environ.get(variable, "").split(",") if key.strip()]
+    return [hashed(key.strip()) for key in keys]
 
 
 def seconds_of(duration: str) -> float | None:

@@ -122,6 +122,7 @@ def _config(app: Any, **more: Any) -> Config:
         lifespan="on",
         log_level="warning",
         access_log=False,
+        proxy_headers=False,  # they would replace the peer's address, and any client can send them
         server_header=False,
         timeout_graceful_shutdown=_LAST_SECONDS,
         **more,

@@ -195,7 +195,11 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         examples={"text": {"model": "demo", "messages": [{"role": 1, "content": "Hello"}]}},
     ),
     ("get", "/metrics"): Operation(
-        id="metrics", summary="Metrics of this process, for Prometheus", text="text/plain", errors=_KEYED
+        id="metrics",
+        summary="Metrics of this process, for Prometheus",
+        description="For an operator's key; without operators' keys, for connections of the same machine.",
+        text="text/plain",
+        errors=_KEYED,
     ),
     ("get", "/healthz"): Operation(id="health", summary="Whether the process lives", answer=resources.Status),
     ("get", "/readyz"): Operation(

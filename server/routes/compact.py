@@ -60,7 +60,7 @@ async def input_tokens(request: Request) -> Response:
     counts come with each response; see `bridge.token_estimate` for what this one rests on."""
     service = service_of(request)
     asked = decode_request(await read_json_body(request, service.settings))
-    target = service.router.resolve(asked.model)
+    target = service.router.resolve(asked.model).bound(request.state.owner)
     asked, before = await continued(service.store, asked, request.state.owner)
     earlier, own = opened(target, asked, before.items)
     others = CreateResponse(instructions=asked.instructions, tools=asked.tools)

@@ -32,5 +32,8 @@ async def ready(request: Request) -> JSONResponse:
 
 
 async def metrics(request: Request) -> Response:
-    """`GET /metrics`, for Prometheus; of this process alone, where there are several."""
-    return Response(service_of(request).metrics.text(), media_type=_METRICS_TYPE)
+    """`GET /metrics`, for Prometheus and for operators alone: it counts what all clients did. Of this process
+    alone, where there are several."""
+    service = service_of(request)
+    service.operators.check(request)
+    return Response(service.metrics.text(), media_type=_METRICS_TYPE)

@@ -16,7 +16,8 @@ from server.surfaces.foreign import MessagesForm
 async def create(request: Request) -> ASGIApp:
     """Events with `stream`, else one message. Nothing is stored: this API has no use for it."""
     service = service_of(request)
-    asked, losses = from_messages(await read_json_body(request, service.settings), service.sealer)
+    sealer = service.sealer.bound(request.state.owner)
+    asked, losses = from_messages(await read_json_body(request, service.settings), sealer)
     generation, headers = await prepare(
         service,
         asked,
@@ -27,4 +28,4 @@ async def create(request: Request) -> ASGIApp:
     )
     answer = StreamedAnswer if asked.stream else WholeAnswer
     told = {**headers, "request-id": request.state.request_id}
-    return answer(generation, told, service.settings.keep_alive, MessagesForm(service.sealer))
+    return answer(generation, told, service.settings.keep_alive, MessagesForm(sealer))

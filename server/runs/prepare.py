@@ -66,7 +66,7 @@ async def prepare(
     check_tools(request.tools, service.settings.limits.tools)
     if stored and taken is None:
         await service.runs.check_store()
-    target = service.router.resolve(request.model)
+    target = service.router.resolve(request.model).bound(owner)
     if history is None:
         request, before = await continued(service.store, request, owner)
         history = before.items

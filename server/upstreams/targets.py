@@ -30,6 +30,11 @@ class Target(NamedTuple):
     retries: Retries = Retries()
     fallbacks: tuple[Target, ...] = ()
 
+    def bound(self, owner: str) -> Target:
+        """The same for requests of this owner: what it seals opens for them alone."""
+        manners = self.manners._replace(sealer=self.manners.sealer.bound(owner))
+        return self._replace(manners=manners, fallbacks=tuple(each.bound(owner) for each in self.fallbacks))
+
     def prepare(self, request: CreateResponse, history: History, identities: ToolIdentityMap) -> Outgoing:
         """The request as it goes out. Raises InvalidRequestError for what can't be sent there."""
         return self.dialect.prepare(request, history, self.model, self.manners, identities)

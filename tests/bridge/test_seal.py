@@ -129,3 +129,33 @@ def test_a_kind_is_a_short_plain_word(kind):
 def test_a_key_of_another_size_is_refused(size):
     with pytest.raises(BridgeError, match=r"bridge\.seal\.key"):
         Sealer(b"k" * size)
+
+
+@pytest.mark.parametrize(("key", "mode"), [(None, "po"), (KEY, "so")])
+def test_a_bound_envelope_opens_for_its_owner_alone(key, mode):
+    whole = Sealer(key)
+    envelope = whole.bound("alice").seal(b"secret", "k")
+    assert envelope.startswith(f"orb1.{mode}.k.")
+    assert "alice" not in envelope
+    assert whole.bound("alice").open(envelope) == Sealed("k", b"secret")
+    assert code(whole.bound("bob"), envelope) == "bridge.seal.broken"
+    assert code(whole.bound("bob").bound("alicex"), envelope) == "bridge.seal.broken"
+    assert code(whole, envelope) == "bridge.seal.owner"
+    assert code(whole.bound("alice"), whole.seal(b"x", "k")) == "bridge.seal.owner"
+
+
+def test_nobody_s_envelopes_are_those_of_a_sealer_that_is_not_bound():
+    nobody = Sealer(KEY, nonces(b"n" * 12)).bound("")
+    assert nobody.seal(b"x", "k") == Sealer(KEY, nonces(b"n" * 12)).seal(b"x", "k")
+    assert Sealer(KEY).bound("alice").bound("").open(Sealer(KEY).seal(b"x", "k")).payload == b"x"
+
+
+@pytest.mark.parametrize("key", [None, KEY])
+def test_taking_the_owner_s_sign_away_or_putting_it_on_opens_nothing(key):
+    whole, alice = Sealer(key), Sealer(key).bound("alice")
+    bare = alice.seal(b"x", "k").replace("o.k.", ".k.")
+    assert code(whole, bare) == "bridge.seal.broken"
+    signed = whole.seal(b"x", "k").replace(".k.", "o.k.")
+    assert code(alice, signed) == "bridge.seal.broken"
+    # the kind and the owner are apart: no owner's name reads as part of a kind
+    assert code(whole.bound("b.alice"), whole.bound("alice").seal(b"x", "b")) == "bridge.seal.broken"
