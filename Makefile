@@ -13,7 +13,7 @@ CLIENTS := $(VENV)/.clients
 PINS := pyproject.toml constraints.txt
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test bench check docs install clients clean
+.PHONY: serve test snapshots bench check docs install clients clean
 .DELETE_ON_ERROR:
 
 serve: $(RUNTIME)
@@ -21,6 +21,11 @@ serve: $(RUNTIME)
 
 test: $(TEST)
 	$(BIN)/python -m pytest -n auto --dist worksteal --cov --durations 5 $(PYTEST_ARGS)
+
+# Rewrites what differs, writes what is missing, deletes what no test names. See CONTRIBUTING.md.
+snapshots: $(TEST)
+	$(BIN)/python -m pytest -q --snapshot-update $(PYTEST_ARGS) $$(find tests -name 'test_snapshots*.py')
+	@git status --short snapshots
 
 bench: $(TEST)
 	$(BIN)/python -m tests.benchmarks $(ARGS)

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from syrupy.assertion import SnapshotAssertion
 
 from tests.support.shared import require_shared
-from tests.support.snapshots import JsonSnapshots, SseSnapshots
+from tests.support.snapshots import SnapshotFiles
 
 # No deadline and no "too slow": the machine may be busy, and the timeout of each test is the limit.
 # In CI the examples are the same each time, so that a red run can be run again.
@@ -37,14 +37,8 @@ def shared() -> Path:
 
 @pytest.fixture
 def snapshot(snapshot: SnapshotAssertion) -> SnapshotAssertion:
-    """`assert value == snapshot` against a JSON file under snapshots/ (`--snapshot-update` writes it)."""
-    return snapshot.use_extension(JsonSnapshots)
-
-
-@pytest.fixture
-def sse_snapshot(snapshot: SnapshotAssertion) -> SnapshotAssertion:
-    """The same for the bytes of a stream, in an .sse file."""
-    return snapshot.use_extension(SseSnapshots)
+    """`assert value == snapshot` against the file that `@snapshots` names (`make snapshots` writes it)."""
+    return snapshot.use_extension(SnapshotFiles)
 
 
 @pytest.fixture(scope="session", autouse=True)

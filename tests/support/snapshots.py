@@ -1,44 +1,99 @@
-"""Snapshots as readable files: `tests/a/test_b.py::test_c` is kept in `snapshots/a/test_b/test_c.json`."""
+"""Snapshots: files under `snapshots/` that hold what left the wire, to be read by people.
 
+A test names its file itself, below the folder that mirrors its own: `@snapshots("streams/{name}.sse", …)`
+in `tests/bridge/emitter/` writes `snapshots/bridge/emitter/streams/….sse`. The names are known without
+running the test, so `tests/test_snapshots.py` finds a file that no test names, however the tests were chosen
+and spread.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import msgspec
-from syrupy.extensions.json import JSONSnapshotExtension
+import pytest
+from syrupy.data import SnapshotCollections
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from syrupy.location import PyTestLocation
 
+from bridge.protocol.codec import encode
 from tests.support.shared import REPOSITORY
 
+SNAPSHOTS = REPOSITORY / "snapshots"
 _TESTS = REPOSITORY / "tests"
-_SNAPSHOTS = REPOSITORY / "snapshots"
+_MARK = "snapshot_files"
+
+Test = TypeVar("Test", bound=Callable[..., Any])
 
 
-def _mirrored(test_location: PyTestLocation) -> str:
-    below_tests = Path(test_location.filepath).resolve().relative_to(_TESTS)
-    return str(_SNAPSHOTS / below_tests.with_suffix(""))
-
-
-class JsonSnapshots(JSONSnapshotExtension):
-    """Structs, lists of them and plain data, as indented JSON with sorted keys."""
-
-    @classmethod
-    def dirname(cls, *, test_location: PyTestLocation) -> str:
-        return _mirrored(test_location)
-
-    def serialize(self, data: Any, **filters: Any) -> str | bytes:
-        return super().serialize(msgspec.to_builtins(data), **filters)
-
-
-class SseSnapshots(SingleFileSnapshotExtension):
-    """A stream's bytes, kept as the text they are."""
+class SnapshotFiles(SingleFileSnapshotExtension):
+    """One file a test. Bytes and text are kept as they are, anything else as indented JSON in its own
+    order of fields."""
 
     _write_mode = WriteMode.TEXT
-    file_extension = "sse"
+    file_extension = ""
+
+    @classmethod
+    def get_location(cls, *, test_location: PyTestLocation, index: Any) -> str:
+        assert not index, "a test has one snapshot"
+        return str(_file_of(test_location))
 
     @classmethod
     def dirname(cls, *, test_location: PyTestLocation) -> str:
-        return _mirrored(test_location)
+        return str(_folder_of(Path(test_location.filepath)))
 
-    def serialize(self, data: bytes, **_filters: Any) -> str:
-        return data.decode()
+    def discover_snapshots(self, **_site: Any) -> SnapshotCollections:
+        """None: syrupy looks for unused files only when nothing is deselected, and some tests always are."""
+        return SnapshotCollections()
+
+    @classmethod
+    def matches_test_location(cls, *, test_location: PyTestLocation, snapshot_location: str) -> bool:
+        return Path(snapshot_location) == _file_of(test_location)
+
+    def serialize(self, data: Any, **_filters: Any) -> str:
+        if isinstance(data, str):
+            return data
+        return data.decode() if isinstance(data, bytes) else pretty(data)
+
+
+def pretty(value: Any) -> str:
+    """A value as JSON with its fields in the order in which they leave."""
+    return json.dumps(json.loads(encode(value)), indent=2, ensure_ascii=False) + "\n"
+
+
+def snapshots(pattern: str, **values: Iterable[str]) -> Callable[[Test], Test]:
+    """Run a test once for each combination of `values`, each with the file that `pattern` names for it. The
+    test asks for `snapshot` and for the values by their names."""
+    lists = {name: list(each) for name, each in values.items()}
+    cases = {pattern.format(**dict(zip(lists, case, strict=True))): case for case in product(*lists.values())}
+
+    def mark(test: Test) -> Test:
+        setattr(test, _MARK, frozenset(cases))
+        if not lists:
+            lists["snapshot_file"] = []
+        rows = [pytest.param(*(case or (file,)), id=file) for file, case in cases.items()]
+        marked: Test = pytest.mark.parametrize(tuple(lists), rows)(test)
+        return marked
+
+    return mark
+
+
+def named_files() -> set[Path]:
+    """The files that the tests name."""
+    named = set()
+    for path in sorted(_TESTS.rglob("test_snapshots*.py")):
+        module = import_module(".".join(path.relative_to(REPOSITORY).with_suffix("").parts))
+        for each in vars(module).values():
+            named |= {_folder_of(path) / file for file in getattr(each, _MARK, ())}
+    return named
+
+
+def _folder_of(test: Path) -> Path:
+    return SNAPSHOTS / test.resolve().relative_to(_TESTS).parent
+
+
+def _file_of(location: PyTestLocation) -> Path:
+    name = str(location.nodename)  # under xdist that is all that is known of an item
+    return _folder_of(Path(location.filepath)) / name[name.index("[") + 1 : -1]

@@ -1,0 +1,60 @@
+"""What went in and what came out, line by line, for people to read.
+
+`<` leads what was received, `>` an event that it caused, `#` a note of the diagnostics; a line without a
+mark is something that was done. The response in an event shows its id, its status and its output, and of its
+other fields those that differ from an empty response of the same machine: `streams/` holds all of them.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from bridge.diagnostics import Diagnostics
+from bridge.protocol.codec import encode
+from bridge.protocol.events import Event
+from tests.support.machines import machine, plain
+
+_ALWAYS = ("id", "status", "output")
+_EMPTY = plain(machine().snapshot)
+
+
+def line(value: Any) -> str:
+    """A value as one line of JSON; bytes as the text they are."""
+    if isinstance(value, bytes):
+        return value.decode().rstrip("\n")
+    return json.dumps(json.loads(encode(value)), ensure_ascii=False, separators=(",", ":"))
+
+
+def short(event: Event) -> str:
+    """An event as one line, its response without the fields that say nothing."""
+    told = plain(event)
+    if told.get("response"):
+        told["response"] = {
+            name: value
+            for name, value in told["response"].items()
+            if name in _ALWAYS or _EMPTY.get(name, ...) != value
+        }
+    return json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+
+
+class Transcript:
+    """A file in the making."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def did(self, what: str) -> None:
+        """Something was done that is not a frame."""
+        self._lines.append(what)
+
+    def received(self, value: Any) -> None:
+        self._lines.append(f"< {line(value)}")
+
+    def sent(self, events: Iterable[Event]) -> None:
+        self._lines += [f"> {short(event)}" for event in events]
+
+    def notes(self, diagnostics: Diagnostics) -> None:
+        self._lines += [f"# {case.kind}: {case.where}: {case.what}" for case in diagnostics]
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines) + "\n"
