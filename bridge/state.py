@@ -1,8 +1,9 @@
 """Every state of a stream and every way between them. Data only; nothing here does anything.
 
-Two rules hold this file together. Whatever decides which call or event may follow which stands
+Two rules hold this file together. Whatever decides which method or event may follow which stands
 here and nowhere else. And it does not know who is reading: the machine that emits, the validator
-that judges and the diagrams in docs/ all walk these same tables.
+that judges and the diagrams in docs/ all walk these same tables. A transition is a look-up,
+`TABLE[state][verb]`; a key that is absent is an error.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ class ResponseStreamPhase(StrEnum):
 _P = ResponseStreamPhase
 TERMINAL_PHASES = frozenset({_P.COMPLETED, _P.INCOMPLETE, _P.FAILED})
 
-# ── The machine's calls ────────────────────────────────────────────────────────────────────────────
-# Calls that carry output or facts about it, and calls that move the stream. A wrong one of the first
+# ── The machine's methods ──────────────────────────────────────────────────────────────────────────────
+# Methods that carry output or facts about it, and methods that move the stream. A wrong one of the first
 # kind is a delta before the start or after the end; a wrong one of the second an invalid transition
 # (law E9).
-OUTPUT_CALLS = frozenset(
+OUTPUT_METHODS = frozenset(
     {
         "text",
         "annotation",
@@ -50,39 +51,26 @@ OUTPUT_CALLS = frozenset(
         "usage",
     }
 )
-LIFECYCLE_CALLS = frozenset({"adopt", "start", "defer_finish", "finish", "fail", "cancel"})
+LIFECYCLE_METHODS = frozenset({"adopt", "start", "defer_finish", "finish", "fail", "cancel"})
 
-# phase → call → phases it may lead to
-CALLS: dict[ResponseStreamPhase, dict[str, frozenset[ResponseStreamPhase]]] = {
-    _P.IDLE: {"adopt": frozenset({_P.IDLE}), "start": frozenset({_P.IN_PROGRESS})},
+# phase → method → status of the response after it → next phase
+METHODS: dict[ResponseStreamPhase, dict[str, dict[str, ResponseStreamPhase]]] = {
+    _P.IDLE: {"adopt": {"queued": _P.IDLE}, "start": {"in_progress": _P.IN_PROGRESS}},
     _P.IN_PROGRESS: {
-        **dict.fromkeys(sorted(OUTPUT_CALLS), frozenset({_P.IN_PROGRESS})),
-        "adopt": frozenset({_P.IN_PROGRESS}),
-        "defer_finish": frozenset({_P.IN_PROGRESS}),
-        "finish": frozenset({_P.COMPLETED, _P.INCOMPLETE}),
-        "fail": frozenset({_P.FAILED}),
-        "cancel": frozenset({_P.INCOMPLETE}),
+        **{method: {"in_progress": _P.IN_PROGRESS} for method in sorted(OUTPUT_METHODS)},
+        "adopt": {"in_progress": _P.IN_PROGRESS},
+        "defer_finish": {"in_progress": _P.IN_PROGRESS},
+        "finish": {"completed": _P.COMPLETED, "incomplete": _P.INCOMPLETE, "cancelled": _P.INCOMPLETE},
+        "fail": {"failed": _P.FAILED},
+        "cancel": {"incomplete": _P.INCOMPLETE, "cancelled": _P.INCOMPLETE},
     },
     _P.COMPLETED: {},
     _P.INCOMPLETE: {},
     _P.FAILED: {},
 }
 
-# response status → the phase it belongs to, and the event that says so at the end
-PHASE_OF_STATUS: dict[str, ResponseStreamPhase] = {
-    "completed": _P.COMPLETED,
-    "incomplete": _P.INCOMPLETE,
-    "cancelled": _P.INCOMPLETE,
-    "failed": _P.FAILED,
-}
-TERMINAL_EVENT: dict[ResponseStreamPhase, type[Any]] = {
-    _P.COMPLETED: ev.ResponseCompleted,
-    _P.INCOMPLETE: ev.ResponseIncomplete,
-    _P.FAILED: ev.ResponseFailed,
-}
 
-
-# ── The stream as its reader sees it ───────────────────────────────────────────────────────────────
+# ── The stream as its reader sees it ───────────────────────────────────────────────────────────────────
 class StreamState(StrEnum):
     """Where a reader stands in a response's events."""
 
@@ -129,7 +117,7 @@ LIFECYCLE_EVENTS = frozenset(
         "error",
     }
 )
-# the status a response must carry in each lifecycle event (field case 20)
+# lifecycle event → the statuses that its response may have (field case 20)
 STATUSES: dict[str, frozenset[str]] = {
     "response.created": frozenset({"in_progress", "queued"}),
     "response.queued": frozenset({"queued"}),
@@ -138,9 +126,15 @@ STATUSES: dict[str, frozenset[str]] = {
     "response.incomplete": frozenset({"incomplete", "cancelled"}),
     "response.failed": frozenset({"failed"}),
 }
+# status of a response that has ended → the event that reports it
+TERMINAL_EVENT: dict[str, type[Any]] = {
+    status: event
+    for event in (ev.ResponseCompleted, ev.ResponseIncomplete, ev.ResponseFailed)
+    for status in STATUSES[event.type]
+}
 
 
-# ── Items, parts, calls ────────────────────────────────────────────────────────────────────────────
+# ── Items, parts, arguments ────────────────────────────────────────────────────────────────────────────
 class BlockState(StrEnum):
     """Where an item, a part or a call's arguments stand."""
 
@@ -164,9 +158,10 @@ PART: dict[BlockState, dict[str, BlockState]] = {
     _B.SEALED: {"annotation": _B.SEALED, "closed": _B.CLOSED},
     _B.CLOSED: {},
 }
-CALL: dict[BlockState, dict[str, BlockState]] = {
-    _B.ABSENT: {"delta": _B.OPEN, "done": _B.SEALED},
-    _B.OPEN: {"delta": _B.OPEN, "done": _B.SEALED},
+# a call's arguments; those that are cut have no event of their own, their item is incomplete (law E7)
+ARGUMENTS: dict[BlockState, dict[str, BlockState]] = {
+    _B.ABSENT: {"delta": _B.OPEN, "done": _B.SEALED, "cut": _B.SEALED},
+    _B.OPEN: {"delta": _B.OPEN, "done": _B.SEALED, "cut": _B.SEALED},
     _B.SEALED: {},
 }
 ITEM_STATUSES: dict[str, frozenset[str]] = {
@@ -239,7 +234,7 @@ PAYLOADS: dict[str, dict[str, str]] = {
 INDEX_OF_SUBJECT: dict[str, str] = {"part": "content_index", "summary": "summary_index"}
 
 
-# ── The two wires (law E10) ────────────────────────────────────────────────────────────────────────
+# ── The two wires (law E10) ────────────────────────────────────────────────────────────────────────────
 class Wire(NamedTuple):
     """One spelling of the protocol: which events and items it admits and what it calls them."""
 

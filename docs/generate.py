@@ -18,14 +18,14 @@ def _diagram(start: str, edges: list[tuple[str, str, str]]) -> list[str]:
     return [*lines, "```", ""]
 
 
-def _calls() -> list[tuple[str, str, str]]:
-    """The machine's calls, those that lead the same way on one edge."""
+def _methods() -> list[tuple[str, str, str]]:
+    """The machine's methods, those that lead the same way on one edge."""
     grouped: dict[tuple[str, str], list[str]] = {}
-    for phase, calls in state.CALLS.items():
-        for call, targets in sorted(calls.items()):
-            for target in sorted(targets):
-                grouped.setdefault((phase, target), []).append(call)
-    return [(source, target, ", ".join(calls)) for (source, target), calls in grouped.items()]
+    for phase, methods in state.METHODS.items():
+        for method, ways in sorted(methods.items()):
+            for target in sorted(set(ways.values())):
+                grouped.setdefault((phase, target), []).append(method)
+    return [(source, target, ", ".join(methods)) for (source, target), methods in grouped.items()]
 
 
 def _table(transitions: dict[str, dict[str, str]]) -> list[tuple[str, str, str]]:
@@ -51,9 +51,9 @@ def page() -> str:
         "Drawn from the tables in `bridge/state.py` by `make docs`; the machine, the validator and this",
         "page read the same tables.",
         "",
-        "## The machine's calls",
+        "## The machine's methods",
         "",
-        *_diagram("idle", _calls()),
+        *_diagram("idle", _methods()),
         "## A stream as its reader sees it",
         "",
         *_diagram("expecting", _table(_strings(state.STREAM))),
@@ -65,7 +65,7 @@ def page() -> str:
         *_diagram("absent", _table(_strings(state.PART))),
         "## A call's arguments",
         "",
-        *_diagram("absent", _table(_strings(state.CALL))),
+        *_diagram("absent", _table(_strings(state.ARGUMENTS))),
         "## What each event does",
         "",
         *_roles(),

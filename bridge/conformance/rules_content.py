@@ -5,7 +5,15 @@ from __future__ import annotations
 from bridge.conformance.moment import Moment
 from bridge.conformance.registry import Finding, Findings, doing, rule
 from bridge.conformance.tracks import text_of
-from bridge.state import CALL, ITEM_OF_CALL_EVENT, PART, PART_OF_EVENT, PARTS_OF_ITEM, PAYLOADS, BlockState
+from bridge.state import (
+    ARGUMENTS,
+    ITEM_OF_CALL_EVENT,
+    PART,
+    PART_OF_EVENT,
+    PARTS_OF_ITEM,
+    PAYLOADS,
+    BlockState,
+)
 
 _ADDED = doing("added")
 _DONE = doing("done")
@@ -158,11 +166,11 @@ def call_kind_of_item(moment: Moment) -> Findings:
         yield Finding(f"the item is a {kind}")
 
 
-@rule("specification, Streaming: deltas, then done; state.CALL", _CALL)
+@rule("specification, Streaming: deltas, then done; state.ARGUMENTS", _CALL)
 def call_after_done(moment: Moment) -> Findings:
     """A call's arguments do not change after their done event."""
     verb = moment.role.verb if moment.role else ""
-    if _stands(moment) and verb not in CALL[moment.block_state]:
+    if _stands(moment) and verb not in ARGUMENTS[moment.block_state]:
         yield Finding("the arguments were done before")
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from bridge.decoder.parts import LanguageModelTextPart, Part
-from bridge.decoder.surrogates import mended
 from bridge.diagnostics import Diagnostics
 from bridge.protocol.content import Annotation, UrlCitation
+from bridge.surrogates import mended
 
 _IN_TITLE = re.compile(r"([\\\[\]])")
 _IN_URL = re.compile(r"[\s()<>\\]")

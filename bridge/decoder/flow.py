@@ -11,7 +11,7 @@ from enum import Enum
 from msgspec import UNSET
 
 from bridge.decoder.parts import LanguageModelTextPart, LanguageModelThinkingPart, Part
-from bridge.decoder.surrogates import SurrogateJoiner
+from bridge.surrogates import SurrogateJoiner
 
 BREAK = "\n\n"
 ITALIC = "*"

@@ -12,7 +12,6 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from bridge.decoder.surrogates import mended
 from bridge.protocol import content as ct
 from bridge.protocol.content import Annotation, ContentPart, LogProb
 from bridge.protocol.items import (
@@ -23,6 +22,7 @@ from bridge.protocol.items import (
     ReasoningItem,
 )
 from bridge.protocol.unknown import UnknownItem, UnknownPart
+from bridge.surrogates import mended
 
 _TEXT_FIELD: dict[type[Any], str] = {
     ct.OutputTextContent: "text",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from base64 import b64decode
 
 from bridge.decoder.parts import LanguageModelDataPart, Part
-from bridge.decoder.surrogates import mended
 from bridge.diagnostics import Diagnostics
 from bridge.protocol.hosted import ImageGenerationCall, view
 from bridge.protocol.unknown import UnknownItem
+from bridge.surrogates import mended
 
 DEFAULT_MIME = "image/png"
 _MAGIC = (

@@ -24,7 +24,6 @@ from bridge.decoder.part_stream import PartStream
 from bridge.decoder.parts import LanguageModelTextPart, Part
 from bridge.decoder.prose import Prose
 from bridge.decoder.spellings import respelled
-from bridge.decoder.surrogates import is_whole
 from bridge.decoder.thinking import CONTENT, SUMMARY, Thinking, ThinkingPolicy
 from bridge.decoder.tool_calls import CallIdSource, ToolCalls
 from bridge.errors import ToolError
@@ -34,6 +33,7 @@ from bridge.protocol.content import ReasoningTextContent, SummaryTextContent
 from bridge.protocol.errors import ResponseError
 from bridge.protocol.events import Event
 from bridge.protocol.unknown import UnknownEvent
+from bridge.surrogates import is_whole
 from bridge.tools.aggregator import MAX_ARGUMENT_BYTES
 
 Handler = Callable[["PartDecoder", Any], list[Part]]

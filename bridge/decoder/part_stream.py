@@ -11,7 +11,6 @@ from bridge.decoder.flow import BREAK, Flow
 from bridge.decoder.images import Images
 from bridge.decoder.parts import LanguageModelTextPart, Part
 from bridge.decoder.prose import Prose
-from bridge.decoder.surrogates import is_whole, mended
 from bridge.decoder.thinking import Thinking
 from bridge.decoder.tool_calls import ToolCalls
 from bridge.errors import ToolError
@@ -19,6 +18,7 @@ from bridge.protocol import items as it
 from bridge.protocol.errors import ResponseError
 from bridge.protocol.response import Response
 from bridge.protocol.unknown import UnknownItem
+from bridge.surrogates import is_whole, mended
 
 
 class PartStream:

@@ -11,9 +11,9 @@ from msgspec import UNSET
 
 from bridge.decoder.flow import BREAK, Flow, Mode
 from bridge.decoder.parts import LanguageModelTextPart, LanguageModelThinkingPart, Part
-from bridge.decoder.surrogates import mended
 from bridge.protocol.content import ContentPart, ReasoningTextContent, SummaryTextContent, TextContent
 from bridge.protocol.items import ReasoningItem
+from bridge.surrogates import mended
 
 ThinkingPolicy = Literal["part", "text", "drop"]
 Section = tuple[int, str, int]

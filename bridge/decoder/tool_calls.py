@@ -12,11 +12,11 @@ from typing import Any, Literal, NamedTuple
 
 from bridge.decoder.call_ids import CALL_ID_PREFIX, namespace_call_id, unique_call_id
 from bridge.decoder.parts import LanguageModelToolCallPart, Part
-from bridge.decoder.surrogates import mended
 from bridge.decoder.tool_input import ToolInput, signature, tool_input
 from bridge.diagnostics import Diagnostics
 from bridge.protocol.codec import encode
 from bridge.protocol.items import CustomToolCall, FunctionCall, ToolSearchCall
+from bridge.surrogates import mended
 from bridge.tools.aggregator import MAX_ARGUMENT_BYTES, AggregatedCall, ToolCallAggregator
 from bridge.tools.json_text import JsonState, json_state
 

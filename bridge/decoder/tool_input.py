@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from bridge.decoder.surrogates import mended
 from bridge.errors import WireError
 from bridge.protocol.codec import decode_json
+from bridge.surrogates import mended, mended_json
 
 _canonical = msgspec.json.Encoder(order="deterministic")
 
@@ -57,15 +57,5 @@ def _parsed(text: str) -> Any:
         value = decode_json(text)
     except WireError:
         return _BROKEN
-    return _encodable(value) if "\\u" in text else value
-
-
-def _encodable(value: Any) -> Any:
-    """The value with half surrogate pairs, which only escapes can bring in, replaced."""
-    if isinstance(value, str):
-        return mended(value)
-    if isinstance(value, list):
-        return [_encodable(element) for element in value]
-    if isinstance(value, dict):
-        return {mended(key): _encodable(element) for key, element in value.items()}
-    return value
+    # only escapes can bring in halves of surrogate pairs
+    return mended_json(value) if "\\u" in text else value

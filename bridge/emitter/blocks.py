@@ -1,4 +1,4 @@
-"""The items that are one open block at a time: a message and a reasoning item (law E5)."""
+"""Items that are open: what all of them share, a message, a reasoning item, an item that a server fills."""
 
 from __future__ import annotations
 
@@ -9,25 +9,48 @@ from bridge.emitter.parts import REASONING, SUMMARY, Number, OpenPart, PartKind
 from bridge.protocol.content import ContentPart
 from bridge.protocol.events import Event, OutputItemAdded, OutputItemDone
 from bridge.protocol.items import Item, ItemStatus, Message, MessagePhase, ReasoningItem, with_status
+from bridge.state import ITEM, BlockState
 
 
-class MessageBlock:
+class OpenItem:
+    """An item from its announcement to its end, walked along `state.ITEM`."""
+
+    __slots__ = ("_number", "item_id", "output_index", "state")
+
+    def __init__(self, number: Number, item_id: str, output_index: int) -> None:
+        self._number = number
+        self.item_id = item_id
+        self.output_index = output_index
+        self.state = BlockState.ABSENT
+
+    def added(self) -> Event:
+        return self._announced(self.item("in_progress"))
+
+    def item(self, status: ItemStatus) -> Item:
+        """The item as it stands."""
+        raise NotImplementedError
+
+    def _announced(self, item: Item) -> Event:
+        self.state = ITEM[self.state]["added"]
+        return OutputItemAdded(self._number(), self.output_index, item)
+
+    def _done(self, item: Item) -> Event:
+        self.state = ITEM[self.state]["closed"]
+        return OutputItemDone(self._number(), self.output_index, item)
+
+
+class MessageBlock(OpenItem):
     """An assistant message. Text and refusal are successive parts of it; one is open at a time."""
 
-    __slots__ = ("_number", "item_id", "output_index", "part", "parts", "phase")
+    __slots__ = ("part", "parts", "phase")
 
     def __init__(
         self, number: Number, item_id: str, output_index: int, phase: MessagePhase | UnsetType = UNSET
     ) -> None:
-        self._number = number
-        self.item_id = item_id
-        self.output_index = output_index
+        super().__init__(number, item_id, output_index)
         self.phase = phase
         self.parts: list[ContentPart] = []
         self.part: OpenPart | None = None
-
-    def added(self) -> Event:
-        return OutputItemAdded(self._number(), self.output_index, self.item("in_progress"))
 
     def open_part(self, kind: PartKind) -> tuple[list[Event], OpenPart]:
         """Begin a part of this kind, closing the open one."""
@@ -48,7 +71,7 @@ class MessageBlock:
         cut = abandoned or not stopped
         events = self.close_part()
         item = self.item("incomplete" if cut else "completed")
-        events.append(OutputItemDone(self._number(), self.output_index, item))
+        events.append(self._done(item))
         return Closing(events, item, cut)
 
     def item(self, status: ItemStatus) -> Message:
@@ -57,39 +80,23 @@ class MessageBlock:
         return Message(self.item_id, status, "assistant", [*self.parts, *live], self.phase)
 
 
-class ReasoningBlock:
+class ReasoningBlock(OpenItem):
     """A reasoning item: raw content, summaries, encrypted content, in any combination.
 
     Encrypted content has no event of its own: it shows when the item is done.
     """
 
-    __slots__ = (
-        "_kind",
-        "_number",
-        "content",
-        "encrypted",
-        "item_id",
-        "output_index",
-        "part",
-        "summaries",
-        "summary",
-        "summary_key",
-    )
+    __slots__ = ("_kind", "content", "encrypted", "part", "summaries", "summary", "summary_key")
 
     def __init__(self, number: Number, item_id: str, output_index: int, wire: str) -> None:
-        self._number = number
+        super().__init__(number, item_id, output_index)
         self._kind = REASONING[wire]
-        self.item_id = item_id
-        self.output_index = output_index
         self.content: list[ContentPart] = []
         self.summaries: list[ContentPart] = []
         self.part: OpenPart | None = None
         self.summary: OpenPart | None = None
         self.summary_key = 0
         self.encrypted: str | None = None
-
-    def added(self) -> Event:
-        return OutputItemAdded(self._number(), self.output_index, self.item("in_progress"))
 
     def open_raw(self) -> tuple[list[Event], OpenPart]:
         """The open raw part, begun when there is none."""
@@ -129,7 +136,7 @@ class ReasoningBlock:
         cut = abandoned or not stopped
         events = self.close_part()
         item = self.item("incomplete" if cut else "completed", done=True)
-        events.append(OutputItemDone(self._number(), self.output_index, item))
+        events.append(self._done(item))
         return Closing(events, item, cut)
 
     def item(self, status: ItemStatus, done: bool = False) -> ReasoningItem:
@@ -140,31 +147,26 @@ class ReasoningBlock:
         return ReasoningItem(self.item_id, summary, content or UNSET, encrypted, status)
 
 
-class WholeBlock:
-    """An item that a server fills by itself (a hosted tool's): announced, then told whole."""
+class WholeBlock(OpenItem):
+    """An item that a server fills by itself (a hosted tool's): announced, then completed."""
 
-    __slots__ = ("_item", "_number", "_told", "item_id", "output_index")
+    __slots__ = ("_item", "_whole")
 
     def __init__(self, number: Number, item: Item, output_index: int) -> None:
-        self._number = number
+        super().__init__(number, item.id, output_index)
         self._item = item
-        self._told = False
-        self.item_id = item.id
-        self.output_index = output_index
-
-    def added(self) -> Event:
-        return OutputItemAdded(self._number(), self.output_index, self.item("in_progress"))
+        self._whole = False
 
     def complete(self, item: Item) -> None:
         """Take the finished item."""
         self._item = item
-        self._told = True
+        self._whole = True
 
     def close(self, stopped: bool, abandoned: bool = False) -> Closing:
-        cut = abandoned or not stopped or not self._told
+        cut = abandoned or not stopped or not self._whole
         failed = not cut and getattr(self._item, "status", None) == "failed"
         item = self._item if failed else self.item("incomplete" if cut else "completed")
-        return Closing([OutputItemDone(self._number(), self.output_index, item)], item, cut)
+        return Closing([self._done(item)], item, cut)
 
     def item(self, status: ItemStatus) -> Item:
         return with_status(self._item, status)

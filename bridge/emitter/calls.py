@@ -9,8 +9,8 @@ from collections.abc import Callable
 from bridge.diagnostics import Diagnostics
 from bridge.emitter.output import MAX_CALL_ID, Output
 from bridge.emitter.tool_calls import ToolCallBlock, nameless
-from bridge.protocol.events import Event, OutputItemAdded, OutputItemDone
-from bridge.protocol.items import Item, with_status
+from bridge.protocol.events import Event
+from bridge.protocol.items import Item
 from bridge.state import BlockState, Wire
 from bridge.tools.identity import ToolIdentity, ToolIdentityMap, ToolKind
 
@@ -163,8 +163,6 @@ class ToolCalls:
 
     def _whole(self, block: ToolCallBlock, item: Item) -> list[Event]:
         del self.waiting[block.index]
-        block.release()
-        index, number = self._output.next_index(), self._output.number
+        index = self._output.next_index()
         self._output.whole(item)
-        opening = with_status(item, "in_progress")
-        return [OutputItemAdded(number(), index, opening), OutputItemDone(number(), index, item)]
+        return block.whole(item, index)

@@ -7,6 +7,8 @@ from typing import Any
 
 from bridge.errors import BridgeError
 from bridge.protocol.errors import ErrorPayload, ResponseError
+from bridge.protocol.events import ErrorEvent
+from bridge.state import Wire
 
 DEFAULT_CODE = "server_error"
 DEFAULT_TYPE = "server_error"
@@ -33,6 +35,13 @@ def payload_of(error: Failure) -> ErrorPayload:
     if isinstance(error, str):
         return ErrorPayload(DEFAULT_TYPE, DEFAULT_CODE, error, None)
     return ErrorPayload(DEFAULT_TYPE, DEFAULT_CODE, f"internal error ({type(error).__name__})", None)
+
+
+def error_event(number: int, payload: ErrorPayload, wire: Wire) -> ErrorEvent:
+    """The `error` event with this sequence number, in the form of this wire (law E8)."""
+    if wire.nested_error:
+        return ErrorEvent(number, payload)
+    return ErrorEvent(number, code=payload.code, message=payload.message, param=payload.param)
 
 
 def response_error(payload: ErrorPayload) -> ResponseError:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bridge.emitter.echo import initial_response, respelled
-from bridge.emitter.failures import response_error
+from bridge.emitter.failures import error_event, response_error
 from bridge.emitter.finish_reasons import CANCELLED
 from bridge.emitter.output import Output
 from bridge.protocol import events as ev
@@ -16,7 +16,7 @@ from bridge.protocol.events import Event
 from bridge.protocol.request import CreateResponse
 from bridge.protocol.response import IncompleteDetails, Response, replace
 from bridge.protocol.usage import Usage
-from bridge.state import PHASE_OF_STATUS, TERMINAL_EVENT, ResponseStreamPhase, Wire
+from bridge.state import METHODS, TERMINAL_EVENT, ResponseStreamPhase, Wire
 
 
 class LiveResponse:
@@ -73,34 +73,33 @@ class LiveResponse:
 
     def begin(self) -> list[Event]:
         """`response.created` and `response.in_progress`."""
-        self.phase = ResponseStreamPhase.IN_PROGRESS
+        self._enter("start", "in_progress")
         self._fields = replace(self._fields, status="in_progress")
         created = ev.ResponseCreated(self._output.number(), self._fields)
         return [created, ev.ResponseInProgress(self._output.number(), self._fields)]
 
-    def end(self, incomplete: str | None) -> Event:
-        """The terminal event; `incomplete` is why it is not completed, if it is not."""
+    def end(self, method: str, incomplete: str | None) -> Event:
+        """The terminal event that this method causes; `incomplete` is why it is not completed, if so."""
         if incomplete is None:
-            return self._terminal("completed", completed_at=int(self._clock()))
+            return self._terminal(method, "completed", completed_at=int(self._clock()))
         if incomplete == CANCELLED and self._wire.cancelled_status == CANCELLED:
-            return self._terminal(CANCELLED)
-        return self._terminal("incomplete", incomplete_details=IncompleteDetails(incomplete))
+            return self._terminal(method, CANCELLED)
+        return self._terminal(method, "incomplete", incomplete_details=IncompleteDetails(incomplete))
 
     def fail(self, payload: ErrorPayload) -> list[Event]:
         """`error`, then `response.failed` with the partial output, open items incomplete (law E8)."""
-        number = self._output.number()
-        if self._wire.nested_error:
-            told = ev.ErrorEvent(number, payload)
-        else:
-            told = ev.ErrorEvent(number, code=payload.code, message=payload.message, param=payload.param)
-        return [told, self._terminal("failed", error=response_error(payload))]
+        error = error_event(self._output.number(), payload, self._wire)
+        return [error, self._terminal("fail", "failed", error=response_error(payload))]
 
-    def _terminal(self, status: str, **facts: Any) -> Event:
+    def _terminal(self, method: str, status: str, **facts: Any) -> Event:
         output = self._output.live("incomplete")
-        self.phase = PHASE_OF_STATUS[status]
+        self._enter(method, status)
         if status != "completed":
             self._at_end.pop("completed_at", None)
         facts |= self._at_end
         self._fields = replace(self._fields, status=status, usage=self.usage, output=output, **facts)
-        event: Event = TERMINAL_EVENT[self.phase](self._output.number(), self._fields)
+        event: Event = TERMINAL_EVENT[status](self._output.number(), self._fields)
         return event
+
+    def _enter(self, method: str, status: str) -> None:
+        self.phase = METHODS[self.phase][method][status]

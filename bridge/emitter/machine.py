@@ -6,42 +6,66 @@ they are spelled. Sans-IO: ids and clock are injected, nothing waits.
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, get_args
+
+from msgspec import UNSET
 
 from bridge.diagnostics import Diagnostics
-from bridge.emitter.arguments import reason_of, usage_of, wrong_argument
-from bridge.emitter.content_calls import ContentCalls
+from bridge.emitter.arguments import (
+    admitted,
+    annotation_of,
+    fields_of,
+    index_of,
+    logprobs_of,
+    reason_of,
+    text_of,
+    usage_of,
+    wrong_argument,
+)
 from bridge.emitter.failures import Failure, payload_of
 from bridge.emitter.finish_reasons import CANCELLED, MAX_OUTPUT_TOKENS, outcome
-from bridge.emitter.item_calls import ItemCalls
 from bridge.emitter.live_response import LiveResponse
 from bridge.emitter.open_blocks import OpenBlocks
 from bridge.emitter.output import IdFactory, Output
-from bridge.protocol.events import Event
+from bridge.emitter.parts import REFUSAL, TEXT, PartKind
+from bridge.emitter.tool_calls import nameless
+from bridge.errors import StreamStateError
+from bridge.protocol.codec import item_from
+from bridge.protocol.content import Annotation, LogProb
+from bridge.protocol.events import Event, FunctionCallArgumentsDelta, OutputTextDelta
+from bridge.protocol.items import Item, MessagePhase
+from bridge.protocol.lenient import Repair
 from bridge.protocol.request import CreateResponse
 from bridge.protocol.response import Response
+from bridge.protocol.unknown import UnknownEvent
 from bridge.protocol.usage import Usage
-from bridge.state import WIRES, ResponseStreamPhase
+from bridge.protocol.vocabulary import EVENTS
+from bridge.state import METHODS, OUTPUT_METHODS, WIRES, BlockState, ResponseStreamPhase
+from bridge.surrogates import is_whole
 from bridge.tools.identity import ToolIdentityMap
 
+# by name, since Python 3.11 runs code for each look at an enum's member
+_IN_PROGRESS = ResponseStreamPhase.IN_PROGRESS
+_OPEN = BlockState.OPEN
+_NO_LOGPROBS: list[LogProb] = []
+_SLUG = re.compile(r"[A-Za-z0-9_-]+:[A-Za-z0-9_.:-]+")
 
-def _random_id(prefix: str) -> str:
-    return f"{prefix}_{secrets.token_hex(16)}"
 
-
-class ResponseStreamStateMachine(ContentCalls, ItemCalls):
+class ResponseStreamStateMachine:
     """Turns calls into the events of one response.
 
     `model` is what the response names; `request` is echoed; `ids` makes an id from a prefix (`resp`,
     `msg`, `rs`, `fc`, `call`); `clock` gives Unix seconds; `tool_identities` restores the tools the
     client declared; `wire` is the spelling, `openresponses` or `openai` (law E10).
 
-    Each method returns the events it caused, in order. One called in the wrong phase raises
-    StreamStateError and changes nothing (law E9). Folding all events so far gives `snapshot` (law E1).
+    Each method returns the events it caused, in order. `state.METHODS` says which may be called in which
+    phase; any other call raises StreamStateError and changes nothing (law E9). Folding all events so far
+    gives `snapshot` (law E1).
     """
 
     def __init__(
@@ -97,6 +121,166 @@ class ResponseStreamStateMachine(ContentCalls, ItemCalls):
         self._require("start")
         return self._live.begin()
 
+    # ── words: one kind is open at a time (law E5) ─────────────────────────────────────────────────
+    def text(self, delta: str, logprobs: Sequence[LogProb | Mapping[str, Any]] | None = None) -> list[Event]:
+        """The next piece of visible text, with the log probabilities of its tokens if known."""
+        if self._live.phase is not _IN_PROGRESS:
+            raise self._refusal("text")
+        part = self._blocks.text_part
+        if part is None or logprobs or not _is_plain(delta):
+            return self._say("text", TEXT, delta, logprobs)
+        # the common delta: a text part is open and nothing is held back, so it goes out as it is
+        part.write(delta)
+        return [
+            OutputTextDelta(self._number(), part.item_id, part.output_index, part.index, delta, _NO_LOGPROBS)
+        ]
+
+    def refusal(self, delta: str) -> list[Event]:
+        """The next piece of a refusal: a part of the same message as the text around it."""
+        self._require("refusal")
+        return self._say("refusal", REFUSAL, delta, None)
+
+    def annotation(self, annotation: Annotation | Mapping[str, Any]) -> list[Event]:
+        """A citation on the open text; a text part is opened when there is none.
+
+        Citations other than `url_citation` are unknown to the `openresponses` wire: there they are
+        left out, with a diagnostic.
+        """
+        self._require("annotation")
+        cited = admitted(self._wire, [annotation_of(annotation)], self.diagnostics)
+        if not cited:
+            return []
+        events, part = self._blocks.message_part(TEXT)
+        return events + [part.annotate(each) for each in cited]
+
+    def reasoning(self, delta: str) -> list[Event]:
+        """The next piece of raw reasoning."""
+        if self._live.phase is not _IN_PROGRESS:
+            raise self._refusal("reasoning")
+        part = self._blocks.raw_part
+        if part is None or not _is_plain(delta):
+            delta = text_of("reasoning", delta)
+            return self._blocks.think(delta) if delta else []
+        part.write(delta)
+        return [part.kind.delta(self._number(), part.item_id, part.output_index, part.index, delta)]
+
+    def reasoning_summary(self, delta: str, part: int = 0) -> list[Event]:
+        """The next piece of a summary; `part` is the upstream's number of the summary part."""
+        self._require("reasoning_summary")
+        delta = text_of("reasoning_summary", delta)
+        if not delta:
+            return []
+        events, block = self._blocks.reasoning()
+        opened, summary = block.open_summary(part)
+        return events + opened + summary.delta(delta)
+
+    def reasoning_encrypted(self, content: str) -> list[Event]:
+        """The opaque form of the open reasoning item (one is begun when none is open). It shows when
+        the item is done. A second one belongs to another item."""
+        self._require("reasoning_encrypted")
+        content = text_of("reasoning_encrypted", content)
+        if not content:
+            return []
+        return self._blocks.encrypt(content)
+
+    def part_done(self) -> list[Event]:
+        """Close the open part: the next delta begins another in the same item."""
+        self._require("part_done")
+        return self._blocks.close_part()
+
+    def block_done(self) -> list[Event]:
+        """Close the open message or reasoning item: the next delta begins another."""
+        self._require("block_done")
+        return self._blocks.close_open()
+
+    # ── tool calls, side by side by the upstream's index ───────────────────────────────────────────
+    def tool_call(
+        self,
+        index: int = 0,
+        id: str | None = None,
+        name: str | None = None,
+        arguments: str | None = None,
+        type: str = "function",
+        namespace: str | None = None,
+    ) -> list[Event]:
+        """One fragment of the call at the upstream's `index`. It is announced once its name is known.
+
+        `type` is `function` (arguments are JSON) or `custom` (arguments are free text); `namespace`
+        is for an upstream that has namespaces itself.
+        """
+        if self._live.phase is not _IN_PROGRESS:
+            raise self._refusal("tool_call")
+        if arguments and not id and not name and arguments.__class__ is str and index.__class__ is int:
+            block = self._blocks.calls.by_index.get(index)
+            if block is not None and block.arguments is _OPEN:
+                if not block.plain or not arguments.isascii() or block.buffer.held:
+                    return block.delta(arguments)
+                # the common fragment: JSON of an open call, nothing held back, so it goes out as it is
+                block.write(arguments)
+                item_id, output_index = block.item_id, block.output_index
+                return [FunctionCallArgumentsDelta(self._number(), item_id, output_index, arguments)]
+        index = index_of("tool_call", index)
+        facts = (("id", id), ("name", name), ("arguments", arguments), ("namespace", namespace))
+        for field, value in facts:
+            if value is not None and not isinstance(value, str):
+                raise wrong_argument("tool_call", f"{field} is no string but {value.__class__.__name__}")
+        if type not in ("function", "custom"):
+            raise wrong_argument("tool_call", f"type is function or custom, not {type!r}")
+        return self._blocks.call(index, id or "", name or "", arguments or "", type == "custom", namespace)
+
+    def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]:
+        """The call at `index` is whole. Arguments that end before their JSON does are cut (law E7), and
+        `cut` says that upstream knows them to be."""
+        self._require("tool_call_done")
+        block = self._blocks.calls.by_index.get(index_of("tool_call_done", index))
+        if block is None:
+            raise wrong_argument("tool_call_done", f"there is no tool call at index {index}")
+        if not block.upstream_name:
+            raise nameless("tool_call_done", index)
+        return self._blocks.calls.end(index, cut)
+
+    # ── whole items and extensions ─────────────────────────────────────────────────────────────────
+    def expect_item(self, item_id: str, phase: MessagePhase | None = None) -> list[Event]:
+        """The next item to open has this id at its upstream (kept if it is free); a message has this
+        phase."""
+        self._require("expect_item")
+        if phase not in (None, *get_args(MessagePhase)):
+            raise wrong_argument("expect_item", f"phase is commentary or final_answer, not {phase!r}")
+        self._blocks.expect(text_of("expect_item", item_id), phase or UNSET)
+        return []
+
+    def item_added(self, item: Item | Mapping[str, Any]) -> list[Event]:
+        """Announce an item that a server fills by itself; `item()` with its id completes it. A reasoning
+        item is opened: upstreams announce one long before it has words, if it ever gets any."""
+        self._require("item_added")
+        return self._blocks.announce(self._item("item_added", item))
+
+    def item_event(self, item_id: str, type: str, fields: Mapping[str, Any]) -> list[Event]:
+        """Progress of an announced item, `response.web_search_call.searching` say. Types that are not
+        published get a slug where only published ones are known (law E10)."""
+        self._require("item_event")
+        block = self._blocks.items.announced(item_id)
+        if block is None:
+            raise wrong_argument("item_event", f"no item {item_id!r} is announced and open")
+        kind = text_of("item_event", type)
+        if not kind or kind in EVENTS.structs:
+            raise wrong_argument("item_event", f"{type!r} is no progress of an item")
+        where = {"item_id": block.item_id, "output_index": block.output_index}
+        spelled = kind if ":" in kind else self._wire.slug + kind
+        return [self._extension(spelled, {**fields_of("item_event", fields), **where})]
+
+    def item(self, item: Item | Mapping[str, Any]) -> list[Event]:
+        """A whole item at once: the same events as if it had been streamed."""
+        self._require("item")
+        return self._blocks.item(self._item("item", item))
+
+    def extension_event(self, type: str, fields: Mapping[str, Any]) -> list[Event]:
+        """An event of an extension, `slug:name` (specification, "Extensions")."""
+        self._require("extension_event")
+        if not _SLUG.fullmatch(text_of("extension_event", type)):
+            raise wrong_argument("extension_event", f"an extension's type is slug:name, not {type!r}")
+        return [self._extension(type, fields_of("extension_event", fields))]
+
     # ── the end ────────────────────────────────────────────────────────────────────────────────────
     def usage(self, usage: Usage | Mapping[str, Any]) -> list[Event]:
         """Token counts. No event carries them before the terminal one, so they show there."""
@@ -124,12 +308,13 @@ class ResponseStreamStateMachine(ContentCalls, ItemCalls):
         events = self._blocks.close_all(stopped=why is None, abandoned=why == CANCELLED)
         if why is None and self._blocks.cut:
             why = MAX_OUTPUT_TOKENS
-        return [*events, self._live.end(why)]
+        return [*events, self._live.end("finish", why)]
 
     def cancel(self) -> list[Event]:
         """End because the client asked for it: whatever is open is incomplete (law E8)."""
         self._require("cancel")
-        return [*self._blocks.close_all(stopped=False, abandoned=True), self._live.end(CANCELLED)]
+        closed = self._blocks.close_all(stopped=False, abandoned=True)
+        return [*closed, self._live.end("cancel", CANCELLED)]
 
     def fail(self, error: Failure) -> list[Event]:
         """End in error: `error`, then `response.failed` with the partial output (law E8).
@@ -138,3 +323,54 @@ class ResponseStreamStateMachine(ContentCalls, ItemCalls):
         """
         self._require("fail")
         return self._live.fail(payload_of(error))
+
+    # ── a call in the wrong phase is refused and changes nothing (law E9) ──────────────────────────
+    def _require(self, method: str) -> None:
+        if method not in METHODS[self._live.phase]:
+            raise self._refusal(method)
+
+    def _refusal(self, method: str) -> StreamStateError:
+        phase = self._live.phase
+        code = StreamStateError.INVALID_TRANSITION
+        if method in OUTPUT_METHODS:
+            idle = phase is ResponseStreamPhase.IDLE
+            code = StreamStateError.OUTPUT_BEFORE_START if idle else StreamStateError.DELTA_AFTER_TERMINAL
+        message = f"{method} can't be called while the stream is {phase}"
+        return StreamStateError(code, message, call=method, phase=str(phase))
+
+    # ── what several methods share ─────────────────────────────────────────────────────────────────
+    def _say(
+        self,
+        method: str,
+        kind: PartKind,
+        delta: str,
+        logprobs: Sequence[LogProb | Mapping[str, Any]] | None,
+    ) -> list[Event]:
+        delta = text_of(method, delta)
+        probabilities = logprobs_of(logprobs)
+        if not delta and not probabilities:
+            return []
+        return self._blocks.say(kind, delta, probabilities)
+
+    def _item(self, method: str, item: Item | Mapping[str, Any]) -> Item:
+        if not isinstance(item, Mapping):
+            return item
+        repairs: list[Repair] = []
+        built = item_from(dict(item), repairs)
+        self._blocks.items.check(method, built)
+        for path, what in repairs:
+            self.diagnostics.repair(f"{method}.{built.type}{path.removeprefix('$')}", what)
+        return built
+
+    def _extension(self, type: str, fields: dict[str, Any]) -> Event:
+        head = {"type": type, "sequence_number": self._number()}
+        return UnknownEvent(head | {name: value for name, value in fields.items() if name not in head})
+
+
+def _is_plain(delta: object) -> bool:
+    """Whether a delta may go out as it is: some text, with no half of a surrogate pair in it."""
+    return type(delta) is str and delta != "" and (delta.isascii() or is_whole(delta))
+
+
+def _random_id(prefix: str) -> str:
+    return f"{prefix}_{secrets.token_hex(16)}"

@@ -13,7 +13,7 @@ from bridge.protocol import content as ct
 from bridge.protocol import events as ev
 from bridge.protocol.content import Annotation, ContentPart, LogProb
 from bridge.protocol.events import Event
-from bridge.state import WIRES
+from bridge.state import PART, WIRES, BlockState
 
 
 class PartKind(NamedTuple):
@@ -62,7 +62,8 @@ Number = Callable[[], int]
 
 
 class OpenPart:
-    """A part that still grows. `index` counts within the item's content (or its summary)."""
+    """A part that still grows. `index` counts within the item's content (or its summary). Its life is walked
+    along `state.PART`, but for plain deltas, which the machine writes by itself."""
 
     __slots__ = (
         "_number",
@@ -73,6 +74,7 @@ class OpenPart:
         "kind",
         "logprobs",
         "output_index",
+        "state",
         "write",
     )
 
@@ -85,9 +87,11 @@ class OpenPart:
         self.write = self.buffer.write
         self.annotations: list[Annotation] = []
         self.logprobs: list[LogProb] = []
+        self.state = BlockState.ABSENT
         self._number = number
 
     def added(self) -> Event:
+        self.state = PART[self.state]["added"]
         return self._event(self.kind.added, self.content(""))
 
     def delta(self, delta: str, logprobs: list[LogProb] | None = None) -> list[Event]:
@@ -95,6 +99,7 @@ class OpenPart:
         delta = self.buffer.admit(delta)
         if not delta and not logprobs:
             return []
+        self.state = PART[self.state]["delta"]
         self.write(delta)
         if self.kind is not TEXT:
             return [self._event(self.kind.delta, delta)]
@@ -107,6 +112,7 @@ class OpenPart:
         return self.delta(text, logprobs) if text else []
 
     def annotate(self, annotation: Annotation) -> Event:
+        self.state = PART[self.state]["annotation"]
         self.annotations.append(annotation)
         index = len(self.annotations) - 1
         return self._event(ev.OutputTextAnnotationAdded, index, annotation)
@@ -118,7 +124,9 @@ class OpenPart:
         text = self.buffer.text
         part = self.content(text)
         extra = (list(self.logprobs),) if self.kind is TEXT else ()
+        self.state = PART[self.state]["done"]
         events.append(self._event(self.kind.done, text, *extra))
+        self.state = PART[self.state]["closed"]
         events.append(self._event(self.kind.closed, part))
         return events, part
 

@@ -7,15 +7,16 @@ whether it can be restored (law E11).
 
 from __future__ import annotations
 
+from bridge.emitter.blocks import OpenItem
 from bridge.emitter.call_shapes import SHAPES, JsonShape, Shape
 from bridge.emitter.output import Closing
 from bridge.emitter.parts import Number
 from bridge.emitter.restore import RESTORED_KINDS, restore
 from bridge.emitter.text_buffer import TextBuffer
 from bridge.errors import StreamStateError
-from bridge.protocol.events import Event, OutputItemAdded, OutputItemDone
-from bridge.protocol.items import Item, ItemStatus
-from bridge.state import BlockState, Wire
+from bridge.protocol.events import Event
+from bridge.protocol.items import Item, ItemStatus, with_status
+from bridge.state import ARGUMENTS, BlockState, Wire
 from bridge.tools.identity import ToolIdentity, ToolKind
 from bridge.tools.json_text import JsonState, json_state
 
@@ -30,27 +31,25 @@ def nameless(call: str, index: int) -> StreamStateError:
     )
 
 
-class ToolCallBlock:
-    """The accumulator of one call. `index` is the upstream's, `output_index` ours once announced.
+class ToolCallBlock(OpenItem):
+    """The accumulator of one call. `index` is the upstream's, `output_index` ours once announced. `state` is
+    where its item stands in `state.ITEM`, `arguments` where its arguments stand in `state.ARGUMENTS`.
     `plain`: it is open, and its arguments pass as they are."""
 
     __slots__ = (
         "_checked",
-        "_number",
         "_restorable",
         "_shape",
+        "arguments",
         "buffer",
         "call_id",
         "cut",
         "free_text",
         "identity",
         "index",
-        "item_id",
         "name",
         "namespace",
-        "output_index",
         "plain",
-        "state",
         "upstream_id",
         "upstream_name",
         "waiting",
@@ -58,7 +57,7 @@ class ToolCallBlock:
     )
 
     def __init__(self, number: Number, index: int) -> None:
-        self._number = number
+        super().__init__(number, "", -1)
         self._shape: Shape = JsonShape()
         self._checked = -1
         self.plain = False
@@ -72,10 +71,8 @@ class ToolCallBlock:
         self.free_text = False
         self.identity: ToolIdentity | None = None
         self.waiting: list[str] = []
-        self.state = BlockState.ABSENT
+        self.arguments = BlockState.ABSENT
         self.cut = False
-        self.item_id = ""
-        self.output_index = -1
         self.buffer = TextBuffer()
         self.write = self.buffer.write
 
@@ -105,9 +102,8 @@ class ToolCallBlock:
         """Announce the call, and give what came before its name."""
         self.item_id = item_id
         self.output_index = output_index
-        self.state = BlockState.OPEN
         self.plain = type(self._shape) is JsonShape
-        events: list[Event] = [OutputItemAdded(self._number(), output_index, self._item("", "in_progress"))]
+        events = [self._announced(self._item("", "in_progress"))]
         waiting, self.waiting = "".join(self.waiting), []
         return events + self.delta(waiting) if waiting else events
 
@@ -121,6 +117,7 @@ class ToolCallBlock:
     def _show(self, shown: str) -> list[Event]:
         if not shown:
             return []
+        self.arguments = ARGUMENTS[self.arguments]["delta"]
         self.write(shown)
         return [self._shape.delta(self._number(), self.item_id, self.output_index, shown)]
 
@@ -136,7 +133,7 @@ class ToolCallBlock:
     @property
     def ended(self) -> bool:
         """Whether nothing more can come."""
-        return self.state is BlockState.SEALED or self.state is BlockState.CLOSED
+        return self.arguments is BlockState.SEALED
 
     def seal(self, stopped: bool, abandoned: bool = False) -> list[Event]:
         """End the arguments; `cut` then says whether they stopped before they were whole."""
@@ -145,24 +142,31 @@ class ToolCallBlock:
         rest, cut = self._shape.end(self.buffer.text, stopped and not abandoned)
         events += self._show(rest)
         self.cut = cut or abandoned
+        self.arguments = ARGUMENTS[self.arguments]["cut" if self.cut else "done"]
         if not self.cut:
             # a cut call gets no arguments.done: clients run calls on that event (field case 25)
             text = self.buffer.text
             events.append(self._shape.done(self._number(), self.item_id, self.output_index, text))
-        self.state = BlockState.SEALED
         self.plain = False
         return events
 
     def close(self, stopped: bool, abandoned: bool = False) -> Closing:
         events = [] if self.ended else self.seal(stopped, abandoned)
         item = self.item("incomplete" if self.cut else "completed")
-        events.append(OutputItemDone(self._number(), self.output_index, item))
-        self.release()
+        events.append(self._done(item))
+        self._release()
         return Closing(events, item, self.cut)
 
-    def release(self) -> None:
-        """The call is told: its text is the item's, and kept once (law E12)."""
-        self.state = BlockState.CLOSED
+    def whole(self, item: Item, output_index: int) -> list[Event]:
+        """Announce and close the call at once, as the item that it was restored to."""
+        self.output_index = output_index
+        self.arguments = ARGUMENTS[self.arguments]["done"]
+        events = [self._announced(with_status(item, "in_progress")), self._done(item)]
+        self._release()
+        return events
+
+    def _release(self) -> None:
+        """The text is the item's now, and is kept once (law E12)."""
         self.buffer = TextBuffer()
         self.write = self.buffer.write
         self.waiting = []

@@ -1,4 +1,4 @@
-"""Reading JSON strings that arrive in fragments, and joining characters that were split between them."""
+"""Reading JSON strings that arrive in fragments."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ _MEANING: Final = {
     '\\"': '"', "\\\\": "\\", "\\/": "/", "\\b": "\b", "\\f": "\f", "\\n": "\n", "\\r": "\r", "\\t": "\t",
 }  # fmt: skip
 
-_HIGH_AT_END: Final = re.compile(r"[\ud800-\udbff]\Z")
-_SURROGATES: Final = re.compile(r"([\ud800-\udbff])([\udc00-\udfff])|[\ud800-\udfff]")
-
 
 class JsonStringReader:
     """Decodes one JSON string, from behind its opening quote to its closing one.
 
-    Surrogate escapes come out as single surrogates: a `SurrogateJoiner` behind it makes them whole.
+    Surrogate escapes come out as single surrogates: a `bridge.surrogates.SurrogateJoiner` makes them whole.
     What JSON does not allow but models write (raw control characters, unknown escapes) is kept as it
     is written; `repaired` tells of the escapes.
     """
@@ -73,36 +70,3 @@ class JsonStringReader:
             self.repaired |= written not in _MEANING
             out.append(_MEANING.get(written, written))
         return position + len(written) - held
-
-
-class SurrogateJoiner:
-    """Makes text of UTF-16 halves whole: pairs are joined, also over fragments, a lone half is U+FFFD."""
-
-    __slots__ = ("_high", "repaired")
-
-    def __init__(self) -> None:
-        self.repaired = False
-        self._high = ""
-
-    def feed(self, text: str) -> str:
-        """Return `text` with whole characters only; a first half at its end is held for the next."""
-        if text.isascii() and not self._high:
-            return text
-        text = self._high + text
-        self._high = ""
-        if _HIGH_AT_END.search(text) is not None:
-            self._high = text[-1]
-            text = text[:-1]
-        return _SURROGATES.sub(self._whole, text)
-
-    def close(self) -> str:
-        """Return what is still held: the second half did not come."""
-        held, self._high = self._high, ""
-        return _SURROGATES.sub(self._whole, held)
-
-    def _whole(self, match: re.Match[str]) -> str:
-        if match.lastindex is None:
-            self.repaired = True
-            return "\ufffd"
-        high, low = ord(match[1]) - 0xD800, ord(match[2]) - 0xDC00
-        return chr(0x10000 + (high << 10) + low)

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import msgspec
 
+from bridge.surrogates import SurrogateJoiner, mended
 from bridge.tools.json_input import INPUT_KEY, JsonInputReader
-from bridge.tools.json_string import SurrogateJoiner
 from bridge.tools.wrappers import FENCE, HEREDOC, WrapperStripper
 
 
 def wrap_input(text: str) -> str:
     """The canonical arguments that carry `text` as a function call's input; a lone surrogate is U+FFFD."""
-    joiner = SurrogateJoiner()
-    whole = joiner.feed(text) + joiner.close()
-    return msgspec.json.encode({INPUT_KEY: whole}).decode()
+    return msgspec.json.encode({INPUT_KEY: mended(text)}).decode()
 
 
 class InputUnwrapper:
@@ -55,7 +53,7 @@ class InputUnwrapper:
         """Take the next fragment of the arguments; return the input text that it makes known."""
         text = self._arguments.feed(fragment)
         if text:
-            text = self._joiner.feed(text)
+            text = self._joiner.admit(text)
             for wrapper in self._wrappers:
                 text = wrapper.feed(text)
         return text
@@ -63,7 +61,7 @@ class InputUnwrapper:
     def close(self) -> str:
         """The arguments have ended: return the rest of the input and set `truncated`."""
         self.truncated = self._arguments.cut
-        text = self._joiner.feed(self._arguments.close()) + self._joiner.close()
+        text = self._joiner.admit(self._arguments.close()) + self._joiner.settle()
         for wrapper in self._wrappers:
             text = wrapper.feed(text) + wrapper.close()
         return text

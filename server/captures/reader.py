@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from bridge.errors import WireError
 from bridge.protocol.codec import decode_json
 from bridge.sse import Frame, SSEDecoder
+from bridge.state import TERMINAL_EVENT
 
 Numbered = Iterable[tuple[int, bytes]]
 
@@ -41,7 +42,7 @@ class Payload(NamedTuple):
     value: dict[str, Any] | None
 
 
-_TERMINAL: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
+_TERMINAL: Final = frozenset(event.type for event in TERMINAL_EVENT.values())
 
 
 def begins_response(payload: Payload) -> bool:

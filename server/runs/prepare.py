@@ -17,7 +17,6 @@ from server.auth import client_key
 from server.limits import check_tools
 from server.runs.constraints import machine_for
 from server.runs.generation import Generation
-from server.runs.identity import keep_identity
 from server.runs.outgoing import ask, inbound
 from server.runs.run import Run
 from server.service import Service
@@ -75,8 +74,8 @@ async def prepare(
     wire = choose_wire(request, headers) if taken is None else taken.wire
     model = request.model or target.model
     machine = machine_for(request, model, identities, wire, unenforced=asked.unenforced)
-    if stored:
-        keep_identity(machine, taken and taken.response)
+    if taken is not None:
+        machine.adopt(taken.response)
     run = Run(
         machine,
         inbound(target, request, machine),

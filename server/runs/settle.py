@@ -15,13 +15,13 @@ import structlog
 
 from bridge.decoder import ResponseAccumulator
 from bridge.protocol.codec import decode_event, encode_sse
-from bridge.protocol.events import Event
+from bridge.protocol.events import TERMINAL_EVENTS, Event
 from bridge.protocol.response import Response
 from bridge.sse import SSEDecoder
 from server.event_logs.base import EventLog, LogError, LogGap, LogGone
 from server.frames import Frames, joined
 from server.sessions.base import Lease, ResponseStore, StoredResponse
-from server.sessions.endings import TERMINAL, closing_events, interrupted
+from server.sessions.endings import closing_events, interrupted
 from server.sessions.errors import LeaseLost, StoreError
 from server.sessions.record_writer import WAITING
 
@@ -184,7 +184,7 @@ class Settler:
                 whole.feed(event)
         response = whole.response
         assert response is not None
-        return response, event if type(event) in TERMINAL else None
+        return response, event if type(event) in TERMINAL_EVENTS else None
 
     async def _close_log(self, response_id: str, closing: Frames | None) -> None:
         try:

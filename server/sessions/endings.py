@@ -8,12 +8,13 @@ from typing import Any, Final
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from bridge.emitter.failures import error_event
 from bridge.errors import BridgeError
 from bridge.protocol import events as ev
 from bridge.protocol.errors import ErrorPayload, ResponseError
 from bridge.protocol.events import Event
 from bridge.protocol.response import IncompleteDetails, Response
-from bridge.state import PHASE_OF_STATUS, TERMINAL_EVENT, WIRES
+from bridge.state import TERMINAL_EVENT, WIRES
 from server.errors import HttpError
 
 INTERRUPTED: Final = ResponseError(
@@ -29,7 +30,6 @@ LOST: Final = HttpError(
 )
 """Why a response fails whose run no longer holds its record."""
 CANCELLED: Final = "cancelled"
-TERMINAL: Final = frozenset({ev.ResponseCompleted, ev.ResponseIncomplete, ev.ResponseFailed})
 
 
 def interrupted(response: Response, *, whole: bool) -> Response:
@@ -60,7 +60,7 @@ def closing_events(response: Response, last_sequence: int) -> list[Event]:
     """What a stream that was sent up to `last_sequence` still lacks, when this is how it ended."""
     begun = replace(response, status="in_progress", error=None, incomplete_details=None, output=[])
     opening = [ev.ResponseCreated(0, begun), ev.ResponseInProgress(1, begun)][last_sequence + 1 :]
-    kind = TERMINAL_EVENT[PHASE_OF_STATUS[response.status]]
+    kind = TERMINAL_EVENT[response.status]
     return [*opening, kind(last_sequence + len(opening) + 1, response)]
 
 
@@ -71,11 +71,6 @@ def failed_instead(events: Sequence[Event], error: BridgeError, wire: str) -> li
         return list(events)
     number = last.sequence_number
     payload = ErrorPayload(error.error_type, error.code, error.message, error.param)
-    told = (
-        ev.ErrorEvent(number, payload)
-        if WIRES[wire].nested_error
-        else ev.ErrorEvent(number, code=payload.code, message=payload.message, param=payload.param)
-    )
     failed = replace(
         last.response,  # type: ignore[union-attr]
         status="failed",
@@ -83,7 +78,7 @@ def failed_instead(events: Sequence[Event], error: BridgeError, wire: str) -> li
         completed_at=None,
         incomplete_details=None,
     )
-    return [*before, told, ev.ResponseFailed(number + 1, failed)]
+    return [*before, error_event(number, payload, WIRES[wire]), ev.ResponseFailed(number + 1, failed)]
 
 
 def _failed(response: Response, error: ResponseError) -> Response:

@@ -15,12 +15,12 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable
 import structlog
 
 from bridge.protocol.codec import encode_sse
-from bridge.protocol.events import Event, OutputItemDone
+from bridge.protocol.events import TERMINAL_EVENTS, Event, OutputItemDone
 from bridge.protocol.response import Response
 from server.event_logs.base import EventLog
 from server.frames import Frames
 from server.sessions.base import ResponseStore, StoredResponse
-from server.sessions.endings import LOST, TERMINAL, failed_instead
+from server.sessions.endings import LOST, failed_instead
 from server.sessions.errors import LeaseLost, StoreError
 from server.sessions.log_writer import LogWriter
 from server.sessions.record_writer import RecordWriter
@@ -110,7 +110,7 @@ class ResponseSessionPersistenceTransformer:
 
         Raises StoreError when not even the beginning can be stored: nobody has been told of it then.
         """
-        if type(events[-1]) in TERMINAL:
+        if type(events[-1]) in TERMINAL_EVENTS:
             return await self._end(events)
         self._note(events)
         if not self._begun:

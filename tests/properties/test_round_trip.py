@@ -20,7 +20,7 @@ from bridge.decoder.parts import LanguageModelTextPart, LanguageModelThinkingPar
 from bridge.errors import StreamStateError
 from bridge.protocol import content as ct
 from bridge.protocol import items as it
-from bridge.state import CALLS, LIFECYCLE_CALLS, OUTPUT_CALLS, TERMINAL_PHASES, ResponseStreamPhase
+from bridge.state import LIFECYCLE_METHODS, METHODS, OUTPUT_METHODS, TERMINAL_PHASES, ResponseStreamPhase
 from bridge.tools.identity import ToolIdentityMap, ToolKind
 from bridge.tools.json_text import JsonState, json_state
 from tests.support.machines import WIRES, Run, machine, plain
@@ -135,9 +135,9 @@ class Streams(RuleBasedStateMachine):
     def start(self) -> None:
         self.run("start")
 
-    @rule(call=st.sampled_from(sorted(OUTPUT_CALLS | LIFECYCLE_CALLS)))
+    @rule(call=st.sampled_from(sorted(OUTPUT_METHODS | LIFECYCLE_METHODS)))
     def call_out_of_phase(self, call: str) -> None:
-        if call not in CALLS[self.phase]:
+        if call not in METHODS[self.phase]:
             arguments: dict[str, tuple[Any, ...]] = {
                 "adopt": (machine().snapshot,), "tool_call_done": (0,), "item_event": ("x", "acme:x", {}),
                 "extension_event": ("acme:x", {}), "fail": ("down",), "defer_finish": (None,),

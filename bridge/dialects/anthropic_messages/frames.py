@@ -6,7 +6,6 @@ strings, and half surrogate pairs (an emoji split between two deltas) as they ar
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any, get_args
 
@@ -17,6 +16,7 @@ from bridge.diagnostics import Diagnostics
 from bridge.dialects.anthropic_messages import types as t
 from bridge.errors import WireError
 from bridge.protocol.codec import decode_json, encode
+from bridge.surrogates import mended_json
 
 _frames: msgspec.json.Decoder[t.KnownFrame] = msgspec.json.Decoder(t.KnownFrame)
 strict = _frames.decode
@@ -42,7 +42,6 @@ _TYPES: dict[str, type] = {
     **dict.fromkeys(("text", "partial_json", "thinking", "signature", "encrypted_content"), str),
     **dict.fromkeys(("id", "model", "stop_reason", "stop_sequence"), str),
 }
-_LONE = re.compile("[\ud800-\udfff]")
 _PREFIXES = {
     member: f"event: {member.__struct_config__.tag}\ndata: ".encode() for member in get_args(t.Chunk)
 }
@@ -110,7 +109,7 @@ def _build(
         if name == "index":
             known[name] = _index(raw)
         elif _fits(struct, name, raw):
-            known[name] = _clean(raw) if whole else raw
+            known[name] = mended_json(raw) if whole else raw
         else:
             diagnostics.loss(f"{where}.{name}", f"can't be read: {type(raw).__name__}")
     return struct(**known)
@@ -129,13 +128,3 @@ def _index(raw: Any) -> int:
         return int(raw)
     except (TypeError, ValueError, OverflowError):
         return t.NO_INDEX
-
-
-def _clean(value: Any) -> Any:
-    if isinstance(value, str):
-        return _LONE.sub("\ufffd", value)
-    if isinstance(value, list):
-        return [_clean(each) for each in value]
-    if isinstance(value, dict):
-        return {_clean(key): _clean(each) for key, each in value.items()}
-    return value

@@ -30,7 +30,7 @@ from bridge.protocol import events as ev
 from bridge.protocol import items as it
 from bridge.protocol.events import Event
 from bridge.protocol.response import Response
-from bridge.state import PHASE_OF_STATUS, TERMINAL_EVENT
+from bridge.state import TERMINAL_EVENT
 
 _WORDS = ("content", "refusal", "reasoning_content", "reasoning")
 
@@ -65,7 +65,7 @@ def told(response: Response) -> Iterator[Event]:
         yield ev.OutputItemAdded(0, index, item)
         yield from _within(index, item)
         yield ev.OutputItemDone(0, index, item)
-    yield TERMINAL_EVENT[PHASE_OF_STATUS[response.status]](0, response)
+    yield TERMINAL_EVENT[response.status](0, response)
 
 
 def _is_cut(item: it.Item) -> bool:
