@@ -17,7 +17,7 @@ from starlette.routing import Route, WebSocketRoute
 from bridge.errors import BridgeError
 from server.auth import Authentication, Keys, Operators
 from server.errors import HttpError, error_body
-from server.limits import Gate
+from server.gate import Gate
 from server.logs import configure_logs
 from server.metrics import Metrics
 from server.middleware import Admission, RequestLog

@@ -3,12 +3,13 @@ model or content, so that no secret gets in and the number of series is bounded.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from bridge.protocol.response import Response
-from server.limits import Gate
+from server.gate import Gate
 
 _PREFIX: Final = "openresponses_bridge"
 _SECONDS: Final = (0.005, 0.025, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
@@ -57,8 +58,13 @@ class Metrics:
             ["upstream", "kind"],
             registry=self._registry,
         )
-        running = Gauge(f"{_PREFIX}_running", "Responses being made now.", registry=self._registry)
-        running.set_function(lambda: gate.running)
+        for name, what, share in (
+            ("running", "Responses being made now.", gate.runs),
+            ("waiting", "Background responses that wait for their turn here now.", gate.waiting),
+            ("readers", "Readers of stored streams now.", gate.readers),
+        ):
+            gauge = Gauge(f"{_PREFIX}_{name}", what, registry=self._registry)
+            gauge.set_function(partial(getattr, share, "count"))
 
     def answered(self, route: str, status: int, first_byte: float | None, seconds: float) -> None:
         """A request has its answer; `status` 0 means that the client left before. Times are seconds."""

@@ -13,7 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bridge.errors import BridgeError
 from server.errors import HttpError, error_body
-from server.limits import Gate, check_headers
+from server.gate import Gate
+from server.limits import check_headers
 from server.metrics import Metrics
 from server.settings import Limits
 

@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from bridge.seal import Sealer
 from server.auth import Operators
-from server.limits import Gate
+from server.gate import Gate
 from server.metrics import Metrics
 from server.runs.running import RunningResponses
 from server.runs.runs import Runs

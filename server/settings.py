@@ -97,14 +97,22 @@ class Capabilities(Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     """What one request, and what all together, may take (law S8). `depth` is the nesting of a request's
-    JSON, `output_bytes` what an upstream may send for one response, `concurrent` how many responses are
-    made at once, `grace` how long running ones have when the server stops."""
+    JSON, `output_bytes` what an upstream may send for one response, `grace` how long running ones have when
+    the server stops.
+
+    At once, of all keys and of each one: `concurrent` responses being made, `background` ones waiting for
+    their turn, `readers` of stored streams. Without keys only the first of each pair counts."""
 
     header_bytes: Count = 64 * 1024
     tools: Count = 512
     depth: Annotated[int, Meta(ge=8, le=500)] = 128
     output_bytes: Count = 256 * 1024 * 1024
     concurrent: Count = 2000
+    concurrent_per_key: Count = 500
+    background: Count = 5000
+    background_per_key: Count = 1000
+    readers: Count = 1000
+    readers_per_key: Count = 200
     grace: Seconds = 10.0
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import structlog
 
-from server.limits import Gate
+from server.gate import Gate
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _LOOK_SECONDS: Final = 0.05

@@ -23,7 +23,13 @@ async def ready(request: Request) -> JSONResponse:
     service = service_of(request)
     service.gate.check_open()
     await check_store(service.store)
-    told = {"status": "ready", "running": service.gate.running}
+    gate = service.gate
+    told = {
+        "status": "ready",
+        "running": gate.running,
+        "waiting": gate.waiting.count,
+        "readers": gate.readers.count,
+    }
     try:
         await check_log(service.runs.event_log)
     except LogError as error:

@@ -24,20 +24,21 @@ _log = structlog.get_logger(__name__)
 
 async def begin(service: Service, generation: Generation) -> Response:
     """Store the response as queued and see to it that it is made; the response as it is told at once.
-    Raises StoreError."""
+    Raises StoreError, and HttpError 429 when as many wait as may."""
     keeping, queue = generation.keeping, service.runs.queue
     assert keeping is not None
     queued = generation.run.snapshot
-    if queue is not None and not generation.personal:
-        await keeping.queue(for_anybody=True)
-        try:
-            await queue.put(queued.id)
-        except LogError:
-            _log.warning("queue.failed", response_id=queued.id)
-            await take(service, queued.id)
-    else:
-        await keeping.queue()
-        generation.start()
+    with service.gate.waiting.held(generation.owner):
+        if queue is not None and not generation.personal:
+            await keeping.queue(for_anybody=True)
+            try:
+                await queue.put(queued.id)
+            except LogError:
+                _log.warning("queue.failed", response_id=queued.id)
+                await take(service, queued.id)
+        else:
+            await keeping.queue()
+            generation.start()
     return queued
 
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
 
 from bridge.protocol.codec import encode_sse
 from bridge.protocol.events import Event
 from bridge.protocol.response import Response
 from server.errors import HttpError, UpstreamError, shutting_down, too_slow
-from server.limits import Gate
+from server.gate import Gate
 from server.runs.client import Client, Deliver
 from server.runs.keeper import Keeper
 from server.runs.run import Run
@@ -24,8 +23,6 @@ from server.sessions.endings import LOST
 from server.sessions.persistence import ResponseSessionPersistenceTransformer
 from server.upstreams.attempts import Attempts
 from server.upstreams.base import UpstreamReply
-
-_LOOK_AGAIN: Final = 0.2  # seconds until a response in the background asks for its place again
 
 
 class Generation:
@@ -59,7 +56,7 @@ class Generation:
         self._gate = gate
         self._total = total
         self._keeper = keeper
-        self._owner = owner
+        self.owner = owner
         self._ended = ended
         self._running = running
         self._beats = beats
@@ -75,6 +72,7 @@ class Generation:
         """The upstream has taken the request and begun to answer: the status is known."""
         self._reading = False
         self._storing = False
+        self._in_line = False
 
     async def generate(self, deliver: Deliver) -> None:
         """Run to the end, delivering the events of each read together. When this is cancelled, a response
@@ -96,6 +94,8 @@ class Generation:
         """Run to the end in a task of its own."""
         if self._background and self.keeping is not None:
             self._keeper.add(self.keeping, self.lose)
+            self._gate.waiting.take(self.owner)
+            self._in_line = True
         return self._keeper.start(self._make())
 
     async def abandon(self) -> None:
@@ -152,11 +152,12 @@ class Generation:
 
     async def _make(self) -> None:
         try:
-            with self._running.hold(self.run.response_id, self._owner, self):
+            with self._running.hold(self.run.response_id, self.owner, self):
                 last = await self._until_the_end()
                 if last:
                     await self._pass_last(last)
         finally:
+            self._leave_line()
             self._settled.set()
             if self.keeping is not None:
                 self._keeper.leave(self.keeping, ended=self.run.ended)
@@ -171,13 +172,15 @@ class Generation:
                 self._deadline = deadline
                 if self._stopped:
                     return self.run.cancel()
-                await self._wait_for_a_place()
-                if deadline.when() is None:  # nobody has interrupted it
-                    deadline.reschedule(asyncio.get_running_loop().time() + self._total)
-                with self._gate.held(deadline):
-                    async with self._attempts.open() as reply:
-                        self.accepted = True
-                        return await self._follow(reply)
+                # Who waits in the background is not refused for want of a place.
+                async with self._gate.place(self.owner, waits=self._background):
+                    self._leave_line()
+                    if deadline.when() is None:  # nobody has interrupted it
+                        deadline.reschedule(asyncio.get_running_loop().time() + self._total)
+                    with self._gate.ended_by(deadline):
+                        async with self._attempts.open() as reply:
+                            self.accepted = True
+                            return await self._follow(reply)
         except TimeoutError:
             return self._cut_short()
         except HttpError as error:
@@ -185,11 +188,11 @@ class Generation:
         finally:
             self._deadline = None
 
-    async def _wait_for_a_place(self) -> None:
-        """Who waits in the background is not refused for want of a place. When the server stops, it waits
-        for another worker."""
-        while self._background and (self._gate.full or self._gate.closing):
-            await asyncio.sleep(_LOOK_AGAIN)
+    def _leave_line(self) -> None:
+        """It is made now, or not at all."""
+        if self._in_line:
+            self._in_line = False
+            self._gate.waiting.give_back(self.owner)
 
     def _cut_short(self) -> list[Event]:
         if self._stopped:

@@ -17,7 +17,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
 from server.event_logs.base import LogError
-from server.limits import Gate
+from server.gate import Gate
 from server.sessions.errors import StoreError
 
 Take = Callable[[str], Awaitable[None]]
@@ -115,4 +115,4 @@ class RunQueue:
 
 
 def _is_free(gate: Gate) -> bool:
-    return not (gate.full or gate.closing)
+    return not (gate.runs.full or gate.closing)

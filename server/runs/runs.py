@@ -15,7 +15,7 @@ import structlog
 from bridge.protocol.request import CreateResponse
 from server.event_logs.base import LINGER, LogError
 from server.event_logs.logs import open_event_log
-from server.limits import Gate
+from server.gate import Gate
 from server.runs.follow import Follower
 from server.runs.keeper import Keeper
 from server.runs.run import Run

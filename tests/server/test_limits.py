@@ -14,7 +14,8 @@ import pytest
 
 from bridge.errors import InvalidRequestError
 from server.errors import HttpError
-from server.limits import Gate, check_depth
+from server.gate import Gate
+from server.limits import check_depth
 from server.settings import Limits, Settings, UpstreamSettings
 from tests.support.serving import Reply, call, opened, respond, serving, stream
 from tests.support.shared import REPOSITORY
@@ -117,10 +118,11 @@ async def test_s8_cut_off_ends_what_is_held() -> None:
 
     async def run() -> None:
         async with asyncio.timeout(60) as deadline:
-            with gate.held(deadline):
-                assert gate.running == 1
-                gate.cut_off()
-                await asyncio.sleep(60)
+            async with gate.place("", waits=False):
+                with gate.ended_by(deadline):
+                    assert gate.running == 1
+                    gate.cut_off()
+                    await asyncio.sleep(60)
 
     with pytest.raises(TimeoutError):
         await run()

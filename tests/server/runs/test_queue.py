@@ -12,7 +12,7 @@ import redis
 from bridge import ResponseStreamStateMachine
 from server.event_logs.base import LogError
 from server.event_logs.memory import MemoryLog
-from server.limits import Gate
+from server.gate import Gate
 from server.runs.queue import RunQueue
 from server.runs.runs import Runs
 from server.runs.settle import Settler
@@ -58,14 +58,14 @@ class Worker:
         self.store = store
         self.taken: list[str] = []
         self.gate = Gate(Limits(concurrent=places))
-        self.places = contextlib.ExitStack()
+        self.places = contextlib.AsyncExitStack()
         self.queue = RunQueue(url, store.name, f"worker-{id(self)}", 10.0)
         self.settler = Settler(store, MemoryLog(), 10.0)
         self.settler.rerun = self._make
 
     async def _make(self, record: StoredResponse, _worker: str) -> None:
         self.taken.append(record.response.id)
-        self.places.enter_context(self.gate.held(asyncio.timeout(None)))
+        await self.places.enter_async_context(self.gate.place("", waits=False))
 
     async def _take(self, response_id: str) -> None:
         now = await self.store.now()
@@ -130,7 +130,7 @@ async def test_worker_takes_no_more_than_it_has_places(server: OwnRedis) -> None
     async with contextlib.AsyncExitStack() as stack:
         for worker in workers:
             await stack.enter_async_context(worker.serving())
-        await until(lambda: all(worker.gate.full for worker in workers))
+        await until(lambda: all(worker.gate.runs.full for worker in workers))
         await asyncio.sleep(0.2)
         assert [len(worker.taken) for worker in workers] == [1, 2, 3]
     waiting = await store.claim_waiting(Lease("last", 0.0), time.time() + 60, limit=9)

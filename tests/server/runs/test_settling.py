@@ -12,7 +12,7 @@ from bridge.protocol.events import Event
 from bridge.protocol.request import CreateResponse
 from server.event_logs.memory import MemoryLog
 from server.frames import Frames
-from server.limits import Gate
+from server.gate import Gate
 from server.runs.follow import Follower
 from server.runs.runs import Runs
 from server.runs.settle import Settler
