@@ -10,10 +10,12 @@ BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 TEST := $(VENV)/.test
 CLIENTS := $(VENV)/.clients
+FUZZ := $(VENV)/.fuzz
+AUDIT := $(VENV)/.audit
 PINS := pyproject.toml constraints.txt
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test snapshots bench check docs install clients clean
+.PHONY: serve test snapshots bench check audit fuzz docs install clients clean
 .DELETE_ON_ERROR:
 
 serve: $(RUNTIME)
@@ -37,6 +39,14 @@ check: $(TEST)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Known vulnerabilities in what is pinned; skipped aloud where nobody can be asked.
+audit: $(AUDIT)
+	$(BIN)/python .ci/audit.py
+
+# Coverage-guided, each target in turn:  make fuzz ARGS="--seconds 60 --target sse"
+fuzz: $(FUZZ)
+	$(BIN)/python -m tests.fuzz $(ARGS)
+
 docs: $(RUNTIME)
 	$(BIN)/python docs/generate.py
 
@@ -47,7 +57,7 @@ clients: $(CLIENTS)
 	$(BIN)/python -m pytest -m clients -o filterwarnings=default --disable-warnings --durations 5 $(PYTEST_ARGS)
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .coverage .coverage.* .hypothesis .import_linter_cache \
+	rm -rf $(VENV) build dist *.egg-info .coverage .coverage.* .fuzz .hypothesis .import_linter_cache \
 	    .mypy_cache .pytest_cache .ruff_cache
 	find bridge server tests docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -64,6 +74,14 @@ $(RUNTIME): $(PINS) | $(VENV)/.created
 $(TEST): $(PINS) | $(VENV)/.created
 	$(PIP_INSTALL) --editable '.[test]'
 	@touch $(RUNTIME) $@
+
+$(FUZZ): $(PINS) | $(TEST)
+	$(PIP_INSTALL) --only-binary :all: --editable '.[fuzz]'
+	@touch $@
+
+$(AUDIT): $(PINS) | $(VENV)/.created
+	$(PIP_INSTALL) --editable '.[audit]'
+	@touch $@
 
 $(CLIENTS): $(PINS) | $(TEST)
 	$(PIP_INSTALL) --only-binary :all: --editable '.[clients]'

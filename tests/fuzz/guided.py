@@ -1,0 +1,42 @@
+"""One target under the coverage-guided fuzzer: `python -m tests.fuzz.guided TARGET [libFuzzer's options]`.
+
+libFuzzer never returns, so each target has a process of its own; `python -m tests.fuzz` starts them.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+
+import atheris
+
+from tests.fuzz.core import all_targets, check
+from tests.fuzz.mutations import mutated
+
+with atheris.instrument_imports(include=["bridge", "server"]):
+    TARGETS = all_targets()  # imports what they fuzz
+
+
+def main(name: str, *options: str) -> None:
+    target = TARGETS[name]
+
+    def mutate(data: bytes, most: int, seed: int) -> bytes:
+        """Our own changes, which keep the form, as often as libFuzzer's, which keep nothing."""
+        dice = random.Random(seed)
+        if dice.random() < 0.5:
+            return bytes(atheris.Mutate(data, most))
+        for _ in range(dice.randint(1, 4)):
+            data = mutated(data, target, dice.randrange)
+        return data[:most]
+
+    atheris.Setup(
+        [sys.argv[0], *options],
+        lambda data: check(target, data),
+        custom_mutator=mutate,
+        internal_libfuzzer=True,
+    )
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
