@@ -113,12 +113,12 @@ class ResponseStreamStateMachine:
     def adopt(self, response: Response) -> None:
         """Be an upstream's response: take its id, model, times and echoed fields before `start()`,
         and what its terminal event adds before `finish()`."""
-        self._require("adopt")
+        self.require("adopt")
         self._live.adopt(response)
 
     def start(self) -> list[Event]:
         """`response.created` and `response.in_progress`."""
-        self._require("start")
+        self.require("start")
         return self._live.begin()
 
     # ── words: one kind is open at a time (law E5) ─────────────────────────────────────────────────
@@ -137,7 +137,7 @@ class ResponseStreamStateMachine:
 
     def refusal(self, delta: str) -> list[Event]:
         """The next piece of a refusal: a part of the same message as the text around it."""
-        self._require("refusal")
+        self.require("refusal")
         return self._say("refusal", REFUSAL, delta, None)
 
     def annotation(self, annotation: Annotation | Mapping[str, Any]) -> list[Event]:
@@ -146,7 +146,7 @@ class ResponseStreamStateMachine:
         Citations other than `url_citation` are unknown to the `openresponses` wire: there they are
         left out, with a diagnostic.
         """
-        self._require("annotation")
+        self.require("annotation")
         cited = admitted(self._wire, [annotation_of(annotation)], self.diagnostics)
         if not cited:
             return []
@@ -166,7 +166,7 @@ class ResponseStreamStateMachine:
 
     def reasoning_summary(self, delta: str, part: int = 0) -> list[Event]:
         """The next piece of a summary; `part` is the upstream's number of the summary part."""
-        self._require("reasoning_summary")
+        self.require("reasoning_summary")
         delta = text_of("reasoning_summary", delta)
         if not delta:
             return []
@@ -177,7 +177,7 @@ class ResponseStreamStateMachine:
     def reasoning_encrypted(self, content: str) -> list[Event]:
         """The opaque form of the open reasoning item (one is begun when none is open). It shows when
         the item is done. A second one belongs to another item."""
-        self._require("reasoning_encrypted")
+        self.require("reasoning_encrypted")
         content = text_of("reasoning_encrypted", content)
         if not content:
             return []
@@ -185,12 +185,12 @@ class ResponseStreamStateMachine:
 
     def part_done(self) -> list[Event]:
         """Close the open part: the next delta begins another in the same item."""
-        self._require("part_done")
+        self.require("part_done")
         return self._blocks.close_part()
 
     def block_done(self) -> list[Event]:
         """Close the open message or reasoning item: the next delta begins another."""
-        self._require("block_done")
+        self.require("block_done")
         return self._blocks.close_open()
 
     # ── tool calls, side by side by the upstream's index ───────────────────────────────────────────
@@ -231,7 +231,7 @@ class ResponseStreamStateMachine:
     def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]:
         """The call at `index` is whole. Arguments that end before their JSON does are cut (law E7), and
         `cut` says that upstream knows them to be."""
-        self._require("tool_call_done")
+        self.require("tool_call_done")
         block = self._blocks.calls.by_index.get(index_of("tool_call_done", index))
         if block is None:
             raise wrong_argument("tool_call_done", f"there is no tool call at index {index}")
@@ -243,7 +243,7 @@ class ResponseStreamStateMachine:
     def expect_item(self, item_id: str, phase: MessagePhase | None = None) -> list[Event]:
         """The next item to open has this id at its upstream (kept if it is free); a message has this
         phase."""
-        self._require("expect_item")
+        self.require("expect_item")
         if phase not in (None, *get_args(MessagePhase)):
             raise wrong_argument("expect_item", f"phase is commentary or final_answer, not {phase!r}")
         self._blocks.expect(text_of("expect_item", item_id), phase or UNSET)
@@ -252,13 +252,13 @@ class ResponseStreamStateMachine:
     def item_added(self, item: Item | Mapping[str, Any]) -> list[Event]:
         """Announce an item that a server fills by itself; `item()` with its id completes it. A reasoning
         item is opened: upstreams announce one long before it has words, if it ever gets any."""
-        self._require("item_added")
+        self.require("item_added")
         return self._blocks.announce(self._item("item_added", item))
 
     def item_event(self, item_id: str, type: str, fields: Mapping[str, Any]) -> list[Event]:
         """Progress of an announced item, `response.web_search_call.searching` say. Types that are not
         published get a slug where only published ones are known (law E10)."""
-        self._require("item_event")
+        self.require("item_event")
         block = self._blocks.items.announced(item_id)
         if block is None:
             raise wrong_argument("item_event", f"no item {item_id!r} is announced and open")
@@ -271,12 +271,12 @@ class ResponseStreamStateMachine:
 
     def item(self, item: Item | Mapping[str, Any]) -> list[Event]:
         """A whole item at once: the same events as if it had been streamed."""
-        self._require("item")
+        self.require("item")
         return self._blocks.item(self._item("item", item))
 
     def extension_event(self, type: str, fields: Mapping[str, Any]) -> list[Event]:
         """An event of an extension, `slug:name` (specification, "Extensions")."""
-        self._require("extension_event")
+        self.require("extension_event")
         if not _SLUG.fullmatch(text_of("extension_event", type)):
             raise wrong_argument("extension_event", f"an extension's type is slug:name, not {type!r}")
         return [self._extension(type, fields_of("extension_event", fields))]
@@ -284,20 +284,20 @@ class ResponseStreamStateMachine:
     # ── the end ────────────────────────────────────────────────────────────────────────────────────
     def usage(self, usage: Usage | Mapping[str, Any]) -> list[Event]:
         """Token counts. No event carries them before the terminal one, so they show there."""
-        self._require("usage")
+        self.require("usage")
         self._live.usage = usage_of(usage)
         return []
 
     def defer_finish(self, reason: str | None) -> list[Event]:
         """Remember why upstream stopped, for a `finish()` that comes later."""
-        self._require("defer_finish")
+        self.require("defer_finish")
         self._deferred = reason_of("defer_finish", reason)
         return []
 
     def finish(self, reason: str | None = None, *, incomplete: bool = False) -> list[Event]:
         """Close what is open, then say how it ended (law E7). `incomplete`: upstream itself calls the
         response that, and the reason stands as it gave it."""
-        self._require("finish")
+        self.require("finish")
         self._blocks.calls.check_named()
         reason = reason_of("finish", reason) or self._deferred
         why, known = outcome(reason)
@@ -312,7 +312,7 @@ class ResponseStreamStateMachine:
 
     def cancel(self) -> list[Event]:
         """End because the client asked for it: whatever is open is incomplete (law E8)."""
-        self._require("cancel")
+        self.require("cancel")
         closed = self._blocks.close_all(stopped=False, abandoned=True)
         return [*closed, self._live.end("cancel", CANCELLED)]
 
@@ -321,11 +321,12 @@ class ResponseStreamStateMachine:
 
         Open items are incomplete and get no done events, so that no client runs half a call.
         """
-        self._require("fail")
+        self.require("fail")
         return self._live.fail(payload_of(error))
 
     # ── a call in the wrong phase is refused and changes nothing (law E9) ──────────────────────────
-    def _require(self, method: str) -> None:
+    def require(self, method: str) -> None:
+        """Raises StreamStateError when this method can't be called now (law E9)."""
         if method not in METHODS[self._live.phase]:
             raise self._refusal(method)
 

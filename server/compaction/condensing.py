@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from bridge.dialects.base import Inbound
 from bridge.emitter.machine import ResponseStreamStateMachine
+from bridge.emitter.stream import ResponseStream
 from bridge.protocol.errors import ErrorPayload
 from bridge.protocol.events import Event
 from bridge.protocol.items import CompactionItem
@@ -60,8 +61,8 @@ class Condensing:
 
     def __init__(
         self,
-        machine: ResponseStreamStateMachine,
-        read: Callable[[ResponseStreamStateMachine], Inbound],
+        machine: ResponseStream,
+        read: Callable[[ResponseStream], Inbound],
         sealer: Sealer,
     ) -> None:
         self._machine = machine

@@ -1,4 +1,5 @@
-"""The machine of a request that constrains its answer: what a request rules out never becomes an event.
+"""What stands before the machine of a request that constrains its answer: what a request rules out never
+becomes an event.
 
 It stands between every dialect's inbound and the emitter, so that one wall holds for all of them, the
 numbers stay dense and the snapshot tells the same as the stream.
@@ -7,10 +8,12 @@ numbers stay dense and the snapshot tells the same as the stream.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from bridge.emitter.finish_reasons import outcome
 from bridge.emitter.machine import ResponseStreamStateMachine
+from bridge.emitter.stream import ResponseStream, StreamFilter
 from bridge.protocol.content import LogProb
 from bridge.protocol.errors import ErrorPayload
 from bridge.protocol.events import Event
@@ -19,7 +22,7 @@ from bridge.protocol.request import CreateResponse
 from bridge.tools.identity import ToolIdentityMap
 from server.compaction.condensing import asks_for_compaction
 from server.runs.answer_format import AnswerFormat
-from server.runs.tool_rules import CallGate, ToolRules, Verdict, tool_rules
+from server.runs.tool_rules import CallGate, Verdict, tool_rules
 
 # the types of calls that come without a name → the name of their tool
 _NAMELESS = {"shell_call": "shell", "local_shell_call": "local_shell", "apply_patch_call": "apply_patch"}
@@ -28,38 +31,32 @@ _NAMED = frozenset({"function_call", "custom_tool_call"})
 
 def machine_for(
     request: CreateResponse, model: str, identities: ToolIdentityMap, wire: str, *, unenforced: bool
-) -> ResponseStreamStateMachine:
+) -> ResponseStream:
     """The machine that answers this request; `unenforced` says that the upstream does not hold its model
-    to the format. Without constraints it is the plain one, at no cost."""
+    to the format. Without constraints it is the machine itself, at no cost."""
+    machine = ResponseStreamStateMachine(model, request, tool_identities=identities, wire=wire)
     rules = None if asks_for_compaction(request) else tool_rules(request)
     if rules is None and not unenforced:
-        return ResponseStreamStateMachine(model, request, tool_identities=identities, wire=wire)
-    answer = AnswerFormat(request) if unenforced else None
-    return ConstrainedMachine(model, request, identities, wire, rules, answer)
+        return machine
+    gate = None if rules is None else CallGate(rules, identities, machine.diagnostics)
+    return ConstrainedStream(machine, gate, AnswerFormat(request) if unenforced else None)
 
 
-class ConstrainedMachine(ResponseStreamStateMachine):
+class ConstrainedStream(StreamFilter):
     """Keeps back the calls that `rules` do not admit, and fails the response when a call or a format that
     must be there is not, or when nothing is left of it."""
 
-    def __init__(
-        self,
-        model: str,
-        request: CreateResponse,
-        identities: ToolIdentityMap,
-        wire: str,
-        rules: ToolRules | None,
-        answer: AnswerFormat | None,
-    ) -> None:
-        super().__init__(model, request, tool_identities=identities, wire=wire)
-        self._gate = None if rules is None else CallGate(rules, identities, self.diagnostics)
+    def __init__(self, stream: ResponseStream, gate: CallGate | None, answer: AnswerFormat | None) -> None:
+        super().__init__(stream)
+        self._gate = gate
         self._answer = answer
         self._waiting: dict[int, list[dict[str, Any]]] = {}
+        self._deferred: str | None = None
 
     def text(self, delta: str, logprobs: Sequence[LogProb | Mapping[str, Any]] | None = None) -> list[Event]:
         if self._answer is None or not isinstance(delta, str):
             return super().text(delta, logprobs)
-        self._require("text")
+        self.require("text")
         shown = self._answer.feed(delta)
         return super().text(shown, logprobs) if shown else []
 
@@ -72,7 +69,7 @@ class ConstrainedMachine(ResponseStreamStateMachine):
         type: str = "function",
         namespace: str | None = None,
     ) -> list[Event]:
-        self._require("tool_call")
+        self.require("tool_call")
         if self._gate is None:
             return super().tool_call(index, id, name, arguments, type, namespace)
         fragment = {"id": id, "name": name, "arguments": arguments, "type": type, "namespace": namespace}
@@ -88,23 +85,27 @@ class ConstrainedMachine(ResponseStreamStateMachine):
         return events
 
     def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]:
-        self._require("tool_call_done")
+        self.require("tool_call_done")
         if self._gate is not None and self._gate.end(index) is not Verdict.PASS:
             return []
         return super().tool_call_done(index, cut=cut)
 
     def item(self, item: Item | Mapping[str, Any]) -> list[Event]:
-        self._require("item")
-        made = self._item("item", item)
-        name = getattr(made, "name", None) if made.type in _NAMED else _NAMELESS.get(made.type)
+        self.require("item")
+        name = _called_name(item)
         if name and self._gate is not None and self._gate.judge_whole(name) is Verdict.DROP:
             return []
-        return super().item(made)
+        return super().item(item)
+
+    def defer_finish(self, reason: str | None) -> list[Event]:
+        events = super().defer_finish(reason)
+        self._deferred = reason
+        return events
 
     def finish(self, reason: str | None = None, *, incomplete: bool = False) -> list[Event]:
         """As the machine's own, but that a response which ends as completed without what was asked for
         fails. What was cut is incomplete and says so, whatever it lacks."""
-        self._require("finish")
+        self.require("finish")
         events = super().text(self._answer.close()) if self._answer is not None else []
         if not incomplete and outcome(reason or self._deferred)[0] is None:
             lacking = self._lacking()
@@ -121,3 +122,11 @@ class ConstrainedMachine(ResponseStreamStateMachine):
         if gate is not None and gate.refused and not response.output:
             return "The model only called tools that the request does not admit."
         return None if self._answer is None else self._answer.objection(response)
+
+
+def _called_name(item: Item | Mapping[str, Any]) -> str | None:
+    """The name of the tool that an item calls; None for an item that is not a call."""
+    of = item.get if isinstance(item, Mapping) else partial(getattr, item)
+    kind = of("type", None)
+    name = of("name", None) if kind in _NAMED else _NAMELESS.get(str(kind))
+    return name if isinstance(name, str) else None

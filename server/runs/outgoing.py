@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from bridge.dialects.base import Inbound
 from bridge.dialects.chat_completions import ChatOptions
-from bridge.emitter.machine import ResponseStreamStateMachine
+from bridge.emitter.stream import ResponseStream
 from bridge.protocol.request import CreateResponse
 from bridge.tools.identity import ToolIdentityMap
 from server.compaction.condensing import Condensing, asks_for_compaction, condensing_request
@@ -47,10 +47,10 @@ def ask(target: Target, request: CreateResponse, history: History, identities: T
     return Asked(outgoing, lost or sent.text is not request.text)
 
 
-def inbound(target: Target, request: CreateResponse, machine: ResponseStreamStateMachine) -> Inbound:
+def inbound(target: Target, request: CreateResponse, machine: ResponseStream) -> Inbound:
     """What reads the answer of this upstream into the machine."""
 
-    def read(into: ResponseStreamStateMachine) -> Inbound:
+    def read(into: ResponseStream) -> Inbound:
         return target.dialect.inbound(into, target.manners)
 
     return Condensing(machine, read, target.manners.sealer) if asks_for_compaction(request) else read(machine)

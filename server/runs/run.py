@@ -12,7 +12,7 @@ import structlog
 
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.base import Inbound
-from bridge.emitter.machine import ResponseStreamStateMachine
+from bridge.emitter.stream import ResponseStream
 from bridge.errors import BridgeError
 from bridge.protocol.errors import ErrorPayload
 from bridge.protocol.events import Event, ResponseFailed
@@ -36,7 +36,7 @@ class Run:
 
     def __init__(
         self,
-        machine: ResponseStreamStateMachine,
+        machine: ResponseStream,
         inbound: Inbound,
         *,
         event_names: bool = False,

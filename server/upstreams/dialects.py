@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from bridge.diagnostics import Diagnostics
 from bridge.dialects import anthropic_messages, chat_completions, responses
 from bridge.dialects.base import Inbound
-from bridge.emitter.machine import ResponseStreamStateMachine
+from bridge.emitter.stream import ResponseStream
 from bridge.protocol.codec import encode
 from bridge.protocol.input_items import InputItem
 from bridge.protocol.items import Item
@@ -55,7 +55,7 @@ class Dialect(NamedTuple):
 
     path: str
     prepare: Callable[[CreateResponse, History, str, Manners, ToolIdentityMap], Outgoing]
-    inbound: Callable[[ResponseStreamStateMachine, Manners], Inbound]
+    inbound: Callable[[ResponseStream, Manners], Inbound]
     options: type[Struct]
     address: Callable[[str], str] = base_url
     key_header: KeyHeader = KeyHeader("authorization", "Bearer ")

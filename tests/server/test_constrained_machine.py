@@ -9,7 +9,7 @@ from bridge.emitter.machine import ResponseStreamStateMachine
 from bridge.errors import StreamStateError
 from bridge.protocol.codec import decode_request, encode
 from bridge.tools.identity import ToolIdentityMap
-from server.runs.constraints import ConstrainedMachine, machine_for
+from server.runs.constraints import ConstrainedStream, machine_for
 
 ALLOWED = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "look"}]}
 
@@ -26,8 +26,8 @@ def names(machine: ResponseStreamStateMachine) -> list[str]:
 def test_without_constraints_it_is_the_plain_machine() -> None:
     assert type(machine_of(input="x", tool_choice="auto")) is ResponseStreamStateMachine
     assert type(machine_of(tool_choice={"type": "web_search"})) is ResponseStreamStateMachine
-    assert type(machine_of(tool_choice="none")) is ConstrainedMachine
-    assert type(machine_of(max_tool_calls=1)) is ConstrainedMachine
+    assert type(machine_of(tool_choice="none")) is ConstrainedStream
+    assert type(machine_of(max_tool_calls=1)) is ConstrainedStream
 
 
 def test_calls_told_whole_are_judged_too() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.anthropic_messages import types as t
-from bridge.emitter.machine import ResponseStreamStateMachine
+from bridge.emitter.stream import ResponseStream
 from bridge.protocol.events import Event
 from bridge.seal import Sealer
 
@@ -19,7 +19,7 @@ class Flow:
 
     __slots__ = ("calls", "diagnostics", "machine", "position", "sealer", "undecided", "unsigned")
 
-    def __init__(self, machine: ResponseStreamStateMachine, sealer: Sealer) -> None:
+    def __init__(self, machine: ResponseStream, sealer: Sealer) -> None:
         self.machine = machine
         self.sealer = sealer
         self.diagnostics: Diagnostics = machine.diagnostics

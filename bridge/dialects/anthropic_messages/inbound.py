@@ -14,7 +14,7 @@ from bridge.dialects.anthropic_messages.inbound_blocks import Block, open_block
 from bridge.dialects.anthropic_messages.inbound_hosted import SLUG
 from bridge.dialects.anthropic_messages.usage import UsageCounter
 from bridge.dialects.base import CUT, EMPTY, INVALID_JSON, INVALID_SHAPE, failure
-from bridge.emitter.machine import ResponseStreamStateMachine
+from bridge.emitter.stream import ResponseStream
 from bridge.errors import BridgeError, WireError
 from bridge.protocol.errors import ErrorPayload
 from bridge.protocol.events import Event
@@ -46,7 +46,7 @@ class Inbound:
         "diagnostics",
     )
 
-    def __init__(self, machine: ResponseStreamStateMachine, sealer: Sealer | None = None) -> None:
+    def __init__(self, machine: ResponseStream, sealer: Sealer | None = None) -> None:
         self._machine = machine
         self.diagnostics = machine.diagnostics
         self._flow = Flow(machine, sealer or Sealer())

@@ -19,7 +19,7 @@ from bridge.dialects.chat_completions.types import (
     ReasoningDetail,
 )
 from bridge.dialects.chat_completions.usage import logprobs_of
-from bridge.emitter.machine import ResponseStreamStateMachine
+from bridge.emitter.stream import ResponseStream
 from bridge.protocol.content import LogProb, UrlCitation
 from bridge.protocol.events import Event
 
@@ -32,7 +32,7 @@ class Answer:
 
     __slots__ = ("_diagnostics", "_machine", "_probabilities", "_resolver", "_think", "text")
 
-    def __init__(self, machine: ResponseStreamStateMachine, think_tags: bool) -> None:
+    def __init__(self, machine: ResponseStream, think_tags: bool) -> None:
         self._machine = machine
         self._diagnostics = machine.diagnostics
         self._resolver = ToolCallResolver(machine.diagnostics)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.base import CUT, EMPTY, failure
 from bridge.dialects.chat_completions.failures import FAILING_REASONS
-from bridge.emitter import ResponseStreamStateMachine
+from bridge.emitter.stream import ResponseStream
 from bridge.protocol.errors import ErrorPayload
 
 _NO_REASON = frozenset({"null", "none"})
@@ -33,7 +33,7 @@ class Ending:
         elif known != self.reason.strip().lower():
             self._diagnostics.ignored("finish_reason", "another one after the first")
 
-    def conclude(self, said_done: bool, frames: int, machine: ResponseStreamStateMachine) -> None:
+    def conclude(self, said_done: bool, frames: int, machine: ResponseStream) -> None:
         """The stream is over, as the upstream said if `said_done`. Without any reason it was cut or was
         empty, or it passes as a stop (field case 26)."""
         if self.failure is not None or self.reason is not None:

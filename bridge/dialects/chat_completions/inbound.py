@@ -18,7 +18,7 @@ from bridge.dialects.chat_completions.lenient import read
 from bridge.dialects.chat_completions.plain import decode_plain
 from bridge.dialects.chat_completions.types import ChatChoice, ChatOutput, ChatUsage
 from bridge.dialects.chat_completions.usage import usage_of
-from bridge.emitter.machine import ResponseStreamStateMachine
+from bridge.emitter.stream import ResponseStream
 from bridge.errors import BridgeError, WireError
 from bridge.protocol.codec import decode_json
 from bridge.protocol.errors import ErrorPayload
@@ -52,7 +52,7 @@ class Inbound:
         "diagnostics",
     )
 
-    def __init__(self, machine: ResponseStreamStateMachine, *, think_tags: bool = True) -> None:
+    def __init__(self, machine: ResponseStream, *, think_tags: bool = True) -> None:
         self._machine = machine
         self.diagnostics = machine.diagnostics
         self._answer = Answer(machine, think_tags)

@@ -17,7 +17,7 @@ from bridge.dialects.codex.legacy import Legacy
 from bridge.dialects.codex.proxy import Proxy
 from bridge.dialects.codex.turn import Turn
 from bridge.dialects.codex.types import Generation, Notification, notification_of, object_of
-from bridge.emitter import ResponseStreamStateMachine
+from bridge.emitter.stream import ResponseStream
 from bridge.errors import WireError
 from bridge.protocol.codec import decode_json
 from bridge.protocol.events import Event
@@ -36,7 +36,7 @@ class Inbound:
     `generation` is the one that is believed so far.
     """
 
-    def __init__(self, machine: ResponseStreamStateMachine, turn_id: str = "") -> None:
+    def __init__(self, machine: ResponseStream, turn_id: str = "") -> None:
         self.diagnostics = machine.diagnostics
         self.generation = Generation.NONE
         self._machine = machine

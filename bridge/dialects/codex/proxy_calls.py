@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bridge.dialects.codex.types import object_of, text_of
-from bridge.emitter import ResponseStreamStateMachine
+from bridge.emitter.stream import ResponseStream
 from bridge.protocol.events import Event
 from bridge.tools.aggregator import AggregatedCall, ToolCallAggregator
 
@@ -16,7 +16,7 @@ class ProxyCalls:
     """Calls on their way into the machine. Each is told once, however often it is named; arguments
     beyond the aggregator's limit raise ToolError."""
 
-    def __init__(self, machine: ResponseStreamStateMachine) -> None:
+    def __init__(self, machine: ResponseStream) -> None:
         self._machine = machine
         self._calls = ToolCallAggregator()
         self._finished: set[str] = set()

@@ -13,7 +13,7 @@ from typing import Any, get_args
 from bridge.dialects.codex import errors
 from bridge.dialects.codex.hosted import HostedItem
 from bridge.dialects.codex.usage import TurnUsage
-from bridge.emitter import ResponseStreamStateMachine
+from bridge.emitter.stream import ResponseStream
 from bridge.protocol.errors import ErrorPayload
 from bridge.protocol.events import Event
 from bridge.protocol.items import MessagePhase
@@ -29,7 +29,7 @@ class Turn:
 
     __slots__ = ("_phases", "_running", "_streamed", "_told", "_usage", "diagnostics", "machine", "open_id")
 
-    def __init__(self, machine: ResponseStreamStateMachine) -> None:
+    def __init__(self, machine: ResponseStream) -> None:
         self.machine = machine
         self.diagnostics = machine.diagnostics
         self.open_id: str | None = None

@@ -22,7 +22,7 @@ from bridge.dialects.copilot.reading import (
     url_citation_of,
     usage_of,
 )
-from bridge.emitter import ResponseStreamStateMachine
+from bridge.emitter.stream import ResponseStream
 from bridge.errors import WireError
 from bridge.protocol.codec import decode_json
 from bridge.protocol.events import Event
@@ -45,9 +45,7 @@ class Inbound:
     (field case 26).
     """
 
-    def __init__(
-        self, machine: ResponseStreamStateMachine, index: int = 0, implied_end: bool = False
-    ) -> None:
+    def __init__(self, machine: ResponseStream, index: int = 0, implied_end: bool = False) -> None:
         self.diagnostics = machine.diagnostics
         self._machine = machine
         self._index = index

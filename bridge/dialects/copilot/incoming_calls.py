@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bridge.emitter import ResponseStreamStateMachine
+from bridge.emitter.stream import ResponseStream
 from bridge.protocol.events import Event
 
 
@@ -25,7 +25,7 @@ class IncomingCalls:
 
     __slots__ = ("_calls", "_diagnostics", "_machine")
 
-    def __init__(self, machine: ResponseStreamStateMachine) -> None:
+    def __init__(self, machine: ResponseStream) -> None:
         self._machine = machine
         self._diagnostics = machine.diagnostics
         self._calls: list[_Call] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bridge.dialects.responses.types import Track
 from bridge.dialects.responses.words import WordFeeder
-from bridge.emitter import ResponseStreamStateMachine
+from bridge.emitter.stream import ResponseStream
 from bridge.protocol import items as it
 from bridge.protocol.events import Event
 
@@ -14,7 +14,7 @@ AnyCall = it.FunctionCall | it.CustomToolCall
 class CallFeeder:
     """Opens, feeds and ends calls; a call that has a name makes words end (law E5)."""
 
-    def __init__(self, machine: ResponseStreamStateMachine, words: WordFeeder) -> None:
+    def __init__(self, machine: ResponseStream, words: WordFeeder) -> None:
         self._machine = machine
         self._diagnostics = machine.diagnostics
         self._words = words

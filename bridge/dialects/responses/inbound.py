@@ -14,7 +14,7 @@ import msgspec
 from bridge.decoder.spellings import respelled
 from bridge.dialects.base import CUT, failure
 from bridge.dialects.responses.items import Handler, ItemFeeder
-from bridge.emitter import ResponseStreamStateMachine
+from bridge.emitter.stream import ResponseStream
 from bridge.errors import BridgeError
 from bridge.protocol import events as ev
 from bridge.protocol.codec import decode_event, decode_json, event_from
@@ -49,7 +49,7 @@ class Inbound:
     A stream that can't be read any further ends as a failure, never as completed.
     """
 
-    def __init__(self, machine: ResponseStreamStateMachine, *, adopt: bool = False) -> None:
+    def __init__(self, machine: ResponseStream, *, adopt: bool = False) -> None:
         self.machine = machine
         self.diagnostics = machine.diagnostics
         self._adopt = adopt

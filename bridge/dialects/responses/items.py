@@ -15,7 +15,7 @@ from bridge.dialects.responses.calls import CallFeeder
 from bridge.dialects.responses.tracks import Tracks
 from bridge.dialects.responses.types import CALLS, Track
 from bridge.dialects.responses.words import WordFeeder
-from bridge.emitter import ResponseStreamStateMachine
+from bridge.emitter.stream import ResponseStream
 from bridge.protocol import events as ev
 from bridge.protocol import items as it
 from bridge.protocol.events import Event
@@ -28,7 +28,7 @@ class ItemFeeder:
     """Keeps the tracks. `handlers` maps each event struct to the calls it makes; what those give is
     appended to the list that the handler is given."""
 
-    def __init__(self, machine: ResponseStreamStateMachine) -> None:
+    def __init__(self, machine: ResponseStream) -> None:
         self._machine = machine
         self._diagnostics = machine.diagnostics
         self._tracks = Tracks(machine.diagnostics)

@@ -7,7 +7,7 @@ from typing import Any
 
 from bridge.dialects.responses import parts
 from bridge.dialects.responses.types import HOLDERS, Said, Track
-from bridge.emitter import ResponseStreamStateMachine
+from bridge.emitter.stream import ResponseStream
 from bridge.protocol import content as ct
 from bridge.protocol import items as it
 from bridge.protocol.events import Event
@@ -16,7 +16,7 @@ from bridge.protocol.events import Event
 class WordFeeder:
     """Knows which item the machine has open. `cut`: a message or reasoning ended as incomplete."""
 
-    def __init__(self, machine: ResponseStreamStateMachine) -> None:
+    def __init__(self, machine: ResponseStream) -> None:
         self._machine = machine
         self._diagnostics = machine.diagnostics
         self._open: Track | None = None

@@ -27,7 +27,7 @@ from bridge.dialects.vscode.marked_data import compaction_of, json_of, marker_of
 from bridge.dialects.vscode.media import image_mime
 from bridge.dialects.vscode.reading import part_of
 from bridge.dialects.vscode.usage import failure_of, usage_of
-from bridge.emitter import ResponseStreamStateMachine
+from bridge.emitter.stream import ResponseStream
 from bridge.errors import BridgeError
 from bridge.protocol.codec import decode_json
 from bridge.protocol.events import Event
@@ -52,7 +52,7 @@ class Inbound:
 
     def __init__(
         self,
-        machine: ResponseStreamStateMachine,
+        machine: ResponseStream,
         call_id_prefix: str = CALL_ID_PREFIX,
         expects_marker: bool = False,
     ) -> None:

@@ -92,7 +92,7 @@ def test_e9_every_call_of_the_table_is_a_method_and_has_a_right_way_here() -> No
     assert {call for _, call in ADMITTED} == set(RIGHT)
     assert all(callable(getattr(ResponseStreamStateMachine, call)) for call in RIGHT)
     public = {name for name in vars_of(ResponseStreamStateMachine) if not name.startswith("_")}
-    assert public - {"phase", "wire", "response_id", "snapshot"} == set(RIGHT)
+    assert public - {"phase", "wire", "response_id", "snapshot", "require"} == set(RIGHT)
 
 
 def vars_of(cls: type) -> set[str]:
