@@ -1,13 +1,13 @@
 """Chat Completions, both ways: streams, whole completions and requests."""
 
-from bridge.dialects.chat_completions.choices import Choices
-from bridge.dialects.chat_completions.chunks import ChatCompletion, Chunk, encode
-from bridge.dialects.chat_completions.completion import completion
-from bridge.dialects.chat_completions.inbound import Inbound
-from bridge.dialects.chat_completions.options import ChatOptions
-from bridge.dialects.chat_completions.outbound import Outbound
-from bridge.dialects.chat_completions.request import to_chat
-from bridge.dialects.chat_completions.request_in import Manner, from_chat, manner_of
+from bridge.dialects.chat_completions.client.choices import Choices
+from bridge.dialects.chat_completions.client.chunks import ChatCompletion, Chunk, encode
+from bridge.dialects.chat_completions.client.completion import completion
+from bridge.dialects.chat_completions.client.outbound import Outbound
+from bridge.dialects.chat_completions.client.request import Manner, from_chat, manner_of
+from bridge.dialects.chat_completions.upstream.inbound import Inbound
+from bridge.dialects.chat_completions.upstream.options import ChatOptions
+from bridge.dialects.chat_completions.upstream.request import to_chat
 
 __all__ = [
     "ChatCompletion",

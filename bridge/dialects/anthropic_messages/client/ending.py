@@ -1,0 +1,128 @@
+"""The beginning and the end of an outgoing message, and what is told only there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bridge.diagnostics import Diagnostics
+from bridge.dialects.anthropic_messages import types as t
+from bridge.dialects.anthropic_messages.client.numbering import Numbering
+from bridge.dialects.anthropic_messages.failures import error_body
+from bridge.dialects.anthropic_messages.usage import usage_body
+from bridge.dialects.base import CUT
+from bridge.protocol import events as ev
+from bridge.protocol.errors import ErrorPayload
+from bridge.protocol.response import Response
+
+REFUSAL = "refusal"
+# incomplete reason → stop reason; None is an error, for Anthropic has no word for it
+_STOP_REASONS: dict[str, str | None] = {
+    "max_output_tokens": "max_tokens",
+    "content_filter": REFUSAL,
+    "cancelled": None,
+}
+
+
+class Ending:
+    """Tells how a response began and ended. `calls` says whether any call is whole."""
+
+    def __init__(self, blocks: Numbering, diagnostics: Diagnostics, input_tokens: int) -> None:
+        self._blocks = blocks
+        self._diagnostics = diagnostics
+        self._input_tokens = input_tokens
+        self._begun = False
+        self._ended = False
+        self._error: ErrorPayload | None = None
+        self._asides: dict[str, dict[str, Any]] = {}
+        self.refusal: list[str] = []
+        self.calls = False
+
+    def begin(self, event: ev.ResponseCreated) -> list[t.Chunk]:
+        """`message_start`, once."""
+        return self._start(event.response)
+
+    def take_aside(self, name: str, value: Any) -> bool:
+        """What Anthropic tells in `message_delta` beside reason and usage."""
+        if name not in ("context_management", "container") or not isinstance(value, dict):
+            return False
+        self._asides[name] = value
+        return True
+
+    def error(self, event: ev.ErrorEvent) -> list[t.Chunk]:
+        """Kept: `response.failed` follows and is the end."""
+        self._error = event.payload
+        return []
+
+    def terminal(self, response: Response) -> list[t.Chunk]:
+        """`message_delta` and `message_stop`, or `error`."""
+        if self._ended:
+            return []
+        self._ended = True
+        chunks = self._start(response)
+        if response.status == "failed":
+            error = response.error
+            return [*chunks, self._failed(error.code if error else None, error.message if error else "")]
+        reason = self._stop_reason(response)
+        if reason is None:
+            return [*chunks, self._failed(None, f"the response was {response.status}")]
+        details: dict[str, Any] = {"stop_reason": reason, "stop_sequence": None}
+        if self.refusal:
+            chunks += self._refuse(response, details)
+        if "container" in self._asides:
+            details["container"] = self._asides["container"]
+        usage = usage_body(response.usage)
+        delta = t.MessageDelta(details, usage, self._asides.get("context_management"))
+        return [*chunks, *self._blocks.stop(), delta, t.MessageStop()]
+
+    def close(self) -> list[t.Chunk]:
+        """An error when no terminal event came."""
+        if self._ended:
+            return []
+        self._ended = True
+        error = self._error
+        if error is not None:
+            return [self._failed(error.code, error.message, error.type)]
+        return [self._failed(CUT, "the response ended early")]
+
+    def _start(self, response: Response) -> list[t.Chunk]:
+        if self._begun:
+            return []
+        self._begun = True
+        usage = {"input_tokens": self._input_tokens, "output_tokens": 0}
+        return [t.MessageStart(message_head(response, usage))]
+
+    def _stop_reason(self, response: Response) -> str | None:
+        if response.status == "completed":
+            return "tool_use" if self.calls else REFUSAL if self.refusal else "end_turn"
+        details = response.incomplete_details
+        reason = details.reason if details is not None else response.status
+        if reason not in _STOP_REASONS:
+            self._diagnostics.loss("incomplete_details.reason", f"{reason[:64]} told as max_tokens")
+        return _STOP_REASONS.get(reason, "max_tokens")
+
+    def _refuse(self, response: Response, details: dict[str, Any]) -> list[t.Chunk]:
+        """A refusal of the API is explained beside the stop reason, one in the model's own words is text."""
+        text = "".join(self.refusal)
+        if response.status == "incomplete" and details["stop_reason"] == REFUSAL:
+            details["stop_details"] = {"type": REFUSAL, "category": None, "explanation": text}
+            return []
+        self._diagnostics.loss("refusal", "told as text")
+        return self._blocks.whole({"type": "text", "text": ""}, t.TextDelta(text))
+
+    def _failed(self, code: str | None, message: str, kind: str | None = None) -> t.Chunk:
+        kind = kind or (self._error.type if self._error is not None else None)
+        return t.ErrorFrame(error_body(code, kind, message)["error"])
+
+
+def message_head(response: Response, usage: dict[str, Any]) -> dict[str, Any]:
+    """A message without content and end."""
+    return {
+        "id": response.id,
+        "type": "message",
+        "role": "assistant",
+        "model": response.model,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": usage,
+    }

@@ -1,0 +1,119 @@
+"""A finished response → a message that is not streamed: the stream it would have been, folded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from bridge.diagnostics import Diagnostics
+from bridge.dialects.anthropic_messages import types as t
+from bridge.dialects.anthropic_messages.client.outbound import Outbound
+from bridge.emitter.machine import ResponseStreamStateMachine
+from bridge.errors import WireError
+from bridge.protocol.codec import decode_json
+from bridge.protocol.response import Response
+from bridge.seal import Sealer
+from bridge.tools.identity import ToolIdentityMap
+
+_CALLS = frozenset({"function_call", "custom_tool_call"})
+# where Anthropic's documentation puts a tool's input that is no JSON object
+INVALID_JSON = "INVALID_JSON"
+
+
+def message(
+    response: Response,
+    sealer: Sealer | None = None,
+    tool_identities: ToolIdentityMap | None = None,
+    diagnostics: Diagnostics | None = None,
+) -> dict[str, Any]:
+    """The body that answers a request without `stream`; an error body for a failed response.
+
+    A call that was cut is left out, with a loss: whole messages are run as they are.
+    """
+    noted = diagnostics if diagnostics is not None else Diagnostics()
+    outbound = Outbound(sealer, tool_identities)
+    machine = ResponseStreamStateMachine(response.model, response_id=response.id, wire="openai")
+    chunks = _fed(outbound, machine.start())
+    for item in response.output:
+        if item.type in _CALLS and getattr(item, "status", None) == "incomplete":
+            noted.loss(f"item.{item.type}", "cut, left out")
+        else:
+            chunks += _fed(outbound, machine.item(item))
+    if response.usage is not None:
+        machine.usage(response.usage)
+    if response.status == "failed":
+        chunks += _fed(outbound, machine.fail(response.error or "the response failed"))
+    else:
+        details = response.incomplete_details
+        reason = details.reason if details is not None else response.status
+        chunks += _fed(outbound, machine.finish(reason))
+    noted.extend(outbound.diagnostics)
+    folder = _Folder()
+    for chunk in chunks:
+        folder.steps[type(chunk)](chunk)
+    return folder.whole
+
+
+def _fed(outbound: Outbound, events: Iterable[Any]) -> list[t.Chunk]:
+    return [chunk for event in events for chunk in outbound.feed(event)]
+
+
+class _Folder:
+    """Adds up chunks: `steps` by their types, `whole` is the message or the error body so far."""
+
+    def __init__(self) -> None:
+        self.whole: dict[str, Any] = {}
+        self._json: dict[int, list[str]] = {}
+        self.steps: dict[type, Callable[[Any], None]] = {
+            t.MessageStart: self._start,
+            t.ContentBlockStart: self._block,
+            t.ContentBlockDelta: self._grow,
+            t.ContentBlockStop: self._stop,
+            t.MessageDelta: self._end,
+            t.MessageStop: lambda _chunk: None,
+            t.ErrorFrame: self._fail,
+        }
+
+    def _start(self, chunk: t.MessageStart) -> None:
+        self.whole = {**(chunk.message or {}), "content": []}
+
+    def _block(self, chunk: t.ContentBlockStart) -> None:
+        self.whole["content"].append(dict(chunk.content_block or {}))
+
+    def _grow(self, chunk: t.ContentBlockDelta) -> None:
+        block, delta = self.whole["content"][chunk.index], chunk.delta
+        if isinstance(delta, t.InputJsonDelta):
+            self._json.setdefault(chunk.index, []).append(delta.partial_json or "")
+        elif isinstance(delta, t.TextDelta):
+            block["text"] += delta.text or ""
+        elif isinstance(delta, t.ThinkingDelta):
+            block["thinking"] += delta.thinking or ""
+        elif isinstance(delta, t.SignatureDelta):
+            block["signature"] = delta.signature
+        elif isinstance(delta, t.CitationsDelta):
+            block.setdefault("citations", []).append(delta.citation)
+        else:
+            assert isinstance(delta, t.CompactionDelta)
+            block["content"] = delta.content
+            block |= {"encrypted_content": delta.encrypted_content} if delta.encrypted_content else {}
+
+    def _stop(self, chunk: t.ContentBlockStop) -> None:
+        text = "".join(self._json.pop(chunk.index, ()))
+        if text:
+            self.whole["content"][chunk.index]["input"] = tool_input(text)
+
+    def _end(self, chunk: t.MessageDelta) -> None:
+        self.whole |= chunk.delta or {}
+        self.whole["usage"] = chunk.usage
+
+    def _fail(self, chunk: t.ErrorFrame) -> None:
+        self.whole = {"type": "error", "error": chunk.error}
+
+
+def tool_input(arguments: str) -> dict[str, Any]:
+    """A call's arguments as the object that Anthropic wants; what is none goes under INVALID_JSON."""
+    try:
+        value = decode_json(arguments) if arguments.strip() else {}
+    except WireError:
+        return {INVALID_JSON: arguments}
+    return value if isinstance(value, dict) else {INVALID_JSON: arguments}

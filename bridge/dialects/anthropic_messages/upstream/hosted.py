@@ -1,0 +1,82 @@
+"""The incoming blocks that are no words and no calls of the client: whole items at their end."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bridge.dialects.anthropic_messages import types as t
+from bridge.dialects.anthropic_messages.envelopes import seal_block
+from bridge.dialects.anthropic_messages.upstream.context import Flow
+from bridge.errors import WireError
+from bridge.protocol.codec import decode_json
+from bridge.protocol.events import Event
+from bridge.protocol.items import CompactionItem
+from bridge.protocol.unknown import UnknownItem
+
+SLUG: Final = "anthropic:"  # before a hosted block's type stands for its item's
+
+
+class CompactionBlock:
+    """A condensed history; it stands for all that was said before it."""
+
+    __slots__ = ("_block", "_content", "_flow")
+
+    def __init__(self, flow: Flow, block: dict[str, Any]) -> None:
+        self._flow = flow
+        self._block = dict(block)
+        self._content: list[str] = []
+
+    def begin(self) -> list[Event]:
+        return []
+
+    def feed(self, delta: t.Delta) -> list[Event]:
+        if type(delta) is not t.CompactionDelta:
+            return self._flow.misplaced(delta, "compaction")
+        self._content += [delta.content] if delta.content else []
+        if delta.encrypted_content:
+            self._block["encrypted_content"] = delta.encrypted_content
+        return []
+
+    def stop(self) -> list[Event]:
+        if self._content:
+            self._block["content"] = "".join(self._content)
+        self._flow.position = 0
+        return self._flow.machine.item(CompactionItem("", seal_block(self._flow.sealer, self._block)))
+
+
+class HostedBlock:
+    """What Anthropic's own tools did (server tools, MCP, containers), and any kind we do not know: an
+    extension item that holds the block as it came."""
+
+    __slots__ = ("_block", "_flow", "_json")
+
+    def __init__(self, flow: Flow, block: dict[str, Any]) -> None:
+        self._flow = flow
+        self._block = dict(block)
+        self._json: list[str] = []
+
+    def begin(self) -> list[Event]:
+        return []
+
+    def feed(self, delta: t.Delta) -> list[Event]:
+        if type(delta) is not t.InputJsonDelta:
+            return self._flow.misplaced(delta, str(self._block.get("type")))
+        self._json += [delta.partial_json] if delta.partial_json else []
+        return []
+
+    def stop(self) -> list[Event]:
+        status = "completed"
+        text = "".join(self._json)
+        if text.strip():
+            try:
+                self._block["input"] = decode_json(text)
+            except WireError:
+                status = "incomplete"
+                self._flow.diagnostics.loss(f"{self._block['type']}.input", "cut")
+        self._flow.position = 0
+        fields = {"type": SLUG + self._block["type"], "id": self._id(), "status": status}
+        return self._flow.machine.item(UnknownItem({**fields, "block": self._block}))
+
+    def _id(self) -> str:
+        own, answered = self._block.get("id"), self._block.get("tool_use_id")
+        return str(own) if own else f"{answered}_result" if answered else ""

@@ -1,0 +1,189 @@
+"""Input items → system prompt and messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bridge.diagnostics import Diagnostics
+from bridge.dialects.anthropic_messages import envelopes
+from bridge.dialects.anthropic_messages.client.message import tool_input
+from bridge.dialects.anthropic_messages.models import MessagesOptions
+from bridge.dialects.anthropic_messages.upstream.content import Content
+from bridge.dialects.anthropic_messages.upstream.hosted import SLUG
+from bridge.dialects.anthropic_messages.upstream.turns import Turns
+from bridge.errors import InvalidRequestError
+from bridge.seal import Sealer, SealError
+from bridge.tools.identity import ToolIdentityMap
+from bridge.tools.pairing import pair
+from bridge.tools.presentation import CallView, OutputView, call_view, output_view
+
+Block = dict[str, Any]
+
+
+class Conversation:
+    """Builds both from a list of items. `param` names a field of the item at an index,
+    as errors do.
+
+    A call's output stands right behind its turn, wherever it stood in the input. System and developer
+    messages all go to the system prompt: Anthropic has no other place for them.
+    """
+
+    def __init__(
+        self,
+        items: Sequence[Any],
+        param: Callable[[int, str], str],
+        identities: ToolIdentityMap,
+        sealer: Sealer,
+        options: MessagesOptions,
+        diagnostics: Diagnostics,
+    ) -> None:
+        self._items = items
+        self._param = param
+        self._sealer = sealer
+        self._options = options
+        self._diagnostics = diagnostics
+        self._content = Content(diagnostics)
+        self._turns = Turns(diagnostics)
+        self._views: list[CallView | OutputView | None] = [
+            call_view(item, identities) or output_view(item) for item in items
+        ]
+        self._answers = pair(self._views, lambda index: param(index, ""))
+        self._open: list[tuple[str, int]] = []  # (tool_use id, index of its output), not yet answered
+        self._begun = False  # whether anyone but the system has spoken
+        self.system: list[Block] = []
+        self._handlers: dict[str, Callable[[Any, int], None]] = {
+            "message": self._message,
+            "reasoning": self._reasoning,
+            "compaction": self._compaction,
+            "item_reference": self._reference,
+            "additional_tools": self._nothing,
+            "tool_search_output": self._nothing,
+        }
+
+    def build(self, instructions: str | None) -> list[dict[str, Any]]:
+        """The messages; `system` is then complete too. Raises InvalidRequestError."""
+        self.system += self._content.blocks(instructions or "", "instructions")
+        for index, item in enumerate(self._items):
+            view = self._views[index]
+            if isinstance(view, CallView):
+                self._call(view, index)
+            elif isinstance(view, OutputView):
+                self._answer(index)
+            else:
+                self._handlers.get(item.type, self._other)(item, index)
+        self._answer(len(self._items))
+        return self._turns.finished()
+
+    # ── messages ───────────────────────────────────────────────────────────────────────────────────
+    def _message(self, item: Any, index: int) -> None:
+        blocks = self._content.blocks(item.content, self._param(index, ".content"))
+        if not blocks:
+            self._diagnostics.ignored("message", "blank, left out")
+        elif item.role == "assistant":
+            if getattr(item, "phase", None):
+                self._diagnostics.loss("message.phase", "Anthropic knows no phases")
+            self._begun = True
+            self._turns.add("assistant", blocks)
+        elif item.role == "user":
+            self._begun = True
+            self._answer(index)
+            self._turns.add("user", blocks)
+        else:
+            self._instruct(blocks)
+
+    def _instruct(self, blocks: list[Block]) -> None:
+        texts = [block for block in blocks if block["type"] == "text"]
+        if len(texts) < len(blocks):
+            self._diagnostics.loss("message.system", "only its text has a place in the system prompt")
+        if self._begun:
+            self._diagnostics.loss("message.system", "moved from within the conversation to its head")
+        self.system += texts
+
+    # ── calls and outputs ──────────────────────────────────────────────────────────────────────────
+    def _call(self, call: CallView, index: int) -> None:
+        answer = self._answers[index]
+        if answer is None:
+            self._diagnostics.loss("function_call", "was cut and never run, left out")
+            return
+        tool_id = self._turns.tool_id(call.call_id)
+        block = {"type": "tool_use", "id": tool_id, "name": call.name, "input": tool_input(call.arguments)}
+        self._turns.add("assistant", [block])
+        self._open.append((tool_id, answer))
+
+    def _answer(self, index: int) -> None:
+        """Someone else than the assistant has the word at `index`: first all open calls are answered."""
+        for tool_id, answer in self._open:
+            if any(view is None for view in self._views[index:answer]):
+                self._diagnostics.repair("function_call_output", "moved up to its call")
+            self._turns.add("user", [self._result(tool_id, answer)])
+        self._open = []
+
+    def _result(self, tool_id: str, index: int) -> Block:
+        output = self._views[index]
+        assert isinstance(output, OutputView)
+        block: Block = {"type": "tool_result", "tool_use_id": tool_id}
+        content = self._content.blocks(output.output, self._param(index, ".output"))
+        if content:
+            block["content"] = content
+        if output.failed:
+            block["is_error"] = True
+        return block
+
+    # ── opaque items ───────────────────────────────────────────────────────────────────────────────
+    def _reasoning(self, item: Any, index: int) -> None:
+        encrypted = item.encrypted_content
+        if encrypted:
+            block = self._opened(encrypted, self._param(index, ".encrypted_content"))
+            if block is not None:
+                self._turns.add("assistant", [block])
+            return
+        text = "\n\n".join(part.text for part in item.content or item.summary if part.text)
+        if not text.strip():
+            return
+        if self._options.unsigned_thinking:
+            self._turns.add("assistant", [{"type": "thinking", "thinking": text, "signature": ""}])
+        else:
+            self._diagnostics.loss("reasoning", "has no signature, can't be sent back")
+
+    def _opened(self, encrypted: str, param: str) -> Block | None:
+        try:
+            kind, block = envelopes.open_sealed(self._sealer, encrypted)
+        except SealError as error:
+            if self._options.foreign_reasoning == "drop":
+                self._diagnostics.loss("reasoning", f"can't be opened here ({error.code})")
+                return None
+            raise InvalidRequestError(error.code, error.message, param=param) from error
+        if kind in (envelopes.THINKING, envelopes.REDACTED):
+            return block
+        self._diagnostics.loss("reasoning", "another upstream's")
+        return None
+
+    def _compaction(self, item: Any, index: int) -> None:
+        param = self._param(index, ".encrypted_content")
+        try:
+            kind, block = envelopes.open_sealed(self._sealer, item.encrypted_content)
+        except SealError as error:
+            raise InvalidRequestError(error.code, error.message, param=param) from error
+        if kind != envelopes.COMPACTION:
+            raise InvalidRequestError(
+                InvalidRequestError.UNSUPPORTED, "a history condensed by another upstream", param=param
+            )
+        self._turns.add("assistant", [block])
+
+    def _reference(self, item: Any, index: int) -> None:
+        raise InvalidRequestError(
+            InvalidRequestError.INVALID_VALUE,
+            f"the item {item.id!r} is not known here",
+            param=self._param(index, ""),
+        )
+
+    def _nothing(self, _item: Any, _index: int) -> None:
+        """Tools declared within the input: the request's tools hold them."""
+
+    def _other(self, item: Any, _index: int) -> None:
+        block = getattr(item, "raw", {}).get("block")
+        if item.type.startswith(SLUG) and isinstance(block, dict) and "type" in block:
+            self._turns.add("assistant", [block])
+        else:
+            self._diagnostics.loss(f"item.{item.type[:64]}", "Anthropic has no such block")

@@ -1,0 +1,192 @@
+"""A request of ours → a request of the Messages API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bridge.diagnostics import Diagnostics
+from bridge.dialects.anthropic_messages.models import DEFAULT_OPTIONS, MessagesOptions, ModelFacts, facts_of
+from bridge.dialects.anthropic_messages.thinking import effort_of, plan_thinking
+from bridge.dialects.anthropic_messages.upstream.messages import Conversation
+from bridge.dialects.anthropic_messages.upstream.tools import ToolChoice, text_format, tool_bodies
+from bridge.dialects.anthropic_messages.upstream.turns import THINKING_BLOCKS, lacks_thinking
+from bridge.errors import InvalidRequestError
+from bridge.protocol.input_items import MessageParam
+from bridge.protocol.request import CreateResponse
+from bridge.seal import Sealer
+from bridge.tools.declarations import active_tools, present_tools
+from bridge.tools.identity import ToolIdentityMap
+
+_HOTTEST = 1.0  # Anthropic's temperatures end where OpenAI's have their middle
+# request fields that have no counterpart → the value that asks for nothing
+_UNSPOKEN: dict[str, Any] = {
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "top_logprobs": 0,
+    "max_tool_calls": None,
+}
+_TIERS = {"auto": "auto", "default": "standard_only"}
+
+
+def to_messages(
+    request: CreateResponse,
+    *,
+    model: str | None = None,
+    history: Sequence[Any] = (),
+    tool_identities: ToolIdentityMap | None = None,
+    sealer: Sealer | None = None,
+    options: MessagesOptions = DEFAULT_OPTIONS,
+) -> tuple[dict[str, Any], Diagnostics]:
+    """(body, what was lost or repaired on the way).
+
+    `history` are the items of earlier turns, input and output; `model` replaces the request's;
+    `tool_identities` learns the tools, for the machine that reads the answer. Raises
+    InvalidRequestError with `param` for what can't be sent: unpaired calls (`unpaired_tool_call`),
+    seals that can't be opened, malformed data, tools that were not declared.
+    """
+    diagnostics = Diagnostics()
+    identities = tool_identities if tool_identities is not None else ToolIdentityMap()
+    name = model or request.model or ""
+    facts = options.facts or facts_of(name)
+    items = [*history, *_own(request)]
+    active = active_tools(request.tools, items, len(history))
+    functions, others = present_tools(active, identities, diagnostics)
+    choice = ToolChoice(request, functions, identities, diagnostics)
+    enforced, told = text_format(request, facts, diagnostics)
+    conversation = Conversation(
+        items, _places(len(history), request), identities, sealer or Sealer(), options, diagnostics
+    )
+    messages = conversation.build(request.instructions)
+    if not messages:
+        raise InvalidRequestError(
+            InvalidRequestError.INVALID_VALUE, "there is no message to answer", param="input"
+        )
+    if told:
+        conversation.system.append({"type": "text", "text": told})
+    allowed = [view for view in functions if choice.allowed is None or view.name in choice.allowed]
+    tools = tool_bodies(allowed, others, facts, diagnostics)
+    body: dict[str, Any] = {
+        "model": name,
+        "max_tokens": _max_tokens(request, facts, diagnostics),
+        "messages": messages,
+    }
+    if conversation.system:
+        body["system"] = conversation.system
+    body |= _tools(tools, choice, messages, diagnostics)
+    body |= _thinking(request, facts, body, choice, diagnostics)
+    if enforced is not None:
+        body["output_config"] = {**body.get("output_config", {}), "format": enforced}
+    body |= _sampling(request, facts, "thinking" in body, diagnostics)
+    body |= _about(request, diagnostics)
+    body["stream"] = options.stream
+    body |= {name: value for name, value in options.extra.items() if name not in body}
+    if options.cache_control is not None:
+        _mark_cache(body, options.cache_control)
+    return body, diagnostics
+
+
+def _own(request: CreateResponse) -> list[Any]:
+    if isinstance(request.input, str):
+        return [MessageParam("user", request.input)]
+    return list(request.input or ())
+
+
+def _places(earlier: int, request: CreateResponse) -> Callable[[int, str], str]:
+    def param(index: int, field: str) -> str:
+        if index < earlier:
+            return "previous_response_id"  # faults of earlier turns are laid to the link
+        return "input" if isinstance(request.input, str) else f"input[{index - earlier}]{field}"
+
+    return param
+
+
+def _max_tokens(request: CreateResponse, facts: ModelFacts, diagnostics: Diagnostics) -> int:
+    asked = request.max_output_tokens
+    if asked is None:
+        return facts.max_tokens
+    if facts.known and asked > facts.max_tokens:
+        diagnostics.loss("max_output_tokens", f"the model's limit is {facts.max_tokens}")
+        return facts.max_tokens
+    return asked
+
+
+def _tools(
+    tools: list[dict[str, Any]],
+    choice: ToolChoice,
+    messages: list[dict[str, Any]],
+    diagnostics: Diagnostics,
+) -> dict[str, Any]:
+    if tools:
+        return {"tools": tools} | ({"tool_choice": choice.body} if choice.body is not None else {})
+    blocks = (block for message in messages for block in message["content"])
+    names = dict.fromkeys(block["name"] for block in blocks if block["type"] == "tool_use")
+    if not names:
+        return {}
+    diagnostics.repair("tools", "those called earlier declared, none may be called")
+    declared = [{"name": name, "input_schema": {"type": "object"}} for name in names]
+    return {"tools": declared, "tool_choice": {"type": "none"}}
+
+
+def _thinking(
+    request: CreateResponse,
+    facts: ModelFacts,
+    body: dict[str, Any],
+    choice: ToolChoice,
+    diagnostics: Diagnostics,
+) -> dict[str, Any]:
+    effort = effort_of(request)
+    if effort is None:
+        return {}
+    if choice.forces and "tools" in body:
+        diagnostics.loss("reasoning.effort", "a forced tool call leaves no thinking")
+        return {}
+    if facts.thinking == "budget" and lacks_thinking(body["messages"]):
+        diagnostics.loss("reasoning.effort", "the calls being answered came without signed thinking")
+        return {}
+    return plan_thinking(effort, request, facts, body["max_tokens"], diagnostics)
+
+
+def _sampling(
+    request: CreateResponse, facts: ModelFacts, thinking: bool, diagnostics: Diagnostics
+) -> dict[str, Any]:
+    given = {name: getattr(request, name) for name in ("temperature", "top_p")}
+    asked = {name: value for name, value in given.items() if value is not None}
+    if asked and (thinking or not facts.sampling):
+        for name in asked:
+            if asked[name] != _HOTTEST:
+                diagnostics.loss(name, "not with thinking" if thinking else "the model takes none")
+        return {}
+    # newer models refuse both; a top_p of 1 asks for nothing
+    if len(asked) == len(given) and asked.pop("top_p") != 1:
+        diagnostics.loss("top_p", "not beside temperature")
+    if asked.get("temperature", 0) > _HOTTEST:
+        diagnostics.loss("temperature", f"above {_HOTTEST}, told as that")
+        asked["temperature"] = _HOTTEST
+    return asked
+
+
+def _about(request: CreateResponse, diagnostics: Diagnostics) -> dict[str, Any]:
+    body: dict[str, Any] = {}
+    user = request.safety_identifier or request.user or (request.metadata or {}).get("user_id")
+    if user:
+        body["metadata"] = {"user_id": user}
+    if request.service_tier is not None:
+        if request.service_tier in _TIERS:
+            body["service_tier"] = _TIERS[request.service_tier]
+        else:
+            diagnostics.loss("service_tier", f"{request.service_tier[:32]!r} is not known")
+    for name, silent in _UNSPOKEN.items():
+        if getattr(request, name) not in (None, silent):
+            diagnostics.loss(name, "can't be expressed")
+    if request.text is not None and request.text.verbosity:
+        diagnostics.loss("text.verbosity", "can't be expressed")
+    return body
+
+
+def _mark_cache(body: dict[str, Any], mark: dict[str, Any]) -> None:
+    """A breakpoint at the end of each part that repeats from turn to turn (four are allowed)."""
+    ends = [body.get("tools"), body.get("system"), body["messages"][-1]["content"]]
+    for end in ends:
+        if end and end[-1].get("type") not in THINKING_BLOCKS:
+            end[-1] = {**end[-1], "cache_control": mark}

@@ -1,0 +1,1 @@
+"""We answer somebody who speaks this."""

@@ -1,0 +1,155 @@
+"""A finished response → an answer that is not streamed: the stream it would have been, folded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import UNSET
+
+from bridge.diagnostics import Diagnostics
+from bridge.dialects.chat_completions.client.chunks import (
+    COMPLETION,
+    AnswerChoice,
+    AnswerMessage,
+    ChatCompletion,
+    ErrorBody,
+    StreamChunk,
+)
+from bridge.dialects.chat_completions.client.outbound import Outbound
+from bridge.dialects.chat_completions.types import (
+    ChatCustom,
+    ChatDelta,
+    ChatFunction,
+    ChatLogProb,
+    ChatLogProbs,
+    ChatToolCall,
+)
+from bridge.protocol import content as ct
+from bridge.protocol import events as ev
+from bridge.protocol import items as it
+from bridge.protocol.events import Event
+from bridge.protocol.response import Response
+from bridge.state import TERMINAL_EVENT
+
+_WORDS = ("content", "refusal", "reasoning_content", "reasoning")
+
+
+def completion(
+    response: Response, *, diagnostics: Diagnostics | None = None, **options: Any
+) -> ChatCompletion | ErrorBody:
+    """The body that answers a request without `stream`; an error body for a failed or cancelled
+    response. Options are those of `Outbound`. A call that was cut is left out, with a loss: whole
+    messages are run as they are. Raises KeyError for a response that has not ended."""
+    outbound = Outbound(**{**options, "include_usage": True})
+    folding = Folding()
+    for event in told(response):
+        for chunk in outbound.feed(event):
+            if isinstance(chunk, ErrorBody):
+                return chunk
+            assert isinstance(chunk, StreamChunk)
+            folding.feed(chunk)
+    if diagnostics is not None:
+        diagnostics.extend(outbound.diagnostics)
+        if any(map(_is_cut, response.output)):
+            diagnostics.loss("tool_calls", "a call that was cut is left out")
+    return folding.completion
+
+
+def told(response: Response) -> Iterator[Event]:
+    """The events that tell a finished response to an outbound, whole parts as one delta."""
+    yield ev.ResponseInProgress(0, response)
+    for index, item in enumerate(response.output):
+        if _is_cut(item):
+            continue
+        yield ev.OutputItemAdded(0, index, item)
+        yield from _within(index, item)
+        yield ev.OutputItemDone(0, index, item)
+    yield TERMINAL_EVENT[response.status](0, response)
+
+
+def _is_cut(item: it.Item) -> bool:
+    return isinstance(item, it.FunctionCall | it.CustomToolCall) and item.status == "incomplete"
+
+
+def _within(index: int, item: it.Item) -> Iterator[Event]:
+    if isinstance(item, it.FunctionCall):
+        yield ev.FunctionCallArgumentsDelta(0, item.id, index, item.arguments)
+    elif isinstance(item, it.CustomToolCall):
+        yield ev.CustomToolCallInputDelta(0, item.id, index, item.input)
+    elif isinstance(item, it.Message | it.ReasoningItem):
+        for within, part in enumerate(item.content or ()):
+            yield from _part(item.id, index, within, part)
+    if isinstance(item, it.ReasoningItem):
+        for within, part in enumerate(item.summary):
+            text = getattr(part, "text", "")
+            yield ev.ReasoningSummaryTextDelta(0, item.id, index, within, text)
+
+
+def _part(item_id: str, index: int, within: int, part: ct.ContentPart) -> Iterator[Event]:
+    where = (0, item_id, index, within)
+    if isinstance(part, ct.OutputTextContent):
+        yield ev.OutputTextDelta(*where, part.text, part.logprobs)
+        for number, annotation in enumerate(part.annotations):
+            yield ev.OutputTextAnnotationAdded(*where, number, annotation)
+    elif isinstance(part, ct.RefusalContent):
+        yield ev.RefusalDelta(*where, part.refusal)
+    elif isinstance(part, ct.ReasoningTextContent):
+        yield ev.ReasoningDelta(*where, part.text)
+
+
+class Folding:
+    """The chunks of one choice, folded."""
+
+    def __init__(self) -> None:
+        self._first: StreamChunk | None = None
+        self._finish: str | None = None
+        self._usage: Any = UNSET
+        self._words: dict[str, list[str]] = {}
+        self._annotations: list[object] = []
+        self._logprobs: list[ChatLogProb] = []
+        self._calls: dict[int, tuple[ChatToolCall, list[str]]] = {}
+
+    def feed(self, chunk: StreamChunk) -> None:
+        self._first = self._first or chunk
+        self._usage = chunk.usage or self._usage
+        for choice in chunk.choices:
+            self._finish = choice.finish_reason or self._finish
+            if choice.logprobs:
+                self._logprobs += choice.logprobs.content or ()
+            self._delta(choice.delta)
+
+    def _delta(self, delta: ChatDelta) -> None:
+        for name in _WORDS:
+            if text := getattr(delta, name):
+                self._words.setdefault(name, []).append(text)
+        self._annotations += delta.annotations or ()
+        for call in delta.tool_calls or ():
+            known = self._calls.setdefault(call.index or 0, (call, []))
+            fragment = call.custom.input if call.custom else call.function and call.function.arguments
+            known[1].append(str(fragment or ""))
+
+    @property
+    def completion(self) -> ChatCompletion:
+        """The answer so far. Raises ValueError before the first chunk."""
+        first = self._first
+        if first is None:
+            raise ValueError("there is no chunk to make an answer of")
+        words: dict[str, Any] = {name: "".join(pieces) for name, pieces in self._words.items()}
+        message = AnswerMessage(
+            role="assistant",
+            **({"content": None, "refusal": None} | words),
+            annotations=self._annotations or UNSET,
+            tool_calls=[_call(*known) for known in self._calls.values()] or UNSET,
+        )
+        logprobs = ChatLogProbs(self._logprobs) if self._logprobs else None
+        choice = AnswerChoice(first.choices[0].index, message, self._finish, logprobs)
+        return ChatCompletion(first.id, COMPLETION, first.created, first.model, [choice], self._usage)
+
+
+def _call(begun: ChatToolCall, fragments: list[str]) -> ChatToolCall:
+    text = "".join(fragments)
+    if begun.custom is not None:
+        return ChatToolCall(None, begun.id, "custom", None, ChatCustom(begun.custom.name, text))
+    name = begun.function.name if begun.function else None
+    return ChatToolCall(None, begun.id, "function", ChatFunction(name, text))

@@ -1,0 +1,228 @@
+"""Chat Completions chunks, or one whole completion → machine calls → events.
+
+What a stream says is taken at its word where it is well formed, repaired where the meaning is plain,
+and ended as a failure where it is not: an upstream that lies or is cut never ends as completed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from bridge.dialects.base import INVALID_JSON, INVALID_SHAPE, failure
+from bridge.dialects.chat_completions.types import ChatChoice, ChatOutput, ChatUsage
+from bridge.dialects.chat_completions.upstream import failures
+from bridge.dialects.chat_completions.upstream.decoding import read
+from bridge.dialects.chat_completions.upstream.deltas import Answer
+from bridge.dialects.chat_completions.upstream.ending import Ending
+from bridge.dialects.chat_completions.upstream.plain import decode_plain
+from bridge.dialects.chat_completions.upstream.usage import usage_of
+from bridge.emitter.stream import ResponseStream
+from bridge.errors import BridgeError, WireError
+from bridge.protocol.codec import decode_json
+from bridge.protocol.errors import ErrorPayload
+from bridge.protocol.events import Event
+from bridge.state import TERMINAL_PHASES, ResponseStreamPhase
+
+_decode = msgspec.json.Decoder(ChatOutput).decode
+_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_MISSES = 16  # how often a stream may fail to go on plainly before nobody expects it any more
+_DONE = b"[DONE]"
+
+
+class Inbound:
+    """One upstream stream into one machine. `think_tags`: a `<think>` that opens the text is reasoning.
+
+    The terminal event waits for `[DONE]` or `close()`, because usage may follow the finish reason.
+    `diagnostics` are the machine's own, so that one report holds all that was repaired and lost.
+    """
+
+    __slots__ = (
+        "_answer",
+        "_ended",
+        "_ending",
+        "_frames",
+        "_live",
+        "_machine",
+        "_misses",
+        "_plain",
+        "_usage",
+        "_whole",
+        "diagnostics",
+    )
+
+    def __init__(self, machine: ResponseStream, *, think_tags: bool = True) -> None:
+        self._machine = machine
+        self.diagnostics = machine.diagnostics
+        self._answer = Answer(machine, think_tags)
+        self._usage: ChatUsage | None = None
+        self._ending = Ending(machine.diagnostics)
+        self._frames = 0
+        self._plain = False  # the next chunk is likely to say one thing only
+        self._misses = 0
+        self._whole = False  # a complete answer came in one object
+        self._live = False  # between the first frame and the end
+        self._ended = False
+
+    def feed(self, data: bytes) -> list[Event]:
+        """One frame's payload: a chunk, a whole completion, an error, or `[DONE]`."""
+        if self._plain:
+            try:
+                delta = decode_plain(data).choices[0].delta
+            except _UNDECODABLE:
+                self._plain = False
+                self._misses += 1
+            else:
+                self._frames += 1
+                try:
+                    if delta.tool_calls or delta.reasoning_content or delta.reasoning or not delta.content:
+                        plain = self._answer.plain(delta)
+                    else:
+                        plain = self._answer.text(delta.content)
+                except BridgeError as error:
+                    plain = self._lie(error)
+                if plain is not None:
+                    return plain
+                self._frames -= 1
+        if not self._live:
+            return self._outside(data)
+        self._frames += 1
+        try:
+            output = _decode(data)
+        except _UNDECODABLE:
+            return self._odd_frame(data)
+        events = self._one(output)
+        return self._take(output, data) if events is None else events
+
+    def close(self) -> list[Event]:
+        """The upstream has ended. Without `[DONE]` or a finish reason before, it was cut."""
+        return [] if self._ended else [*self._begin(), *self._end(self._whole)]
+
+    # ── frames that are no plain text ──────────────────────────────────────────────────────────────
+    def _one(self, output: ChatOutput) -> list[Event] | None:
+        """The quick way for a chunk that says one thing; None for all others, with nothing done."""
+        choices = output.choices
+        if choices is None or len(choices) != 1 or output.usage is not None or output.error is not None:
+            return None
+        choice = choices[0]
+        if choice.finish_reason is not None or choice.index or choice.logprobs is not None:
+            return None
+        delta = choice.delta
+        if delta is None:
+            return None
+        try:
+            events = self._answer.one(delta)
+        except BridgeError as error:
+            return self._lie(error)
+        # a stream may go on as plainly; servers that always send more than that miss each time
+        self._plain = events is not None and self._misses < _MISSES
+        return events
+
+    def _outside(self, data: bytes) -> list[Event]:
+        if self._ended:
+            self.diagnostics.ignored("frame", "came after the end")
+            return []
+        return self._begin() + self.feed(data)
+
+    def _begin(self) -> list[Event]:
+        self._live = True
+        return self._machine.start() if self._machine.phase is ResponseStreamPhase.IDLE else []
+
+    def _odd_frame(self, data: bytes) -> list[Event]:
+        frame = data.strip()
+        if frame == _DONE:
+            return self._end(said_done=True)
+        if not frame:
+            self.diagnostics.ignored("frame", "empty")
+            return []
+        try:
+            value = decode_json(frame)
+        except WireError as error:
+            return self._fail(failure(INVALID_JSON, f"{self._place}: {error.message}"))
+        if isinstance(value, list) and value:
+            value = value[0]  # Gemini puts its error into an array
+        if not isinstance(value, dict):
+            return self._fail(failure(INVALID_SHAPE, f"{self._place}: not a JSON object"))
+        return self._take(read(ChatOutput, value, self.diagnostics), frame, value)
+
+    @property
+    def _place(self) -> str:
+        return f"frame {self._frames} of the upstream's stream"
+
+    def _take(self, output: ChatOutput, data: bytes, value: Any = None) -> list[Event]:
+        events: list[Event] = []
+        try:
+            self._read(output, events)
+            error = output.error or (output.x_groq and output.x_groq.error)
+            if error:
+                events += self._fail(failures.reported(error))
+            elif output.choices is None and output.usage is None and output.x_groq is None:
+                events += self._without_choices(decode_json(data) if value is None else value)
+        except BridgeError as lie:
+            events += self._lie(lie)
+        return events
+
+    def _read(self, output: ChatOutput, events: list[Event]) -> None:
+        for choice in output.choices or ():
+            if choice.index:
+                self.diagnostics.loss("choices", f"choice {choice.index} of n, only the first is kept")
+            else:
+                self._choice(choice, events)
+        groq = output.x_groq.usage if output.x_groq is not None else None
+        self._usage = output.usage or groq or self._usage
+        if output.citations:
+            self.diagnostics.loss("citations", "a list of sources without their places in the text")
+
+    def _choice(self, choice: ChatChoice, events: list[Event]) -> None:
+        if choice.delta is not None:
+            self._answer.delta(choice.delta, choice.logprobs, events)
+        elif choice.message is not None:
+            self._whole = True
+            self._answer.message(choice.message, choice.logprobs, events)
+        self._usage = choice.usage or self._usage
+        if choice.error:
+            self._ending.failure = failures.reported(choice.error)
+        if choice.finish_reason:
+            self._ending.take(choice.finish_reason)
+
+    def _without_choices(self, frame: dict[str, Any]) -> list[Event]:
+        if failures.is_error_object(frame):
+            return self._fail(failures.reported(frame))
+        self.diagnostics.ignored("frame", "no choices, usage or error in it")
+        return []
+
+    # ── the end ────────────────────────────────────────────────────────────────────────────────────
+    def _end(self, said_done: bool) -> list[Event]:
+        events: list[Event] = []
+        ending = self._ending
+        try:
+            events += self._answer.close()
+            ending.conclude(said_done, self._frames, self._machine)
+            if ending.failure is not None:
+                return events + self._fail(ending.failure)
+            self._tell_usage()
+            events += self._machine.finish(ending.reason)
+            self._over()
+        except BridgeError as lie:
+            events += self._lie(lie)
+        return events
+
+    def _tell_usage(self) -> None:
+        if self._usage is not None:
+            self._machine.usage(usage_of(self._usage, self.diagnostics))
+
+    def _over(self) -> None:
+        self._live, self._ended, self._plain = False, True, False
+
+    def _fail(self, error: ErrorPayload | BridgeError) -> list[Event]:
+        self._over()
+        if self._machine.phase in TERMINAL_PHASES:
+            self.diagnostics.ignored("frame", "came after the response had ended")
+            return []
+        self._tell_usage()
+        return self._machine.fail(error)
+
+    def _lie(self, error: BridgeError) -> list[Event]:
+        """The machine refused what the upstream's frames amount to: that is the upstream's failure."""
+        return self._fail(error)

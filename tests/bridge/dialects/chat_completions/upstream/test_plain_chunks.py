@@ -1,0 +1,213 @@
+"""Plain chunks go a shorter way: what leaves is what the long way gives, whatever comes between them."""
+
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.dialects.chat_completions import Inbound
+from bridge.dialects.chat_completions.types import ChatOutput
+from bridge.dialects.chat_completions.upstream import inbound as inbounds
+from bridge.protocol.codec import encode
+from bridge.protocol.events import Event
+from bridge.tools.identity import ToolIdentityMap, ToolKind
+from tests.support.chat import DONE, calls, chunk, frame, new_machine, part
+from tests.support.shared import shared_files
+
+
+class Long(Inbound):
+    """Takes nothing the short way."""
+
+    def _one(self, output: ChatOutput) -> list[Event] | None:
+        return None
+
+
+def told(
+    make: type[Inbound], frames: list[bytes], think_tags: bool, wire: str
+) -> tuple[list[bytes], list[str]]:
+    """What left after each frame, and what was noted of it."""
+    identities = ToolIdentityMap()
+    identities.declare(ToolKind.CUSTOM, "free")
+    identities.declare(ToolKind.SHELL, "shell")
+    inbound = make(new_machine(tool_identities=identities, wire=wire), think_tags=think_tags)
+    fed = [inbound.feed(data) for data in frames]
+    events = [encode(event) for event in chain(*fed, inbound.close())]
+    return [str(len(each)).encode() for each in fed] + events, [str(case) for case in inbound.diagnostics]
+
+
+def alike(frames: list[bytes], think_tags: bool = True, wire: str = "openai") -> None:
+    assert told(Inbound, frames, think_tags, wire) == told(Long, frames, think_tags, wire)
+
+
+TEXT = st.sampled_from(["", "Hi", " ", "<th", "ink>", "<think>", "</think>", "\n", "é", "\ud83d", "\ude42"])
+PIECES = st.sampled_from(
+    [
+        "",
+        "{",
+        '{"a":1}',
+        '{"input":"',
+        "x",
+        '"}',
+        "1}",
+        " ",
+        "\f{",
+        " [",
+        "]",
+        "é",
+        "\\u00e9",
+        "\ud83d",
+        "\ude42",
+    ]
+)
+ID = st.sampled_from(["", "a", "b"]) | st.none()
+NAME = st.sampled_from(["", "f", "g", "free", "shell"]) | st.none()
+MORE = st.builds(lambda arguments, index: part(arguments, index=index), PIECES, st.integers(0, 1))
+REPEATING = st.builds(
+    lambda arguments, index, name, id: {
+        "index": index,
+        "id": id,
+        "type": "function",
+        "function": {"name": name, "arguments": arguments},
+    },
+    PIECES | st.none(),
+    st.sampled_from([0, 1, None]),
+    NAME,
+    ID,
+)
+HEAD = st.builds(
+    lambda index, name: calls(part("", name=name, id=f"call_{index}{name}", index=index, type="function")),
+    st.integers(0, 1),
+    st.sampled_from(["f", "g", "free", "shell"]),
+)
+FRAGMENT = (MORE | REPEATING).map(calls)
+BLANKS = st.fixed_dictionaries(
+    {},
+    optional=dict.fromkeys(["content", "reasoning", "reasoning_content"], st.sampled_from(["", None])),
+)
+SAID = st.one_of(
+    FRAGMENT,
+    HEAD,
+    st.builds(lambda blanks, more: chunk(**blanks, tool_calls=[more]), BLANKS, MORE),
+    TEXT.map(lambda text: chunk(content=text)),
+    TEXT.map(lambda text: chunk(content=None, reasoning_content=text)),
+    st.builds(lambda text, more: chunk(content=text, tool_calls=[more]), TEXT, MORE),
+    st.builds(lambda text, raw: chunk(content=text, reasoning=raw), TEXT, TEXT),
+    st.lists(MORE | REPEATING, max_size=2).map(lambda both: calls(*both)),
+    st.sampled_from(
+        [
+            chunk(),
+            chunk(role="assistant", content=""),
+            chunk(refusal="No."),
+            chunk(function_call={"name": "f", "arguments": "{}"}),
+            chunk(reasoning_opaque="x"),
+            chunk(content=7),
+            chunk(tool_calls=[{"index": "0", "function": {"arguments": "x"}}]),
+            chunk(tool_calls=[{"index": 0, "function": {"arguments": {"a": 1}}}]),
+            chunk(tool_calls=[{"index": 0, "type": "custom", "custom": {"name": "c", "input": "x"}}]),
+            frame(choices=[]),
+            chunk("stop"),
+            b"{",
+            DONE,
+        ]
+    ),
+)
+
+
+@given(st.lists(SAID, max_size=12), st.booleans(), st.sampled_from(["openai", "openresponses"]))
+def test_any_stream_leaves_as_it_does_the_long_way(frames: list[bytes], think_tags: bool, wire: str) -> None:
+    alike(frames, think_tags, wire)
+
+
+@given(HEAD, st.lists(FRAGMENT, max_size=12))
+def test_any_call_leaves_as_it_does_the_long_way(head: bytes, fragments: list[bytes]) -> None:
+    alike([head, *fragments, chunk("tool_calls"), DONE])
+
+
+CALL = calls(part("", name="f", id="call_a", index=0, type="function"))
+BESIDE: dict[str, dict[str, Any]] = {
+    "refusal": {"refusal": "No."},
+    "reasoning": {"reasoning": "hm"},
+    "reasoning_content": {"reasoning_content": "hm"},
+    "reasoning_text": {"reasoning_text": "hm"},
+    "reasoning_opaque": {"reasoning_opaque": "x"},
+    "reasoning_details": {"reasoning_details": [{"type": "reasoning.text", "text": "hm"}]},
+    "function_call": {"function_call": {"name": "g", "arguments": "{}"}},
+    "annotations": {"annotations": [{"type": "url_citation", "url": "https://a.example"}]},
+    "audio": {"audio": {"id": "x"}},
+    "images": {"images": [{"type": "image_url"}]},
+    "two calls": {"tool_calls": [part("x", index=0), part("", name="g", id="b", index=1)]},
+}
+
+
+@pytest.mark.parametrize("beside", BESIDE.values(), ids=BESIDE)
+@pytest.mark.parametrize(
+    "said", [{"content": "Hi"}, {"tool_calls": [part("x", index=0)]}], ids=["text", "call"]
+)
+def test_what_stands_beside_is_told_as_well(said: dict[str, Any], beside: dict[str, Any]) -> None:
+    alike([chunk(content="Hello"), CALL, chunk(**{**said, **beside}), chunk("stop"), DONE])
+    alike([CALL, chunk(content="Hello"), chunk(**{**said, **beside}), chunk("stop"), DONE])
+
+
+TOKEN_LOGPROB = {"content": [{"token": "Hi", "logprob": -0.1, "bytes": None, "top_logprobs": []}]}
+USAGE = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
+AROUND: dict[str, bytes] = {
+    "finish reason": chunk("length", content="Hi"),
+    "log probabilities": chunk(content="Hi", logprobs=TOKEN_LOGPROB),
+    "another choice": chunk(content="Hi", index=1),
+    "usage": frame(usage=USAGE, choices=[{"index": 0, "delta": {"content": "Hi"}}]),
+    "error": frame(error={"message": "x"}, choices=[{"index": 0, "delta": {"content": "Hi"}}]),
+    "two choices": frame(choices=[{"index": at, "delta": {"content": "Hi"}} for at in (0, 1)]),
+}
+
+
+@pytest.mark.parametrize("data", AROUND.values(), ids=AROUND)
+def test_what_stands_around_is_told_as_well(data: bytes) -> None:
+    alike([chunk(content="Hello"), data, chunk("stop"), DONE])
+
+
+def test_arguments_that_come_again_are_known_from_their_pieces() -> None:
+    pieces = ['{"a":', "1}", '{"a":1}']
+    alike([CALL, *(calls(part(piece, index=0)) for piece in pieces), chunk("tool_calls"), DONE])
+
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "OpenAI, DeepSeek": {"index": 0, "function": {"arguments": "x"}},
+    "Mistral": {"index": 0, "type": "function", "function": {"name": "", "arguments": "x"}},
+    "blank id": {"index": 0, "id": "", "function": {"name": None, "arguments": "x"}},
+    "all repeated": {
+        "index": 0,
+        "id": "call_a",
+        "type": "function",
+        "function": {"name": "f", "arguments": "x"},
+    },
+}
+
+
+@pytest.mark.parametrize("fragment", SHAPES.values(), ids=SHAPES)
+def test_a_call_that_goes_on_takes_no_long_way(
+    fragment: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without this the short way could die out unseen: what it gives is the same."""
+    inbound = Inbound(new_machine())
+    inbound.feed(calls(part("", name="f", id="call_a", index=0, type="function")))
+    monkeypatch.setattr(inbounds, "_decode", None)
+    [event] = inbound.feed(calls(fragment))
+    assert event.delta == "x"  # type: ignore[union-attr]
+
+
+def test_text_and_reasoning_take_no_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    inbound = Inbound(new_machine())
+    inbound.feed(chunk(reasoning_content="hm"))
+    monkeypatch.setattr(inbounds, "_decode", None)
+    said = [chunk(content=None, reasoning_content="hm"), chunk(content="Hello"), chunk(content="you")]
+    events = [inbound.feed(data)[-1] for data in said]
+    assert [event.delta for event in events] == ["hm", "Hello", "you"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("capture", [*shared_files("chat"), *shared_files("chat-irespdelta", "*.sse")])
+def test_recorded_streams_leave_as_they_do_the_long_way(capture: Path) -> None:
+    lines = (line.removeprefix(b"data:").strip() for line in capture.read_bytes().splitlines())
+    alike([line for line in lines if line])
