@@ -164,6 +164,13 @@ ARGUMENTS: dict[BlockState, dict[str, BlockState]] = {
     _B.OPEN: {"delta": _B.OPEN, "done": _B.SEALED, "cut": _B.SEALED},
     _B.SEALED: {},
 }
+# what an event is about (see ROLES) → the table that it walks
+TABLE_OF_SUBJECT: dict[str, dict[BlockState, dict[str, BlockState]]] = {
+    "item": ITEM,
+    "part": PART,
+    "summary": PART,
+    "call": ARGUMENTS,
+}
 ITEM_STATUSES: dict[str, frozenset[str]] = {
     "in_progress": frozenset({"completed", "incomplete"}),
     "completed": frozenset(),

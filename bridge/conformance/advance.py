@@ -17,7 +17,9 @@ from bridge.state import (
     OUTPUT,
     PART_OF_EVENT,
     STREAM,
+    TABLE_OF_SUBJECT,
     BlockState,
+    EventRole,
     StreamState,
 )
 
@@ -30,6 +32,8 @@ _IMPLIED = {
     "response.failed": StreamState.ENDED,
     "error": StreamState.FAILING,
 }
+# where an item, part or arguments stand after an event that the tables don't admit; else where they stood
+_IMPLIED_BLOCK = {"added": BlockState.OPEN, "done": BlockState.SEALED, "closed": BlockState.CLOSED}
 
 
 def follow(state: StreamState, event_type: str) -> StreamState | None:
@@ -73,6 +77,7 @@ def _added(stream: StreamTrack, moment: Moment) -> None:
         kind = part.get("type")
         block = _block(stream, moment)
         block.kind = kind if isinstance(kind, str) else None
+        block.state = _next(block.state, moment.role)
         block.write(text_of(part))
 
 
@@ -115,23 +120,35 @@ def _block(stream: StreamTrack, moment: Moment) -> BlockTrack:
         else:
             kind = PART_OF_EVENT.get(moment.stem)
             moment.block = item.blocks[moment.role.subject][moment.block_index] = BlockTrack(kind)
-    if moment.block.state is BlockState.ABSENT:
-        moment.block.state = BlockState.OPEN
     return moment.block
 
 
+def _next(state: BlockState, role: EventRole | None) -> BlockState:
+    """The next state by the table of the block; what was not begun is taken as begun."""
+    assert role is not None
+    table = TABLE_OF_SUBJECT[role.subject]
+    ways = table.get(state, {})
+    if state is BlockState.ABSENT and role.verb not in ways:
+        ways = table[BlockState.OPEN]
+    return ways.get(role.verb) or _IMPLIED_BLOCK.get(role.verb, state)
+
+
 def _delta(stream: StreamTrack, moment: Moment) -> None:
-    _block(stream, moment).write(moment.payload or "")
+    block = _block(stream, moment)
+    block.state = _next(block.state, moment.role)
+    block.write(moment.payload or "")
 
 
 def _done(stream: StreamTrack, moment: Moment) -> None:
     block = _block(stream, moment)
+    block.state = _next(block.state, moment.role)
     block.seal(block.text if moment.payload is None else moment.payload)
-    block.state = BlockState.SEALED
 
 
 def _annotation(stream: StreamTrack, moment: Moment) -> None:
-    _block(stream, moment).annotations.append(moment.raw.get("annotation"))
+    block = _block(stream, moment)
+    block.state = _next(block.state, moment.role)
+    block.annotations.append(moment.raw.get("annotation"))
 
 
 def _closed(stream: StreamTrack, moment: Moment) -> None:
@@ -143,7 +160,7 @@ def _closed(stream: StreamTrack, moment: Moment) -> None:
             stream.cut = item
         return
     block = _block(stream, moment)
-    block.state = BlockState.CLOSED
+    block.state = _next(block.state, moment.role)
     part = moment.object("part")
     if part is not None:
         kind = part.get("type")
