@@ -1,7 +1,7 @@
 """Law S8: what all keys and each one may have at once, and how the server stops taking requests.
 
 Three things are counted: responses being made (runs), background runs that wait for their turn, and
-readers of stored streams. Each has a limit in sum and one per key. Without keys every client is the same
+readers of stored responses. Each has a limit in sum and one per key. Without keys every client is the same
 owner, so only the limit in sum applies.
 """
 
@@ -99,7 +99,7 @@ class Gate:
             limits.background_per_key,
         )
         self.readers = Share(
-            "readers of stored streams", "too_many_readers", limits.readers, limits.readers_per_key
+            "readers of stored responses", "too_many_readers", limits.readers, limits.readers_per_key
         )
         self._deadlines: set[asyncio.Timeout] = set()
         self._line: dict[str, dict[asyncio.Future[None], None]] = {}

@@ -61,7 +61,7 @@ class Metrics:
         for name, what, share in (
             ("running", "Responses being made now.", gate.runs),
             ("waiting", "Background responses that wait for their turn here now.", gate.waiting),
-            ("readers", "Readers of stored streams now.", gate.readers),
+            ("readers", "Readers of stored responses now.", gate.readers),
         ):
             gauge = Gauge(f"{_PREFIX}_{name}", what, registry=self._registry)
             gauge.set_function(partial(getattr, share, "count"))

@@ -101,7 +101,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     the server stops.
 
     At once, of all keys and of each one: `concurrent` responses being made, `background` ones waiting for
-    their turn, `readers` of stored streams. Without keys only the first of each pair counts."""
+    their turn, `readers` of stored responses. Without keys only the first of each pair counts."""
 
     header_bytes: Count = 64 * 1024
     tools: Count = 512

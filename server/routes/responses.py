@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Final
 
 from sse_starlette import EventSourceResponse, ServerSentEvent
@@ -15,12 +16,12 @@ from bridge.errors import InvalidRequestError
 from bridge.protocol.codec import decode_request, encode
 from server.bodies import read_json_body
 from server.delivery import StreamedAnswer, WholeAnswer
-from server.routes.stored import unknown_response
+from server.routes.stored import counted, unknown_response
 from server.runs.background import begin
 from server.runs.generation import Generation
 from server.runs.prepare import prepare
 from server.service import Service, service_of
-from server.sessions.base import StoredResponse
+from server.sessions.base import Standing
 from server.surfaces.base import SSE_TYPE, ResponseForm
 
 _LONGEST_NUMBER: Final = 15  # digits; JSON readers lose precision beyond that
@@ -38,46 +39,35 @@ async def create(request: Request) -> ASGIApp:
         service, asked, request.headers, request.state.request_id, owner=owner
     )
     if asked.background:
-        return await _in_background(service, generation, owner, headers, stream=bool(asked.stream))
+        if asked.stream:
+            return counted(service, owner, partial(_read_along, service, generation, headers))
+        queued = await begin(service, generation)
+        return Response(encode(queued), headers=headers, media_type="application/json")
     answer = StreamedAnswer if asked.stream else WholeAnswer
     return answer(generation, headers, service.settings.keep_alive, ResponseForm(generation.frames))
 
 
-async def _in_background(
-    service: Service, generation: Generation, owner: str, headers: dict[str, str], *, stream: bool
-) -> Response:
+async def _read_along(service: Service, generation: Generation, headers: dict[str, str]) -> Response:
     queued = await begin(service, generation)
-    if not stream:
-        return Response(encode(queued), headers=headers, media_type="application/json")
-    record = await service.store.get(queued.id, owner)
-    if record is None:
+    found = await service.store.standing(queued.id, generation.owner)
+    if found is None:
         raise unknown_response(queued.id)
-    return _event_stream(service, record, _NOTHING, headers)
+    return _event_stream(service, found, _NOTHING, headers)
 
 
 class Stored(HTTPEndpoint):
     """`/v1/responses/{id}`: a response that was stored. 404 `response_not_found` when there is none."""
 
-    async def get(self, request: Request) -> Response:
+    async def get(self, request: Request) -> ASGIApp:
         """The response as it ended or as far as it is; with `stream=true` its events (law S2), those
         after the number `starting_after` or all. Without `stream` that number has to be one and says
         nothing, as OpenAI's clients may send it."""
-        service = service_of(request)
-        response_id, owner = request.path_params["id"], request.state.owner
+        service, owner = service_of(request), request.state.owner
         asked = request.query_params
         streamed = "stream" in asked and _truth("stream", asked["stream"])
         after = _number(asked["starting_after"]) if "starting_after" in asked else _NOTHING
-        record = await service.store.get(response_id, owner)
-        if record is None:
-            raise unknown_response(response_id)
-        running = service.running.get(response_id, owner)
-        if streamed:
-            sent = None if running is None else running.last_kept
-            await service.runs.follower.check(record, after, sent)
-            return _event_stream(service, record, after, {})
-        live = running is not None and not running.run.ended
-        response = running.run.snapshot if running is not None and live else record.response
-        return Response(encode(response), media_type="application/json")
+        answer = partial(_again, after=after) if streamed else _whole
+        return counted(service, owner, partial(answer, service, request.path_params["id"], owner))
 
     async def delete(self, request: Request) -> Response:
         """Forget it; if it is being made, that ends."""
@@ -90,8 +80,27 @@ class Stored(HTTPEndpoint):
         return Response(encode(told), media_type="application/json")
 
 
-def _event_stream(service: Service, record: StoredResponse, after: int, headers: dict[str, str]) -> Response:
-    frames: AsyncIterator[bytes] = service.runs.follower.follow(record, after)
+async def _whole(service: Service, response_id: str, owner: str) -> Response:
+    record = await service.store.get(response_id, owner)
+    if record is None:
+        raise unknown_response(response_id)
+    running = service.running.get(response_id, owner)
+    live = running is not None and not running.run.ended
+    response = running.run.snapshot if running is not None and live else record.response
+    return Response(encode(response), media_type="application/json")
+
+
+async def _again(service: Service, response_id: str, owner: str, after: int) -> Response:
+    found = await service.store.standing(response_id, owner)
+    if found is None:
+        raise unknown_response(response_id)
+    running = service.running.get(response_id, owner)
+    await service.runs.follower.check(found, after, None if running is None else running.last_kept)
+    return _event_stream(service, found, after, {})
+
+
+def _event_stream(service: Service, found: Standing, after: int, headers: dict[str, str]) -> Response:
+    frames: AsyncIterator[bytes] = service.runs.follower.follow(found, after)
     return EventSourceResponse(
         frames,
         headers=headers,

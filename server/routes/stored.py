@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, cast
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bridge.errors import InvalidRequestError
 from bridge.protocol.codec import encode
 from bridge.protocol.unknown import enc_hook
 from server.errors import HttpError
 from server.runs.cancelling import cancel_response
-from server.service import service_of
+from server.service import Service, service_of
 from server.sessions.base import ListedItem, Order
 
 _MOST: Final = 100
@@ -22,9 +25,24 @@ _ORDERS: Final = ("asc", "desc")
 _PARTS: Final = {"assistant": "output_text"}
 
 
-async def input_items(request: Request) -> Response:
+def counted(service: Service, owner: str, answer: Callable[[], Awaitable[ASGIApp]]) -> ASGIApp:
+    """What `answer` gives, made and sent while its client counts as a reader of this owner's: to its end,
+    however that comes. Raises HttpError 429 when there are as many readers as may be."""
+
+    async def read(scope: Scope, receive: Receive, send: Send) -> None:
+        with service.gate.readers.held(owner):
+            await (await answer())(scope, receive, send)
+
+    return read
+
+
+async def input_items(request: Request) -> ASGIApp:
     """A page of what the request of a response brought in: `limit` (1 to 100, 20), `order` (`asc` or
     `desc`, which is the default), `after` and `before` (ids of items)."""
+    return counted(service_of(request), request.state.owner, partial(_page, request))
+
+
+async def _page(request: Request) -> Response:
     asked = request.query_params
     response_id = request.path_params["id"]
     page = await service_of(request).store.input_items(

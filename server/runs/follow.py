@@ -20,9 +20,9 @@ from bridge.protocol.events import ErrorEvent, ResponseFailed
 from bridge.sse import DONE
 from server.errors import HttpError
 from server.event_logs.base import EventLog, LogError, LogGap, LogGone
-from server.frames import Frames
+from server.frames import Frames, sliced
 from server.runs.settle import Settler
-from server.sessions.base import Lease, ResponseStore, StoredResponse
+from server.sessions.base import Lease, ResponseStore, Standing, StoredResponse
 from server.sessions.endings import CUT_OFF, INTERRUPTED
 from server.sessions.errors import StoreError
 
@@ -52,47 +52,57 @@ class Follower:
         self._patience = patience
         self._most = most
 
-    async def check(self, record: StoredResponse, after: int, sent: int | None = None) -> None:
+    async def check(self, found: Standing, after: int, sent: int | None = None) -> None:
         """Raises HttpError 400 when nobody can have seen the event `after`. `sent` is the number of the last
         event, for a run of this process. What can't be known yet is told when the response has ended."""
-        if after <= record.last_sequence:
+        if after <= found.last_sequence:
             return
-        if record.lease is None:
-            last = None if self._lacks_end(record, after) else record.last_sequence
+        if found.lease is None:
+            record = await self._store.get(found.id, found.owner)
+            last = None if record is None or self._lacks_end(record, after) else found.last_sequence
         else:
-            last = await self._sent_elsewhere(record, after) if sent is None else sent
+            last = await self._sent_elsewhere(found, after) if sent is None else sent
         if last is not None and after > last:
             raise _beyond(last)
 
-    async def follow(self, record: StoredResponse, after: int) -> AsyncIterator[bytes]:
+    async def follow(self, asked_for: Standing, after: int) -> AsyncIterator[bytes]:
         """The frames above `after` to the end, `[DONE]` last. It ends without that when the response is
-        deleted meanwhile and when the store stays out of reach: the client can ask again for the rest."""
-        response_id, owner = record.response.id, record.owner
-        found: StoredResponse | None = record
+        deleted meanwhile and when the store stays out of reach: the client can ask again for the rest.
+
+        Whatever the response holds, a reader holds a piece of it."""
+        response_id, owner = asked_for.id, asked_for.owner
+        found: Standing | None = asked_for
         asked = after
+        whole = True  # what was sent ends with a frame
         patient_until = time.monotonic() + self._patience
         while True:
             try:
-                found = found or await self._store.get(response_id, owner)
+                found = found or await self._store.standing(response_id, owner)
                 if found is None:
                     return
                 stored = -1
-                async for frames in self._store.frames(response_id, owner, after):
-                    yield frames.data
-                    after = stored = frames.last
+                async for piece in self._store.frames(response_id, owner, after):
+                    whole = piece.last is not None
+                    if piece.data:
+                        yield piece.data
+                    if piece.last is not None:
+                        after = stored = piece.last
+                if not whole:
+                    return
                 if found.lease is None:
-                    yield DONE if stored == found.last_sequence else self._end(found, asked, after)
+                    yield DONE if stored == found.last_sequence else await self._end(found, asked, after)
                     return
                 settled = await self._settle(response_id, found.lease)
                 patient_until = time.monotonic() + self._patience
             except StoreError as error:
-                if time.monotonic() > patient_until:
+                if time.monotonic() > patient_until or not whole:
                     _log.warning("follow.broken_off", response_id=response_id, code=error.code)
                     return
                 settled = False
             if not settled:
                 async for frames in self._live(response_id, after):
-                    yield frames.data
+                    for data, _ in sliced(frames.data):
+                        yield data
                     after = frames.last
             found = None
 
@@ -113,10 +123,10 @@ class Follower:
         except (LogGone, LogGap, LogError):
             await asyncio.sleep(self._pause)
 
-    async def _sent_elsewhere(self, record: StoredResponse, after: int) -> int | None:
+    async def _sent_elsewhere(self, standing: Standing, after: int) -> int | None:
         """The number of the last event that another worker has sent, or one from `after` on; None when that
         can't be known."""
-        response_id, last = record.response.id, record.last_sequence
+        response_id, last = standing.id, standing.last_sequence
         reading = self._log.read(response_id, last)
         try:
             async with asyncio.timeout(_LOOK_AGAIN):
@@ -124,7 +134,7 @@ class Follower:
                     last = (await anext(reading)).last
         except TimeoutError:
             # What the log has not got yet, after an outage, has had the time to be checkpointed.
-            found = await self._store.get(response_id, record.owner)
+            found = await self._store.standing(response_id, standing.owner)
             if found is None or found.lease is None or found.lease.until < await self._store.now():
                 return None
             return max(last, found.last_sequence)
@@ -132,9 +142,12 @@ class Follower:
             return None
         return last
 
-    def _end(self, record: StoredResponse, asked: int, after: int) -> bytes:
+    async def _end(self, found: Standing, asked: int, after: int) -> bytes:
         """What follows for a client that asked for the events above `asked` and was sent those up to `after`,
-        but not the stored end."""
+        but not the stored end; nothing when the response was deleted. Raises StoreError."""
+        record = await self._store.get(found.id, found.owner)
+        if record is None:
+            return b""
         if self._lacks_end(record, after):
             # Numbers that the client has seen are not used again.
             return encode_sse([ResponseFailed(after + 1, record.response)]) + DONE

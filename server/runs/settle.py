@@ -177,11 +177,16 @@ class Settler:
         whole = ResponseAccumulator()
         decoder = SSEDecoder()
         event: Event | None = None
-        stored = [each.data async for each in self._store.frames(record.response.id, record.owner)]
-        for data in (*stored, tail.data):
+
+        def fold(data: bytes) -> None:
+            nonlocal event
             for frame in decoder.feed(data):
                 event = decode_event(frame.data)
                 whole.feed(event)
+
+        async for piece in self._store.frames(record.response.id, record.owner):
+            fold(piece.data)
+        fold(tail.data)
         response = whole.response
         assert response is not None
         return response, event if type(event) in TERMINAL_EVENTS else None

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from bridge.protocol.input_items import InputItem
 from bridge.protocol.response import Response
-from server.frames import Frames
+from server.frames import Frames, Piece
 
 Order = Literal["asc", "desc"]
 NOBODY = ""
@@ -48,6 +48,15 @@ class StoredResponse(Struct, frozen=True):
     expires_at: float | None = None
     lease: Lease | None = None
     last_sequence: int = -1
+
+
+class Standing(Struct, frozen=True):
+    """How far a stored response is, without what it holds; the names are those of `StoredResponse`."""
+
+    id: str
+    owner: str
+    lease: Lease | None
+    last_sequence: int
 
 
 class Turn(Struct, frozen=True):
@@ -91,6 +100,10 @@ class ResponseStore(Protocol):
 
     async def get(self, response_id: str, owner: str = "") -> StoredResponse | None:
         """The turn with this id, None when this owner has none."""
+        ...
+
+    async def standing(self, response_id: str, owner: str = "") -> Standing | None:
+        """How far that turn is, None when this owner has none. As cheap however long the record is."""
         ...
 
     async def put(self, record: StoredResponse, frames: Frames | None = None) -> None:
@@ -146,8 +159,11 @@ class ResponseStore(Protocol):
         each goes to one caller only. Of every owner."""
         ...
 
-    def frames(self, response_id: str, owner: str = "", after: int = -1) -> AsyncIterator[Frames]:
-        """The stored frames with a number above `after`, in order; none when this owner has none."""
+    def frames(self, response_id: str, owner: str = "", after: int = -1) -> AsyncIterator[Piece]:
+        """The stored frames with a number above `after`, in order; none when this owner has none.
+
+        They come in pieces, so that a reader holds about `PIECE_BYTES` at once, or a sixteenth of what one
+        checkpoint stored. They end early, within a frame, when the response is deleted meanwhile."""
         ...
 
     async def chain(self, response_id: str, owner: str = "") -> list[Turn]:

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from bridge.protocol.codec import encode
 from bridge.protocol.input_items import InputItem
 from bridge.protocol.response import Response
-from server.frames import Frames
-from server.sessions.base import NOBODY, InputPage, Lease, Order, StoredResponse, Turn
+from server.frames import Frames, Piece, pieces
+from server.sessions.base import NOBODY, InputPage, Lease, Order, Standing, StoredResponse, Turn
 from server.sessions.errors import CursorError, LeaseLost, StoreError
 from server.sessions.links import in_order
 from server.sessions.paging import window
@@ -23,6 +23,7 @@ from server.sessions.records import (
     export_line,
     id_bytes,
     input_rows,
+    lease_of,
     listed_item,
     record_of,
     row_of,
@@ -50,6 +51,12 @@ class MemoryStore:
     async def get(self, response_id: str, owner: str = "") -> StoredResponse | None:
         kept = self._of(response_id, owner)
         return None if kept is None else _record(kept)
+
+    async def standing(self, response_id: str, owner: str = "") -> Standing | None:
+        kept = self._of(response_id, owner)
+        if kept is None:
+            return None
+        return Standing(response_id, owner, lease_of(kept.row), kept.row.last_sequence)
 
     async def put(self, record: StoredResponse, frames: Frames | None = None) -> None:
         row = row_of(record, self._clock(), frames.last if frames else -1)
@@ -103,12 +110,15 @@ class MemoryStore:
         waiting = [kept for kept in self._shelf.all() if _waits(kept.row) and _is_over(kept.row, before)]
         return [self._hand_over(kept, lease) for kept in waiting[:limit]]
 
-    async def frames(self, response_id: str, owner: str = "", after: int = -1) -> AsyncIterator[Frames]:
+    async def frames(self, response_id: str, owner: str = "", after: int = -1) -> AsyncIterator[Piece]:
         kept = self._of(response_id, owner)
-        if kept is not None:
-            for frames in list(kept.frames.values()):
-                if (rest := frames.after(after)) is not None:
-                    yield rest
+        for first in list(kept.frames) if kept is not None else ():
+            # looked up each time, since a slow reader must not keep what was let go
+            kept = self._of(response_id, owner)
+            if kept is None or first not in kept.frames:
+                return
+            for piece in pieces(kept.frames[first], after):
+                yield piece
 
     async def chain(self, response_id: str, owner: str = "") -> list[Turn]:
         turns: dict[str, Kept] = {}

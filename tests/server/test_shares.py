@@ -16,7 +16,9 @@ from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk, text
 pytestmark = pytest.mark.timeout(30)
 GREEDY = {"authorization": "Bearer greedy"}
 MODEST = {"authorization": "Bearer modest"}
-FEW = Limits(concurrent=4, concurrent_per_key=2, background=3, background_per_key=2)
+FEW = Limits(
+    concurrent=4, concurrent_per_key=2, background=3, background_per_key=2, readers=3, readers_per_key=2
+)
 
 
 @pytest.fixture
@@ -99,3 +101,46 @@ def test_s8_cancelled_while_it_waits_gives_its_place_in_the_line_back(shared: st
                 ended = call(shared, "POST", f"/v1/responses/{each}/cancel", headers=GREEDY)
                 assert ended.json["status"] == "incomplete"
             assert counts(shared, "running", "waiting") == [2, 0]
+
+
+def test_s8_readers_of_stored_responses_are_limited_per_key_and_in_sum(shared: str) -> None:
+    asked = {"model": "long", "input": "x", "background": True}
+    ids = {}
+    for name, headers in (("greedy", GREEDY), ("modest", MODEST)):
+        ids[name] = respond(shared, headers, **asked).json["id"]
+    mine, theirs = (f"/v1/responses/{ids[name]}" for name in ("greedy", "modest"))
+    with contextlib.ExitStack() as reading:
+        for _ in range(2):
+            reading.enter_context(opened(shared, "GET", f"{mine}?stream=true", headers=GREEDY)).read(10)
+        for path in (f"{mine}?stream=true", mine, f"{mine}/input_items"):
+            refused = call(shared, "GET", path, headers=GREEDY)
+            assert (refused.status, refused.error["code"]) == (429, "too_many_readers")
+            assert refused.headers["retry-after"] == "1"
+            assert "One API key has at most 2 readers" in refused.error["message"]
+        refused = respond(shared, GREEDY, **asked, stream=True)
+        assert (refused.status, refused.error["code"]) == (429, "too_many_readers")
+        reading.enter_context(opened(shared, "GET", f"{theirs}?stream=true", headers=MODEST)).read(10)
+        assert "The server has 3 readers" in call(shared, "GET", theirs, headers=MODEST).error["message"]
+        assert counts(shared, "readers") == [3]
+        told = call(shared, "GET", "/metrics", headers=GREEDY).body.decode()
+        assert "openresponses_bridge_readers 3.0" in told
+    eventually(lambda: counts(shared, "readers") == [0])
+    for path, headers in ((mine, GREEDY), (theirs, MODEST)):
+        assert call(shared, "POST", f"{path}/cancel", headers=headers).status == 200
+
+
+def test_s8_a_reader_counts_until_its_end_however_that_comes(shared: str) -> None:
+    done = respond(shared, GREEDY, model="short").json["id"]
+    for path, status in (
+        (f"{done}?stream=true", 200),
+        (f"{done}?stream=true&starting_after=99", 400),
+        (f"{done}?stream=maybe", 400),
+        ("resp_unknown?stream=true", 404),
+        ("resp_unknown", 404),
+        (done, 200),
+        (f"{done}/input_items?limit=0", 400),
+        (f"{done}/input_items", 200),
+    ):
+        for _ in range(4):  # more than may be at once
+            assert call(shared, "GET", f"/v1/responses/{path}", headers=GREEDY).status == status
+    assert counts(shared, "readers") == [0]

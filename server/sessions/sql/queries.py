@@ -12,6 +12,8 @@ from sqlalchemy import (
     ColumnElement,
     CompoundSelect,
     Delete,
+    Integer,
+    LargeBinary,
     Null,
     Select,
     Update,
@@ -145,13 +147,36 @@ def page(downwards: bool) -> Select[Any]:
     )
 
 
-FRAMES: Final = (
-    select(frames.c.first_sequence, frames.c.last_sequence, frames.c.data)
+_THESE_FRAMES: Final = (
+    select(
+        frames.c.first_sequence,
+        frames.c.last_sequence,
+        func.length(frames.c.data).label("size"),
+        func.substr(
+            frames.c.data,
+            bindparam("start", type_=Integer),
+            bindparam("bytes", type_=Integer),
+            type_=LargeBinary,
+        ).label("data"),
+    )
     .join(responses, responses.c.id == frames.c.response_id)
-    .where(_OWNED, THERE, frames.c.last_sequence > bindparam("after"))
+    .where(_OWNED, THERE)
+)
+FRAMES: Final = (
+    _THESE_FRAMES.where(frames.c.last_sequence > bindparam("after"))
     .order_by(frames.c.first_sequence)
     .limit(bindparam("most"))
 )
+"""The beginnings of some rows."""
+MORE_FRAMES: Final = _THESE_FRAMES.where(frames.c.first_sequence == bindparam("first"))
+"""More of one row."""
+STANDING: Final = select(
+    responses.c.id,
+    responses.c.owner,
+    responses.c.lease_worker,
+    responses.c.lease_until,
+    responses.c.last_sequence,
+).where(_OWNED, THERE)
 
 
 def _sweep() -> Delete:

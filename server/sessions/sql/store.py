@@ -12,13 +12,14 @@ from sqlalchemy import URL, Connection
 from bridge.protocol.codec import encode
 from bridge.protocol.input_items import InputItem
 from bridge.protocol.response import Response
-from server.frames import Frames
-from server.sessions.base import InputPage, Lease, Order, StoredResponse, Turn
+from server.frames import Frames, Piece
+from server.sessions.base import InputPage, Lease, Order, Standing, StoredResponse, Turn
 from server.sessions.errors import LeaseLost
-from server.sessions.records import can_be_id, export_line, input_rows, row_of
+from server.sessions.records import can_be_id, export_line, input_rows, lease_of, row_of
 from server.sessions.sql import queries
 from server.sessions.sql.conversation_rows import read_page, turns_of
 from server.sessions.sql.database import Database
+from server.sessions.sql.frame_rows import read_frames
 from server.sessions.sql.item_rows import find_items, put_output_names
 from server.sessions.sql.lease_rows import acquire_run, claim_runs, end_held, renew_leases, update_held
 from server.sessions.sql.locations import is_sqlite, name_of
@@ -31,7 +32,6 @@ from server.sessions.sql.record_rows import (
 )
 
 _HIGHEST: Final = 2**62  # what a column takes, and more than any sequence number
-_FRAMES_AT_ONCE: Final = 32
 _ROWS_AT_ONCE: Final = 50
 _SWEPT_AT_ONCE: Final = 500
 
@@ -61,6 +61,12 @@ class SqlStore:
             return None if row is None else read_record(connection, row_in(row))
 
         return await self._database.read(work)
+
+    async def standing(self, response_id: str, owner: str = "") -> Standing | None:
+        if not can_be_id(response_id):
+            return None
+        rows = await self._rows(queries.STANDING, self._read_by(response_id, owner))
+        return next((Standing(row.id, row.owner, lease_of(row), row.last_sequence) for row in rows), None)
 
     async def put(self, record: StoredResponse, frames: Frames | None = None) -> None:
         row = row_of(record, self._clock(), frames.last if frames else -1)
@@ -127,21 +133,11 @@ class SqlStore:
             partial(claim_runs, statement=queries.CLAIM_WAITING, lease=lease, before=before, most=limit)
         )
 
-    async def frames(self, response_id: str, owner: str = "", after: int = -1) -> AsyncIterator[Frames]:
-        if not can_be_id(response_id):
-            return
-        after = min(after, _HIGHEST)
-        while True:
-            rows = await self._rows(
-                queries.FRAMES,
-                {**self._read_by(response_id, owner), "after": after, "most": _FRAMES_AT_ONCE},
-            )
-            for first, last, data in rows:
-                if (rest := Frames(first, last, data).after(after)) is not None:
-                    yield rest
-                    after = last
-            if len(rows) < _FRAMES_AT_ONCE:
-                return
+    async def frames(self, response_id: str, owner: str = "", after: int = -1) -> AsyncIterator[Piece]:
+        if can_be_id(response_id):
+            whose = self._read_by(response_id, owner)
+            async for piece in read_frames(self._rows, whose, min(after, _HIGHEST)):
+                yield piece
 
     async def chain(self, response_id: str, owner: str = "") -> list[Turn]:
         rows: Iterable[Any] = ()

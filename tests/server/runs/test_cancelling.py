@@ -42,10 +42,10 @@ class Away:
         return response.id
 
     async def stream(self, response_id: str) -> bytes:
-        record = await self.store.get(response_id)
-        assert record is not None
+        standing = await self.store.standing(response_id)
+        assert standing is not None
         follower = Follower(self.store, self.log, self.settler)
-        return b"".join([data async for data in follower.follow(record, -1)])
+        return b"".join([data async for data in follower.follow(standing, -1)])
 
 
 def violations(stream: bytes, wire: Any) -> list[str]:

@@ -40,7 +40,7 @@ async def last_of(left: Left) -> int:
 
 async def refused(left: Left, after: int, sent: int | None = None) -> str:
     with pytest.raises(HttpError) as error:
-        await left.follower.check(await left.record(), after, sent)
+        await left.follower.check(await left.standing(), after, sent)
     assert (error.value.http_status, error.value.param) == (400, "starting_after")
     return error.value.message
 
@@ -52,7 +52,7 @@ async def refused(left: Left, after: int, sent: int | None = None) -> str:
 async def test_s2_client_that_saw_more_than_was_saved_is_told_the_end(left: Left, beyond: int) -> None:
     await left.settler.sweep()
     after = await last_of(left) + beyond
-    await left.follower.check(await left.record(), after)
+    await left.follower.check(await left.standing(), after)
     told = await left.read(after)
     assert told.count(b"event: ") == 1
     assert f'"sequence_number":{after + 1},'.encode() in told
@@ -92,7 +92,7 @@ async def test_s2_live_reader_that_saw_more_is_told_the_end_of_a_run_that_is_set
     seen = asyncio.Event()
 
     async def follow_on() -> None:
-        async for data in left.follower.follow(await left.record(), first - 1):
+        async for data in left.follower.follow(await left.standing(), first - 1):
             read.append(data)
             seen.set()
 
@@ -115,7 +115,7 @@ async def test_s2_live_reader_that_saw_more_is_told_the_end_of_a_run_that_is_set
 async def test_number_that_no_response_reaches_is_refused(left: Left, beyond: int) -> None:
     await left.settler.sweep()
     last = await last_of(left)
-    await left.follower.check(await left.record(), last + MOST)
+    await left.follower.check(await left.standing(), last + MOST)
     assert str(last) in await refused(left, last + beyond)
 
 
@@ -135,34 +135,34 @@ async def run_on(left: Left, log: bool = True) -> int:
 
 async def test_number_that_a_run_of_this_process_has_not_reached_is_refused(left: Left) -> None:
     await run_on(left)
-    record = await left.record()
-    await left.follower.check(record, 7, sent=7)
+    standing = await left.standing()
+    await left.follower.check(standing, 7, sent=7)
     assert "7" in await refused(left, 8, sent=7)
     assert "no event" in await refused(left, len(left.saved), sent=-1)
 
 
 async def test_number_that_another_workers_run_has_not_reached_is_refused(left: Left) -> None:
     last = await run_on(left)
-    await left.follower.check(await left.record(), last)
+    await left.follower.check(await left.standing(), last)
     assert str(last) in await refused(left, last + 1)
 
 
 async def test_number_is_checkpointed_before_it_is_refused(left: Left) -> None:
     """The log lags behind, after an outage say; the store has it a moment later."""
     last = await run_on(left)
-    record = await left.record()
+    standing = await left.standing()
     more = left.machine.text("!")
     frames = Frames(last + 1, last + len(more), encode_sse(more))
     await left.store.checkpoint(left.id, ALIVE, left.machine.snapshot, frames)
-    await left.follower.check(record, last + 1)
+    await left.follower.check(standing, last + 1)
 
 
 async def test_what_cannot_be_known_is_told_when_the_run_has_ended(left: Left) -> None:
     """The other worker's log is its own."""
     await run_on(left, log=False)
     left.follower = Follower(left.store, MemoryLog(), left.settler, pause=0.01, most=MOST)
-    record = await left.record()
-    await left.follower.check(record, 500)
+    standing = await left.standing()
+    await left.follower.check(standing, 500)
     reading = asyncio.create_task(left.read(after=500))
     end = left.machine.finish("stop")
     first = len(left.saved)
@@ -178,4 +178,4 @@ async def test_what_cannot_be_known_is_told_when_the_run_has_ended(left: Left) -
 async def test_number_beyond_a_run_whose_worker_is_dead_is_not_refused_yet(left: Left) -> None:
     """Its client may have seen what nobody saved."""
     await left.log_more()
-    await left.follower.check(await left.record(), len(left.saved + left.logged) + 5)
+    await left.follower.check(await left.standing(), len(left.saved + left.logged) + 5)

@@ -16,7 +16,7 @@ from server.gate import Gate
 from server.runs.follow import Follower
 from server.runs.runs import Runs
 from server.runs.settle import Settler
-from server.sessions.base import Lease, StoredResponse
+from server.sessions.base import Lease, Standing, StoredResponse
 from server.sessions.errors import StoreError
 from server.sessions.memory import MemoryStore
 from server.settings import Limits, Settings
@@ -59,8 +59,13 @@ class Left:
         assert found is not None
         return found
 
+    async def standing(self) -> Standing:
+        found = await self.store.standing(self.id)
+        assert found is not None
+        return found
+
     async def read(self, after: int = -1) -> bytes:
-        return b"".join([data async for data in self.follower.follow(await self.record(), after)])
+        return b"".join([data async for data in self.follower.follow(await self.standing(), after)])
 
 
 @pytest.fixture
@@ -235,14 +240,14 @@ async def test_reader_outwaits_a_store_that_is_out_of_reach(left: Left) -> None:
     store = FailingStore()
     store.kept = left.store
     follower = Follower(as_store(store), left.log, Settler(as_store(store), left.log, 0.05), pause=0.01)
-    store.down = {"get", "now"}
+    store.down = {"standing", "now"}
     read: list[bytes] = []
 
     async def follow() -> None:
-        read.extend([data async for data in follower.follow(await left.record(), 0)])
+        read.extend([data async for data in follower.follow(await left.standing(), 0)])
 
     reading = asyncio.create_task(follow())
-    while store.calls.count("get") < 3:
+    while store.calls.count("standing") < 3:
         await asyncio.sleep(0.01)
     store.down = set()
     await reading
@@ -254,10 +259,10 @@ async def test_reader_outwaits_a_store_that_is_out_of_reach(left: Left) -> None:
 async def test_reader_whose_store_stays_out_of_reach_is_not_told_that_it_was_all(left: Left) -> None:
     store = FailingStore()
     store.kept = left.store
-    store.down = {"get", "now"}
+    store.down = {"standing", "now"}
     settler = Settler(as_store(store), left.log, 0.05)
     follower = Follower(as_store(store), left.log, settler, pause=0.01, patience=0.05)
-    told = b"".join([data async for data in follower.follow(await left.record(), -1)])
+    told = b"".join([data async for data in follower.follow(await left.standing(), -1)])
     assert told == encode_sse(left.saved)
 
 
