@@ -1,11 +1,10 @@
 """Anthropic's Messages API."""
 
+from bridge.dialects.anthropic_messages.client.ending import error_body
 from bridge.dialects.anthropic_messages.client.message import message
-from bridge.dialects.anthropic_messages.client.outbound import Outbound
+from bridge.dialects.anthropic_messages.client.outbound import Outbound, encode_sse
 from bridge.dialects.anthropic_messages.client.request import from_messages
-from bridge.dialects.anthropic_messages.failures import error_body
 from bridge.dialects.anthropic_messages.models import MessagesOptions, ModelFacts, facts_of
-from bridge.dialects.anthropic_messages.upstream.frames import encode_sse
 from bridge.dialects.anthropic_messages.upstream.inbound import Inbound
 from bridge.dialects.anthropic_messages.upstream.request import to_messages
 

@@ -7,9 +7,12 @@ grow with every release (messages, blocks, usage) stay plain. Counts are tokens.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
+
+from bridge.errors import WireError
+from bridge.protocol.codec import decode_json
 
 
 class TextDelta(Struct, tag="text_delta", tag_field="type", omit_defaults=True, gc=False):
@@ -52,6 +55,9 @@ class CompactionDelta(Struct, tag="compaction_delta", tag_field="type", omit_def
 Delta = TextDelta | InputJsonDelta | ThinkingDelta | SignatureDelta | CitationsDelta | CompactionDelta
 
 NO_INDEX = -1
+SLUG: Final = "anthropic:"  # before a hosted block's type stands for its item's
+# where Anthropic's documentation puts a tool's input that is no JSON object
+INVALID_JSON: Final = "INVALID_JSON"
 
 
 class MessageStart(Struct, tag="message_start", tag_field="type"):
@@ -145,3 +151,12 @@ Chunk = (
     | MessageStop
     | ErrorFrame
 )
+
+
+def tool_input(arguments: str) -> dict[str, Any]:
+    """A call's arguments as the object that Anthropic wants; what is none goes under INVALID_JSON."""
+    try:
+        value = decode_json(arguments) if arguments.strip() else {}
+    except WireError:
+        return {INVALID_JSON: arguments}
+    return value if isinstance(value, dict) else {INVALID_JSON: arguments}

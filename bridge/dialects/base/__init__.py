@@ -10,7 +10,7 @@ from bridge.dialects.base.failures import (
     failure,
     word,
 )
-from bridge.dialects.base.fields import invalid, object_of, typed
+from bridge.dialects.base.fields import Fields, body_of, invalid
 from bridge.dialects.base.streams import Chunk, Inbound, Outbound
 
 __all__ = [
@@ -21,11 +21,11 @@ __all__ = [
     "NO_MESSAGE",
     "UPSTREAM_ERROR",
     "Chunk",
+    "Fields",
     "Inbound",
     "Outbound",
+    "body_of",
     "failure",
     "invalid",
-    "object_of",
-    "typed",
     "word",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, KeysView, Mapping
 from typing import Any, TypeVar
 
 from bridge.errors import InvalidRequestError, WireError
@@ -45,3 +45,101 @@ def object_of(body: bytes | str | Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, "the body is no JSON object")
     return value
+
+
+class Fields:
+    """One object and where it stands. What nobody asked for is in `unread`."""
+
+    def __init__(self, value: Mapping[str, Any], param: str = "") -> None:
+        self._value = value
+        self._read: set[str] = set()
+        self._within: list[Fields] = []
+        self.param = param
+
+    def __contains__(self, name: str) -> bool:
+        return self._value.get(name) is not None
+
+    def says(self, name: str, value: object) -> bool:
+        """Whether the field holds just this. Does not count as read."""
+        return bool(self._value.get(name) == value)
+
+    def at(self, name: str) -> str:
+        """The place of a field, as `messages[0].role`."""
+        return f"{self.param}.{name}" if self.param else name
+
+    @property
+    def names(self) -> KeysView[str]:
+        """The fields that are there, null or not. They do not count as read."""
+        return self._value.keys()
+
+    def raw(self, name: str) -> Any:
+        """A field as it came, of whatever type; None when it is absent."""
+        self._read.add(name)
+        return self._value.get(name)
+
+    def get(self, name: str, kind: type[T]) -> T | None:
+        """A field that may be absent; null counts as that."""
+        self._read.add(name)
+        return typed(self._value.get(name), self.at(name), kind)
+
+    def need(self, name: str, kind: type[T]) -> T:
+        """A field that must be there."""
+        found = self.get(name, kind)
+        if found is None:
+            raise invalid(self.at(name), "is required")
+        return found
+
+    def either(self, name: str, *kinds: type[Any]) -> Any:
+        """A field of one of several types, None when it is absent."""
+        self._read.add(name)
+        return typed(self._value.get(name), self.at(name), *kinds)
+
+    def one_of(self, name: str, allowed: tuple[str, ...]) -> str | None:
+        """A word out of a few."""
+        found = self.get(name, str)
+        if found is None or found in allowed:
+            return found
+        raise invalid(self.at(name), f"expected one of {', '.join(allowed)}")
+
+    def inner(self, name: str) -> Fields:
+        """An object that must be there."""
+        return self._child(self.need(name, dict), self.at(name))
+
+    def maybe_inner(self, name: str) -> Fields | None:
+        """An object that may be absent."""
+        return self.inner(name) if name in self else None
+
+    def each(self, name: str) -> Iterator[Fields]:
+        """The objects of an array; none when it is absent."""
+        for index, value in enumerate(self.get(name, list) or ()):
+            where = f"{self.at(name)}[{index}]"
+            if not isinstance(value, dict):
+                raise invalid(where, "expected an object")
+            yield self._child(value, where)
+
+    def _child(self, value: dict[str, Any], where: str) -> Fields:
+        child = Fields(value, where)
+        self._within.append(child)
+        return child
+
+    def whole(self) -> dict[str, Any]:
+        """All of it, as it came."""
+        self._read.update(self._value)
+        return dict(self._value)
+
+    def skip(self, *names: str) -> None:
+        """Fields that say nothing here."""
+        self._read.update(names)
+
+    @property
+    def unread(self) -> list[str]:
+        """The places of fields that nobody asked for and that say something, within as well."""
+        silent: tuple[Any, ...] = (None, [], {})
+        names = (name for name in self._value if name not in self._read)
+        found = [self.at(name) for name in names if self._value[name] not in silent]
+        return [*found, *(where for child in self._within for where in child.unread)]
+
+
+def body_of(body: bytes | str | Mapping[str, Any]) -> Fields:
+    """The body of a request. Raises InvalidRequestError (`invalid_json`, `invalid_value`)."""
+    return Fields(object_of(body))

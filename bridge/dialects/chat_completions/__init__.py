@@ -1,8 +1,7 @@
 """Chat Completions, both ways: streams, whole completions and requests."""
 
-from bridge.dialects.chat_completions.client.choices import Choices
 from bridge.dialects.chat_completions.client.chunks import ChatCompletion, Chunk, encode
-from bridge.dialects.chat_completions.client.completion import completion
+from bridge.dialects.chat_completions.client.completion import Choices, completion
 from bridge.dialects.chat_completions.client.outbound import Outbound
 from bridge.dialects.chat_completions.client.request import Manner, from_chat, manner_of
 from bridge.dialects.chat_completions.upstream.inbound import Inbound

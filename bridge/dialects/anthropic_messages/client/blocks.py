@@ -9,8 +9,7 @@ from typing import Any
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.anthropic_messages import envelopes
 from bridge.dialects.anthropic_messages import types as t
-from bridge.dialects.anthropic_messages.client.numbering import Numbering
-from bridge.dialects.anthropic_messages.upstream.hosted import SLUG
+from bridge.dialects.anthropic_messages.types import SLUG
 from bridge.protocol.codec import encode
 from bridge.protocol.items import CompactionItem, Item, ReasoningItem
 from bridge.protocol.unknown import UnknownItem
@@ -19,6 +18,37 @@ from bridge.tools.identity import ToolIdentityMap
 from bridge.tools.presentation import call_view
 
 _CONDENSED = ("content", "encrypted_content")
+
+
+class Numbering:
+    """`kind` is the open block's, "" when none is."""
+
+    __slots__ = ("index", "kind")
+
+    def __init__(self) -> None:
+        self.index = t.NO_INDEX
+        self.kind = ""
+
+    def start(self, block: dict[str, Any]) -> list[t.Chunk]:
+        """Begin a block, ending the open one."""
+        chunks = self.stop()
+        self.index += 1
+        self.kind = block["type"]
+        return [*chunks, t.ContentBlockStart(self.index, block)]
+
+    def delta(self, delta: t.Delta) -> t.Chunk:
+        return t.ContentBlockDelta(self.index, delta)
+
+    def stop(self) -> list[t.Chunk]:
+        """End the open block, if there is one."""
+        if not self.kind:
+            return []
+        self.kind = ""
+        return [t.ContentBlockStop(self.index)]
+
+    def whole(self, block: dict[str, Any], *deltas: t.Delta) -> list[t.Chunk]:
+        """A block from start to stop."""
+        return [*self.start(block), *map(self.delta, deltas), *self.stop()]
 
 
 class ItemWriter:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.anthropic_messages import types as t
-from bridge.dialects.anthropic_messages.client.numbering import Numbering
-from bridge.dialects.anthropic_messages.failures import error_body
-from bridge.dialects.anthropic_messages.usage import usage_body
+from bridge.dialects.anthropic_messages.client.blocks import Numbering
 from bridge.dialects.base import CUT
 from bridge.protocol import events as ev
 from bridge.protocol.errors import ErrorPayload
 from bridge.protocol.response import Response
+from bridge.protocol.usage import Usage
 
 REFUSAL = "refusal"
 # incomplete reason → stop reason; None is an error, for Anthropic has no word for it
@@ -20,6 +19,36 @@ _STOP_REASONS: dict[str, str | None] = {
     "max_output_tokens": "max_tokens",
     "content_filter": REFUSAL,
     "cancelled": None,
+}
+
+# our codes and types → Anthropic's error types; its own pass as they are
+_API_ERROR: Final = "api_error"
+_OWN_TYPES = frozenset(
+    {
+        "invalid_request_error",
+        "authentication_error",
+        "billing_error",
+        "permission_error",
+        "not_found_error",
+        "request_too_large",
+        "rate_limit_error",
+        "timeout_error",
+        _API_ERROR,
+        "overloaded_error",
+    }
+)
+_TYPE_OF_CODE: dict[str, str] = {
+    "rate_limit_exceeded": "rate_limit_error",
+    "too_many_requests": "rate_limit_error",
+    "insufficient_quota": "billing_error",
+    "server_is_overloaded": "overloaded_error",
+    "server_overloaded": "overloaded_error",
+    "context_length_exceeded": "invalid_request_error",
+    "invalid_prompt": "invalid_request_error",
+    "invalid_request": "invalid_request_error",
+    "not_found": "not_found_error",
+    "model_not_found": "not_found_error",
+    "invalid_api_key": "authentication_error",
 }
 
 
@@ -126,3 +155,25 @@ def message_head(response: Response, usage: dict[str, Any]) -> dict[str, Any]:
         "stop_sequence": None,
         "usage": usage,
     }
+
+
+def usage_body(usage: Usage | None) -> dict[str, Any]:
+    """The counts in Anthropic's names; zeros when there are none."""
+    if usage is None:
+        return {"input_tokens": 0, "output_tokens": 0}
+    cached = usage.input_tokens_details.cached_tokens
+    body: dict[str, Any] = {
+        "input_tokens": max(usage.input_tokens - cached, 0),
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": cached,
+        "output_tokens": usage.output_tokens,
+    }
+    if usage.output_tokens_details.reasoning_tokens:
+        body["output_tokens_details"] = {"thinking_tokens": usage.output_tokens_details.reasoning_tokens}
+    return body
+
+
+def error_body(code: str | None, kind: str | None, message: str) -> dict[str, Any]:
+    """An error in Anthropic's shape, as a stream's `error` event and an HTTP body carry it."""
+    found = (name if name in _OWN_TYPES else _TYPE_OF_CODE.get(name or "") for name in (code, kind))
+    return {"type": "error", "error": {"type": next(filter(None, found), _API_ERROR), "message": message}}

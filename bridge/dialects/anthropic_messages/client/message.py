@@ -8,16 +8,13 @@ from typing import Any
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.anthropic_messages import types as t
 from bridge.dialects.anthropic_messages.client.outbound import Outbound
+from bridge.dialects.anthropic_messages.types import tool_input
 from bridge.emitter.machine import ResponseStreamStateMachine
-from bridge.errors import WireError
-from bridge.protocol.codec import decode_json
 from bridge.protocol.response import Response
 from bridge.seal import Sealer
 from bridge.tools.identity import ToolIdentityMap
 
 _CALLS = frozenset({"function_call", "custom_tool_call"})
-# where Anthropic's documentation puts a tool's input that is no JSON object
-INVALID_JSON = "INVALID_JSON"
 
 
 def message(
@@ -108,12 +105,3 @@ class _Folder:
 
     def _fail(self, chunk: t.ErrorFrame) -> None:
         self.whole = {"type": "error", "error": chunk.error}
-
-
-def tool_input(arguments: str) -> dict[str, Any]:
-    """A call's arguments as the object that Anthropic wants; what is none goes under INVALID_JSON."""
-    try:
-        value = decode_json(arguments) if arguments.strip() else {}
-    except WireError:
-        return {INVALID_JSON: arguments}
-    return value if isinstance(value, dict) else {INVALID_JSON: arguments}

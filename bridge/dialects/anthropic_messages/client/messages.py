@@ -10,9 +10,8 @@ from msgspec import UNSET
 
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.anthropic_messages import envelopes
-from bridge.dialects.anthropic_messages.client.reading import maybe, need, objects
-from bridge.dialects.anthropic_messages.upstream.hosted import SLUG
-from bridge.dialects.base import invalid
+from bridge.dialects.anthropic_messages.types import SLUG
+from bridge.dialects.base import Fields, invalid
 from bridge.protocol import content as ct
 from bridge.protocol import input_items as it
 from bridge.protocol.codec import encode
@@ -33,57 +32,57 @@ class Reader:
         self.items: list[Any] = []
         self._parts: list[Any] = []
         self._role: Any = "user"
-        self._blocks: dict[str, Callable[[dict[str, Any], str], None]] = {
+        self._blocks: dict[str, Callable[[Fields], None]] = {
             "tool_use": self._tool_use,
             "tool_result": self._tool_result,
             "thinking": self._thinking,
             "redacted_thinking": self._redacted,
             "compaction": self._compaction,
         }
-        self._contents: dict[str, Callable[[dict[str, Any], str], Any]] = {
+        self._contents: dict[str, Callable[[Fields], Any]] = {
             "text": self._text,
             "image": self._image,
             "document": self._document,
         }
 
-    def message(self, message: dict[str, Any], param: str) -> None:
+    def message(self, message: Fields) -> None:
         """One message of the request."""
-        self._role = need(message, "role", str, param)
+        self._role = message.need("role", str)
         if self._role not in ("user", "assistant", *_SYSTEM_ROLES):
-            raise invalid(f"{param}.role", "expected user or assistant")
-        content = message.get("content")
+            raise invalid(message.at("role"), "expected user or assistant")
+        content = message.raw("content")
         if isinstance(content, str):
             self._parts = [self._said(content)]
         elif isinstance(content, list):
-            for block, where in objects(content, f"{param}.content"):
-                self._block(block, where)
+            for block in message.each("content"):
+                self._block(block)
         else:
-            raise invalid(f"{param}.content", "expected a string or an array")
+            raise invalid(message.at("content"), "expected a string or an array")
         self._flush()
 
-    def parts(self, content: Any, param: str) -> list[Any]:
+    def _result(self, message: Fields) -> list[Any]:
         """The parts of a tool's result."""
         found = []
-        for block, where in objects(content, param):
-            kind = need(block, "type", str, where)
+        for block in message.each("content"):
+            kind = block.need("type", str)
             read = self._contents.get(kind)
             if read is None:
                 self._diagnostics.loss(f"tool_result.{kind[:64]}", "no such part")
             else:
-                part = read(block, where)
+                part = read(block)
                 found.append(ct.InputTextContent(part.text) if kind == "text" else part)
         return found
 
-    def _block(self, block: dict[str, Any], param: str) -> None:
-        kind = need(block, "type", str, param)
-        if CARRIER in block:
+    def _block(self, block: Fields) -> None:
+        kind = block.need("type", str)
+        if CARRIER in block.names:
             self._diagnostics.loss(CARRIER, "can't be expressed")
         read = self._contents.get(kind)
         if read is not None:
-            self._parts.append(read(block, param))
+            self._parts.append(read(block))
             return
         self._flush()
-        self._blocks.get(kind, self._hosted)(block, param)
+        self._blocks.get(kind, self._hosted)(block)
 
     def _flush(self) -> None:
         parts, self._parts = self._parts, []
@@ -94,66 +93,65 @@ class Reader:
         return ct.OutputTextParam(text) if self._role == "assistant" else ct.InputTextContent(text)
 
     # ── content ────────────────────────────────────────────────────────────────────────────────────
-    def _text(self, block: dict[str, Any], param: str) -> Any:
-        if block.get("citations"):
+    def _text(self, block: Fields) -> Any:
+        if block.raw("citations"):
             self._diagnostics.loss("text.citations", "can't be expressed")
-        return self._said(need(block, "text", str, param))
+        return self._said(block.need("text", str))
 
-    def _image(self, block: dict[str, Any], param: str) -> Any:
-        source = need(block, "source", dict, param)
-        return ct.InputImageParam(self._url(source, f"{param}.source"), "auto")
+    def _image(self, block: Fields) -> Any:
+        source = block.inner("source")
+        return ct.InputImageParam(self._url(source), "auto")
 
-    def _document(self, block: dict[str, Any], param: str) -> Any:
-        source = need(block, "source", dict, param)
-        where = f"{param}.source"
-        title = maybe(block, "title", str, param) or UNSET
+    def _document(self, block: Fields) -> Any:
+        source = block.inner("source")
+        title = block.get("title", str) or UNSET
         for name in ("context", "citations"):
-            if block.get(name):
+            if block.raw(name):
                 self._diagnostics.loss(f"document.{name}", "can't be expressed")
-        kind = need(source, "type", str, where)
+        kind = source.need("type", str)
         if kind == "url":
-            return ct.InputFileContent(title, file_url=need(source, "url", str, where))
+            return ct.InputFileContent(title, file_url=source.need("url", str))
         if kind == "text":
-            data = b64encode(need(source, "data", str, where).encode("utf-8", "replace")).decode()
+            data = b64encode(source.need("data", str).encode("utf-8", "replace")).decode()
             return ct.InputFileContent(title or "document.txt", f"data:text/plain;base64,{data}")
-        return ct.InputFileContent(title or "document.pdf", self._url(source, where))
+        return ct.InputFileContent(title or "document.pdf", self._url(source))
 
-    def _url(self, source: dict[str, Any], param: str) -> str:
-        kind = need(source, "type", str, param)
+    def _url(self, source: Fields) -> str:
+        kind = source.need("type", str)
         if kind == "url":
-            return need(source, "url", str, param)
+            return source.need("url", str)
         if kind == "base64":
-            media = maybe(source, "media_type", str, param) or _PDF
-            return f"data:{media};base64,{need(source, 'data', str, param)}"
-        raise invalid(f"{param}.type", f"a source of type {kind[:64]!r} can't be expressed")
+            media = source.get("media_type", str) or _PDF
+            return f"data:{media};base64,{source.need('data', str)}"
+        raise invalid(source.at("type"), f"a source of type {kind[:64]!r} can't be expressed")
 
     # ── calls ──────────────────────────────────────────────────────────────────────────────────────
-    def _tool_use(self, block: dict[str, Any], param: str) -> None:
-        arguments = encode(need(block, "input", dict, param)).decode()
-        call_id, name = need(block, "id", str, param), need(block, "name", str, param)
+    def _tool_use(self, block: Fields) -> None:
+        arguments = encode(block.need("input", dict)).decode()
+        call_id, name = block.need("id", str), block.need("name", str)
         self.items.append(it.FunctionCallParam(call_id, name, arguments))
 
-    def _tool_result(self, block: dict[str, Any], param: str) -> None:
-        content = block.get("content")
+    def _tool_result(self, block: Fields) -> None:
+        content = block.raw("content")
         output: Any = content or ""
         if not isinstance(output, str):
-            output = self.parts(need(block, "content", list, param), f"{param}.content")
-        status: Any = "incomplete" if block.get("is_error") else UNSET  # so `to_messages` reads it
-        call_id = need(block, "tool_use_id", str, param)
+            output = self._result(block)
+        status: Any = "incomplete" if block.raw("is_error") else UNSET  # so `to_messages` reads it
+        call_id = block.need("tool_use_id", str)
         self.items.append(it.FunctionCallOutputParam(call_id, output, status=status))
 
     # ── opaque blocks ──────────────────────────────────────────────────────────────────────────────
-    def _thinking(self, block: dict[str, Any], param: str) -> None:
-        text = need(block, "thinking", str, param)
-        signature = maybe(block, "signature", str, param) or ""
+    def _thinking(self, block: Fields) -> None:
+        text = block.need("thinking", str)
+        signature = block.get("signature", str) or ""
         if self._foreign(signature):
             return
         content = [ct.ReasoningTextContent(text)] if text else UNSET
         encrypted = envelopes.seal_block(self._sealer, _bare(block)) if signature else UNSET
         self.items.append(it.ReasoningParam([], content=content, encrypted_content=encrypted))
 
-    def _redacted(self, block: dict[str, Any], param: str) -> None:
-        if not self._foreign(need(block, "data", str, param)):
+    def _redacted(self, block: Fields) -> None:
+        if not self._foreign(block.need("data", str)):
             sealed = envelopes.seal_block(self._sealer, _bare(block))
             self.items.append(it.ReasoningParam([], encrypted_content=sealed))
 
@@ -170,16 +168,16 @@ class Reader:
         self.items.append(it.ReasoningParam(summary, fields["id"], encrypted_content=encrypted))
         return True
 
-    def _compaction(self, block: dict[str, Any], param: str) -> None:
+    def _compaction(self, block: Fields) -> None:
         self.items.append(it.CompactionParam(envelopes.seal_block(self._sealer, _bare(block))))
 
-    def _hosted(self, block: dict[str, Any], param: str) -> None:
-        kind = block["type"]
-        own = block.get("id") or block.get("tool_use_id") or ""
+    def _hosted(self, block: Fields) -> None:
+        kind = block.raw("type")
+        own = block.raw("id") or block.raw("tool_use_id") or ""
         self.items.append(
             UnknownItem({"type": SLUG + kind, "id": own, "status": "completed", "block": _bare(block)})
         )
 
 
-def _bare(block: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in block.items() if name != CARRIER}
+def _bare(block: Fields) -> dict[str, Any]:
+    return {name: value for name, value in block.whole().items() if name != CARRIER}

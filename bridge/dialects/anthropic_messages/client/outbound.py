@@ -7,16 +7,16 @@ item that is not its turn waits for it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, get_args
 
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.anthropic_messages import types as t
-from bridge.dialects.anthropic_messages.client.blocks import ItemWriter
+from bridge.dialects.anthropic_messages.client.blocks import ItemWriter, Numbering
 from bridge.dialects.anthropic_messages.client.ending import Ending
-from bridge.dialects.anthropic_messages.client.numbering import Numbering
-from bridge.dialects.anthropic_messages.upstream.hosted import SLUG
+from bridge.dialects.anthropic_messages.types import SLUG
 from bridge.protocol import events as ev
+from bridge.protocol.codec import encode
 from bridge.protocol.content import UrlCitation
 from bridge.protocol.events import Event
 from bridge.protocol.items import CompactionItem, CustomToolCall, FunctionCall, Message, ReasoningItem
@@ -29,6 +29,10 @@ from bridge.tools.presentation import called_name
 _Handler = Callable[[Any], list[t.Chunk]]
 _THINKING = {"type": "thinking", "thinking": "", "signature": ""}
 _PARAGRAPH = "\n\n"
+
+_PREFIXES = {
+    member: f"event: {member.__struct_config__.tag}\ndata: ".encode() for member in get_args(t.Chunk)
+}
 
 
 class Outbound:
@@ -214,3 +218,8 @@ class Outbound:
             self._current = None
             chunks += self._advance()
         return chunks + self._ending.terminal(event.response)
+
+
+def encode_sse(chunks: Iterable[t.Chunk]) -> bytes:
+    """Chunks → SSE frames with `event:` lines, as Anthropic's clients want them."""
+    return b"".join([_PREFIXES[type(chunk)] + encode(chunk) + b"\n\n" for chunk in chunks])

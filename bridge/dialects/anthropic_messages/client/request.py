@@ -9,10 +9,9 @@ from msgspec import UNSET
 
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.anthropic_messages.client.messages import CARRIER, Reader
-from bridge.dialects.anthropic_messages.client.reading import maybe, need, objects
 from bridge.dialects.anthropic_messages.thinking import effort_from
-from bridge.dialects.anthropic_messages.upstream.hosted import SLUG
-from bridge.dialects.base import invalid, object_of
+from bridge.dialects.anthropic_messages.types import SLUG
+from bridge.dialects.base import Fields, body_of, invalid
 from bridge.protocol import request as rq
 from bridge.protocol.tools import FunctionToolChoice, FunctionToolParam, ToolChoice
 from bridge.protocol.unknown import UnknownTool
@@ -33,51 +32,52 @@ def from_messages(
     Raises InvalidRequestError with `param`, as `messages[0].content[1].source`.
     """
     diagnostics = Diagnostics()
-    given = object_of(body)
+    given = body_of(body)
     reader = Reader(sealer or Sealer(), diagnostics)
-    for message, where in objects(need(given, "messages", list), "messages"):
-        reader.message(message, where)
+    given.need("messages", list)
+    for message in given.each("messages"):
+        reader.message(message)
     if not reader.items:
         raise invalid("messages", "at least one message is required")
     for name in _SILENT:
-        if given.get(name):
+        if given.raw(name):
             diagnostics.loss(name, "can't be expressed")
     choice, parallel = _tool_choice(given)
-    metadata = maybe(given, "metadata", dict) or {}
+    metadata = given.maybe_inner("metadata")
     request = rq.CreateResponse(
-        model=need(given, "model", str),
+        model=given.need("model", str),
         input=reader.items,
         instructions=_system(given, diagnostics),
         tools=_tools(given, diagnostics),
         tool_choice=choice,
         parallel_tool_calls=parallel,
         max_output_tokens=_limit(given, diagnostics),
-        temperature=maybe(given, "temperature", float),
-        top_p=maybe(given, "top_p", float),
+        temperature=given.get("temperature", float),
+        top_p=given.get("top_p", float),
         reasoning=_reasoning(given),
         text=_text(given),
-        user=maybe(metadata, "user_id", str, "metadata"),
-        service_tier=_TIERS.get(maybe(given, "service_tier", str) or ""),
-        stream=maybe(given, "stream", bool),
+        user=None if metadata is None else metadata.get("user_id", str),
+        service_tier=_TIERS.get(given.get("service_tier", str) or ""),
+        stream=given.get("stream", bool),
         store=False,
     )
     return request, diagnostics
 
 
-def _system(given: dict[str, Any], diagnostics: Diagnostics) -> str | None:
-    system = given.get("system")
+def _system(given: Fields, diagnostics: Diagnostics) -> str | None:
+    system = given.raw("system")
     if system is None or isinstance(system, str):
         return system or None
     texts = []
-    for block, where in objects(need(given, "system", list), "system"):
-        texts.append(need(block, "text", str, where))
-        if CARRIER in block:
+    for block in given.each("system"):
+        texts.append(block.need("text", str))
+        if CARRIER in block.names:
             diagnostics.loss(CARRIER, "can't be expressed")
     return "\n\n".join(texts) or None
 
 
-def _limit(given: dict[str, Any], diagnostics: Diagnostics) -> int:
-    limit = need(given, "max_tokens", int)
+def _limit(given: Fields, diagnostics: Diagnostics) -> int:
+    limit = given.need("max_tokens", int)
     if limit < 1:
         raise invalid("max_tokens", "has to be 1 or more")
     if limit < SMALLEST_LIMIT:
@@ -85,53 +85,53 @@ def _limit(given: dict[str, Any], diagnostics: Diagnostics) -> int:
     return max(limit, SMALLEST_LIMIT)
 
 
-def _tools(given: dict[str, Any], diagnostics: Diagnostics) -> list[Any] | None:
-    tools = maybe(given, "tools", list)
-    if tools is None:
+def _tools(given: Fields, diagnostics: Diagnostics) -> list[Any] | None:
+    if "tools" not in given:
         return None
     found: list[Any] = []
-    for tool, where in objects(tools, "tools"):
-        if CARRIER in tool:
+    for tool in given.each("tools"):
+        if CARRIER in tool.names:
             diagnostics.loss(CARRIER, "can't be expressed")
-        kind = maybe(tool, "type", str, where)
+        kind = tool.get("type", str)
         if kind not in _CUSTOM:
-            bare = {name: value for name, value in tool.items() if name != CARRIER}
+            bare = {name: value for name, value in tool.whole().items() if name != CARRIER}
             found.append(UnknownTool({**bare, "type": f"{SLUG}{kind}"}))
             continue
         found.append(
             FunctionToolParam(
-                need(tool, "name", str, where),
-                maybe(tool, "description", str, where) or UNSET,
-                need(tool, "input_schema", dict, where),
-                bool(maybe(tool, "strict", bool, where)),
+                tool.need("name", str),
+                tool.get("description", str) or UNSET,
+                tool.need("input_schema", dict),
+                bool(tool.get("strict", bool)),
             )
         )
     return found
 
 
-def _tool_choice(given: dict[str, Any]) -> tuple[ToolChoice | None, bool | None]:
+def _tool_choice(given: Fields) -> tuple[ToolChoice | None, bool | None]:
     """(choice, parallel calls)."""
-    choice = maybe(given, "tool_choice", dict)
+    choice = given.maybe_inner("tool_choice")
     if choice is None:
         return None, None
-    parallel = False if maybe(choice, "disable_parallel_tool_use", bool, "tool_choice") else None
-    kind = need(choice, "type", str, "tool_choice")
+    parallel = False if choice.get("disable_parallel_tool_use", bool) else None
+    kind = choice.need("type", str)
     if kind == "tool":
-        return FunctionToolChoice(need(choice, "name", str, "tool_choice")), parallel
+        return FunctionToolChoice(choice.need("name", str)), parallel
     if kind not in _CHOICES:
         raise invalid("tool_choice.type", "expected auto, any, tool or none")
     return _CHOICES[kind], parallel
 
 
-def _reasoning(given: dict[str, Any]) -> rq.ReasoningOptions | None:
-    effort = effort_from(given)
+def _reasoning(given: Fields) -> rq.ReasoningOptions | None:
+    effort = effort_from(given.whole())
     return None if effort is None else rq.ReasoningOptions(effort, "auto")
 
 
-def _text(given: dict[str, Any]) -> rq.TextParam | None:
-    config = maybe(given, "output_config", dict) or {}
-    wanted = maybe(config, "format", dict, "output_config") or maybe(given, "output_format", dict)
+def _text(given: Fields) -> rq.TextParam | None:
+    config = given.maybe_inner("output_config")
+    own = None if config is None else config.get("format", dict)
+    wanted = own or given.get("output_format", dict)
     if wanted is None:
         return None
-    schema = need(wanted, "schema", dict, "output_config.format")
+    schema = Fields(wanted, "output_config.format").need("schema", dict)
     return rq.TextParam(rq.JsonSchemaFormatParam("response", UNSET, schema, True))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from bridge.diagnostics import Diagnostics
+from bridge.dialects.base import NO_MESSAGE, UPSTREAM_ERROR, word
 from bridge.emitter.finish_reasons import outcome
+from bridge.protocol.errors import ErrorPayload
 
 END_TURN = "end_turn"
 _TOLD_OTHERWISE = {
@@ -48,3 +50,12 @@ class Ending:
     def forget(self) -> None:
         """Another message follows in the same stream."""
         self.reason, self.explanation = None, ""
+
+
+def reported(error: dict[str, Any] | None) -> ErrorPayload:
+    """An error that the upstream reported: its type is the code too, for Anthropic has no other."""
+    given = error or {}
+    kind = word(given.get("type"))
+    code = word(given.get("code")) or kind or UPSTREAM_ERROR
+    message = word(given.get("message")) or NO_MESSAGE
+    return ErrorPayload(kind or "server_error", code, message, word(given.get("param")))

@@ -1,4 +1,4 @@
-"""Bytes ↔ frames. One strict pass for what is well formed; what it refuses is read field by field.
+"""Bytes → frames. One strict pass for what is well formed; what it refuses is read field by field.
 
 The slow path takes a missing `type` from the SSE event's name, a delta's from its field, numbers from
 strings, and half surrogate pairs (an emoji split between two deltas) as they are.
@@ -6,7 +6,6 @@ strings, and half surrogate pairs (an emoji split between two deltas) as they ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, get_args
 
 import msgspec
@@ -15,7 +14,7 @@ from msgspec import Struct
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.anthropic_messages import types as t
 from bridge.errors import WireError
-from bridge.protocol.codec import decode_json, encode
+from bridge.protocol.codec import decode_json
 from bridge.surrogates import mended_json
 
 _frames: msgspec.json.Decoder[t.KnownFrame] = msgspec.json.Decoder(t.KnownFrame)
@@ -42,9 +41,6 @@ _TYPES: dict[str, type] = {
     **dict.fromkeys(("text", "partial_json", "thinking", "signature", "encrypted_content"), str),
     **dict.fromkeys(("id", "model", "stop_reason", "stop_sequence"), str),
 }
-_PREFIXES = {
-    member: f"event: {member.__struct_config__.tag}\ndata: ".encode() for member in get_args(t.Chunk)
-}
 
 
 def lenient(data: bytes, event: str, diagnostics: Diagnostics) -> t.Frame:
@@ -53,11 +49,6 @@ def lenient(data: bytes, event: str, diagnostics: Diagnostics) -> t.Frame:
     if not isinstance(value, dict):
         raise WireError(WireError.INVALID_SHAPE, f"expected a JSON object, got {type(value).__name__}")
     return _read(value, event, diagnostics)
-
-
-def encode_sse(chunks: Iterable[t.Chunk]) -> bytes:
-    """Chunks → SSE frames with `event:` lines, as Anthropic's clients want them."""
-    return b"".join([_PREFIXES[type(chunk)] + encode(chunk) + b"\n\n" for chunk in chunks])
 
 
 def _read(value: dict[str, Any], event: str, diagnostics: Diagnostics) -> t.Frame:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from bridge.dialects.anthropic_messages import types as t
 from bridge.dialects.anthropic_messages.envelopes import seal_block
+from bridge.dialects.anthropic_messages.types import SLUG
 from bridge.dialects.anthropic_messages.upstream.context import Flow
 from bridge.errors import WireError
 from bridge.protocol.codec import decode_json
 from bridge.protocol.events import Event
 from bridge.protocol.items import CompactionItem
 from bridge.protocol.unknown import UnknownItem
-
-SLUG: Final = "anthropic:"  # before a hosted block's type stands for its item's
 
 
 class CompactionBlock:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bridge.dialects.anthropic_messages import failures
 from bridge.dialects.anthropic_messages import types as t
+from bridge.dialects.anthropic_messages.types import SLUG
 from bridge.dialects.anthropic_messages.upstream.blocks import Block, open_block
 from bridge.dialects.anthropic_messages.upstream.context import Flow
-from bridge.dialects.anthropic_messages.upstream.ending import END_TURN, Ending
+from bridge.dialects.anthropic_messages.upstream.ending import END_TURN, Ending, reported
 from bridge.dialects.anthropic_messages.upstream.frames import NOT_STRICT, lenient, strict
-from bridge.dialects.anthropic_messages.upstream.hosted import SLUG
-from bridge.dialects.anthropic_messages.usage import UsageCounter
+from bridge.dialects.anthropic_messages.upstream.usage import UsageCounter
 from bridge.dialects.base import CUT, EMPTY, INVALID_JSON, INVALID_SHAPE, failure
 from bridge.emitter.stream import ResponseStream
 from bridge.errors import BridgeError, WireError
@@ -225,7 +224,7 @@ class Inbound:
         return []
 
     def _error(self, frame: t.ErrorFrame) -> list[Event]:
-        return self._fail(failures.reported(frame.error or {"message": frame.message}))
+        return self._fail(reported(frame.error or {"message": frame.message}))
 
     # ── the end ────────────────────────────────────────────────────────────────────────────────────
     def _finish(self) -> list[Event]:

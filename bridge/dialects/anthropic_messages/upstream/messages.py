@@ -7,10 +7,9 @@ from typing import Any
 
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.anthropic_messages import envelopes
-from bridge.dialects.anthropic_messages.client.message import tool_input
 from bridge.dialects.anthropic_messages.models import MessagesOptions
+from bridge.dialects.anthropic_messages.types import SLUG, tool_input
 from bridge.dialects.anthropic_messages.upstream.content import Content
-from bridge.dialects.anthropic_messages.upstream.hosted import SLUG
 from bridge.dialects.anthropic_messages.upstream.turns import Turns
 from bridge.errors import InvalidRequestError
 from bridge.seal import Sealer, SealError

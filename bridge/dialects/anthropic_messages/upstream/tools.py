@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.anthropic_messages.models import ModelFacts
-from bridge.dialects.anthropic_messages.upstream.hosted import SLUG
+from bridge.dialects.anthropic_messages.types import SLUG
 from bridge.errors import InvalidRequestError
 from bridge.protocol.codec import encode
 from bridge.protocol.request import CreateResponse, JsonSchemaFormatParam

@@ -7,8 +7,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from bridge.dialects.base import invalid
-from bridge.dialects.chat_completions.client.fields import Fields
+from bridge.dialects.base import Fields, invalid
 from bridge.protocol import content as ct
 from bridge.protocol.unknown import UnknownPart
 

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from bridge.diagnostics import Diagnostics
-from bridge.dialects.base import invalid
+from bridge.dialects.base import Fields, invalid
 from bridge.dialects.chat_completions.client.content import ANSWERED, ASKED, BROUGHT, INSTRUCTED, content_of
-from bridge.dialects.chat_completions.client.fields import Fields
 from bridge.errors import InvalidRequestError
 from bridge.protocol import content as ct
 from bridge.protocol import input_items as ii

@@ -23,8 +23,13 @@ from bridge.dialects.chat_completions.client.chunks import (
     StreamChunk,
 )
 from bridge.dialects.chat_completions.client.ending import finish_reason, logprobs_out, usage_out
-from bridge.dialects.chat_completions.client.pieces import AnyCall, CustomForm, OutgoingCalls
-from bridge.dialects.chat_completions.client.reasoning import OutgoingReasoning, ReasoningField
+from bridge.dialects.chat_completions.client.pieces import (
+    AnyCall,
+    CustomForm,
+    OutgoingCalls,
+    OutgoingReasoning,
+    ReasoningField,
+)
 from bridge.dialects.chat_completions.types import (
     ChatAnnotation,
     ChatDelta,

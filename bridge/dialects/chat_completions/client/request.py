@@ -8,8 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from bridge.diagnostics import Diagnostics
-from bridge.dialects.base import invalid
-from bridge.dialects.chat_completions.client.fields import Fields, body_of
+from bridge.dialects.base import Fields, body_of, invalid
 from bridge.dialects.chat_completions.client.messages import Conversation
 from bridge.dialects.chat_completions.client.tools import choice_of, text_of, tools_of
 from bridge.protocol import request as rq

@@ -6,8 +6,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from bridge.dialects.base import invalid
-from bridge.dialects.chat_completions.client.fields import Fields
+from bridge.dialects.base import Fields, invalid
 from bridge.protocol import request as rq
 from bridge.protocol import tools as tl
 from bridge.protocol.response import JsonObjectFormat, TextFormat

@@ -1,20 +1,72 @@
-"""JSON that strict decoding refused → the same structs, keeping what can be read.
+"""Bytes → chunks, in three readings.
 
-The slow path: numbers as strings, null among list elements, half a surrogate pair, a field of
-another type. What can't be read is left out, with a diagnostic.
+Plain: a chunk from the middle of a stream, a piece of text, of reasoning or of one call, and nothing else.
+Nearly every chunk is one. Decoding strictly is all the checking that it needs, which saves a sixth of what
+text costs and a tenth of what a call does.
+
+Strict: whatever a chunk or a completion may hold (`ChatOutput`).
+
+Lenient: JSON that strict decoding refused → the same structs, keeping what can be read. The slow path:
+numbers as strings, null among list elements, half a surrogate pair, a field of another type. What can't be
+read is left out, with a diagnostic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from types import NoneType, UnionType
-from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
+import msgspec
 from msgspec import Struct
 
 from bridge.diagnostics import Diagnostics
+from bridge.dialects.chat_completions.types import ChatOutput, ChatToolCall
 
 S = TypeVar("S", bound=Struct)
+
+
+# ── plain and strict ───────────────────────────────────────────────────────────────────────────────
+class PlainDelta(Struct, gc=False):
+    """What such a chunk may say; all else that an inbound reads is absent or null."""
+
+    content: str | None = None
+    tool_calls: tuple[ChatToolCall] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_text: None = None
+    reasoning_opaque: None = None
+    reasoning_details: None = None
+    refusal: None = None
+    function_call: None = None
+    annotations: None = None
+    audio: None = None
+    images: None = None
+
+
+class PlainChoice(Struct, gc=False):
+    """The first choice, going on."""
+
+    delta: PlainDelta
+    index: Literal[0] = 0
+    finish_reason: None = None
+    logprobs: None = None
+
+
+class PlainChunk(Struct, gc=False):
+    """A chunk with that choice alone."""
+
+    choices: tuple[PlainChoice]
+    usage: None = None
+    error: None = None
+
+
+decode_plain = msgspec.json.Decoder(PlainChunk).decode
+decode_output = msgspec.json.Decoder(ChatOutput).decode
+UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+# ── lenient ────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _Field(NamedTuple):

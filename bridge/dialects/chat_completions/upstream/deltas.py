@@ -15,7 +15,7 @@ from bridge.dialects.chat_completions.types import (
     ChatToolCall,
     ReasoningDetail,
 )
-from bridge.dialects.chat_completions.upstream.plain import PlainDelta
+from bridge.dialects.chat_completions.upstream.decoding import PlainDelta
 from bridge.dialects.chat_completions.upstream.think_tags import ThinkTags
 from bridge.dialects.chat_completions.upstream.tool_calls import LEGACY_INDEX, Fragment, ToolCallResolver
 from bridge.dialects.chat_completions.upstream.usage import logprobs_of

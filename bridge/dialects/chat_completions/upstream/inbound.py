@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from bridge.dialects.base import INVALID_JSON, INVALID_SHAPE, failure
 from bridge.dialects.chat_completions.types import ChatChoice, ChatOutput, ChatUsage
-from bridge.dialects.chat_completions.upstream import failures
-from bridge.dialects.chat_completions.upstream.decoding import read
+from bridge.dialects.chat_completions.upstream.decoding import UNDECODABLE, decode_output, decode_plain, read
 from bridge.dialects.chat_completions.upstream.deltas import Answer
-from bridge.dialects.chat_completions.upstream.ending import Ending
-from bridge.dialects.chat_completions.upstream.plain import decode_plain
+from bridge.dialects.chat_completions.upstream.ending import Ending, is_error_object, reported
 from bridge.dialects.chat_completions.upstream.usage import usage_of
 from bridge.emitter.stream import ResponseStream
 from bridge.errors import BridgeError, WireError
@@ -25,8 +21,6 @@ from bridge.protocol.errors import ErrorPayload
 from bridge.protocol.events import Event
 from bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 
-_decode = msgspec.json.Decoder(ChatOutput).decode
-_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _MISSES = 16  # how often a stream may fail to go on plainly before nobody expects it any more
 _DONE = b"[DONE]"
 
@@ -70,7 +64,7 @@ class Inbound:
         if self._plain:
             try:
                 delta = decode_plain(data).choices[0].delta
-            except _UNDECODABLE:
+            except UNDECODABLE:
                 self._plain = False
                 self._misses += 1
             else:
@@ -89,8 +83,8 @@ class Inbound:
             return self._outside(data)
         self._frames += 1
         try:
-            output = _decode(data)
-        except _UNDECODABLE:
+            output = decode_output(data)
+        except UNDECODABLE:
             return self._odd_frame(data)
         events = self._one(output)
         return self._take(output, data) if events is None else events
@@ -156,7 +150,7 @@ class Inbound:
             self._read(output, events)
             error = output.error or (output.x_groq and output.x_groq.error)
             if error:
-                events += self._fail(failures.reported(error))
+                events += self._fail(reported(error))
             elif output.choices is None and output.usage is None and output.x_groq is None:
                 events += self._without_choices(decode_json(data) if value is None else value)
         except BridgeError as lie:
@@ -182,13 +176,13 @@ class Inbound:
             self._answer.message(choice.message, choice.logprobs, events)
         self._usage = choice.usage or self._usage
         if choice.error:
-            self._ending.failure = failures.reported(choice.error)
+            self._ending.failure = reported(choice.error)
         if choice.finish_reason:
             self._ending.take(choice.finish_reason)
 
     def _without_choices(self, frame: dict[str, Any]) -> list[Event]:
-        if failures.is_error_object(frame):
-            return self._fail(failures.reported(frame))
+        if is_error_object(frame):
+            return self._fail(reported(frame))
         self.diagnostics.ignored("frame", "no choices, usage or error in it")
         return []
 

@@ -5,7 +5,7 @@ import pytest
 from bridge.decoder import ResponseAccumulator
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.anthropic_messages import message
-from bridge.dialects.anthropic_messages.client.message import tool_input
+from bridge.dialects.anthropic_messages.types import tool_input
 from bridge.protocol import items as it
 from bridge.protocol.usage import Usage
 from tests.support.machines import machine

@@ -193,7 +193,7 @@ def test_a_call_that_goes_on_takes_no_long_way(
     """Without this the short way could die out unseen: what it gives is the same."""
     inbound = Inbound(new_machine())
     inbound.feed(calls(part("", name="f", id="call_a", index=0, type="function")))
-    monkeypatch.setattr(inbounds, "_decode", None)
+    monkeypatch.setattr(inbounds, "decode_output", None)
     [event] = inbound.feed(calls(fragment))
     assert event.delta == "x"  # type: ignore[union-attr]
 
@@ -201,7 +201,7 @@ def test_a_call_that_goes_on_takes_no_long_way(
 def test_text_and_reasoning_take_no_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
     inbound = Inbound(new_machine())
     inbound.feed(chunk(reasoning_content="hm"))
-    monkeypatch.setattr(inbounds, "_decode", None)
+    monkeypatch.setattr(inbounds, "decode_output", None)
     said = [chunk(content=None, reasoning_content="hm"), chunk(content="Hello"), chunk(content="you")]
     events = [inbound.feed(data)[-1] for data in said]
     assert [event.delta for event in events] == ["hm", "Hello", "you"]  # type: ignore[union-attr]

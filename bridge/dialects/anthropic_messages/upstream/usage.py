@@ -60,21 +60,5 @@ class UsageCounter:
         )
 
 
-def usage_body(usage: Usage | None) -> dict[str, Any]:
-    """The counts in Anthropic's names; zeros when there are none."""
-    if usage is None:
-        return {"input_tokens": 0, "output_tokens": 0}
-    cached = usage.input_tokens_details.cached_tokens
-    body: dict[str, Any] = {
-        "input_tokens": max(usage.input_tokens - cached, 0),
-        "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": cached,
-        "output_tokens": usage.output_tokens,
-    }
-    if usage.output_tokens_details.reasoning_tokens:
-        body["output_tokens_details"] = {"thinking_tokens": usage.output_tokens_details.reasoning_tokens}
-    return body
-
-
 def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
