@@ -1,0 +1,275 @@
+"""What the server answers over HTTP and WebSocket, as conversations to be read."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from server.settings import Settings
+from tests.support.normalised import Normalised
+from tests.support.serving import Reply, call, serving, violations
+from tests.support.snapshots import snapshots
+from tests.support.sockets import opened_socket
+
+Step = tuple[Any, ...]  # method, path, body; `{id}` is the id of the newest response before it
+
+# headers of every answer, which say nothing about it
+SILENT = frozenset(
+    {"connection", "content-length", "date", "openai-processing-ms", "server", "transfer-encoding"}
+)
+USER = [{"role": "user", "content": "Hello"}]
+PART = {"type": "LanguageModelTextPart", "value": "Hello"}
+WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+TOOL = {
+    "type": "function",
+    "name": "get_weather",
+    "description": "The weather in a city.",
+    "parameters": WEATHER,
+}
+CHAT_TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": WEATHER}}
+
+
+def responses(**fields: Any) -> Step:
+    return ("POST", "/v1/responses", {"model": "demo", "input": "Hello", **fields})
+
+
+def chat(**fields: Any) -> Step:
+    return ("POST", "/v1/chat/completions", {"model": "demo", "messages": USER, **fields})
+
+
+def messages(**fields: Any) -> Step:
+    return ("POST", "/v1/messages", {"model": "demo", "max_tokens": 64, "messages": USER, **fields})
+
+
+def vscode(**fields: Any) -> Step:
+    return (
+        "POST",
+        "/vscode/v1/chat",
+        {"model": "demo", "messages": [{"role": 1, "content": [PART]}], **fields},
+    )
+
+
+ANSWERS: dict[str, list[Step]] = {
+    "responses/whole": [responses(instructions="Be brief.", metadata={"team": "a"})],
+    "responses/streamed": [responses(stream=True)],
+    "responses/streamed_tool": [responses(stream=True, tools=[TOOL], tool_choice="required")],
+    "responses/streamed_reasoning": [responses(model="demo-reasoning", stream=True)],
+    "responses/refusal": [responses(model="demo-refusal")],
+    "responses/incomplete": [responses(model="demo-incomplete")],
+    "responses/filtered": [responses(model="demo-filtered")],
+    "responses/streamed_failure": [responses(model="demo-failure", stream=True)],
+    "responses/streamed_cut": [responses(model="demo-cut", stream=True)],
+    "responses/json_schema": [
+        responses(text={"format": {"type": "json_schema", "name": "place", "schema": WEATHER}})
+    ],
+    "responses/custom_tool": [
+        responses(stream=True, tools=[{"type": "custom", "name": "sql"}], tool_choice="required")
+    ],
+    "responses/tool_loop": [
+        responses(tools=[TOOL], tool_choice="required"),
+        responses(
+            previous_response_id="{id}",
+            input=[{"type": "function_call_output", "call_id": "call_demo_1_0", "output": "18 °C"}],
+        ),
+    ],
+    "responses/stored": [
+        responses(),
+        ("GET", "/v1/responses/{id}", None),
+        ("GET", "/v1/responses/{id}/input_items", None),
+        ("GET", "/v1/responses/{id}?stream=true&starting_after=5", None),
+        ("DELETE", "/v1/responses/{id}", None),
+        ("GET", "/v1/responses/{id}", None),
+    ],
+    "responses/compact": [("POST", "/v1/responses/compact", {"model": "demo", "input": "Hello"})],
+    "responses/input_tokens": [("POST", "/v1/responses/input_tokens", {"model": "demo", "input": "Hello"})],
+    "chat/whole": [chat()],
+    "chat/two_choices": [chat(n=2)],
+    "chat/streamed": [chat(stream=True, stream_options={"include_usage": True})],
+    "chat/streamed_tool": [chat(stream=True, tools=[CHAT_TOOL], tool_choice="required")],
+    "chat/streamed_failure": [chat(model="demo-failure", stream=True)],
+    "chat/streamed_cut": [chat(model="demo-cut", stream=True)],
+    "chat/losses": [chat(seed=7, stop=["END"])],
+    "messages/whole": [messages()],
+    "messages/streamed": [messages(stream=True)],
+    "messages/streamed_tool": [
+        messages(
+            stream=True,
+            tools=[{"name": "get_weather", "input_schema": WEATHER}],
+            tool_choice={"type": "any"},
+        )
+    ],
+    "messages/streamed_failure": [messages(model="demo-failure", stream=True)],
+    "messages/streamed_cut": [messages(model="demo-cut", stream=True)],
+    "vscode/chat": [vscode()],
+    "vscode/chat_tool": [vscode(tools=[{"name": "get_weather", "inputSchema": WEATHER}], toolMode=2)],
+    "vscode/chat_failure": [vscode(model="demo-failure")],
+    "models": [("GET", "/v1/models", None), ("GET", "/v1/models/demo", None)],
+    "health": [("GET", "/healthz", None), ("GET", "/readyz", None)],
+}
+
+_FORM: dict[str, Any] = {"responses": responses, "chat": chat, "messages": messages, "vscode": vscode}
+_PATHS = {name: form()[1] for name, form in _FORM.items()}
+# what is wrong → the request, on each surface
+WRONG: dict[str, Any] = {
+    "no_json": lambda name: ("POST", _PATHS[name], b"{"),
+    "no_object": lambda name: ("POST", _PATHS[name], b"[]"),
+    "no_model": lambda name: ("POST", _PATHS[name], {}),
+    "unknown_model": lambda name: _FORM[name](model="nobody"),
+    "upstream_overloaded": lambda name: _FORM[name](model="demo-overloaded"),
+    "upstream_overloaded_streamed": lambda name: _FORM[name](model="demo-overloaded", stream=True),
+    "upstream_fails": lambda name: _FORM[name](model="demo-failure"),
+    "upstream_cut": lambda name: _FORM[name](model="demo-cut"),
+    "wrong_method": lambda name: ("PUT", _PATHS[name], {}),
+    "too_large": lambda name: ("POST", _PATHS[name], b'{"input":"' + b"x" * 60_000 + b'"}'),
+}
+ERRORS = {f"{surface}/{what}": [make(surface)] for surface in _FORM for what, make in WRONG.items()}
+MORE_ERRORS: dict[str, list[Step]] = {
+    "responses/wrong_type": [responses(temperature="hot")],
+    "responses/out_of_range": [responses(max_output_tokens=1)],
+    "responses/unpaired_output": [
+        responses(input=[{"type": "function_call_output", "call_id": "call_x", "output": "x"}])
+    ],
+    "responses/unknown_previous": [responses(previous_response_id="resp_none")],
+    "responses/unknown_id": [
+        ("GET", "/v1/responses/resp_none", None),
+        ("DELETE", "/v1/responses/resp_none", None),
+        ("POST", "/v1/responses/resp_none/cancel", None),
+        ("GET", "/v1/responses/resp_none/input_items", None),
+    ],
+    "responses/not_a_websocket": [("GET", "/v1/responses", None)],
+    "responses/wrong_starting_after": [
+        responses(),
+        ("GET", "/v1/responses/{id}?stream=true&starting_after=x", None),
+    ],
+    "chat/wrong_type": [chat(temperature="hot")],
+    "chat/no_messages": [chat(messages=[])],
+    "messages/wrong_type": [messages(temperature="hot")],
+    "messages/no_messages": [messages(messages=[])],
+    "unknown_path": [("GET", "/v1/nothing", None)],
+    "unknown_model": [("GET", "/v1/models/nobody", None)],
+}
+
+# a status, a response that failed, or the line of text that VS Code shows
+FAILS = ("\n< 4", "\n< 5", '"status": "failed"', "**Error:**")
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server over the demo model that takes bodies of 50 kB."""
+    with serving(Settings(max_body_bytes=50_000)) as base:
+        yield base
+
+
+@snapshots("{case}.http", case=ANSWERS)
+def test_answers(snapshot: SnapshotAssertion, small: str, case: str) -> None:
+    assert conversation(small, ANSWERS[case]) == snapshot
+
+
+@snapshots("errors/{case}.http", case=ERRORS | MORE_ERRORS)
+def test_errors(snapshot: SnapshotAssertion, small: str, case: str) -> None:
+    told = conversation(small, (ERRORS | MORE_ERRORS)[case])
+    assert any(sign in told for sign in FAILS), "an error says that it is one"
+    assert told == snapshot
+
+
+@snapshots("errors/keys.http")
+def test_errors_without_a_key(
+    snapshot: SnapshotAssertion, snapshot_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLIENT_KEYS", "a-key")
+    with serving(Settings(api_keys=["a-key"], store="memory://")) as base:
+        assert conversation(base, [form() for form in _FORM.values()]) == snapshot
+
+
+def conversation(base: str, steps: list[Step]) -> str:
+    """Requests and answers: `>` leads what was sent, `<` the status and headers of what came back."""
+    normalised, lines = Normalised(), []
+    response_id = ""
+    for method, path, body in steps:
+        asked = path.replace("{id}", response_id)
+        sent = json.loads(json.dumps(body).replace("{id}", response_id)) if isinstance(body, dict) else body
+        reply = call(base, method, asked, sent)
+        lines.append(normalised(f"> {method} {asked}"))
+        if body is not None:
+            lines.append(normalised(shown_request(sent)))
+        lines += [f"\n< {reply.status}"]
+        lines += [normalised(f"< {name}: {value}") for name, value in headers(reply)]
+        lines += ["", normalised(shown(reply)), ""]
+        response_id = id_of(reply) or response_id
+    return "\n".join(lines)
+
+
+def shown_request(body: Any) -> str:
+    if isinstance(body, bytes):
+        return body.decode() if len(body) < 100 else f"({len(body)} bytes)"
+    return json.dumps(body, ensure_ascii=False, indent=2)
+
+
+def headers(reply: Reply) -> list[tuple[str, str]]:
+    return sorted((name, value) for name, value in reply.headers.items() if name not in SILENT)
+
+
+def shown(reply: Reply) -> str:
+    """The body; JSON indented, a stream as it is. A Responses stream has to be valid."""
+    if is_json(reply):
+        return json.dumps(reply.json, ensure_ascii=False, indent=2)
+    text = reply.body.decode()
+    if text.startswith("event: response.created"):
+        assert violations(reply) == []
+    return text.rstrip("\n")
+
+
+def is_json(reply: Reply) -> bool:
+    return reply.headers.get("content-type", "").partition(";")[0] == "application/json"
+
+
+def id_of(reply: Reply) -> str:
+    found = reply.json if is_json(reply) else {}
+    return str(found["id"]) if found.get("object") == "response" else ""
+
+
+SOCKET: dict[str, list[Any]] = {
+    "turns": [
+        {"input": "Hello"},
+        {"input": "And again", "previous_response_id": "{id}"},
+    ],
+    "not_generated": [{"input": "Hello", "generate": False}],
+    "errors": [
+        "not json",
+        "[]",
+        '{"type":"response.dance"}',
+        {"input": 5},
+        {"input": "Hello", "model": "nobody"},
+        {"input": "Hello", "previous_response_id": "resp_none"},
+    ],
+    "failure": [{"input": "Hello", "model": "demo-failure"}],
+}
+
+
+@snapshots("websocket/{case}.txt", case=SOCKET)
+def test_websocket(snapshot: SnapshotAssertion, small: str, case: str) -> None:
+    """Messages in both directions. What the validator says of each turn, `Socket` asserts."""
+    normalised, lines = Normalised(), []
+    response_id = ""
+    with opened_socket(small) as socket:
+        for message in SOCKET[case]:
+            sent = message if isinstance(message, str) else message_of(message, response_id)
+            turn = socket.raw(sent)
+            lines.append(normalised(f"> {sent}"))
+            lines += [normalised(f"< {json.dumps(event, ensure_ascii=False)}") for event in turn.events]
+            response_id = turn.events[-1].get("response", {}).get("id", response_id)
+    assert "\n".join(lines) + "\n" == snapshot
+
+
+def message_of(fields: dict[str, Any], response_id: str) -> str:
+    message = {"type": "response.create", "model": "demo", **fields}
+    return json.dumps(message, ensure_ascii=False).replace("{id}", response_id)
+
+
+@snapshots("openapi.json")
+def test_openapi(snapshot: SnapshotAssertion, small: str, snapshot_file: str) -> None:
+    reply = call(small, "GET", "/openapi.json")
+    assert reply.status == 200
+    assert reply.json == snapshot

@@ -1,0 +1,43 @@
+"""What a running server makes up, as what a reader can compare: the one place where served text is changed.
+
+The server gives ids at random and reads a clock. Here ids count up by their prefix in order of appearance
+(`resp_1`, `msg_1`, `resp_2` …), times are one time, VS Code's stateful markers (base64) name the same ids,
+sealed content is `(sealed)`, and the address of the server is its name. Everything else stays byte for byte.
+"""
+
+import re
+from base64 import b64decode, b64encode
+from collections import Counter
+
+TIME = "1700000000"
+_ID = re.compile(r"([a-z]+)([_-])[0-9a-f]{24,32}(?![0-9a-f])")
+_TIMES = re.compile(r'("(?:created|created_at|completed_at|expires_at)": ?)\d{10}\b')
+_MARKER = re.compile(r'"data":"([^"]+)","mimeType":"stateful_marker"')
+_SEALED = re.compile(r"(orb1\.s\.[a-z0-9_-]+\.)[A-Za-z0-9_=-]+")
+_ADDRESS = re.compile(r"127\.0\.0\.1:\d{4,5}")
+
+
+class Normalised:
+    """One text after the other, with the ids of all of them."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, str] = {}
+        self._counts: Counter[str] = Counter()
+
+    def __call__(self, text: str) -> str:
+        text = _MARKER.sub(self._marker, text)
+        text = _ID.sub(self._id, text)
+        text = _TIMES.sub(rf"\g<1>{TIME}", text)
+        text = _SEALED.sub(r"\1(sealed)", text)
+        return _ADDRESS.sub("server.example", text)
+
+    def _id(self, found: re.Match[str]) -> str:
+        whole, prefix, joint = found[0], found[1], found[2]
+        if whole not in self._ids:
+            self._counts[prefix] += 1
+            self._ids[whole] = f"{prefix}{joint}{self._counts[prefix]}"
+        return self._ids[whole]
+
+    def _marker(self, found: re.Match[str]) -> str:
+        named = _ID.sub(self._id, b64decode(found[1]).decode())
+        return f'"data":"{b64encode(named.encode()).decode()}","mimeType":"stateful_marker"'
