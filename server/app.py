@@ -36,6 +36,7 @@ from server.routes import (
 from server.runs.background import rerun, take
 from server.runs.cancelling import hear
 from server.runs.runs import Runs
+from server.schemas.workers import SchemaJudge
 from server.sealing import ServerSealer
 from server.service import Service
 from server.sessions.stores import build_store
@@ -78,6 +79,7 @@ def create_app(settings: Settings) -> Starlette:
         listing=Listing(router, settings.models),
         store=store,
         runs=Runs(settings, store),
+        judge=SchemaJudge(settings.limits.schema_seconds),
         sealer=sealer,
         operators=Operators(settings.operator_keys, keys),
         gate=gate,

@@ -12,6 +12,7 @@ from server.gate import Gate
 from server.metrics import Metrics
 from server.runs.running import RunningResponses
 from server.runs.runs import Runs
+from server.schemas.workers import SchemaJudge
 from server.sessions.base import ResponseStore
 from server.settings import Settings
 from server.upstreams.listing import Listing
@@ -31,6 +32,7 @@ class Service:
     gate: Gate
     metrics: Metrics
     runs: Runs
+    judge: SchemaJudge
     running: RunningResponses = field(default_factory=RunningResponses)
 
 

@@ -98,7 +98,8 @@ class Capabilities(Struct, frozen=True, forbid_unknown_fields=True, omit_default
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     """What one request, and what all together, may take (law S8). `depth` is the nesting of a request's
     JSON, `output_bytes` what an upstream may send for one response, `grace` how long running ones have when
-    the server stops.
+    the server stops. A JSON schema for the answer has at most `schema_bytes` and `schema_nodes` values, and
+    judging one answer by it takes at most `schema_seconds`.
 
     At once, of all keys and of each one: `concurrent` responses being made, `background` ones waiting for
     their turn, `readers` of stored responses. Without keys only the first of each pair counts."""
@@ -113,6 +114,9 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     background_per_key: Count = 1000
     readers: Count = 1000
     readers_per_key: Count = 200
+    schema_bytes: Count = 256 * 1024
+    schema_nodes: Count = 10_000
+    schema_seconds: Seconds = 5.0
     grace: Seconds = 10.0
 
 

@@ -32,6 +32,7 @@ async def create(request: Request) -> ASGIApp:
         request.state.request_id,
         owner=request.state.owner,
         losses=losses,
+        schema_param="response_format.json_schema.schema",
     )
     answer = StreamedAnswer if asked.stream else WholeAnswer
     return answer(generation, headers, service.settings.keep_alive, ChatForm(manner))

@@ -25,6 +25,7 @@ async def create(request: Request) -> ASGIApp:
         request.state.request_id,
         owner=request.state.owner,
         losses=losses,
+        schema_param="output_config.format.schema",
     )
     answer = StreamedAnswer if asked.stream else WholeAnswer
     told = {**headers, "request-id": request.state.request_id}

@@ -5,53 +5,44 @@ checked when the answer is there. An answer that does not fit is a failure, and 
 from __future__ import annotations
 
 import json
-import re
+from enum import Enum, auto
 from typing import Any, Final
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError, ValidationError
 from msgspec.structs import replace
-from referencing.exceptions import Unresolvable
 
-from bridge.errors import InvalidRequestError, WireError
-from bridge.protocol.codec import decode_json
 from bridge.protocol.items import Message
 from bridge.protocol.request import CreateResponse, JsonSchemaFormatParam
 from bridge.protocol.response import JsonObjectFormat, Response
+from server.schemas.checking import check_schema
+from server.schemas.workers import ANY_OBJECT, Question
+from server.settings import Limits
 
-_ANY_OBJECT: Final[dict[str, Any]] = {"type": "object"}
 _FENCE: Final = "```"
-# the end of a text that may turn out to be a closing fence
-_CLOSING: Final = re.compile(r"\s*`{0,3}\s*\Z")
-_LONGEST_REASON: Final = 300  # characters
 
 
 def schema_of(request: CreateResponse) -> dict[str, Any] | None:
     """The JSON Schema that the request wants its answer to fit, None when it wants text."""
     format = request.text.format if request.text is not None else None
     if isinstance(format, JsonObjectFormat):
-        return _ANY_OBJECT
+        return ANY_OBJECT
     if isinstance(format, JsonSchemaFormatParam):
-        return format.schema if isinstance(format.schema, dict) else _ANY_OBJECT
+        return format.schema if isinstance(format.schema, dict) else ANY_OBJECT
     return None
 
 
-def instructed(request: CreateResponse) -> CreateResponse:
-    """The request with its schema asked for in words, for an upstream that at most promises JSON.
+def check_format(request: CreateResponse, limits: Limits, param: str) -> None:
+    """Raises InvalidRequestError with this `param` for a schema that can't be used, whichever upstream is
+    asked."""
+    schema = schema_of(request)
+    if schema is not None and schema is not ANY_OBJECT:
+        check_schema(schema, param, most_bytes=limits.schema_bytes, most_nodes=limits.schema_nodes)
 
-    Raises InvalidRequestError for a schema that is none.
-    """
+
+def instructed(request: CreateResponse) -> CreateResponse:
+    """The request with its schema asked for in words, for an upstream that at most promises JSON."""
     schema = schema_of(request)
     if schema is None or request.text is None:
         return request
-    try:
-        Draft202012Validator.check_schema(schema)
-    except SchemaError as error:
-        raise InvalidRequestError(
-            InvalidRequestError.INVALID_VALUE,
-            f"the schema is no JSON Schema: {error.message[:_LONGEST_REASON]}",
-            param="text.format.schema",
-        ) from error
     wish = (
         "Answer with one JSON value and nothing around it: no explanation and no code fence. It must be "
         f"valid against this JSON Schema:\n{json.dumps(schema, ensure_ascii=False)}"
@@ -60,62 +51,78 @@ def instructed(request: CreateResponse) -> CreateResponse:
     return replace(request, instructions=instructions, text=replace(request.text, format=JsonObjectFormat()))
 
 
+class _At(Enum):
+    HEAD = auto()  # nothing but white space and perhaps the beginning of a fence so far
+    OPENING = auto()  # in the line of the opening fence
+    FENCED = auto()
+    PLAIN = auto()
+
+
 class AnswerFormat:
-    """Takes a code fence off the answer as it streams, and judges it at the end. Models that were told
+    """Takes a code fence off the answer as it streams, and asks at the end if it fits. Models that were told
     not to put one around it do so all the same."""
 
     def __init__(self, request: CreateResponse) -> None:
-        self._schema = schema_of(request) or _ANY_OBJECT
-        self._held = ""
-        self._begun = False
-        self._fenced = False
+        self._schema = schema_of(request) or ANY_OBJECT
+        self._at = _At.HEAD
+        self._start = ""  # of the text, behind white space, while it may be a fence
+        self._held: list[str] = []
 
     def feed(self, delta: str) -> str:
         """What can be shown of the text so far."""
-        self._held += delta
-        if not self._begun and not self._begin():
-            return ""
-        if not self._fenced:
-            return self._release(len(self._held))
-        closing = _CLOSING.search(self._held)
-        return self._release(closing.start() if closing else len(self._held))
+        if self._at is _At.PLAIN:
+            return delta
+        if self._at is _At.FENCED:
+            return self._fenced(delta)
+        self._held.append(delta)
+        return self._head(delta) if self._at is _At.HEAD else self._opening(delta)
 
     def close(self) -> str:
-        """What was held back and is no fence."""
-        rest, self._held = self._held, ""
-        return "" if self._fenced else rest
+        """What was held back and is not a fence."""
+        rest = self._take_held()
+        return "" if self._at is _At.FENCED else rest
 
-    def objection(self, response: Response) -> str | None:
-        """Why the answer does not fit; None when it does, or when the model did something else than
-        answer: it called a tool or refused."""
+    def question(self, response: Response) -> Question | None:
+        """What has to be judged before the response may end as completed; None when the model did something
+        else than answer: it called a tool or refused."""
         messages = [item for item in response.output if isinstance(item, Message)]
         refused = any(part.type == "refusal" for item in messages for part in item.content)
         if refused or any(item.type.endswith("_call") for item in response.output):
             return None
-        try:
-            value = decode_json(response.output_text)
-            Draft202012Validator(self._schema).validate(value)
-        except WireError as error:
-            return f"The answer is not JSON: {error.message[:_LONGEST_REASON]}"
-        except ValidationError as error:
-            return f"The answer does not fit the schema at {error.json_path}: violates {error.validator!r}"
-        except Unresolvable as error:
-            return f"The schema refers to what is not in it: {str(error)[:_LONGEST_REASON]}"
-        return None
+        return Question(self._schema, response.output_text)
 
-    def _begin(self) -> bool:
-        """Whether it is known by now if a fence opens the text."""
-        start = self._held.lstrip()
-        if not start or (len(start) < len(_FENCE) and _FENCE.startswith(start)):
-            return False
+    def _head(self, delta: str) -> str:
+        start = self._start + (delta if self._start else delta.lstrip())
+        if len(start) < len(_FENCE) and _FENCE.startswith(start):
+            self._start = start
+            return ""
         if start.startswith(_FENCE):
-            _, end, rest = start.partition("\n")
-            if not end:
-                return False
-            self._fenced, self._held = True, rest
-        self._begun = True
-        return True
+            self._at = _At.OPENING
+            return self._opening(start)
+        self._at = _At.PLAIN
+        return self._take_held()
 
-    def _release(self, size: int) -> str:
-        shown, self._held = self._held[:size], self._held[size:]
+    def _opening(self, delta: str) -> str:
+        _, end, rest = delta.partition("\n")
+        if not end:
+            return ""
+        self._at = _At.FENCED
+        self._held.clear()
+        return self._fenced(rest)
+
+    def _fenced(self, delta: str) -> str:
+        """All but an end that may turn out to be the closing fence."""
+        self._held.append(delta)
+        if not delta or delta.isspace():
+            return ""
+        text = self._take_held()
+        shown = text.rstrip()
+        ticks = min(len(shown) - len(shown.rstrip("`")), len(_FENCE))
+        shown = shown[: len(shown) - ticks].rstrip()
+        self._held.append(text[len(shown) :])
         return shown
+
+    def _take_held(self) -> str:
+        held = "".join(self._held)
+        self._held.clear()
+        return held

@@ -23,6 +23,7 @@ from bridge.tools.identity import ToolIdentityMap
 from server.compaction.condensing import asks_for_compaction
 from server.runs.answer_format import AnswerFormat
 from server.runs.tool_rules import CallGate, Verdict, tool_rules
+from server.schemas.workers import Question
 
 # the types of calls that come without a name → the name of their tool
 _NAMELESS = {"shell_call": "shell", "local_shell_call": "local_shell", "apply_patch_call": "apply_patch"}
@@ -52,6 +53,14 @@ class ConstrainedStream(StreamFilter):
         self._answer = answer
         self._waiting: dict[int, list[dict[str, Any]]] = {}
         self._deferred: str | None = None
+        self._reason: str | None = None
+        self.question: Question | None = None
+        """The output is whole, and this has to be judged before the response ends: see `settle`."""
+
+    @property
+    def judged(self) -> bool:
+        """Its answer has to fit a format: there may be a `question` before the end."""
+        return self._answer is not None
 
     def text(self, delta: str, logprobs: Sequence[LogProb | Mapping[str, Any]] | None = None) -> list[Event]:
         if self._answer is None or not isinstance(delta, str):
@@ -104,24 +113,36 @@ class ConstrainedStream(StreamFilter):
 
     def finish(self, reason: str | None = None, *, incomplete: bool = False) -> list[Event]:
         """As the machine's own, but that a response which ends as completed without what was asked for
-        fails. What was cut is incomplete and says so, whatever it lacks."""
+        fails, and that one whose answer has to fit a format does not end before that is judged. What was cut
+        is incomplete and says so, whatever it lacks."""
         self.require("finish")
         events = super().text(self._answer.close()) if self._answer is not None else []
         if not incomplete and outcome(reason or self._deferred)[0] is None:
             lacking = self._lacking()
             if lacking is not None:
-                return events + self.fail(ErrorPayload("model_error", "model_error", lacking, None))
+                return events + self._fail(lacking)
+            self.question = None if self._answer is None else self._answer.question(self.snapshot)
+            if self.question is not None:
+                self._reason = reason
+                return events
         return events + super().finish(reason, incomplete=incomplete)
+
+    def settle(self, objection: str | None) -> list[Event]:
+        """`question` has been judged: end as completed, or fail with the objection."""
+        self.question = None
+        return super().finish(self._reason) if objection is None else self._fail(objection)
+
+    def _fail(self, message: str) -> list[Event]:
+        return self.fail(ErrorPayload("model_error", "model_error", message, None))
 
     def _lacking(self) -> str | None:
         """What the request asked for and the answer does not hold."""
         gate = self._gate
         if gate is not None and gate.unmet:
             return "The model did not call a tool, although tool_choice requires it to."
-        response = self.snapshot
-        if gate is not None and gate.refused and not response.output:
+        if gate is not None and gate.refused and not self.snapshot.output:
             return "The model only called tools that the request does not admit."
-        return None if self._answer is None else self._answer.objection(response)
+        return None
 
 
 def _called_name(item: Item | Mapping[str, Any]) -> str | None:

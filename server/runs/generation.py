@@ -19,6 +19,7 @@ from server.runs.client import Client, Deliver
 from server.runs.keeper import Keeper
 from server.runs.run import Run
 from server.runs.running import RunningResponses
+from server.schemas.workers import Question, SchemaJudge
 from server.sessions.endings import LOST
 from server.sessions.persistence import ResponseSessionPersistenceTransformer
 from server.upstreams.attempts import Attempts
@@ -41,6 +42,7 @@ class Generation:
         keeping: ResponseSessionPersistenceTransformer | None,
         keeper: Keeper,
         running: RunningResponses,
+        judge: SchemaJudge,
         *,
         beats: bool,
         owner: str,
@@ -59,6 +61,7 @@ class Generation:
         self.owner = owner
         self._ended = ended
         self._running = running
+        self._judge = judge
         self._beats = beats
         self._background = background
         self.client = Client(may_leave=keeping is not None)
@@ -73,6 +76,7 @@ class Generation:
         self._reading = False
         self._storing = False
         self._in_line = False
+        self._judging = False
 
     async def generate(self, deliver: Deliver) -> None:
         """Run to the end, delivering the events of each read together. When this is cancelled, a response
@@ -130,8 +134,8 @@ class Generation:
 
     @property
     def waiting(self) -> bool:
-        """It is the upstream or the store that is waited for, not the client."""
-        return self._reading or self._storing
+        """It is the upstream, the store or the judge that is waited for, not the client."""
+        return self._reading or self._storing or self._judging
 
     async def show_life(self) -> bool:
         """Deliver something when nothing has been sent for a while; whether there was something: nothing
@@ -223,10 +227,23 @@ class Generation:
             events = run.feed(data)
             if run.ended:
                 return events
+            if run.question is not None:
+                return await self._judged(events, run.question)
             if events:
                 await self._pass(events)
             data = await self._read(reply)
-        return run.end()
+        events = run.end()
+        return events if run.question is None else await self._judged(events, run.question)
+
+    async def _judged(self, events: list[Event], question: Question) -> list[Event]:
+        """The last events, when these have been passed on and the answer is judged."""
+        if events:
+            await self._pass(events)
+        self._judging = True
+        try:
+            return self.run.settle(await self._judge.objection(question))
+        finally:
+            self._judging = False
 
     async def _read(self, reply: UpstreamReply) -> bytes:
         self._reading = True

@@ -15,6 +15,7 @@ from bridge.protocol.response import Response
 from bridge.tools.identity import ToolIdentityMap
 from server.auth import client_key
 from server.limits import check_tools
+from server.runs.answer_format import check_format
 from server.runs.constraints import machine_for
 from server.runs.generation import Generation
 from server.runs.outgoing import ask, inbound
@@ -50,11 +51,13 @@ async def prepare(
     losses: Diagnostics | None = None,
     history: History | None = None,
     taken: Taken | None = None,
+    schema_param: str = "text.format.schema",
 ) -> tuple[Generation, dict[str, str]]:
     """The generation that answers this request, and headers for the answer. `owner` is whose responses
     it may refer to and whose it will be; `losses` are those that the request had before; `history` is what
     `previous_response_id` stands for, and its input then holds no references: when it is not given, both
-    are looked up in the store; `taken` is the record that a queued response has already.
+    are looked up in the store; `taken` is the record that a queued response has already;
+    `schema_param` is where the client's own request has the schema for its answer.
 
     Raises HttpError or InvalidRequestError for what can't be honoured, with `param`.
     """
@@ -63,6 +66,7 @@ async def prepare(
         what = "a response in the background has to be stored"
         raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param="background")
     check_tools(request.tools, service.settings.limits.tools)
+    check_format(request, service.settings.limits, schema_param)
     if stored and taken is None:
         await service.runs.check_store()
     target = service.router.resolve(request.model).bound(owner)
@@ -108,6 +112,7 @@ async def prepare(
         owner=owner,
         ended=service.metrics.ended,
         running=service.running,
+        judge=service.judge,
         beats=ignores_comments(headers),
         background=bool(request.background),
         personal=key is not None and any(each.pass_through for each in service.settings.upstreams),

@@ -6,6 +6,7 @@ What one read brings goes through here as a whole; nothing is done per event but
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final, cast
 
 import structlog
@@ -20,7 +21,10 @@ from bridge.protocol.response import Response
 from bridge.sse import Frame, SSEDecoder
 from bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 from server.errors import HttpError, too_long
+from server.runs.constraints import ConstrainedStream
+from server.schemas.workers import Question
 
+Take = Callable[[list[Frame], list[Event]], None]
 KEEP_ALIVE: Final = "openresponses-bridge:keepalive"
 _INTERNAL = ErrorPayload("server_error", "internal_error", "The server failed.", None)
 _log = structlog.get_logger(__name__)
@@ -45,6 +49,7 @@ class Run:
         self._most = most
         self._taken = 0
         self._machine = machine
+        self._held = machine if isinstance(machine, ConstrainedStream) and machine.judged else None
         self.read_as(inbound, event_names)
         self._frames = SSEDecoder()
         self.failure: BridgeError | None = None
@@ -53,7 +58,8 @@ class Run:
     def read_as(self, inbound: Inbound, event_names: bool) -> None:
         """What comes is in this dialect; with `event_names` its inbound takes the SSE event's name too."""
         self._inbound = inbound
-        self._take = self._take_named if event_names else self._take_plain
+        plain = self._take_named if event_names else self._take_plain
+        self._take = partial(self._take_held, plain) if self._held else plain
 
     @property
     def begun(self) -> bool:
@@ -74,6 +80,11 @@ class Run:
     @property
     def snapshot(self) -> Response:
         return self._machine.snapshot if self._told is None else self._told
+
+    @property
+    def question(self) -> Question | None:
+        """What has to be judged before the response can end; nothing more is read of it then."""
+        return None if self._held is None else self._held.question
 
     def begin(self) -> list[Event]:
         """Start before the upstream has said anything, so that the client can be told to wait."""
@@ -98,13 +109,20 @@ class Run:
         events: list[Event] = []
         try:
             self._take(self._frames.close(), events)
-            if not self.ended:
+            if not self.ended and self.question is None:
                 events += self._inbound.close()
         except BridgeError as error:
             events += self.fail(error)
         except Exception:
             events += self._fail_internally()
         return events
+
+    def settle(self, objection: str | None) -> list[Event]:
+        """The question has been judged: end."""
+        try:
+            return [] if self._held is None else self._held.settle(objection)
+        except BridgeError as error:
+            return self.fail(error)
 
     def fail(self, error: BridgeError) -> list[Event]:
         """End in this error."""
@@ -134,6 +152,12 @@ class Run:
         feed = cast(Callable[[bytes, str], list[Event]], self._inbound.feed)
         for frame in frames:
             events += feed(frame.data, frame.event)
+
+    def _take_held(self, take: Take, frames: list[Frame], events: list[Event]) -> None:
+        """Frame by frame: what follows the end of the output is not read."""
+        for frame in frames:
+            if self.question is None:
+                take([frame], events)
 
     def _fail_internally(self) -> list[Event]:
         _log.exception("run.internal_error", response_id=self._machine.response_id)

@@ -30,11 +30,12 @@ class ThinkTags:
     `settled` while nothing is held back and no tag is open.
     """
 
-    __slots__ = ("_at", "_held", "settled")
+    __slots__ = ("_at", "_blank", "_held", "settled")
 
     def __init__(self) -> None:
         self._at = _At.HEAD
         self._held = ""
+        self._blank: list[str] = []  # white space at the head, before what is held
         self.settled = True
 
     @property
@@ -53,26 +54,30 @@ class ThinkTags:
         if self._at is _At.CLOSED:
             text = text.lstrip()
             self._at = _At.TEXT if text else _At.CLOSED
-        self.settled = not self._held and self._at not in _WITHIN
+        self.settled = not (self._held or self._blank) and self._at not in _WITHIN
         return reasoning, text
 
     def close(self) -> tuple[str, str]:
         """No more text comes: give what was held."""
-        held, self._held = self._held, ""
+        held, self._held = "".join(self._blank) + self._held, ""
+        self._blank.clear()
         thinking, self._at = self._at in _WITHIN, _At.TEXT
         self.settled = True
         return (held, "") if thinking else ("", held)
 
     def _head(self, text: str) -> str:
         start = text.lstrip()
+        self._blank.append(text[: len(text) - len(start)])
+        if OPEN.startswith(start) and start != OPEN:
+            self._held = start
+            return ""
+        blank = "".join(self._blank)
+        self._blank.clear()
         if start.startswith(OPEN):
             self._at = _At.OPENED
             return start[len(OPEN) :]
-        if OPEN.startswith(start):
-            self._held = text
-            return ""
         self._at = _At.TEXT
-        return text
+        return blank + start
 
     def _thinking(self, text: str) -> tuple[str, str]:
         if self._at is _At.OPENED:

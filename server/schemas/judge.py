@@ -1,0 +1,70 @@
+"""What a worker process does: judge one text by one schema.
+
+It imports little, so that the process is there soon. The limits on its memory and its time hold even when
+the server that started it is gone.
+"""
+
+from __future__ import annotations
+
+import resource
+import signal
+import time
+from typing import Any, Final
+
+import jsonschema_rs as engine
+
+from bridge.errors import WireError
+from bridge.protocol.codec import decode_json
+from server.schemas.dialects import dialect_of, validator
+from server.schemas.places import place_of
+
+_MOST_MEMORY: Final = 2 << 30  # bytes of address space
+_UNCHECKED: Final = frozenset({"backtrackLimitExceeded", "regexEngineFailure"})
+
+
+def make_ready() -> None:
+    """The process is the server's: what interrupts a terminal is not meant for it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, resource.RLIM_INFINITY))
+
+
+def judge_within(schema: dict[str, Any], text: str, seconds: float) -> str | None:
+    """`objection`, in a process that is ended when it takes longer."""
+    soonest = int(time.process_time() + seconds) + 2
+    resource.setrlimit(resource.RLIMIT_CPU, (soonest, resource.RLIM_INFINITY))
+    return objection(schema, text)
+
+
+def objection(schema: dict[str, Any], text: str) -> str | None:
+    """Why the text is not a JSON value that fits the schema, in words that quote neither; None when it does.
+    The schema has been checked (`check_schema`)."""
+    try:
+        value = decode_json(text)
+    except WireError as error:
+        return f"The answer is not JSON: {error.message}"
+    try:
+        judge = validator(dialect_of(schema) or "", schema)
+    except (engine.ValidationError, ValueError):
+        return "The answer could not be checked: the schema holds a pattern that can't be used."
+    try:
+        judge.validate(value)
+    except engine.ValidationError as error:
+        place, keyword = _place(error), _keyword(error)
+        if keyword in _UNCHECKED:
+            return f"The answer could not be checked: the pattern for {place} takes too many steps."
+        return f"The answer does not fit the schema at {place}: violates {keyword!r}"
+    except ValueError:
+        return "The answer could not be checked: it is nested too deeply, or holds half a surrogate pair."
+    return None
+
+
+def _keyword(error: engine.ValidationError) -> str:
+    """The keyword that is violated; a schema that is `false` has none of its own."""
+    name: str = error.kind.name
+    return str(error.schema_path[-1]) if name == "falseSchema" and error.schema_path else name
+
+
+def _place(error: engine.ValidationError) -> str:
+    """Where it is in the answer; a key that the schema does not name is the model's own word."""
+    named = set(error.evaluation_path)
+    return place_of(step if isinstance(step, int) or step in named else "*" for step in error.instance_path)

@@ -1,0 +1,218 @@
+"""Answers are judged where no schema holds up the server, and nothing of them shows in messages or logs."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from server.schemas.checking import check_schema
+from server.schemas.judge import judge_within, objection
+from server.schemas.workers import ANY_OBJECT, Question, SchemaJudge
+from server.settings import Limits, Settings, UpstreamSettings
+from tests.support.serving import call, respond, serving, stream
+from tests.support.upstream import Script, ScriptedUpstream, text
+
+SECRET = "the-model-s-own-words"
+
+
+def nested(depth: int) -> Any:
+    value: Any = {}
+    for _ in range(depth):
+        value = {"a": value}
+    return value
+
+
+def alternatives() -> dict[str, Any]:
+    """A schema by which each level of nesting is judged twice, so that its cost doubles with each."""
+    each = [{"properties": {"a": {"$ref": "#/$defs/n"}}, "required": [name]} for name in "bc"]
+    return {"$ref": "#/$defs/n", "$defs": {"n": {"anyOf": each}}}
+
+
+def doubling(times: int) -> dict[str, Any]:
+    """A schema of `times` definitions, each of which refers twice to the next."""
+    ways: dict[str, Any] = {f"d{times}": {"type": "object"}}
+    for n in range(times):
+        next_one = {"$ref": f"#/$defs/d{n + 1}"}
+        ways[f"d{n}"] = {"allOf": [next_one, {"minProperties": 0} | next_one]}
+    return {"$ref": "#/$defs/d0", "$defs": ways}
+
+
+BOMB = (alternatives(), json.dumps(nested(40)))
+
+# ── one answer ───────────────────────────────────────────────────────────────────────────────────────────
+PLACES: dict[str, tuple[dict[str, Any], Any, str]] = {
+    "a type": ({"properties": {"city": {"type": "string"}}}, {"city": [SECRET]}, "$.city: violates 'type'"),
+    "a key of the model": ({"additionalProperties": {"type": "null"}}, {SECRET: 1}, "$.*: violates 'type'"),
+    "a key too many": ({"additionalProperties": False}, {SECRET: 1}, "$: violates 'additionalProperties'"),
+    "an index": ({"items": {"const": 1}}, [1, SECRET], "$[1]: violates 'const'"),
+    "behind a reference": (
+        {"properties": {"a": {"$ref": "#/$defs/x"}}, "$defs": {"x": {"properties": {"b": {"maxLength": 2}}}}},
+        {"a": {"b": SECRET}},
+        "$.a.b: violates 'maxLength'",
+    ),
+    "alternatives": ({"anyOf": [{"type": "null"}, {"type": "number"}]}, SECRET, "$: violates 'anyOf'"),
+    "a pattern": ({"pattern": "^[0-9]+$"}, SECRET, "$: violates 'pattern'"),
+    "a pattern that is not one": ({"pattern": "["}, SECRET, "a pattern that can't be used"),
+    "half a surrogate pair": ({"const": 1}, "\ud800", "could not be checked"),
+    "in draft 4": (
+        {"$schema": "http://json-schema.org/draft-04/schema#", "maximum": 3, "exclusiveMaximum": True},
+        3,
+        "$: violates 'exclusiveMaximum'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("schema", "value", "why"), PLACES.values(), ids=PLACES)
+def test_objection_names_place_and_keyword_only(schema: dict[str, Any], value: Any, why: str) -> None:
+    check_schema(schema, "p", most_bytes=10**5, most_nodes=10**4)
+    said = objection(schema, json.dumps(value))
+    assert said is not None
+    assert why in said
+    assert SECRET not in said
+
+
+def test_text_that_is_not_json_is_not_quoted() -> None:
+    said = objection(ANY_OBJECT, '{"a": ' + SECRET)
+    assert said is not None
+    assert said.startswith("The answer is not JSON")
+    assert SECRET not in said
+
+
+CHEAP = {  # what stopped the server when patterns backtracked and lists were compared pair by pair
+    "unique items": ({"uniqueItems": True}, [{"a": number} for number in range(4000)]),
+    "a pattern that backtracks": ({"pattern": "^(a|a)*(a+)+$"}, "a" * 5000 + "b"),
+    "one that looks ahead": ({"pattern": "^(?=a)(?:(a+)+)+\\1$"}, "a" * 200 + "b"),
+    "references that double": (doubling(12), {}),
+    "a circle": ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#"}}}, {}),
+}
+
+
+@pytest.mark.parametrize(("schema", "value"), CHEAP.values(), ids=CHEAP)
+def test_cost_that_the_engine_does_not_have(schema: dict[str, Any], value: Any) -> None:
+    before = time.process_time()
+    objection(schema, json.dumps(value))
+    assert time.process_time() - before < 2
+
+
+# ── in processes ─────────────────────────────────────────────────────────────────────────────────────────
+def judged(seconds: float, *questions: tuple[dict[str, Any], str]) -> list[str | None]:
+    async def ask() -> list[str | None]:
+        judge = SchemaJudge(seconds)
+        return await asyncio.gather(*(judge.objection(Question(*each)) for each in questions))
+
+    return asyncio.run(ask())
+
+
+def test_deadline_stops_the_work_and_the_next_answer_is_judged() -> None:
+    fine = ({"type": "object", "required": ["a"]}, '{"a": 1}')
+    wrong = ({"type": "object", "required": ["a"]}, "{}")
+    late, *others = judged(0.5, BOMB, fine, wrong, BOMB, fine)
+    assert late is not None
+    assert "could not be checked against the schema within 0.5 seconds" in late
+    assert others == [None, "The answer does not fit the schema at $: violates 'required'", late, None]
+
+
+def test_nothing_of_an_answer_is_logged() -> None:
+    with structlog.testing.capture_logs() as lines:
+        judged(0.3, ({"const": 1}, json.dumps(SECRET)), (BOMB[0], BOMB[1].replace("{}", f'"{SECRET}"')))
+    assert [line["event"] for line in lines] == ["schema.too_slow"]
+    assert SECRET not in str(lines)
+
+
+def test_any_object_needs_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.schemas.workers.to_process", None)
+    assert judged(1, (ANY_OBJECT, "{}"), (ANY_OBJECT, "[]")) == [
+        None,
+        "The answer does not fit the schema at $: violates 'type'",
+    ]
+
+
+def test_process_whose_server_is_gone_ends_by_itself() -> None:
+    program = (
+        "import sys, json; from server.schemas.judge import judge_within;"
+        "schema, text = json.load(sys.stdin); judge_within(schema, text, -1)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], input=json.dumps(BOMB).encode(), timeout=30)
+    assert ended.returncode < 0  # by the signal for too much time
+
+
+def test_judging_within_the_limits() -> None:
+    assert (
+        subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                "from server.schemas.judge import *; make_ready(); judge_within({}, '1', 9)",
+            ]
+        ).returncode
+        == 0
+    )
+    assert judge_within.__module__ == "server.schemas.judge"  # what the processes load
+
+
+# ── over HTTP ────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.fixture(scope="module")
+def hasty(upstream: ScriptedUpstream) -> Iterator[str]:
+    """A server in front of an upstream that knows no schemas, with little time to judge."""
+    options = {"json_schema": "json_object"}
+    settings = Settings(
+        upstreams=[UpstreamSettings(url=upstream.url, options=options)],
+        limits=Limits(schema_seconds=1.0),
+        keep_alive=0.1,
+    )
+    with serving(settings) as base:
+        yield base
+
+
+def test_server_answers_others_while_a_bomb_is_judged(hasty: str, upstream: ScriptedUpstream) -> None:
+    upstream.scripts["bomb"] = Script(text(BOMB[1]))
+    found: list[Any] = []
+
+    def explode() -> None:
+        found.append(stream(hasty, model="bomb", text={"format": format_of(BOMB[0])}))
+
+    thread = threading.Thread(target=explode)
+    thread.start()
+    asked = 0
+    while thread.is_alive():
+        before = time.monotonic()
+        assert call(hasty, "GET", "/healthz").status == 200
+        assert time.monotonic() - before < 0.9
+        asked += 1
+        time.sleep(0.05)
+    assert asked > 5
+    (reply,) = found
+    assert (reply.final["status"], reply.final["error"]["code"]) == ("failed", "model_error")
+    assert "could not be checked" in reply.final["error"]["message"]
+    assert "response.completed" not in reply.types
+    assert b": keep-alive" in reply.body  # signs of life while it was judged
+
+
+def format_of(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "json_schema", "name": "n", "schema": schema}
+
+
+@pytest.mark.parametrize("said", ['{"a": 1}', '```json\n{"a": 1}\n```'])
+def test_what_follows_the_end_of_the_output_is_not_read(
+    hasty: str, upstream: ScriptedUpstream, said: str
+) -> None:
+    upstream.scripts["fits"] = Script(text(said))
+    response = stream(hasty, model="fits", text={"format": format_of({"required": ["a"]})}).final
+    assert response["status"] == "completed"
+    assert response["output"][0]["content"][0]["text"] == '{"a": 1}'
+    whole = respond(hasty, model="fits", text={"format": format_of({"required": ["b"]})})
+    assert (whole.json["status"], whole.json["error"]["code"]) == ("failed", "model_error")
+
+
+def test_a_reference_out_of_the_schema_is_refused_whatever_the_upstream(hasty: str, bridged: str) -> None:
+    format = format_of({"properties": {"a": {"$ref": "file:///etc/passwd"}}})
+    replies = [respond(base, model="x", text={"format": format}) for base in (hasty, bridged)]
+    assert [(reply.status, reply.error["param"]) for reply in replies] == [(400, "text.format.schema")] * 2
+    assert replies[0].error == replies[1].error
