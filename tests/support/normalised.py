@@ -11,7 +11,7 @@ from collections import Counter
 
 TIME = "1700000000"
 _ID = re.compile(r"([a-z]+)([_-])[0-9a-f]{24,32}(?![0-9a-f])")
-_TIMES = re.compile(r'("(?:created|created_at|completed_at|expires_at)": ?)\d{10}\b')
+_TIMES = re.compile(r'("(?:created|(?:created|updated|completed)_at)": ?)\d{10}(?:\.\d+)?\b')
 _MARKER = re.compile(r'"data":"([^"]+)","mimeType":"stateful_marker"')
 _SEALED = re.compile(r"(orb1\.s\.[a-z0-9_-]+\.)[A-Za-z0-9_=-]+")
 _ADDRESS = re.compile(r"127\.0\.0\.1:\d{4,5}")

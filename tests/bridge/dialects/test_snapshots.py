@@ -15,7 +15,7 @@ from tests.support.fed import Build, Fed
 from tests.support.model_frames import frames
 from tests.support.model_scripts import SCRIPTS, played
 from tests.support.snapshots import snapshots
-from tests.support.transcripts import Transcript
+from tests.support.transcripts import Transcript, line
 
 INBOUNDS: dict[str, Build] = {
     "chat_completions": chat_completions.Inbound,
@@ -135,6 +135,30 @@ def test_losses(snapshot: SnapshotAssertion, dialect: str) -> None:
         if list(left.diagnostics):
             transcript.did(f"{script}:")
             transcript.notes(left.diagnostics)
+    assert str(transcript) == snapshot
+
+
+@snapshots(
+    "{dialect}/trace/from_{upstream}.txt", dialect=WAYS, upstream=("anthropic_messages", "chat_completions")
+)
+def test_trace(snapshot: SnapshotAssertion, dialect: str, upstream: str) -> None:
+    """Some words and two files to edit, from one end to the other: `<` the upstream's frame, `>` the lines
+    that the client gets for it."""
+    way, transcript = WAYS[dialect], Transcript()
+    stream, outbound = Fed(INBOUNDS[upstream], wire=way.wire, close=False), way.build()
+    sent = 0
+    for frame in [*frames(upstream, SCRIPTS["edit_two_files"]), None]:
+        if frame is None:
+            transcript.did("(the upstream's stream ends)")
+            stream.close()
+        else:
+            transcript.received(frame)
+            stream.feed(frame)
+        chunks = [chunk for event in stream.events[sent:] for chunk in outbound.feed(event)]
+        sent = len(stream.events)
+        for data in way.write(chunks if frame is not None else [*chunks, *outbound.close()]).splitlines():
+            if data and not data.startswith(b"event:"):
+                transcript.did(f"> {line(data)}")
     assert str(transcript) == snapshot
 
 

@@ -1,0 +1,173 @@
+"""What each command prints, and how it exits."""
+
+import asyncio
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+from syrupy.assertion import SnapshotAssertion
+
+from bridge.protocol.codec import encode_sse
+from server.captures.sinks import SINKS
+from server.cli import main
+from server.sessions.stores import open_store
+from tests.support.model_frames import frames
+from tests.support.model_scripts import SCRIPTS, Step, played
+from tests.support.normalised import Normalised
+from tests.support.snapshots import snapshots
+from tests.support.stores import frames as stored_frames
+from tests.support.stores import record
+
+NAME = "openresponses-bridge"
+WIDE = {"COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1"}
+
+
+def commands(command: click.Command = main, path: str = "") -> Iterator[str]:
+    """The paths of all commands, `` for the program itself."""
+    yield path.strip()
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from commands(found, f"{path} {name}")
+
+
+HELPS = {"-".join([NAME, *path.split()]): path for path in commands()}
+
+
+class Session:
+    """Commands one after the other in one empty folder, as they look in a terminal 100 columns wide."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self.normalised = Normalised()
+
+    def run(self, command: str, stdin: bytes | str | None = None) -> "Session":
+        runner = CliRunner(env=WIDE)
+        done = runner.invoke(main, shlex.split(command), input=stdin, prog_name=NAME, terminal_width=100)
+        shown = self.normalised(f"$ {NAME} {command}")
+        told = self.normalised(done.output.replace(f"{Path.cwd()}/", "")).rstrip("\n")
+        self.show(shown, told, f"[exit code {done.exit_code}]", "")
+        return self
+
+    def show(self, *lines: str) -> None:
+        self._lines += lines
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines)
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+    monkeypatch.chdir(tmp_path)
+    return Session()
+
+
+@snapshots("cli/help/{name}.txt", name=HELPS)
+def test_help(snapshot: SnapshotAssertion, session: Session, name: str) -> None:
+    assert str(session.run(f"{HELPS[name]} --help".strip())) == snapshot
+
+
+def sse(dialect: str, steps: list[Step]) -> bytes:
+    return b"".join(b"data: " + frame + b"\n\n" for frame in frames(dialect, steps))
+
+
+CAPTURE = sse("chat_completions", SCRIPTS["text_then_tool"])
+# a delta and the end are missing
+BROKEN = encode_sse(
+    [event for event in played(SCRIPTS["text"]).events[:-1] if getattr(event, "delta", "") != " there"]
+)
+
+
+@snapshots("cli/replay/{sink}.txt", sink=SINKS)
+def test_replay(snapshot: SnapshotAssertion, session: Session, sink: str) -> None:
+    assert str(session.run(f"replay - --to {sink}", CAPTURE)) == snapshot
+
+
+FOREIGN = ("anthropic_messages", "codex", "responses", "copilot", "vscode")
+
+
+@snapshots("cli/replay/from_{dialect}.txt", dialect=FOREIGN)
+def test_replay_from(snapshot: SnapshotAssertion, session: Session, dialect: str) -> None:
+    """A capture in JSON lines, whose dialect `replay` finds by itself."""
+    capture = b"".join(frame + b"\n" for frame in frames(dialect, SCRIPTS["text_then_tool"]))
+    assert str(session.run("replay - --to chat", capture)) == snapshot
+
+
+def validated(session: Session) -> None:
+    stream = CliRunner().invoke(main, ["replay"], input=CAPTURE).stdout_bytes
+    session.run("validate -", stream)
+    session.run("validate -", BROKEN).run("validate - --json", BROKEN)
+    session.run("validate -", b'{"type":\n').run("validate -", b"").run("validate missing.sse")
+
+
+def unreadable(session: Session) -> None:
+    session.run("replay -", b"nonsense\n").run("replay -", b'{"who":"knows"}\n').run("replay missing.sse")
+    session.run("replay - --to latin", CAPTURE).run("dance").run("")
+
+
+def looked_after(session: Session) -> None:
+    async def fill() -> None:
+        store = open_store("sqlite:///s.sqlite3")
+        await store.put(record("resp_old", expires_at=1.0, owner="k"), stored_frames(0, 1))
+        await store.put(record("resp_new", "resp_old", expires_at=4e9, owner="k"))
+        await store.close()
+
+    store = "--store sqlite:///s.sqlite3"
+    session.run(f"db sweep {store}").run(f"db upgrade {store}").run(f"db upgrade {store}")
+    asyncio.run(fill())
+    session.run(f"db export {store}").run(f"db sweep {store}").run(f"db sweep {store}")
+    session.run("db upgrade --store mysql://somewhere/s")
+
+
+def asked(session: Session) -> None:
+    answers = [
+        "other",
+        "https://models.example/v1",
+        "chat",
+        "MODELS_KEY",
+        "large, small",
+        "n",
+        "y",
+        "",
+        "9000",
+    ]
+    session.run("init", "\n".join(answers) + "\n")
+    written = Path("bridge.toml").read_text("utf-8").rstrip("\n")
+    session.show("$ cat bridge.toml", written, "")
+    session.run("init", "n\n")
+
+
+SESSIONS: dict[str, Any] = {
+    "demo": lambda session: session.run("demo"),
+    "validate": validated,
+    "unreadable": unreadable,
+    "db": looked_after,
+    "init": asked,
+}
+
+
+@snapshots("cli/{name}.txt", name=SESSIONS)
+def test_sessions(
+    snapshot: SnapshotAssertion, session: Session, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("MODELS_KEY", "BRIDGE_API_KEY"):
+        monkeypatch.delenv(variable, raising=False)
+    SESSIONS[name](session)
+    assert str(session) == snapshot
+
+
+@snapshots("cli/conform.txt")
+def test_conform(snapshot: SnapshotAssertion, snapshot_file: str, session: Session, demo: str) -> None:
+    """The report on our own server, which has to be clean, and how areas and failures are named."""
+    session.run(f"conform {demo} --model demo")
+    assert " 0 failed, 0 skipped" in str(session)
+    session.run(f"conform {demo} --model demo --only order --json")
+    session.run(f"conform {demo} --model nobody --only order")
+    session.run(f"conform {demo} --only nothing")
+    assert str(session) == snapshot
