@@ -10,7 +10,7 @@ from bridge.dialects.base.failures import (
     failure,
     word,
 )
-from bridge.dialects.base.fields import Fields, body_of, invalid
+from bridge.dialects.base.fields import Fields, body_of, extension, invalid
 from bridge.dialects.base.streams import Chunk, Inbound, Outbound
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Inbound",
     "Outbound",
     "body_of",
+    "extension",
     "failure",
     "invalid",
     "word",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, KeysView, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from bridge.errors import InvalidRequestError, WireError
 from bridge.protocol.codec import decode_json
 
 T = TypeVar("T")
+
+_NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9_.:-]")
 
 _NAMES: dict[type, str] = {
     str: "a string",
@@ -23,6 +26,12 @@ _NAMES: dict[type, str] = {
 def invalid(param: str, message: str, code: str = InvalidRequestError.INVALID_VALUE) -> InvalidRequestError:
     """The error for a field of the request."""
     return InvalidRequestError(code, f"{param}: {message}", param=param)
+
+
+def extension(slug: str, name: str) -> str:
+    """`slug:name`, the type of an extension's item. What a type may not hold becomes `_`: an upstream's words
+    can be anything."""
+    return f"{slug}{_NOT_IN_A_NAME.sub('_', name) or 'unknown'}"
 
 
 def typed(found: Any, param: str, *kinds: type[T]) -> T | None:

@@ -12,6 +12,7 @@ import binascii
 import codecs
 from typing import Any
 
+from bridge.dialects.base import extension
 from bridge.dialects.codex.types import snake
 from bridge.protocol.unknown import UnknownItem
 
@@ -23,7 +24,7 @@ _OWN = frozenset({"type", "id", "status"})
 
 def kind_of(item_type: str) -> str:
     """`commandExecution` → `codex:command_execution`."""
-    return SLUG + snake(item_type)
+    return extension(SLUG, snake(item_type))
 
 
 def fields_of(item: dict[str, Any]) -> dict[str, Any]:

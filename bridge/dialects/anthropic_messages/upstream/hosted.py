@@ -8,6 +8,7 @@ from bridge.dialects.anthropic_messages import types as t
 from bridge.dialects.anthropic_messages.envelopes import seal_block
 from bridge.dialects.anthropic_messages.types import SLUG
 from bridge.dialects.anthropic_messages.upstream.context import Flow
+from bridge.dialects.base import extension
 from bridge.errors import WireError
 from bridge.protocol.codec import decode_json
 from bridge.protocol.events import Event
@@ -73,7 +74,7 @@ class HostedBlock:
                 status = "incomplete"
                 self._flow.diagnostics.loss(f"{self._block['type']}.input", "cut")
         self._flow.position = 0
-        fields = {"type": SLUG + self._block["type"], "id": self._id(), "status": status}
+        fields = {"type": extension(SLUG, self._block["type"]), "id": self._id(), "status": status}
         return self._flow.machine.item(UnknownItem({**fields, "block": self._block}))
 
     def _id(self) -> str:

@@ -1,0 +1,48 @@
+"""What fuzzing found: the input of each case broke its target's invariant before it was mended."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.fuzz.core import all_targets, check
+from tests.support import anthropic
+from tests.support import codex as notes
+
+
+def sse(*frames: Any) -> bytes:
+    """Frames as server-sent events."""
+    return b"".join(b"data: " + encoded(frame) + b"\n\n" for frame in frames)
+
+
+def lines(*frames: Any) -> bytes:
+    return b"\n".join(map(encoded, frames))
+
+
+def encoded(frame: Any) -> bytes:
+    return frame if isinstance(frame, bytes) else json.dumps(frame).encode()
+
+
+HOSTED = [anthropic.start(), anthropic.opened(0, "/odd kind", id="s"), anthropic.closed(0), *anthropic.stop()]
+FOUND = [
+    ("anthropic", "a block's type that no item's type can hold", sse(*HOSTED)),
+    (
+        "anthropic",
+        "a block's type that is empty",
+        sse(anthropic.start(), anthropic.opened(0, ""), anthropic.closed(0)),
+    ),
+    (
+        "codex",
+        "an item's type that none of ours can hold",
+        lines(notes.started(), notes.item("started", "a b", "x")),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("target", "data"), [(row[0], row[2]) for row in FOUND], ids=[row[1] for row in FOUND]
+)
+def test_found(target: str, data: bytes) -> None:
+    check(all_targets()[target], data)
