@@ -26,6 +26,7 @@ def encoded(frame: Any) -> bytes:
 
 
 HOSTED = [anthropic.start(), anthropic.opened(0, "/odd kind", id="s"), anthropic.closed(0), *anthropic.stop()]
+CUSTOM_ALLOWED = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom", "name": "c"}]}
 FOUND = [
     ("anthropic", "a block's type that no item's type can hold", sse(*HOSTED)),
     (
@@ -37,6 +38,11 @@ FOUND = [
         "codex",
         "an item's type that none of ours can hold",
         lines(notes.started(), notes.item("started", "a b", "x")),
+    ),
+    (
+        "request-responses",
+        "a choice among tools that are no functions, for VS Code",
+        encoded({"input": "Hi", "tool_choice": CUSTOM_ALLOWED}),
     ),
 ]
 

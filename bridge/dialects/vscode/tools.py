@@ -16,6 +16,7 @@ from bridge.protocol.tools import (
     ToolChoice,
     ToolParam,
 )
+from bridge.tools.choice import plain_choice
 from bridge.tools.identity import ToolIdentityMap, ToolKind
 
 _LEGAL = re.compile(r"[\w-]{1,64}", re.ASCII)
@@ -70,7 +71,8 @@ def offered(
     if isinstance(choice, AllowedToolChoice):
         if choice.mode == "none":
             return Offer([], ToolMode.AUTO)
-        left = _only(declared, [each.name for each in choice.tools], identities)
+        names = [(plain_choice(each) or {}).get("name") for each in choice.tools]
+        left = _only(declared, names, identities)
         return Offer(left, ToolMode.REQUIRED if choice.mode == "required" else ToolMode.AUTO)
     if choice not in (None, "auto", "required"):
         diagnostics.loss("tool_choice", "can't be expressed")
