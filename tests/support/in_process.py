@@ -29,8 +29,8 @@ class InProcess:
         structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
         self.app = create_app(settings)
         self.loop = asyncio.new_event_loop()
-        self._commands: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self._told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._commands: asyncio.Queue[Any] = asyncio.Queue()
+        self._told: asyncio.Queue[Any] = asyncio.Queue()
         self._lifespan = self.loop.create_task(self._live())
         self._command("startup")
 
@@ -106,8 +106,8 @@ class InProcess:
     async def _converse(
         self, messages: list[bytes], headers: list[tuple[bytes, bytes]]
     ) -> list[list[dict[str, Any]]]:
-        inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        outbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        inbox: asyncio.Queue[Any] = asyncio.Queue()
+        outbox: asyncio.Queue[Any] = asyncio.Queue()
         inbox.put_nowait({"type": "websocket.connect"})
         scope = {**_scope("websocket", b"/v1/responses", headers), "subprotocols": []}
         serving = asyncio.create_task(self.app(scope, inbox.get, outbox.put))
@@ -167,7 +167,7 @@ def _message(data: bytes) -> dict[str, Any]:
         return {"type": "websocket.receive", "bytes": data}
 
 
-async def _turn(outbox: asyncio.Queue[dict[str, Any]]) -> list[dict[str, Any]]:
+async def _turn(outbox: asyncio.Queue[Any]) -> list[dict[str, Any]]:
     events: list[dict[str, Any]] = []
     while not events or events[-1]["type"] not in _LAST:
         message = await outbox.get()
