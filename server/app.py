@@ -16,6 +16,7 @@ from starlette.routing import Route, WebSocketRoute
 
 from bridge.errors import BridgeError
 from server.auth import Authentication, Keys, Operators
+from server.budget import room_for
 from server.errors import HttpError, error_body
 from server.gate import Gate
 from server.logs import configure_logs
@@ -70,6 +71,7 @@ def create_app(settings: Settings) -> Starlette:
     """The application for these settings. Raises SettingsError when they can't be used."""
     sealer = ServerSealer(settings.sealing_key_env)
     gate = Gate(settings.limits)
+    room = room_for(settings.limits)
     router = build_router(settings, sealer)
     store = build_store(settings)
     keys = Keys(settings.api_keys, pass_through=any(each.pass_through for each in settings.upstreams))
@@ -83,6 +85,7 @@ def create_app(settings: Settings) -> Starlette:
         sealer=sealer,
         operators=Operators(settings.operator_keys, keys),
         gate=gate,
+        room=room,
         metrics=Metrics(gate),
     )
 

@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from bridge.seal import Sealer
 from server.auth import Operators
+from server.budget import Room
 from server.gate import Gate
 from server.metrics import Metrics
 from server.runs.running import RunningResponses
@@ -30,6 +31,7 @@ class Service:
     sealer: Sealer
     operators: Operators
     gate: Gate
+    room: Room
     metrics: Metrics
     runs: Runs
     judge: SchemaJudge

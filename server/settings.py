@@ -102,7 +102,9 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     judging one answer by it takes at most `schema_seconds`.
 
     At once, of all keys and of each one: `concurrent` responses being made, `background` ones waiting for
-    their turn, `readers` of stored responses. Without keys only the first of each pair counts."""
+    their turn, `readers` of stored responses, `loaded_bytes` of conversations in memory. Without keys only
+    the first of each pair counts. `conversation_bytes` bounds what `previous_response_id` stands for,
+    `reference_bytes` what the `item_reference`s of one request bring in."""
 
     header_bytes: Count = 64 * 1024
     tools: Count = 512
@@ -114,6 +116,10 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     background_per_key: Count = 1000
     readers: Count = 1000
     readers_per_key: Count = 200
+    conversation_bytes: Count = 32 * 1024 * 1024
+    reference_bytes: Count = 4 * 1024 * 1024
+    loaded_bytes: Count = 512 * 1024 * 1024
+    loaded_bytes_per_key: Count = 128 * 1024 * 1024
     schema_bytes: Count = 256 * 1024
     schema_nodes: Count = 10_000
     schema_seconds: Seconds = 5.0

@@ -27,7 +27,8 @@ async def compact(request: Request) -> ASGIApp:
     `previous_response_id` stands for, then `input`. Nothing is stored."""
     service = service_of(request)
     given = decode_compact_request(await read_json_body(request, service.settings))
-    asked, before = await continued(service.store, _condensing(given), request.state.owner)
+    owner = request.state.owner
+    asked, before, hold = await continued(service.store, _condensing(given), owner, service.room)
     items = [*before.items, *own_input(asked)[:-1]]
     if not items:
         raise HttpError(400, "There is nothing to compact.", code="missing_required_parameter", param="input")
@@ -36,8 +37,9 @@ async def compact(request: Request) -> ASGIApp:
         asked,
         request.headers,
         request.state.request_id,
-        owner=request.state.owner,
+        owner=owner,
         history=before.items,
+        hold=hold,
     )
     return WholeAnswer(generation, headers, service.settings.keep_alive, CompactionForm(items))
 
@@ -61,8 +63,9 @@ async def input_tokens(request: Request) -> Response:
     service = service_of(request)
     asked = decode_request(await read_json_body(request, service.settings))
     target = service.router.resolve(asked.model).bound(request.state.owner)
-    asked, before = await continued(service.store, asked, request.state.owner)
+    asked, before, hold = await continued(service.store, asked, request.state.owner, service.room)
     earlier, own = opened(target, asked, before.items)
     others = CreateResponse(instructions=asked.instructions, tools=asked.tools)
+    hold.release()
     told = {"object": "response.input_tokens", "input_tokens": request_tokens(others, [*earlier, *own])}
     return Response(encode(told), media_type="application/json")

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from bridge.protocol.codec import encode_sse
 from bridge.protocol.events import Event
 from bridge.protocol.response import Response
+from server.budget import Hold
 from server.errors import HttpError, UpstreamError, shutting_down, too_slow
 from server.gate import Gate
 from server.runs.client import Client, Deliver
@@ -30,8 +31,9 @@ class Generation:
     """One response, ready to be made. What passes is kept by `keeping`, without it nothing is stored;
     `keeper` makes the checkpoints. `total` bounds the whole of it, in seconds; `gate` counts it while it
     runs, and `running` lists it for those who ask for it by its id. `beats`: its client needs events to
-    know that it goes on. `owner` is whose it is; `ended` is told whose model it was and how it ended.
-    `background`: it was told to be on its way, so that whatever comes is told by its events."""
+    know that it goes on. `owner` is whose it is, `hold` what it has in memory; `ended` is told whose model it
+    was and how it ended. `background`: it was told to be on its way, so that whatever comes is told by its
+    events."""
 
     def __init__(
         self,
@@ -46,6 +48,7 @@ class Generation:
         *,
         beats: bool,
         owner: str,
+        hold: Hold,
         ended: Callable[[str, Response], None],
         background: bool,
         personal: bool,
@@ -59,6 +62,7 @@ class Generation:
         self._total = total
         self._keeper = keeper
         self.owner = owner
+        self._hold = hold
         self._ended = ended
         self._running = running
         self._judge = judge
@@ -162,6 +166,7 @@ class Generation:
                     await self._pass_last(last)
         finally:
             self._leave_line()
+            self._hold.release()
             self._settled.set()
             if self.keeping is not None:
                 self._keeper.leave(self.keeping, ended=self.run.ended)

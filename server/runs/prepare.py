@@ -9,11 +9,12 @@ from typing import Final, NamedTuple
 import structlog
 
 from bridge.diagnostics import Diagnostic, Diagnostics
-from bridge.errors import InvalidRequestError
+from bridge.errors import BridgeError, InvalidRequestError
 from bridge.protocol.request import CreateResponse
 from bridge.protocol.response import Response
 from bridge.tools.identity import ToolIdentityMap
 from server.auth import client_key
+from server.budget import Hold
 from server.limits import check_tools
 from server.runs.answer_format import check_format
 from server.runs.constraints import machine_for
@@ -50,14 +51,15 @@ async def prepare(
     owner: str = "",
     losses: Diagnostics | None = None,
     history: History | None = None,
+    hold: Hold | None = None,
     taken: Taken | None = None,
     schema_param: str = "text.format.schema",
 ) -> tuple[Generation, dict[str, str]]:
     """The generation that answers this request, and headers for the answer. `owner` is whose responses
     it may refer to and whose it will be; `losses` are those that the request had before; `history` is what
     `previous_response_id` stands for, and its input then holds no references: when it is not given, both
-    are looked up in the store; `taken` is the record that a queued response has already;
-    `schema_param` is where the client's own request has the schema for its answer.
+    are looked up in the store; `hold` is what it holds in memory already; `taken` is the record that a queued
+    response has already; `schema_param` is where the client's own request has the schema for its answer.
 
     Raises HttpError or InvalidRequestError for what can't be honoured, with `param`.
     """
@@ -71,10 +73,16 @@ async def prepare(
         await service.runs.check_store()
     target = service.router.resolve(request.model).bound(owner)
     if history is None:
-        request, before = await continued(service.store, request, owner)
+        request, before, hold = await continued(service.store, request, owner, service.room)
         history = before.items
     identities = ToolIdentityMap()
-    asked = ask(target, request, history, identities)
+    hold = hold or service.room.budget.hold(owner)
+    try:
+        asked = ask(target, request, history, identities)
+        hold.grow(len(asked.outgoing.body))
+    except BridgeError:
+        hold.release()
+        raise
     wire = choose_wire(request, headers) if taken is None else taken.wire
     model = request.model or target.model
     machine = machine_for(request, model, identities, wire, unenforced=asked.unenforced)
@@ -110,6 +118,7 @@ async def prepare(
         keeping=keeping,
         keeper=service.runs.keeper,
         owner=owner,
+        hold=hold,
         ended=service.metrics.ended,
         running=service.running,
         judge=service.judge,

@@ -18,6 +18,8 @@ from server.frames import Frames, Piece
 Order = Literal["asc", "desc"]
 NOBODY = ""
 """The worker of a run that waits for one."""
+ANY_SIZE = 2**62
+"""More bytes than there are anywhere."""
 NO_ID = "resp_0"
 """No response has it: asking for it shows whether the store answers."""
 
@@ -173,6 +175,11 @@ class ResponseStore(Protocol):
         """
         ...
 
+    async def size(self, response_id: str, owner: str = "") -> int:
+        """How many bytes of JSON `chain` would read, without reading them; 0 when this owner has no such
+        response. What lies behind a link that is missing does not count."""
+        ...
+
     async def missing(self, response_ids: Collection[str], owner: str = "") -> set[str]:
         """Those among these responses that this owner has not (any more)."""
         ...
@@ -194,8 +201,13 @@ class ResponseStore(Protocol):
         """
         ...
 
-    async def items(self, item_ids: Collection[str], owner: str = "") -> dict[str, InputItem]:
+    async def items(
+        self, item_ids: Collection[str], owner: str = "", *, most: int = ANY_SIZE
+    ) -> dict[str, InputItem]:
         """The items that have these ids, as input, by id; what this owner has not is left out.
+
+        Raises TooLarge, before they are read, when they have more than `most` bytes of JSON together; items
+        of an output count as the whole response, since that is what has to be read for them.
 
         Looked for in the output of responses that have ended, then in the input of all, under the ids that
         `input_items` lists; of several under one id it is the newest response's.

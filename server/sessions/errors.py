@@ -56,6 +56,23 @@ class ChainError(HttpError):
         super().__init__(400, message, code=code, param="previous_response_id")
 
 
+class TooLarge(HttpError):
+    """What a request stands for is more than may be: 400 with the parameter that led to it."""
+
+    CONVERSATION = "conversation_too_large"
+    REFERENCES = "references_too_large"
+
+    def __init__(self, code: str, size: int, most: int) -> None:
+        what, param = _LARGE[code]
+        super().__init__(400, f"{what} {size} bytes; the limit is {most}.", code=code, param=param)
+
+
+_LARGE: Final = {
+    TooLarge.CONVERSATION: ("The conversation before this request has", "previous_response_id"),
+    TooLarge.REFERENCES: ("What the item references stand for has", "input"),
+}
+
+
 class CursorError(HttpError):
     """A page was asked for from an item that the response does not have: 400."""
 

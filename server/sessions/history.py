@@ -10,24 +10,27 @@ from msgspec import Struct
 from bridge.protocol.input_items import InputItem, MessageParam
 from bridge.protocol.items import Item
 from bridge.protocol.request import CreateResponse
+from server.budget import Hold, Room
 from server.errors import HttpError
 from server.sessions.base import ResponseStore, Turn
+from server.sessions.errors import TooLarge
 from server.sessions.records import listed_ids
 
 _UNENDED: Final = ("queued", "in_progress")
 
 
 class Conversation(Struct, frozen=True):
-    """Items in order, those among them that have an id, by it, and the ids of the responses that they come
-    from, oldest first."""
+    """Items in order, those among them that have an id, by it, the ids of the responses that they come from,
+    oldest first, and how many bytes of JSON they are."""
 
     items: list[InputItem | Item]
     named: dict[str, InputItem | Item]
     responses: list[str]
+    size: int = 0
 
-    def with_turns(self, turns: Iterable[Turn]) -> Conversation:
-        """This one and then these turns, oldest first: each one's input, then its output (specification,
-        `previous_response_id`). Their instructions are not carried over (field case 37)."""
+    def with_turns(self, turns: Iterable[Turn], size: int) -> Conversation:
+        """This one and then these turns of so many bytes, oldest first: each one's input, then its output
+        (specification, `previous_response_id`). Their instructions are not carried over (field case 37)."""
         items, named, responses = list(self.items), dict(self.named), list(self.responses)
         for turn in turns:
             output = turn.response.output
@@ -35,7 +38,7 @@ class Conversation(Struct, frozen=True):
             responses.append(turn.response.id)
             named.update(zip(listed_ids(turn.response.id, turn.input), turn.input, strict=True))
             named.update((item.id, item) for item in output if item.id)
-        return Conversation(items, named, responses)
+        return Conversation(items, named, responses, self.size + size)
 
 
 def nothing_said() -> Conversation:
@@ -50,14 +53,21 @@ def own_input(request: CreateResponse) -> list[InputItem]:
     return list(request.input or ())
 
 
-async def history_of(store: ResponseStore, request: CreateResponse, owner: str = "") -> Conversation:
-    """The turns before.
+async def history_of(
+    store: ResponseStore, request: CreateResponse, owner: str, room: Room, hold: Hold
+) -> Conversation:
+    """The turns before. They are not read before there is room for them, and are in `hold` then.
 
     Raises HttpError `previous_response_not_found` when a link is missing or another owner's (field case
-    39), `previous_response_in_progress` when the one before has not ended: half a call is no call (law E7).
+    39), `previous_response_in_progress` when the one before has not ended: half a call is no call (law E7),
+    TooLarge, and 429 when too much is in memory.
     """
     if request.previous_response_id is None:
         return nothing_said()
+    size = await store.size(request.previous_response_id, owner)
+    if size > room.conversation:
+        raise TooLarge(TooLarge.CONVERSATION, size, room.conversation)
+    hold.grow(size)
     turns = await store.chain(request.previous_response_id, owner)
     if turns[-1].response.status in _UNENDED:
         raise HttpError(
@@ -66,4 +76,4 @@ async def history_of(store: ResponseStore, request: CreateResponse, owner: str =
             code="previous_response_in_progress",
             param="previous_response_id",
         )
-    return nothing_said().with_turns(turns)
+    return nothing_said().with_turns(turns, size)

@@ -13,8 +13,8 @@ from bridge.protocol.codec import encode
 from bridge.protocol.input_items import InputItem
 from bridge.protocol.response import Response
 from server.frames import Frames, Piece, pieces
-from server.sessions.base import NOBODY, InputPage, Lease, Order, Standing, StoredResponse, Turn
-from server.sessions.errors import CursorError, LeaseLost, StoreError
+from server.sessions.base import ANY_SIZE, NOBODY, InputPage, Lease, Order, Standing, StoredResponse, Turn
+from server.sessions.errors import CursorError, LeaseLost, StoreError, TooLarge
 from server.sessions.links import in_order
 from server.sessions.paging import window
 from server.sessions.places import items_at, output_names
@@ -121,13 +121,15 @@ class MemoryStore:
                 yield piece
 
     async def chain(self, response_id: str, owner: str = "") -> list[Turn]:
-        turns: dict[str, Kept] = {}
-        link: str | None = response_id
-        while link is not None and link not in turns and (kept := self._of(link, owner)) is not None:
-            turns[link] = kept
-            link = kept.row.previous_response_id
+        turns = self._linked(response_id, owner)
         links = {each: kept.row.previous_response_id for each, kept in turns.items()}
         return [_turn(turns[each]) for each in in_order(response_id, links)]
+
+    async def size(self, response_id: str, owner: str = "") -> int:
+        return sum(
+            len(kept.row.response) + sum(len(row.item) for row in kept.input)
+            for kept in self._linked(response_id, owner).values()
+        )
 
     async def missing(self, response_ids: Collection[str], owner: str = "") -> set[str]:
         return {each for each in response_ids if self._of(each, owner) is None}
@@ -157,12 +159,18 @@ class MemoryStore:
             page.reverse()
         return InputPage(page, len(rows) > limit)
 
-    async def items(self, item_ids: Collection[str], owner: str = "") -> dict[str, InputItem]:
+    async def items(
+        self, item_ids: Collection[str], owner: str = "", *, most: int = ANY_SIZE
+    ) -> dict[str, InputItem]:
         now = self._clock()
         names = map(id_bytes, item_ids)
         places = {name: place for name in names if (place := self._shelf.place(owner, name, now)) is not None}
         made = {place.response_id for place in places.values() if place.item is None}
         bodies = {each: kept.row.response for each in made if (kept := self._shelf.get(each)) is not None}
+        size = sum(map(len, bodies.values()))
+        size += sum(len(place.item) for place in places.values() if place.item is not None)
+        if size > most:
+            raise TooLarge(TooLarge.REFERENCES, size, most)
         return items_at(places, bodies)
 
     async def delete(self, response_id: str, owner: str = "") -> bool:
@@ -191,6 +199,15 @@ class MemoryStore:
         kept = self._shelf.get(response_id)
         mine = kept is not None and kept.row.owner == owner and kept.is_there(self._clock())
         return kept if mine else None
+
+    def _linked(self, response_id: str, owner: str) -> dict[str, Kept]:
+        """The turns of a chain that are there, the newest first."""
+        turns: dict[str, Kept] = {}
+        link: str | None = response_id
+        while link is not None and link not in turns and (kept := self._of(link, owner)) is not None:
+            turns[link] = kept
+            link = kept.row.previous_response_id
+        return turns
 
     def _held_by(self, response_id: str, worker: str) -> Kept:
         kept = self._shelf.get(response_id)

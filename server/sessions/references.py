@@ -17,8 +17,10 @@ from bridge.protocol.codec import encode
 from bridge.protocol.input_items import InputItem, ItemReference
 from bridge.protocol.items import Item
 from bridge.protocol.request import CreateResponse
+from server.budget import Hold, Room
 from server.errors import HttpError
 from server.sessions.base import ResponseStore
+from server.sessions.errors import TooLarge
 from server.sessions.history import Conversation, history_of
 from server.sessions.records import decode_input
 
@@ -28,19 +30,22 @@ _NOTHING: Final[Mapping[str, InputItem | Item]] = MappingProxyType({})
 
 
 class Continued(NamedTuple):
-    """A request whose input holds no references, and what came before it."""
+    """A request whose input holds no references, what came before it, and the bytes that this takes."""
 
     request: CreateResponse
     before: Conversation
+    hold: Hold
 
 
-async def continued(store: ResponseStore, request: CreateResponse, owner: str) -> Continued:
+async def continued(store: ResponseStore, request: CreateResponse, owner: str, room: Room) -> Continued:
     """The request and the turns before it, out of the store.
 
-    Raises HttpError `previous_response_not_found` and `item_not_found`, also for what is another owner's.
+    Raises HttpError `previous_response_not_found` and `item_not_found`, also for what is another owner's,
+    TooLarge, and 429 when too much is in memory.
     """
-    before = await history_of(store, request, owner)
-    return Continued(await resolved(store, request, owner, before), before)
+    hold = room.budget.hold(owner)
+    before = await history_of(store, request, owner, room, hold)
+    return Continued(await resolved(store, request, owner, before, room), before, hold)
 
 
 async def resolved(
@@ -48,13 +53,15 @@ async def resolved(
     request: CreateResponse,
     owner: str,
     before: Conversation,
+    room: Room,
     remembered: Mapping[str, InputItem | Item] = _NOTHING,
 ) -> CreateResponse:
     """The request with the item itself in the place of each reference, and without references to what
     is in context already. Items are looked for among those `remembered`, then among all that the owner has
     stored.
 
-    Raises HttpError `item_not_found` with the place of the reference.
+    Raises HttpError `item_not_found` with the place of the reference, and TooLarge: each request keeps a copy
+    of what it refers to.
     """
     given = request.input
     if not isinstance(given, list) or not any(isinstance(item, ItemReference) for item in given):
@@ -62,8 +69,11 @@ async def resolved(
     known = before.named.keys() | {_id(item) for item in given if not isinstance(item, ItemReference)}
     wanted = {item.id for item in given if isinstance(item, ItemReference)} - known
     found = {each: _as_input(remembered[each]) for each in wanted & remembered.keys()}
+    size = sum(len(encode(item)) for item in found.values())
+    if size > room.references:
+        raise TooLarge(TooLarge.REFERENCES, size, room.references)
     if rest := wanted - found.keys():
-        found |= await store.items(rest, owner)
+        found |= await store.items(rest, owner, most=room.references - size)
     items: list[InputItem] = []
     for index, item in enumerate(given):
         if not isinstance(item, ItemReference):

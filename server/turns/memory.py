@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from bridge.protocol.codec import encode
 from bridge.protocol.request import CreateResponse
 from bridge.protocol.response import Response
+from server.budget import Hold, Room
+from server.errors import HttpError
 from server.sessions.base import ResponseStore, Turn
-from server.sessions.errors import ChainError
+from server.sessions.errors import ChainError, TooLarge
 from server.sessions.history import Conversation, history_of, nothing_said, own_input
 from server.sessions.references import Continued, resolved
 
 
 class ConnectionMemory:
     """The latest response with all that led to it, so that a turn with `store: false` can be continued on the
-    same connection. What is stored has to be in the store still: it may have been deleted."""
+    same connection. What is stored has to be in the store still: it may have been deleted.
 
-    def __init__(self) -> None:
+    It remembers as much as `room` says, of the budget of this owner: a conversation beyond that is forgotten,
+    and can be continued if it is stored."""
+
+    def __init__(self, room: Room, owner: str) -> None:
+        self._room = room
+        self._owner = owner
+        self._hold = room.budget.hold(owner)
         self._forget()
 
     def _forget(self) -> None:
@@ -22,44 +31,72 @@ class ConnectionMemory:
         self._latest = nothing_said()
         self._unstored = nothing_said()
         """Of the latest, what no store has."""
+        self._hold.release()
+
+    def close(self) -> None:
+        """The connection is over."""
+        self._forget()
 
     def keep(self, request: CreateResponse, response: Response, before: Conversation) -> None:
         """The response is the latest now: this request was answered by it, after what was said before."""
         if request.previous_response_id is None or request.previous_response_id != self._id:
             self._forget()
         turns = [Turn(response, own_input(request))]
-        self._id, self._latest = response.id, before.with_turns(turns)
+        size = len(encode(response)) + sum(len(encode(item)) for item in turns[0].input)
+        if not self._has_room(before.size + size):
+            self._forget()
+            return
+        self._id, self._latest = response.id, before.with_turns(turns, size)
         if request.store is False:
-            self._unstored = self._unstored.with_turns(turns)
+            self._unstored = self._unstored.with_turns(turns, size)
+
+    def _has_room(self, size: int) -> bool:
+        """Whether it may remember so many bytes; then it holds them."""
+        if size > self._room.conversation:
+            return False
+        self._hold.release()
+        try:
+            self._hold.grow(size)
+        except HttpError:
+            return False
+        return True
 
     def evict(self, response_id: str | None) -> None:
         """Forget this response, since a turn that continued it has failed."""
         if response_id is not None and response_id == self._id:
             self._forget()
 
-    async def continued(self, store: ResponseStore, request: CreateResponse, owner: str) -> Continued:
+    async def continued(self, store: ResponseStore, request: CreateResponse) -> Continued:
         """The request and what came before it. What it refers to may be remembered or stored.
 
-        Raises HttpError `previous_response_not_found` and `item_not_found`.
+        Raises HttpError `previous_response_not_found` and `item_not_found`, 429 when too much is in memory,
+        and TooLarge, also when a turn that is not stored would make the conversation too large to be
+        remembered.
         """
-        before = await self._before(store, request, owner)
-        return Continued(await resolved(store, request, owner, before, self._unstored.named), before)
+        hold = self._room.budget.hold(self._owner)
+        before = await self._before(store, request, hold)
+        if request.store is False and before.items:
+            size = before.size + sum(len(encode(item)) for item in own_input(request))
+            if size > self._room.conversation:
+                raise TooLarge(TooLarge.CONVERSATION, size, self._room.conversation)
+        named = self._unstored.named
+        return Continued(await resolved(store, request, self._owner, before, self._room, named), before, hold)
 
-    async def _before(self, store: ResponseStore, request: CreateResponse, owner: str) -> Conversation:
+    async def _before(self, store: ResponseStore, request: CreateResponse, hold: Hold) -> Conversation:
         """Remembered, else out of the store when the request is stored too."""
         wanted = request.previous_response_id
         if wanted is not None and wanted == self._id:
             stored = set(self._latest.responses).difference(self._unstored.responses)
-            if stored and (gone := await store.missing(stored, owner)):
+            if stored and (gone := await store.missing(stored, self._owner)):
                 raise _missing(next(each for each in reversed(self._latest.responses) if each in gone))
             return self._latest
         if wanted is not None and request.store is False:
             raise _missing(
                 wanted,
                 " A response that is not stored can be continued on its own connection only, and only while "
-                "it is the latest there.",
+                "it is the latest there and not too large to be remembered.",
             )
-        return await history_of(store, request, owner)
+        return await history_of(store, request, self._owner, self._room, hold)
 
 
 def _missing(response_id: str, why: str = "") -> ChainError:

@@ -50,7 +50,7 @@ class Session:
         self._headers = headers
         self._owner = owner
         self._send = send
-        self._memory = ConnectionMemory()
+        self._memory = ConnectionMemory(service.room, owner)
         self._generation: Generation | None = None
         self.busy = False
 
@@ -75,6 +75,7 @@ class Session:
 
     async def close(self) -> None:
         """The client has left."""
+        self._memory.close()
         if self._generation is not None:
             await self._generation.abandon()
 
@@ -84,11 +85,17 @@ class Session:
         check_depth(data, self._service.settings.limits.depth)
         decoded = decode_create_message(data)
         asked = _request_of(decoded)
-        request, before = await self._memory.continued(self._service.store, asked, self._owner)
+        request, before, hold = await self._memory.continued(self._service.store, asked)
         if decoded.generate is False:
             return await self._warm_up(request, before)
         generation, _ = await prepare(
-            self._service, request, self._headers, request_id, owner=self._owner, history=before.items
+            self._service,
+            request,
+            self._headers,
+            request_id,
+            owner=self._owner,
+            history=before.items,
+            hold=hold,
         )
         self._generation = generation
         await self._follow(generation, request, before)

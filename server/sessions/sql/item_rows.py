@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from sqlalchemy import BindParameter, Connection, Select, bindparam, func, literal, null, select, union_all
+from sqlalchemy import (
+    BindParameter,
+    Connection,
+    Select,
+    bindparam,
+    case,
+    func,
+    literal,
+    select,
+    tuple_,
+    union_all,
+)
 
 from bridge.protocol.input_items import InputItem
 from bridge.protocol.response import Response
+from server.sessions.errors import TooLarge
 from server.sessions.places import Place, can_name, items_at, output_names
 from server.sessions.records import id_bytes
 from server.sessions.sql import queries
@@ -21,11 +33,13 @@ _OUTPUT: Final = -1  # in the place of a position
 
 
 def _places() -> Select[Any]:
-    """One row an id that the owner has: the output it stands in, else the input, of the newest
-    response."""
+    """One row an id that the owner has: the output it stands in, else the input, of the newest response; with
+    the bytes of the item, or of the response whose output it stands in."""
     wanted: BindParameter[Any] = bindparam("names", expanding=True)
-    given = select(inputs.c.item_id, inputs.c.response_id, inputs.c.position, inputs.c.item)
-    made = select(outputs.c.item_id, outputs.c.response_id, literal(_OUTPUT), null())
+    given = select(
+        inputs.c.item_id, inputs.c.response_id, inputs.c.position, func.length(inputs.c.item).label("bytes")
+    )
+    made = select(outputs.c.item_id, outputs.c.response_id, literal(_OUTPUT), literal(0))
     found = union_all(
         given.where(inputs.c.item_id.in_(wanted), NAMED_INPUT), made.where(outputs.c.item_id.in_(wanted))
     ).subquery()
@@ -38,19 +52,24 @@ def _places() -> Select[Any]:
             found.c.position.desc(),
         ],
     )
+    size = case((found.c.position == _OUTPUT, func.length(responses.c.response)), else_=found.c.bytes).label(
+        "bytes"
+    )
     ranked = (
-        select(found.c.item_id, found.c.response_id, found.c.item, place.label("place"))
+        select(found.c.item_id, found.c.response_id, found.c.position, size, place.label("place"))
         .join(responses, responses.c.id == found.c.response_id)
         .where(responses.c.owner == bindparam("of_owner"), THERE)
         .subquery()
     )
-    return select(ranked.c.item_id, ranked.c.response_id, ranked.c.item).where(ranked.c.place == 1)
+    columns = (ranked.c.item_id, ranked.c.response_id, ranked.c.position, ranked.c.bytes)
+    return select(*columns).where(ranked.c.place == 1)
 
 
 _PLACES: Final = _places()
-_BODIES: Final = select(responses.c.id, responses.c.response).where(
-    responses.c.id.in_(bindparam("ids", expanding=True))
+_ITEMS: Final = select(inputs.c.response_id, inputs.c.position, inputs.c.item).where(
+    tuple_(inputs.c.response_id, inputs.c.position).in_(bindparam("places", expanding=True))
 )
+_BODY: Final = select(responses.c.response).where(responses.c.id == bindparam("of_id"))
 
 
 def put_output_names(connection: Connection, dialect: str, response_id: str, response: Response) -> None:
@@ -61,21 +80,41 @@ def put_output_names(connection: Connection, dialect: str, response_id: str, res
 
 
 def find_items(
-    connection: Connection, item_ids: Iterable[str], owner: str, now: float
+    connection: Connection, item_ids: Iterable[str], owner: str, now: float, most: int
 ) -> dict[str, InputItem]:
     """The owner's items that have these ids, as `ResponseStore.items` tells. Two statements for some
-    hundreds of ids."""
+    hundreds of ids, and one for each response whose output is meant. Raises TooLarge."""
     names = filter(can_name, dict.fromkeys(map(id_bytes, item_ids)))
-    found: dict[str, InputItem] = {}
+    given: dict[tuple[str, int], bytes] = {}
+    made: dict[str, set[bytes]] = {}
+    sizes: dict[tuple[str, int], int] = {}
     for some in queries.portions(names):
-        rows = connection.execute(_PLACES, {"names": some, "of_owner": owner, "at": now})
-        places = {name: Place(response_id, item) for name, response_id, item in rows}
-        found |= items_at(places, _bodies(connection, places.values()))
+        for row in connection.execute(_PLACES, {"names": some, "of_owner": owner, "at": now}):
+            place = (row.response_id, row.position)
+            sizes[place] = row.bytes
+            if row.position == _OUTPUT:
+                made.setdefault(row.response_id, set()).add(row.item_id)
+            else:
+                given[place] = row.item_id
+        if (size := sum(sizes.values())) > most:
+            raise TooLarge(TooLarge.REFERENCES, size, most)
+    return _given(connection, given) | _made(connection, made)
+
+
+def _given(connection: Connection, wanted: dict[tuple[str, int], bytes]) -> dict[str, InputItem]:
+    """Items of inputs, by their places."""
+    places: dict[bytes, Place] = {}
+    for some in queries.portions(wanted):
+        for response_id, position, item in connection.execute(_ITEMS, {"places": some}):
+            places[wanted[response_id, position]] = Place(response_id, item)
+    return items_at(places, {})
+
+
+def _made(connection: Connection, wanted: dict[str, set[bytes]]) -> dict[str, InputItem]:
+    """Items of outputs, one response after the other, since each has to be read as a whole."""
+    found: dict[str, InputItem] = {}
+    for response_id, names in wanted.items():
+        body = connection.execute(_BODY, {"of_id": response_id}).scalar()
+        if body is not None:
+            found |= items_at({name: Place(response_id, None) for name in names}, {response_id: body})
     return found
-
-
-def _bodies(connection: Connection, places: Iterable[Place]) -> dict[str, bytes]:
-    ids = {place.response_id for place in places if place.item is None}
-    if not ids:
-        return {}
-    return {row.id: row.response for row in connection.execute(_BODIES, {"ids": sorted(ids)})}

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import (
+    CTE,
     ColumnElement,
     CompoundSelect,
     Delete,
@@ -105,14 +106,18 @@ def upsert_frames(dialect: str) -> Any:
     )
 
 
-def _chain() -> CompoundSelect[Any]:
-    """All turns from one back to its first, in one query however many there are: a row per response
-    (position -1) and a row per input item. Without an order; UNION drops what was seen, so that a circle
-    ends."""
+def _link() -> CTE:
+    """The ids of all turns from one back to its first. UNION drops what was seen, so that a circle ends."""
     columns = (responses.c.id, responses.c.previous_response_id)
     link = select(*columns).where(_OWNED, THERE).cte("link", recursive=True)
     before = select(*columns).join(link, responses.c.id == link.c.previous_response_id)
-    link = link.union(before.where(responses.c.owner == bindparam("of_owner"), THERE))
+    return link.union(before.where(responses.c.owner == bindparam("of_owner"), THERE))
+
+
+def _chain() -> CompoundSelect[Any]:
+    """Those turns in one query however many there are: a row per response (position -1) and a row per input
+    item. Without an order."""
+    link = _link()
     nothing: ColumnElement[Any] | Null = null()
     turns = select(
         responses.c.id, literal(-1).label("position"), responses.c.previous_response_id, responses.c.response
@@ -123,7 +128,17 @@ def _chain() -> CompoundSelect[Any]:
     return union_all(turns, items)
 
 
+def _size() -> Select[Any]:
+    """What they hold, in bytes. A column's length is known without reading it."""
+    link = _link()
+    turns = select(func.length(responses.c.response).label("bytes")).join(link, responses.c.id == link.c.id)
+    items = select(func.length(inputs.c.item)).join(link, inputs.c.response_id == link.c.id)
+    sizes = union_all(turns, items).subquery()
+    return select(func.coalesce(func.sum(sizes.c.bytes), 0))
+
+
 CHAIN: Final = _chain()
+SIZE: Final = _size()
 
 _CURSOR: Final = select(func.min(inputs.c.position)).where(inputs.c.response_id == bindparam("of_id"))
 CURSORS: Final = select(

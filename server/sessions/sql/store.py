@@ -13,7 +13,7 @@ from bridge.protocol.codec import encode
 from bridge.protocol.input_items import InputItem
 from bridge.protocol.response import Response
 from server.frames import Frames, Piece
-from server.sessions.base import InputPage, Lease, Order, Standing, StoredResponse, Turn
+from server.sessions.base import ANY_SIZE, InputPage, Lease, Order, Standing, StoredResponse, Turn
 from server.sessions.errors import LeaseLost
 from server.sessions.records import can_be_id, export_line, input_rows, lease_of, row_of
 from server.sessions.sql import queries
@@ -145,6 +145,12 @@ class SqlStore:
             rows = await self._rows(queries.CHAIN, self._read_by(response_id, owner))
         return turns_of(response_id, rows)
 
+    async def size(self, response_id: str, owner: str = "") -> int:
+        if not can_be_id(response_id):
+            return 0
+        ((size,),) = await self._rows(queries.SIZE, self._read_by(response_id, owner))
+        return int(size)
+
     async def missing(self, response_ids: Collection[str], owner: str = "") -> set[str]:
         found: set[str] = set()
         for some in queries.portions(filter(can_be_id, response_ids)):
@@ -169,9 +175,11 @@ class SqlStore:
             partial(read_page, whose=whose, after=after, before=before, limit=limit, order=order)
         )
 
-    async def items(self, item_ids: Collection[str], owner: str = "") -> dict[str, InputItem]:
+    async def items(
+        self, item_ids: Collection[str], owner: str = "", *, most: int = ANY_SIZE
+    ) -> dict[str, InputItem]:
         return await self._database.read(
-            partial(find_items, item_ids=item_ids, owner=owner, now=self._clock())
+            partial(find_items, item_ids=item_ids, owner=owner, now=self._clock(), most=most)
         )
 
     async def delete(self, response_id: str, owner: str = "") -> bool:

@@ -17,6 +17,7 @@ from bridge.protocol.input_items import (
 from bridge.protocol.response import Response
 from bridge.protocol.unknown import UnknownItem
 from server.sessions.base import Lease, ResponseStore
+from server.sessions.errors import TooLarge
 from tests.support.stores import frames, messages, record
 
 HELD = Lease("w", 10.0)
@@ -171,3 +172,15 @@ async def test_more_at_once_than_a_statement_takes(store: ResponseStore) -> None
     unknown = [f"out{number}" for number in range(70_000)]
     assert await texts(store, *unknown, *ids, "in0") == {each: each for each in ids}
     assert await store.items([]) == {}
+
+
+async def test_items_beyond_the_limit_are_not_read(store: ResponseStore) -> None:
+    await put(store, "r", input=[MessageParam("user", "x" * 1000, id="a"), MessageParam("user", "b", id="b")])
+    await put(store, "s", said("out"))
+    assert (await store.items(["a", "b"], most=3000)).keys() == {"a", "b"}
+    with pytest.raises(TooLarge) as refused:
+        await store.items(["a", "b"], most=1000)
+    assert (refused.value.code, refused.value.param) == (TooLarge.REFERENCES, "input")
+    assert (await store.items(["b"], most=1000)).keys() == {"b"}
+    with pytest.raises(TooLarge):  # the response is read as a whole
+        await store.items(["out"], most=100)

@@ -658,3 +658,32 @@ async def test_frames_are_read_while_the_run_goes_on(store: ResponseStore) -> No
         got += each.data
     assert frames(0, 80).data.startswith(got)
     assert len(got) >= len(frames(0, 79).data)
+
+
+# --- sizes -----------------------------------------------------------------------------------------------
+
+
+async def test_size_is_what_a_chain_would_read(store: ResponseStore) -> None:
+    await store.put(record("a", owner="k", input=messages("one" * 1000)))
+    await store.put(record("b", "a", owner="k", input=messages("two" * 1000, "three" * 1000)))
+    first, both = await store.size("a", "k"), await store.size("b", "k")
+    told = [json.loads(line) for line in [line async for line in store.export()]]
+    sizes = {each["id"]: len(json.dumps([each["input"], each["response"]])) for each in told}
+    assert 3000 < first < both
+    assert first == pytest.approx(sizes["a"], rel=0.2)
+    assert both == pytest.approx(sizes["a"] + sizes["b"], rel=0.2)
+
+
+@pytest.mark.parametrize("unknown", ["nothing", *ODD_IDS])
+async def test_size_of_what_is_not_there_is_nothing(store: ResponseStore, unknown: str) -> None:
+    await store.put(record("a", owner="k"))
+    assert await store.size(unknown, "k") == 0
+    assert await store.size("a", "other") == 0
+
+
+async def test_size_ends_where_a_chain_is_broken_or_a_circle(store: ResponseStore) -> None:
+    await store.put(record("a", "gone"))
+    await store.put(record("b", "c"))
+    await store.put(record("c", "b"))
+    assert await store.size("a") > 0
+    assert await store.size("b") == await store.size("c") > 0

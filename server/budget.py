@@ -1,0 +1,96 @@
+"""Law S8: bytes that conversations take in memory, of all keys and of each one.
+
+A turn of a hundred bytes may stand for a conversation of megabytes, which is in memory, and once more as the
+body that goes out, for as long as its response is made.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from server.errors import HttpError
+from server.settings import Limits
+
+_WITHOUT_KEY: Final = ""  # the owner of everything where no keys are asked for
+
+
+class Budget:
+    """At most `total` bytes at once, of each key at most `per_key`. Whoever holds nothing yet may hold any
+    number, so that no limit shuts out what another one admits."""
+
+    def __init__(self, total: int, per_key: int) -> None:
+        self._total = total
+        self._per_key = per_key
+        self._held: dict[str, int] = {}
+        self.bytes = 0
+        """How many there are of all keys."""
+
+    def of(self, owner: str) -> int:
+        """How many this owner holds."""
+        return self._held.get(owner, 0)
+
+    def hold(self, owner: str) -> Hold:
+        """What one turn of this owner will hold; nothing yet."""
+        return Hold(self, owner)
+
+    def take(self, owner: str, size: int) -> None:
+        """So many more. Raises HttpError 429 that names the limit."""
+        mine = self.of(owner)
+        if self.bytes and self.bytes + size > self._total:
+            raise _refusal(f"Conversations of {self._total} bytes are in memory, and no more may be")
+        if owner != _WITHOUT_KEY and mine and mine + size > self._per_key:
+            raise _refusal(f"One API key may have conversations of {self._per_key} bytes in memory at once")
+        if size:
+            self.bytes += size
+            self._held[owner] = mine + size
+
+    def give_back(self, owner: str, size: int) -> None:
+        """So many less."""
+        if size:
+            self.bytes -= size
+            left = self._held.pop(owner) - size
+            if left:
+                self._held[owner] = left
+
+
+class Hold:
+    """The bytes of one turn. They are given back when it is released, or forgotten."""
+
+    def __init__(self, budget: Budget, owner: str) -> None:
+        self._budget = budget
+        self._owner = owner
+        self._size = 0
+
+    def grow(self, size: int) -> None:
+        """So many more. Raises HttpError 429."""
+        self._budget.take(self._owner, size)
+        self._size += size
+
+    def release(self) -> None:
+        """Nothing of it is in memory any more."""
+        size, self._size = self._size, 0
+        self._budget.give_back(self._owner, size)
+
+    def __del__(self) -> None:
+        self.release()
+
+
+class Room(Struct, frozen=True):
+    """What there is room for: bytes of one conversation, bytes of what one request refers to, and the budget
+    of all."""
+
+    conversation: int
+    references: int
+    budget: Budget
+
+
+def room_for(limits: Limits) -> Room:
+    """By the settings."""
+    budget = Budget(limits.loaded_bytes, limits.loaded_bytes_per_key)
+    return Room(limits.conversation_bytes, limits.reference_bytes, budget)
+
+
+def _refusal(what: str) -> HttpError:
+    return HttpError(429, f"{what}; try again.", code="too_much_in_memory", headers={"retry-after": "1"})
