@@ -133,7 +133,7 @@ def _middleware(service: Service, keys: Keys) -> list[Middleware]:
 
 
 def _answer(request: Request, error: BridgeError, headers: dict[str, str] | None = None) -> Response:
-    return Response(error_body(error, request.url.path), error.http_status, headers, "application/json")
+    return Response(error_body(error, request.scope["path"]), error.http_status, headers, "application/json")
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -144,7 +144,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 async def _not_served(request: Request, error: Exception) -> Response:
     """Starlette's own 404 and 405, in our shape."""
     assert isinstance(error, HTTPException)
-    message = f"{error.detail}: {request.method} {request.url.path[:200]}"
+    message = f"{error.detail}: {request.method} {request.scope['path'][:200]}"
     return _answer(request, HttpError(error.status_code, message), dict(error.headers or {}))
 
 

@@ -39,6 +39,7 @@ FOUND = [
         "an item's type that none of ours can hold",
         lines(notes.started(), notes.item("started", "a b", "x")),
     ),
+    ("http", "a query that is no UTF-8, where an error is answered", b"GET /v1/responses/x?\x80a=1\n\n"),
     (
         "request-responses",
         "a choice among tools that are no functions, for VS Code",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.core import Target, all_targets, check
 from tests.fuzz.mutations import mutated
 
 TARGETS = all_targets()
+# without shrinking: it can take minutes, and an input that fails says enough
+_PHASES = tuple(phase for phase in Phase if phase not in (Phase.shrink, Phase.explain))
 
 
 @st.composite
@@ -34,7 +36,7 @@ def test_mutations_keep_the_invariant(name: str) -> None:
     target = TARGETS[name]
 
     @example(b"")
-    @settings(max_examples=settings().max_examples // 2)
+    @settings(max_examples=settings().max_examples // 2, phases=_PHASES)
     @given(inputs(target))
     def holds(data: bytes) -> None:
         check(target, data)
