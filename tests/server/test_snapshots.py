@@ -106,7 +106,6 @@ ANSWERS: dict[str, list[Step]] = {
     "vscode/chat_tool": [vscode(tools=[{"name": "get_weather", "inputSchema": WEATHER}], toolMode=2)],
     "vscode/chat_failure": [vscode(model="demo-failure")],
     "models": [("GET", "/v1/models", None), ("GET", "/v1/models/demo", None)],
-    "health": [("GET", "/healthz", None), ("GET", "/readyz", None)],
 }
 
 _FORM: dict[str, Any] = {"responses": responses, "chat": chat, "messages": messages, "vscode": vscode}
@@ -165,6 +164,14 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @snapshots("{case}.http", case=ANSWERS)
 def test_answers(snapshot: SnapshotAssertion, small: str, case: str) -> None:
     assert conversation(small, ANSWERS[case]) == snapshot
+
+
+@snapshots("health.http")
+def test_health(snapshot: SnapshotAssertion, snapshot_file: str) -> None:
+    """A server of its own: readiness counts what runs."""
+    with serving(Settings(store="memory://")) as base:
+        told = conversation(base, [("GET", "/healthz", None), ("GET", "/readyz", None)])
+    assert told == snapshot
 
 
 @snapshots("errors/{case}.http", case=ERRORS | MORE_ERRORS)

@@ -18,6 +18,7 @@ from server.sessions.stores import open_store
 from tests.support.model_frames import frames
 from tests.support.model_scripts import SCRIPTS, Step, played
 from tests.support.normalised import Normalised
+from tests.support.processes import started
 from tests.support.snapshots import snapshots
 from tests.support.stores import frames as stored_frames
 from tests.support.stores import record
@@ -143,12 +144,21 @@ def asked(session: Session) -> None:
     session.run("init", "n\n")
 
 
+def refused(session: Session) -> None:
+    """What `serve` says before it serves."""
+    Path("bridge.toml").write_text("port = 'many'\n", "utf-8")
+    session.run("serve --dialect chat").run("serve --upstream http://m.example/v1 --dialect klingon")
+    session.run("serve --store mysql://somewhere/s").run("serve --host 0.0.0.0")
+    session.run("serve --config bridge.toml").run("serve --config missing.toml")
+
+
 SESSIONS: dict[str, Any] = {
     "demo": lambda session: session.run("demo"),
     "validate": validated,
     "unreadable": unreadable,
     "db": looked_after,
     "init": asked,
+    "serve_refused": refused,
 }
 
 
@@ -159,6 +169,16 @@ def test_sessions(
     for variable in ("MODELS_KEY", "BRIDGE_API_KEY"):
         monkeypatch.delenv(variable, raising=False)
     SESSIONS[name](session)
+    assert str(session) == snapshot
+
+
+@snapshots("cli/serve.txt")
+def test_serve(snapshot: SnapshotAssertion, snapshot_file: str, session: Session, tmp_path: Path) -> None:
+    """The greeting of a process of its own."""
+    with started(folder=tmp_path) as process:
+        assert process.stdout is not None
+        greeting = [process.stdout.readline() for _ in range(2)]
+    session.show(f"$ {NAME} serve --port 0", session.normalised("".join(greeting)))
     assert str(session) == snapshot
 
 

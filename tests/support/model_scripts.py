@@ -1,8 +1,8 @@
 """What a model may say, once: steps that the machine plays and that each dialect renders in its own words.
 
 A step is a verb and what belongs to it: `text`, `reasoning`, `summary`, `encrypted`, `refusal` (a delta),
-`cite` (url, title, start, end), `call` (index, id, name), `arguments` (index, delta), `call_end` (index).
-The last one is how it ends: `end` (reason), `fail` (code, message), `cancel` or `cut`.
+`cite` (url, title, start, end), `call` and `custom` (index, id, name), `arguments` (index, delta), `call_end`
+(index). The last one is how it ends: `end` (reason), `fail` (code, message), `cancel` or `cut`.
 """
 
 from collections.abc import Callable, Iterable
@@ -83,6 +83,16 @@ SCRIPTS: dict[str, list[Step]] = {
     ],
 }
 
+# what only the machine's own wires can say of these: a tool that takes free text
+CUSTOM_TOOL: list[Step] = [
+    ("text", "Let me ask."),
+    ("custom", 0, "call_a", "sql"),
+    ("arguments", 0, "select name"),
+    ("arguments", 0, " from cities"),
+    ("call_end", 0),
+    ("end", "tool_calls"),
+]
+
 
 def _end(run: Run, reason: str) -> None:
     run("usage", USAGE)
@@ -102,6 +112,7 @@ _PLAY: dict[str, Callable[..., Any]] = {
     "refusal": lambda run, delta: run("refusal", delta),
     "cite": _cite,
     "call": lambda run, index, id, name: run("tool_call", index, id, name),
+    "custom": lambda run, index, id, name: run("tool_call", index, id, name, type="custom"),
     "arguments": lambda run, index, delta: run("tool_call", index, arguments=delta),
     "call_end": lambda run, index: run("tool_call_done", index),
     "end": _end,

@@ -13,7 +13,7 @@ from bridge.protocol.codec import encode_sse
 from bridge.sse import SSEDecoder
 from tests.support.fed import Build, Fed
 from tests.support.model_frames import frames
-from tests.support.model_scripts import SCRIPTS, played
+from tests.support.model_scripts import CUSTOM_TOOL, SCRIPTS, played
 from tests.support.snapshots import snapshots
 from tests.support.transcripts import Transcript, line
 
@@ -87,6 +87,7 @@ LINE_WAYS = {
     "vscode": Way("openai", vscode.Outbound, b"".join, bytes.splitlines),
 }
 WAYS = SSE_WAYS | LINE_WAYS
+OUTWARDS = SCRIPTS | {"custom_tool": CUSTOM_TOOL}
 # a message that ends with the stop reason `refusal` is read as filtered
 READ_AS = {("anthropic_messages", "refusal"): "incomplete"}
 
@@ -96,18 +97,18 @@ class Left:
 
     def __init__(self, dialect: str, script: str) -> None:
         self.way, outbound = WAYS[dialect], WAYS[dialect].build()
-        self.run = played(SCRIPTS[script], self.way.wire)
+        self.run = played(OUTWARDS[script], self.way.wire)
         chunks = [chunk for event in self.run.events for chunk in outbound.feed(event)]
         self.data = self.way.write([*chunks, *outbound.close()])
         self.diagnostics: Diagnostics = outbound.diagnostics
 
 
-@snapshots("{dialect}/outbound/{script}.sse", dialect=SSE_WAYS, script=SCRIPTS)
+@snapshots("{dialect}/outbound/{script}.sse", dialect=SSE_WAYS, script=OUTWARDS)
 def test_outbound_streams(snapshot: SnapshotAssertion, dialect: str, script: str) -> None:
     outbound(snapshot, dialect, script)
 
 
-@snapshots("{dialect}/outbound/{script}.jsonl", dialect=LINE_WAYS, script=SCRIPTS)
+@snapshots("{dialect}/outbound/{script}.jsonl", dialect=LINE_WAYS, script=OUTWARDS)
 def test_outbound_lines(snapshot: SnapshotAssertion, dialect: str, script: str) -> None:
     outbound(snapshot, dialect, script)
 
@@ -130,7 +131,7 @@ def outbound(snapshot: SnapshotAssertion, dialect: str, script: str) -> None:
 def test_losses(snapshot: SnapshotAssertion, dialect: str) -> None:
     """What each script's stream reports that the dialect can't express."""
     transcript = Transcript()
-    for script in SCRIPTS:
+    for script in OUTWARDS:
         left = Left(dialect, script)
         if list(left.diagnostics):
             transcript.did(f"{script}:")
@@ -163,8 +164,13 @@ def test_trace(snapshot: SnapshotAssertion, dialect: str, upstream: str) -> None
 
 
 def calls_of(output: list[Any]) -> list[tuple[str, str, Any]]:
+    """(call_id, name, input); a tool that takes free text has it under `input`."""
     return [
-        (item["call_id"], item["name"], json.loads(item["arguments"]))
+        (
+            item["call_id"],
+            item["name"],
+            {"input": item["input"]} if "input" in item else json.loads(item["arguments"]),
+        )
         for item in output
-        if item["type"] == "function_call"
+        if "call_id" in item
     ]

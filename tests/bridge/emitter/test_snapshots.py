@@ -8,6 +8,7 @@ from syrupy.assertion import SnapshotAssertion
 from bridge.errors import BridgeError
 from bridge.protocol.codec import encode_sse
 from bridge.protocol.request import CreateResponse
+from bridge.state import LIFECYCLE_METHODS, OUTPUT_METHODS
 from bridge.tools.identity import ToolIdentityMap, ToolKind
 from tests.support.machines import WIRES, Run, machine
 from tests.support.model_scripts import SCRIPTS, played
@@ -130,6 +131,11 @@ def test_adopt(snapshot: SnapshotAssertion, wire: str) -> None:
         transcript.sent(run(name, *arguments))
     assert not run.validator.close()
     assert str(transcript) == snapshot
+
+
+def test_every_method_is_shown() -> None:
+    shown = {name for calls in METHODS.values() for name, *_ in calls} | {"start", "adopt"}
+    assert shown == OUTPUT_METHODS | LIFECYCLE_METHODS
 
 
 # where the machine stands → calls that it refuses there
