@@ -16,7 +16,7 @@ from bridge.protocol import vocabulary
 from bridge.protocol.content import Annotation, KnownAnnotation, LogProb, UrlCitation
 from bridge.protocol.lenient import SchemaError, Strict, build
 from bridge.protocol.unknown import Unknown
-from bridge.protocol.usage import Usage
+from bridge.protocol.usage import Usage, within_bounds
 from bridge.state import Wire
 
 
@@ -87,10 +87,15 @@ def logprobs_of(logprobs: Sequence[LogProb | Mapping[str, Any]] | None) -> list[
         raise wrong_argument("text", f"logprobs: {error}") from error
 
 
-def usage_of(usage: Usage | Mapping[str, Any] | None) -> Usage | None:
-    """Usage as a struct, or as a mapping in the schema's names; missing counts are 0."""
-    if usage is None or isinstance(usage, Usage):
-        return usage
+def usage_of(usage: Usage | Mapping[str, Any] | None, diagnostics: Diagnostics) -> Usage | None:
+    """Usage as a struct, or as a mapping in the schema's names; missing counts are 0. Every upstream's
+    numbers pass here: what can't be a count is put right, so that no answer is lost with them."""
+    if usage is None:
+        return None
+    return within_bounds(usage if isinstance(usage, Usage) else _usage_in(usage), diagnostics)
+
+
+def _usage_in(usage: Mapping[str, Any]) -> Usage:
     try:
         given = dict(usage)
         incoming = dict(given.get("input_tokens_details") or {})

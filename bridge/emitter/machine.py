@@ -285,7 +285,7 @@ class ResponseStreamStateMachine:
     def usage(self, usage: Usage | Mapping[str, Any]) -> list[Event]:
         """Token counts. No event carries them before the terminal one, so they show there."""
         self.require("usage")
-        self._live.usage = usage_of(usage)
+        self._live.usage = usage_of(usage, self.diagnostics)
         return []
 
     def defer_finish(self, reason: str | None) -> list[Event]:

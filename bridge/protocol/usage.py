@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 from msgspec import Struct
+
+from bridge.diagnostics import Diagnostics
+
+MOST_TOKENS: Final = 10**12
+"""More than any response has, and few enough that sums of them stay exact in every client's numbers."""
 
 
 class InputTokensDetails(Struct, frozen=True):
@@ -45,3 +52,31 @@ class Usage(Struct, frozen=True):
             InputTokensDetails(cached_tokens),
             OutputTokensDetails(reasoning_tokens),
         )
+
+
+def within_bounds(usage: Usage, diagnostics: Diagnostics) -> Usage:
+    """The same usage, each number a count: what is below 0 or no number becomes 0, what is above
+    `MOST_TOKENS` becomes that, with a repair note."""
+    given = {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cached_tokens": usage.input_tokens_details.cached_tokens,
+        "reasoning_tokens": usage.output_tokens_details.reasoning_tokens,
+        "total_tokens": usage.total_tokens,
+    }
+    if all(_is_count(number) for number in given.values()):
+        return usage
+    return Usage.of(**{name: _clamped(name, number, diagnostics) for name, number in given.items()})
+
+
+def _is_count(number: Any) -> bool:
+    return type(number) is int and 0 <= number <= MOST_TOKENS
+
+
+def _clamped(name: str, number: Any, diagnostics: Diagnostics) -> int:
+    if _is_count(number):
+        return int(number)
+    above = type(number) in (int, float) and number > MOST_TOKENS
+    taken = MOST_TOKENS if above else 0
+    diagnostics.repair(f"usage.{name}", f"can't be a count, taken as {taken}")
+    return taken

@@ -8,9 +8,10 @@ from bridge.dialects.base.failures import (
     NO_MESSAGE,
     UPSTREAM_ERROR,
     failure,
+    name,
     word,
 )
-from bridge.dialects.base.fields import Fields, body_of, extension, invalid
+from bridge.dialects.base.fields import Fields, body_of, extension, invalid, number_of
 from bridge.dialects.base.streams import Chunk, Inbound, Outbound
 
 __all__ = [
@@ -28,5 +29,7 @@ __all__ = [
     "extension",
     "failure",
     "invalid",
+    "name",
+    "number_of",
     "word",
 ]

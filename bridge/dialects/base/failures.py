@@ -11,6 +11,7 @@ EMPTY: Final = "upstream_empty"
 INVALID_JSON: Final = "upstream_invalid_json"
 INVALID_SHAPE: Final = "upstream_invalid_shape"
 UPSTREAM_ERROR: Final = "upstream_error"
+LONGEST_NAME: Final = 200  # characters
 NO_MESSAGE: Final = "the upstream reported an error without a message"
 
 
@@ -22,3 +23,10 @@ def failure(code: str, message: str) -> ErrorPayload:
 def word(value: Any) -> str | None:
     """A fact of an upstream's error: text, or a number such as a status; None for anything else."""
     return str(value) if isinstance(value, str | int) and value != "" else None
+
+
+def name(value: Any) -> str | None:
+    """The same for what programs read, a type, a code or a param: one that is longer than any real one is
+    cut."""
+    found = word(value)
+    return None if found is None else found[:LONGEST_NAME]

@@ -43,6 +43,16 @@ def typed(found: Any, param: str, *kinds: type[T]) -> T | None:
     raise invalid(param, f"expected {' or '.join(_NAMES[kind] for kind in kinds)}")
 
 
+def number_of(value: Any) -> float | None:
+    """A foreign number as one that we can tell; None for what is none, or has too many digits to be one."""
+    if type(value) not in (int, float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
 def object_of(body: bytes | str | Mapping[str, Any]) -> dict[str, Any]:
     """The body of a request. Raises InvalidRequestError (`invalid_json`, `invalid_value`)."""
     if isinstance(body, Mapping):

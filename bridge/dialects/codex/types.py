@@ -54,7 +54,7 @@ def list_of(value: Any) -> list[Any]:
 
 def count_of(value: Any) -> int:
     """A count, anything else as 0."""
-    return value if isinstance(value, int) and value > 0 else 0
+    return value if type(value) is int and value > 0 else 0
 
 
 def notification_of(frame: dict[str, Any]) -> Notification | None:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from bridge.dialects.base import number_of
 from bridge.protocol.usage import Usage
 
 
@@ -61,7 +62,7 @@ def _probability(each: Mapping[str, Any]) -> dict[str, Any]:
     token, logprob = text_of(each.get("token")), each.get("logprob")
     return {
         "token": token,
-        "logprob": float(logprob) if isinstance(logprob, int | float) else 0.0,
+        "logprob": (number_of(logprob) or 0.0),
         "bytes": list(token.encode("utf-8", "replace")),
     }
 
@@ -86,7 +87,7 @@ def usage_of(value: Any) -> Usage | None:
 
 
 def _count(value: Mapping[str, Any], *names: str) -> int | None:
-    counts = [value[name] for name in names if isinstance(value.get(name), int)]
+    counts = [value[name] for name in names if type(value.get(name)) is int]
     return max(counts[0], 0) if counts else None
 
 

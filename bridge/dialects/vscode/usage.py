@@ -18,10 +18,10 @@ _CODES = {
 
 
 def usage_of(value: Any) -> Usage | None:
-    """APIUsage, whose three totals must be numbers; below 0 counts as 0."""
+    """APIUsage, whose three totals must be numbers."""
     if not isinstance(value, dict) or not all(_is_number(value.get(name)) for name in _TOTALS):
         return None
-    incoming, outgoing, total = (max(0, int(value[name])) for name in _TOTALS)
+    incoming, outgoing, total = (int(value[name]) for name in _TOTALS)
     return Usage.of(
         incoming,
         outgoing,
@@ -37,7 +37,7 @@ def _is_number(value: Any) -> bool:
 
 def _detail(details: Any, name: str) -> int:
     count = details.get(name) if isinstance(details, dict) else None
-    return max(0, int(count)) if _is_number(count) and count is not None else 0
+    return int(count) if _is_number(count) and count is not None else 0
 
 
 def failure_of(error: Any) -> ErrorPayload:

@@ -39,7 +39,8 @@ class TextBlock:
         self._flow = flow
         self._say = flow.machine.text
         self._text = block.get("text")
-        self._citations: list[Any] = list(block.get("citations") or ())
+        citations = block.get("citations")
+        self._citations: list[Any] = list(citations) if isinstance(citations, list) else []
         self._start = flow.position
 
     def begin(self) -> list[Event]:
@@ -97,7 +98,8 @@ class ThinkingBlock:
         self._signature: list[str] = []
 
     def begin(self) -> list[Event]:
-        self._signature += [self._block.get("signature") or ""]
+        signature = self._block.get("signature")
+        self._signature += [signature] if isinstance(signature, str) else []
         return self._think(self._block.get("thinking"))
 
     def feed(self, delta: t.Delta) -> list[Event]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bridge.diagnostics import Diagnostics
-from bridge.dialects.base import NO_MESSAGE, UPSTREAM_ERROR, word
+from bridge.dialects.base import NO_MESSAGE, UPSTREAM_ERROR, name, word
 from bridge.emitter.finish_reasons import outcome
 from bridge.protocol.errors import ErrorPayload
 
@@ -55,7 +55,7 @@ class Ending:
 def reported(error: dict[str, Any] | None) -> ErrorPayload:
     """An error that the upstream reported: its type is the code too, for Anthropic has no other."""
     given = error or {}
-    kind = word(given.get("type"))
-    code = word(given.get("code")) or kind or UPSTREAM_ERROR
+    kind = name(given.get("type"))
+    code = name(given.get("code")) or kind or UPSTREAM_ERROR
     message = word(given.get("message")) or NO_MESSAGE
-    return ErrorPayload(kind or "server_error", code, message, word(given.get("param")))
+    return ErrorPayload(kind or "server_error", code, message, name(given.get("param")))

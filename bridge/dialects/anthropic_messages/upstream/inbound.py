@@ -171,7 +171,8 @@ class Inbound:
             self._ending.forget()
         self._id = str(message.get("id") or "")
         self._count(message.get("usage"))
-        for block in message.get("content") or ():
+        content = message.get("content")
+        for block in content if isinstance(content, list) else ():
             events += self._whole_block(block)
         return events
 

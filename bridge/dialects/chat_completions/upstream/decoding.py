@@ -84,6 +84,7 @@ _CONVERSIONS: dict[tuple[type, type], Callable[[Any], Any]] = {
     (str, int): int,
     (str, float): float,
     (float, int): lambda value: _whole(value),
+    (int, float): float,
     (int, str): str,
     (float, str): str,
 }
@@ -115,7 +116,8 @@ def _value(field: _Field, raw: Any, diagnostics: Diagnostics, where: str) -> Any
                 converted = convert(raw)
             except (ValueError, OverflowError):
                 continue
-            diagnostics.repair(where, f"read {_NAMES[type(raw)]} as {_NAMES[kind]}")
+            if (type(raw), kind) != (int, float):
+                diagnostics.repair(where, f"read {_NAMES[type(raw)]} as {_NAMES[kind]}")
             return converted
     diagnostics.loss(where, f"can't be read: {_NAMES[type(raw)]}")
     return None
@@ -140,8 +142,6 @@ def _field(annotation: Any) -> _Field:
             struct = member
         else:
             kinds.add(get_origin(member) or member)
-    if float in kinds:
-        kinds.add(int)
     return _Field(frozenset(kinds), struct, element)
 
 

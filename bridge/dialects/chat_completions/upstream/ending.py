@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bridge.diagnostics import Diagnostics
-from bridge.dialects.base import CUT, EMPTY, NO_MESSAGE, UPSTREAM_ERROR, failure, word
+from bridge.dialects.base import CUT, EMPTY, NO_MESSAGE, UPSTREAM_ERROR, failure, name, word
 from bridge.emitter.stream import ResponseStream
 from bridge.protocol.errors import ErrorPayload
 
@@ -66,10 +66,10 @@ def reported(error: Any) -> ErrorPayload:
         inner = error.get("error")
         if isinstance(inner, dict | str):
             return reported(inner)
-        kind = word(error.get("type"))
-        code = word(error.get("code")) or word(error.get("status")) or kind or UPSTREAM_ERROR
+        kind = name(error.get("type"))
+        code = name(error.get("code")) or name(error.get("status")) or kind or UPSTREAM_ERROR
         message = word(error.get("message")) or word(error.get("detail")) or NO_MESSAGE
-        return ErrorPayload(kind or "server_error", code, message, word(error.get("param")))
+        return ErrorPayload(kind or "server_error", code, message, name(error.get("param")))
     return failure(UPSTREAM_ERROR, word(error) or NO_MESSAGE)
 
 
