@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from bridge.dialects import anthropic_messages
@@ -41,6 +42,7 @@ _BY_CODE: Final = {
     "internal_error": 500,
     "model_error": 500,
 }
+_ERROR_STATUS: Final = re.compile("[45][0-9][0-9]")
 _TYPES: Final = frozenset({"model_error"})  # codes that are types too (specification, "Errors")
 
 _MESSAGES: Final = "/v1/messages"
@@ -130,11 +132,14 @@ def shutting_down() -> HttpError:
     return HttpError(503, "The server is shutting down.", headers={"retry-after": "5"})
 
 
+def status_in(code: str) -> int | None:
+    """The HTTP status of an error that an upstream's code is; None when it is something else."""
+    return int(code) if _ERROR_STATUS.fullmatch(code) else None
+
+
 def failure_status(error: ResponseError) -> int:
     """The HTTP status for a response that failed without any output: upstreams put statuses in codes."""
-    if error.code.isascii() and error.code.isdigit() and 400 <= int(error.code) <= 599:
-        return int(error.code)
-    return _BY_CODE.get(error.code, 502)
+    return status_in(error.code) or _BY_CODE.get(error.code, 502)
 
 
 def failure(error: ResponseError) -> HttpError:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from math import isfinite
-from typing import Any, TypeVar
+from sys import float_info, maxsize
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -29,6 +30,9 @@ from bridge.protocol.websocket import ResponseCreateMessage
 T = TypeVar("T")
 # what a strict decoder raises: the slow way then says what it is, or puts it right
 _REFUSED = (msgspec.MsgspecError, RecursionError, UnicodeError)
+
+_LARGEST_FLOAT: Final = float_info.max
+_MOST_DIGITS: Final = 400  # more than any number has that means something; Python reads ten times as many
 
 _encoder = msgspec.json.Encoder(enc_hook=enc_hook)
 _events: msgspec.json.Decoder[Any] = msgspec.json.Decoder(KnownEvent)
@@ -64,6 +68,29 @@ def decode_json(data: bytes | str) -> Any:
         raise WireError(WireError.INVALID_JSON, f"not UTF-8: {error.reason} (byte {error.start})") from error
 
 
+def decode_frame(data: bytes | str) -> Any:
+    """As `decode_json`, for what an upstream sends in mid-answer: a number out of range is read as the largest
+    that can be held, so that no answer is lost with one count of it."""
+    try:
+        return decode_json(data)
+    except WireError:
+        try:
+            return json.loads(data, parse_constant=_refuse, parse_float=_nearest, parse_int=_held)
+        except (ValueError, RecursionError):
+            pass
+        raise
+
+
+def _nearest(number: str) -> float:
+    return max(-_LARGEST_FLOAT, min(_LARGEST_FLOAT, float(number)))
+
+
+def _held(number: str) -> int:
+    if len(number) <= _MOST_DIGITS:
+        return int(number)
+    return -maxsize if number.startswith("-") else maxsize
+
+
 def _decode_surrogates(data: bytes | str, first: Exception) -> Any:
     if isinstance(data, str) or b"\\u" in data:
         try:
@@ -90,7 +117,7 @@ def decode_event(data: bytes | str, repairs: list[Repair] | None = None) -> Even
     try:
         return _events.decode(data)  # type: ignore[no-any-return]
     except _REFUSED:
-        return event_from(_object(decode_json(data)), repairs)
+        return event_from(_object(decode_json(data) if repairs is None else decode_frame(data)), repairs)
 
 
 def event_from(value: dict[str, Any], repairs: list[Repair] | None = None) -> Event:

@@ -85,7 +85,13 @@ async def prepare(
         raise
     wire = choose_wire(request, headers) if taken is None else taken.wire
     model = request.model or target.model
-    machine = machine_for(request, model, identities, wire, unenforced=asked.unenforced)
+    key = client_key(headers)
+    answering = target
+
+    def clean(text: str) -> str:
+        return answering.upstream.clean(text, key)
+
+    machine = machine_for(request, model, identities, wire, unenforced=asked.unenforced, clean=clean)
     if taken is not None:
         machine.adopt(taken.response)
     run = Run(
@@ -94,7 +100,6 @@ async def prepare(
         event_names=target.dialect.event_names,
         most=service.settings.limits.output_bytes,
     )
-    key = client_key(headers)
 
     def first() -> Attempt:
         return Attempt(target, UpstreamRequest(target.dialect.path, asked.outgoing.body, request_id, key))
@@ -104,7 +109,8 @@ async def prepare(
         return Attempt(other, UpstreamRequest(other.dialect.path, body, request_id, key))
 
     def accepted(attempt: Attempt) -> None:
-        chosen = attempt.target
+        nonlocal answering
+        answering = chosen = attempt.target
         if chosen is not target:
             run.read_as(inbound(chosen, request, machine), chosen.dialect.event_names)
 

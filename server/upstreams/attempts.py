@@ -7,8 +7,6 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Final, NamedTuple
 
 import structlog
@@ -17,6 +15,7 @@ from bridge.errors import BridgeError
 from server.errors import UpstreamError
 from server.settings import Retries
 from server.upstreams.base import Upstream, UpstreamReply, UpstreamRequest
+from server.upstreams.retry_after import seconds_of
 from server.upstreams.targets import Target
 
 # what may go better in a moment, at the same upstream or at another
@@ -104,20 +103,6 @@ def waiting_time(error: UpstreamError, made: int, retries: Retries, jitter: floa
     to stay, the time was used up already, or the upstream wants more patience than is allowed."""
     if error.http_status not in _PASSING or error.code == UpstreamError.TIMEOUT:
         return None
-    asked = retry_after(error.headers.get("retry-after"))
+    asked = seconds_of(error.headers.get("retry-after"))
     wait = retries.first_wait * 2**made * (0.5 + jitter / 2) if asked is None else asked
     return wait if asked is None or asked <= retries.longest_wait else None
-
-
-def retry_after(header: str | None) -> float | None:
-    """Seconds, from seconds or a date; None for what is neither (RFC 9110, 10.2.3)."""
-    if header is None:
-        return None
-    if header.strip().isdecimal():
-        return float(header)
-    try:
-        moment = parsedate_to_datetime(header)
-    except ValueError:
-        return None
-    zoned = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return max((zoned - datetime.now(UTC)).total_seconds(), 0.0)

@@ -45,6 +45,10 @@ class Upstream(Protocol):
         """
         ...
 
+    def clean(self, text: str, client_key: str | None = None) -> str:
+        """What it said, without the keys that a request with this client's key carries."""
+        ...
+
     async def models(self) -> list[str]:
         """The names of the models that it says it has. Raises UpstreamError when it does not say."""
         ...

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 import aiohttp
@@ -14,8 +15,10 @@ from bridge.protocol.codec import decode_json
 from server.errors import UpstreamError
 from server.settings import Timeouts
 from server.upstreams.base import UpstreamReply, UpstreamRequest
+from server.upstreams.connections import Connections
 from server.upstreams.dialects import Dialect
-from server.upstreams.refusals import in_band_refusal, refusal
+from server.upstreams.refusals import Clean, in_band_refusal, refusal
+from server.upstreams.secrets import Secrets
 
 _MAX_REFUSAL: Final = 64 * 1024  # bytes read of a refusal's body
 _MAX_LIST: Final = 8 * 1024 * 1024  # bytes read of a list of models
@@ -30,7 +33,8 @@ _FAILURES: Final = (aiohttp.ClientError, OSError, TimeoutError)
 class HttpUpstream:
     """One address, which `url` names as the dialect's own clients take it. `api_key` goes out in the
     dialect's header and is never told to anyone else; with `pass_through` the client's own goes out
-    instead, where it has shown one. `headers` go with every request."""
+    instead, where it has shown one. `headers` go with every request; `secrets` are what nobody shall see of
+    them."""
 
     def __init__(
         self,
@@ -42,6 +46,7 @@ class HttpUpstream:
         api_key: str | None = None,
         pass_through: bool = False,
         headers: Mapping[str, str] | None = None,
+        secrets: Iterable[str] = (),
     ) -> None:
         self.name = name
         self._base = dialect.address(url)
@@ -50,7 +55,8 @@ class HttpUpstream:
         self._timeouts = timeouts
         self._api_key = api_key
         self._pass_through = pass_through
-        self._session: aiohttp.ClientSession | None = None
+        self._secrets = list(secrets)
+        self._connections: Connections | None = None
 
     def open(self, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamReply]:
         return self._open(request)
@@ -59,7 +65,7 @@ class HttpUpstream:
     async def _open(self, request: UpstreamRequest) -> AsyncIterator[UpstreamReply]:
         response = await self._send(request)
         try:
-            await self._check(response, self._key_for(request))
+            await self._check(response, partial(self.clean, client_key=request.client_key))
             reply = _HttpReply(self.name, response.content, self._timeouts.idle)
             try:
                 yield reply
@@ -78,11 +84,19 @@ class HttpUpstream:
         }
         try:
             async with asyncio.timeout(self._timeouts.connect + self._timeouts.first_byte):
-                return await self._connected().post(
-                    self._base + request.path, data=request.body, headers=headers, allow_redirects=False
+                return await self._connected().request(
+                    "POST",
+                    self._base + request.path,
+                    data=request.body,
+                    headers=headers,
+                    allow_redirects=False,
                 )
         except _FAILURES as error:
             raise self._failure(error) from error
+
+    def clean(self, text: str, client_key: str | None = None) -> str:
+        passed = client_key if self._pass_through else None
+        return Secrets([self._api_key, passed, *self._secrets]).out_of(text)
 
     def _key_for(self, request: UpstreamRequest) -> str | None:
         return request.client_key or self._api_key if self._pass_through else self._api_key
@@ -91,11 +105,12 @@ class HttpUpstream:
         name, prefix = self._key_header
         return {**self._headers, name: prefix + key} if key else self._headers
 
-    async def _check(self, response: aiohttp.ClientResponse, key: str | None) -> None:
+    async def _check(self, response: aiohttp.ClientResponse, clean: Clean) -> None:
         """Raise what the upstream means when it answers with anything but a stream."""
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         accepted = 200 <= response.status < 300
-        if accepted and not kind.startswith(_NO_STREAM_TYPES):
+        wrong = next((known for known in _NO_STREAM_TYPES if kind.startswith(known)), None)
+        if accepted and wrong is None:
             return
         try:
             async with asyncio.timeout(self._timeouts.idle):
@@ -103,11 +118,11 @@ class HttpUpstream:
         except _FAILURES as error:
             raise self._failure(error) from error
         if not accepted:
-            raise refusal(response.status, response.headers, body, key)
-        meant = in_band_refusal(body, key)
+            raise refusal(response.status, response.headers, body, clean)
+        meant = in_band_refusal(body, clean)
         raise meant or UpstreamError(
             502,
-            f"the upstream {self.name} answered with {kind} where an event stream was asked for",
+            f"the upstream {self.name} answered with {wrong} where an event stream was asked for",
             code=UpstreamError.INVALID_RESPONSE,
         )
 
@@ -122,36 +137,33 @@ class HttpUpstream:
             code=UpstreamError.UNREACHABLE,
         )
 
-    def _connected(self) -> aiohttp.ClientSession:
-        # made here and not in __init__: a session belongs to the event loop that runs
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(
-                    total=None, connect=self._timeouts.connect, sock_connect=self._timeouts.connect
-                ),
-            )
-        return self._session
+    def _connected(self) -> Connections:
+        # made here and not in __init__: they belong to the event loop that runs
+        if self._connections is None:
+            self._connections = Connections(self.name, self._timeouts)
+        return self._connections
 
     async def models(self) -> list[str]:
         try:
             async with asyncio.timeout(self._timeouts.connect + _LIST_SECONDS):
-                response = await self._connected().get(
-                    f"{self._base}/models", headers=self._with_key(self._api_key), allow_redirects=False
+                response = await self._connected().request(
+                    "GET",
+                    f"{self._base}/models",
+                    headers=self._with_key(self._api_key),
+                    allow_redirects=False,
                 )
                 async with response:
                     body = await _read_up_to(response, _MAX_LIST)
         except _FAILURES as error:
             raise self._failure(error) from error
         if response.status != 200:
-            raise refusal(response.status, response.headers, body, self._api_key)
+            raise refusal(response.status, response.headers, body, self.clean)
         return _names(body)
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        if self._connections is not None:
+            await self._connections.close()
+            self._connections = None
 
 
 class _HttpReply:

@@ -2,48 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from bridge.dialects.base import LONGEST_NAME
 from bridge.errors import WireError
 from bridge.protocol.codec import decode_json
-from server.errors import UpstreamError
+from server.errors import UpstreamError, status_in
 from server.upstreams.overflow import overflow_code
+from server.upstreams.retry_after import passed_on
 
 # Where servers put an error's text when there is no `error` object: Mistral, FastAPI and vLLM, others.
 _MESSAGE_FIELDS: Final = ("message", "detail", "error_description", "reason")
 _LONGEST_MESSAGE: Final = 2000  # characters
 
+Clean = Callable[[str], str]
 
-def refusal(status: int, headers: Mapping[str, str], body: bytes, secret: str | None = None) -> UpstreamError:
+
+def refusal(status: int, headers: Mapping[str, str], body: bytes, clean: Clean = str) -> UpstreamError:
     """The error for a status other than 2xx. Status, type, code, message, param and retry-after are the
-    upstream's own where it gave them; `secret` is taken out of the text."""
+    upstream's own where it gave them; each text of it passes through `clean`, which takes secrets out."""
     # a redirect would carry the key elsewhere, so it is not followed and no client can use it
     answered = status if 400 <= status <= 599 else 502
     fields = _error_fields(body)
-    message = _text(fields, "message") or _no_message(status, headers, body)
-    if secret:
-        message = message.replace(secret, "[key]")
-    retry_after = headers.get("retry-after")
-    told = _text(fields, "code") or _text(fields, "type")
+    message = clean((_text(fields, "message") or _no_message(status, headers, body))[: 2 * _LONGEST_MESSAGE])
+    kind, code, param = (_name(fields, name, clean) for name in ("type", "code", "param"))
+    told = code or kind
+    retry_after = passed_on(headers.get("retry-after"))
     return UpstreamError(
         answered,
         message[:_LONGEST_MESSAGE],
-        code=overflow_code(answered, told, message) or _text(fields, "code"),
-        error_type=_text(fields, "type"),
-        param=_text(fields, "param"),
-        headers={"retry-after": retry_after} if retry_after and retry_after.isprintable() else None,
+        code=overflow_code(answered, told, message) or code,
+        error_type=kind,
+        param=param,
+        headers={"retry-after": retry_after} if retry_after else None,
     )
 
 
-def in_band_refusal(body: bytes, secret: str | None = None) -> UpstreamError | None:
+def in_band_refusal(body: bytes, clean: Clean = str) -> UpstreamError | None:
     """The error in the JSON body of an answer that claims success, None when there is none in it."""
     fields = _error_fields(body)
     if not fields:
         return None
-    code = str(fields.get("code") or fields.get("status"))
-    status = int(code) if code.isdecimal() and 400 <= int(code) <= 599 else 502
-    return refusal(status, {}, body, secret)
+    status = status_in(str(fields.get("code") or fields.get("status"))) or 502
+    return refusal(status, {}, body, clean)
 
 
 def _error_fields(body: bytes) -> dict[str, Any]:
@@ -70,6 +72,12 @@ def _error_fields(body: bytes) -> dict[str, Any]:
 def _text(fields: dict[str, Any], name: str) -> str | None:
     value = fields.get(name)
     return str(value) if isinstance(value, str | int) and value != "" else None
+
+
+def _name(fields: dict[str, Any], name: str, clean: Clean) -> str | None:
+    """What programs read: one that is longer than any real one is cut."""
+    text = _text(fields, name)
+    return None if text is None else clean(text[:_LONGEST_MESSAGE])[:LONGEST_NAME]
 
 
 def _no_message(status: int, headers: Mapping[str, str], body: bytes) -> str:

@@ -17,6 +17,7 @@ from server.upstreams.demo.upstream import MODELS, DemoUpstream
 from server.upstreams.dialects import CHAT, DIALECTS, Dialect, History, Manners, Outgoing
 from server.upstreams.http import HttpUpstream
 from server.upstreams.profiles import Profile, profile
+from server.upstreams.secrets import header_secrets
 
 
 class Target(NamedTuple):
@@ -87,6 +88,7 @@ def configured(given: UpstreamSettings, settings: Settings, sealer: Sealer) -> C
             api_key=_key(given, known),
             pass_through=given.pass_through,
             headers={header.lower(): expanded(value) for header, value in given.headers.items()},
+            secrets=header_secrets(given.headers),
         )
     except ValueError as error:
         raise SettingsError(f"upstream {name}: {error}") from error

@@ -19,7 +19,7 @@ from bridge.dialects.codex.turn import Turn
 from bridge.dialects.codex.types import Generation, Notification, notification_of, object_of
 from bridge.emitter.stream import ResponseStream
 from bridge.errors import WireError
-from bridge.protocol.codec import decode_json
+from bridge.protocol.codec import decode_frame
 from bridge.protocol.events import Event
 from bridge.state import ResponseStreamPhase
 
@@ -74,7 +74,7 @@ class Inbound:
             self.diagnostics.ignored("frame", "came after the end")
             return events
         try:
-            frame = decode_json(data)
+            frame = decode_frame(data)
         except WireError as error:
             return events + self._broken(INVALID_JSON, error.message)
         if not isinstance(frame, dict):

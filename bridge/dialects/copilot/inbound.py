@@ -24,7 +24,7 @@ from bridge.dialects.copilot.reading import (
 )
 from bridge.emitter.stream import ResponseStream
 from bridge.errors import WireError
-from bridge.protocol.codec import decode_json
+from bridge.protocol.codec import decode_frame
 from bridge.protocol.events import Event
 from bridge.state import ResponseStreamPhase
 
@@ -87,7 +87,7 @@ class Inbound:
 
     def _read(self, data: bytes) -> list[Event]:
         try:
-            frame = decode_json(data)
+            frame = decode_frame(data)
         except WireError as error:
             return self._machine.fail(failure(INVALID_JSON, error.message))
         if isinstance(frame, dict):

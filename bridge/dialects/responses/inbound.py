@@ -17,7 +17,7 @@ from bridge.dialects.responses.items import Handler, ItemFeeder
 from bridge.emitter.stream import ResponseStream
 from bridge.errors import BridgeError
 from bridge.protocol import events as ev
-from bridge.protocol.codec import decode_event, decode_json, event_from
+from bridge.protocol.codec import decode_event, decode_frame, event_from
 from bridge.protocol.errors import ErrorPayload
 from bridge.protocol.events import Event
 from bridge.protocol.lenient import MISSING, Repair
@@ -102,7 +102,7 @@ class Inbound:
         if not event.type and frame_type:
             self.diagnostics.repair("type", "missing, taken from the frame's event name")
             repairs.clear()
-            event = event_from({**decode_json(data), "type": frame_type}, repairs)
+            event = event_from({**decode_frame(data), "type": frame_type}, repairs)
         for path, what in repairs:
             if what == MISSING and path.startswith("$.response."):
                 self.diagnostics.repair("response", "required fields missing, filled")

@@ -29,7 +29,7 @@ from bridge.dialects.vscode.reading import part_of
 from bridge.dialects.vscode.usage import failure_of, usage_of
 from bridge.emitter.stream import ResponseStream
 from bridge.errors import BridgeError
-from bridge.protocol.codec import decode_json
+from bridge.protocol.codec import decode_frame
 from bridge.protocol.events import Event
 from bridge.protocol.items import CompactionItem
 from bridge.state import ResponseStreamPhase
@@ -108,7 +108,7 @@ class Inbound:
 
     def _read(self, data: bytes) -> list[Event]:
         try:
-            value = decode_json(data)
+            value = decode_frame(data)
         except BridgeError as error:
             return self._broken(INVALID_JSON, error.message)
         if isinstance(value, dict) and "error" in value:

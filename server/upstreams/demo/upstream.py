@@ -37,6 +37,9 @@ class DemoUpstream:
         behaviour = behaviour_of(turn)
         yield _DemoReply(_frames(turn, behaviour), behaviour.pause)
 
+    def clean(self, text: str, client_key: str | None = None) -> str:
+        return text
+
     async def models(self) -> list[str]:
         return list(MODELS)
 

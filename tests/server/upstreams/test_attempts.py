@@ -8,7 +8,8 @@ import pytest
 
 from server.errors import UpstreamError
 from server.settings import Retries, Settings, UpstreamSettings
-from server.upstreams.attempts import retry_after, waiting_time
+from server.upstreams.attempts import waiting_time
+from server.upstreams.retry_after import seconds_of
 from tests.support import dialect_scripts as scripts
 from tests.support.serving import respond, serving, stream
 from tests.support.upstream import CUT, HANG, Script, ScriptedUpstream, refusal, text
@@ -45,11 +46,11 @@ def test_waiting_time(refused: UpstreamError, made: int, jitter: float, expected
 
 def test_retry_after_is_seconds_or_a_date() -> None:
     soon = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
-    assert 28 < (retry_after(soon) or 0) <= 30
-    assert retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0
-    assert retry_after("7") == 7
-    assert retry_after("soon") is None
-    assert retry_after(None) is None
+    assert 28 < (seconds_of(soon) or 0) <= 30
+    assert seconds_of("Wed, 21 Oct 2015 07:28:00 GMT") == 0
+    assert seconds_of("7") == 7
+    assert seconds_of("soon") is None
+    assert seconds_of(None) is None
 
 
 def settings(upstream: ScriptedUpstream, **more: Any) -> Settings:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.anthropic_messages import types as t
 from bridge.errors import WireError
-from bridge.protocol.codec import decode_json
+from bridge.protocol.codec import decode_frame
 from bridge.surrogates import mended_json
 
 _frames: msgspec.json.Decoder[t.KnownFrame] = msgspec.json.Decoder(t.KnownFrame)
@@ -45,7 +45,7 @@ _TYPES: dict[str, type] = {
 
 def lenient(data: bytes, event: str, diagnostics: Diagnostics) -> t.Frame:
     """A payload that `strict` refused. Raises WireError when it is no JSON object."""
-    value = decode_json(data)
+    value = decode_frame(data)
     if not isinstance(value, dict):
         raise WireError(WireError.INVALID_SHAPE, f"expected a JSON object, got {type(value).__name__}")
     return _read(value, event, diagnostics)

@@ -25,12 +25,10 @@ class UsageCounter:
     def take(self, usage: dict[str, Any]) -> Usage:
         """Counts are cumulative: what is given replaces what was known, what is not stays."""
         for name in _COUNTED:
-            if (count := _count(usage.get(name))) is not None:
-                self._now[name] = count
+            self._take(name, usage.get(name))
         details = usage.get("output_tokens_details")
-        thinking = _count(details.get("thinking_tokens")) if isinstance(details, dict) else None
-        if thinking is not None:
-            self._now["thinking"] = thinking
+        if isinstance(details, dict):
+            self._take("thinking", details.get("thinking_tokens"))
         if _count(usage.get(_WRITTEN)):
             self._diagnostics.loss(f"usage.{_WRITTEN}", "counted as input")
         hosted = usage.get("server_tool_use")
@@ -40,6 +38,13 @@ class UsageCounter:
         if isinstance(iterations, list) and len(iterations) > 1:
             self._diagnostics.loss("usage.iterations", "only the last one's tokens are counted")
         return self._total()
+
+    def _take(self, name: str, given: Any) -> None:
+        count = _count(given)
+        if count is not None:
+            self._now[name] = count
+        elif given is not None:
+            self._diagnostics.repair(f"usage.{name}", "can't be a count, left out")
 
     def splice(self) -> None:
         """Another message follows in the same stream: both were generated."""

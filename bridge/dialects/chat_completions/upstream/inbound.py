@@ -16,7 +16,7 @@ from bridge.dialects.chat_completions.upstream.ending import Ending, is_error_ob
 from bridge.dialects.chat_completions.upstream.usage import usage_of
 from bridge.emitter.stream import ResponseStream
 from bridge.errors import BridgeError, WireError
-from bridge.protocol.codec import decode_json
+from bridge.protocol.codec import decode_frame
 from bridge.protocol.errors import ErrorPayload
 from bridge.protocol.events import Event
 from bridge.state import TERMINAL_PHASES, ResponseStreamPhase
@@ -131,7 +131,7 @@ class Inbound:
             self.diagnostics.ignored("frame", "empty")
             return []
         try:
-            value = decode_json(frame)
+            value = decode_frame(frame)
         except WireError as error:
             return self._fail(failure(INVALID_JSON, f"{self._place}: {error.message}"))
         if isinstance(value, list) and value:
@@ -152,7 +152,7 @@ class Inbound:
             if error:
                 events += self._fail(reported(error))
             elif output.choices is None and output.usage is None and output.x_groq is None:
-                events += self._without_choices(decode_json(data) if value is None else value)
+                events += self._without_choices(decode_frame(data) if value is None else value)
         except BridgeError as lie:
             events += self._lie(lie)
         return events
