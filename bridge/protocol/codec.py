@@ -69,7 +69,7 @@ def decode_json(data: bytes | str) -> Any:
 
 
 def decode_frame(data: bytes | str) -> Any:
-    """As `decode_json`, for what an upstream sends in mid-answer: a number out of range is read as the largest
+    """As `decode_json`, for what an upstream sends: a number out of range is read as the largest
     that can be held, so that no answer is lost with one count of it."""
     try:
         return decode_json(data)
