@@ -27,7 +27,7 @@ test: $(TEST)
 # Rewrites what differs, writes what is missing, deletes what no test names. See CONTRIBUTING.md.
 snapshots: $(TEST)
 	$(BIN)/python -m pytest -q --snapshot-update $(PYTEST_ARGS) $$(find tests -name 'test_snapshots*.py')
-	@git status --short snapshots
+	@git status --short snapshots 2>/dev/null || true
 
 bench: $(TEST)
 	$(BIN)/python -m tests.benchmarks $(ARGS)

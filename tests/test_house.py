@@ -71,6 +71,7 @@ def test_console_script_is_installed_under_its_name() -> None:
         ("LICENSE", "Apache License"),
         ("CHANGELOG.md", "## [Unreleased]"),
         ("README.md", "make test"),
+        ("CONTRIBUTING.md", "make snapshots"),
         (".ci/run", "make test"),
     ],
 )

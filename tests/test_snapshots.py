@@ -1,4 +1,6 @@
-"""`snapshots/` holds the files that the tests name and no others."""
+"""`snapshots/` holds the files that the tests name and no others, and its guide leads to them."""
+
+import re
 
 import pytest
 
@@ -16,3 +18,16 @@ def test_every_snapshot_belongs_to_a_test(request: pytest.FixtureRequest) -> Non
         return
     names = sorted(str(path.relative_to(SNAPSHOTS)) for path in unused)
     assert not names, f"no test names these; `make snapshots` deletes them: {names}"
+
+
+def test_every_named_snapshot_is_there(request: pytest.FixtureRequest) -> None:
+    """Also where the test that names it is skipped."""
+    if request.config.option.update_snapshots:
+        return  # they may be written after this test
+    assert not sorted(str(path.relative_to(SNAPSHOTS)) for path in named_files() if not path.is_file())
+
+
+def test_the_guide_leads_to_files() -> None:
+    links = re.findall(r"\]\(([^)]+)\)", GUIDE.read_text("utf-8"))
+    assert len(links) > 10
+    assert not [link for link in links if not (SNAPSHOTS / link).is_file()]
