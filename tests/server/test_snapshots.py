@@ -11,7 +11,8 @@ from server.settings import Settings
 from tests.support.normalised import Normalised
 from tests.support.serving import Reply, call, serving, violations
 from tests.support.snapshots import snapshots
-from tests.support.sockets import opened_socket
+from tests.support.sockets import LAST, WAIT, Socket, opened_socket
+from tests.support.sockets import violations as violations_of
 
 Step = tuple[Any, ...]  # method, path, body; `{id}` is the id of the newest response before it
 
@@ -85,7 +86,6 @@ ANSWERS: dict[str, list[Step]] = {
     "responses/compact": [("POST", "/v1/responses/compact", {"model": "demo", "input": "Hello"})],
     "responses/input_tokens": [("POST", "/v1/responses/input_tokens", {"model": "demo", "input": "Hello"})],
     "chat/whole": [chat()],
-    "chat/two_choices": [chat(n=2)],
     "chat/streamed": [chat(stream=True, stream_options={"include_usage": True})],
     "chat/streamed_tool": [chat(stream=True, tools=[CHAT_TOOL], tool_choice="required")],
     "chat/streamed_failure": [chat(model="demo-failure", stream=True)],
@@ -143,6 +143,7 @@ MORE_ERRORS: dict[str, list[Step]] = {
         ("GET", "/v1/responses/{id}?stream=true&starting_after=x", None),
     ],
     "chat/wrong_type": [chat(temperature="hot")],
+    "chat/two_choices": [chat(n=2)],
     "chat/no_messages": [chat(messages=[])],
     "messages/wrong_type": [messages(temperature="hot")],
     "messages/no_messages": [messages(messages=[])],
@@ -257,17 +258,28 @@ SOCKET: dict[str, list[Any]] = {
 
 @snapshots("websocket/{case}.txt", case=SOCKET)
 def test_websocket(snapshot: SnapshotAssertion, small: str, case: str) -> None:
-    """Messages in both directions. What the validator says of each turn, `Socket` asserts."""
+    """Messages in both directions; each turn has to be valid."""
     normalised, lines = Normalised(), []
     response_id = ""
     with opened_socket(small) as socket:
         for message in SOCKET[case]:
             sent = message if isinstance(message, str) else message_of(message, response_id)
-            turn = socket.raw(sent)
-            lines.append(normalised(f"> {sent}"))
-            lines += [normalised(f"< {json.dumps(event, ensure_ascii=False)}") for event in turn.events]
-            response_id = turn.events[-1].get("response", {}).get("id", response_id)
-    assert "\n".join(lines) + "\n" == snapshot
+            socket.connection.send(sent)
+            turn = list(turn_of(socket))
+            events = [json.loads(each) for each in turn]
+            assert events[-1]["type"] == "error" or violations_of(events) == []
+            lines += [f"> {sent}", *(f"< {each}" for each in turn)]
+            response_id = events[-1].get("response", {}).get("id", response_id)
+    assert normalised("\n".join(lines) + "\n") == snapshot
+
+
+def turn_of(socket: Socket) -> Iterator[str]:
+    """The messages that come until the turn ends, as they came."""
+    last = ""
+    while last not in LAST:
+        message = socket.connection.recv(timeout=WAIT)
+        yield message
+        last = json.loads(message)["type"]
 
 
 def message_of(fields: dict[str, Any], response_id: str) -> str:
