@@ -11,6 +11,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
+from bridge.dialects.responses import DIALECT
 from bridge.errors import WireError
 from bridge.protocol.codec import decode_json
 from bridge.sse import Frame, SSEDecoder
@@ -47,7 +48,7 @@ _TERMINAL: Final = frozenset(event.type for event in TERMINAL_EVENT.values())
 
 def begins_response(payload: Payload) -> bool:
     """Whether a Responses stream begins here."""
-    return payload.value is not None and payload.value.get("type") == "response.created"
+    return payload.value is not None and DIALECT.recording.begins(payload.value)
 
 
 def ends_response(payload: Payload) -> bool:

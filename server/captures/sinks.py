@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import Final, Protocol
 
-from bridge.decoder import PartDecoder, ResponseAccumulator, encode_parts
-from bridge.dialects import anthropic_messages, chat_completions, copilot
+from bridge.decoder import ResponseAccumulator
+from bridge.dialects import anthropic_messages, chat_completions, copilot, vscode
+from bridge.dialects.base import Dialect
 from bridge.protocol.codec import encode, encode_sse
 from bridge.protocol.events import TERMINAL_EVENTS, Event, ResponseCreated
 from bridge.sse import DONE
@@ -58,48 +60,28 @@ class _SnapshotSink:
         return encode(response) + b"\n"
 
 
-class _PartsSink:
-    """VS Code's parts, one JSON per line."""
+class _ClientSink:
+    """What a client of a dialect would get."""
 
     wire = "openai"  # tool calls of every kind keep their own names there
 
-    def __init__(self) -> None:
-        self._decoder = PartDecoder()
+    def __init__(self, dialect: Dialect) -> None:
+        assert dialect.client is not None
+        self._outbound = dialect.client.outbound()
+        self._encode = dialect.client.encode
 
     def feed(self, events: list[Event]) -> bytes:
-        return encode_parts([part for event in events for part in self._decoder.feed(event)])
+        return self._encode([chunk for event in events for chunk in self._outbound.feed(event)])
 
     def close(self) -> bytes:
-        return encode_parts(self._decoder.close())
+        return self._encode(self._outbound.close())
 
 
-class _ForeignSink:
-    """Another dialect's stream: its outbound, and how its chunks are written."""
-
-    wire = "openai"  # tool calls of every kind keep their own names there
-
-    def __init__(self, outbound: Any, write: Callable[[list[Any]], bytes]) -> None:
-        self._outbound = outbound
-        self._write = write
-
-    def feed(self, events: list[Event]) -> bytes:
-        return self._write([chunk for event in events for chunk in self._outbound.feed(event)])
-
-    def close(self) -> bytes:
-        return self._write(self._outbound.close())
-
-
-def _lines(chunks: list[Any]) -> bytes:
-    return b"".join([copilot.encode_chunk(chunk) + b"\n" for chunk in chunks])
-
-
+_CLIENTS: Final = (vscode.DIALECT, chat_completions.DIALECT, anthropic_messages.DIALECT, copilot.DIALECT)
 SINKS: Final[dict[str, Callable[[], Sink]]] = {
-    "responses": lambda: _SseSink("openresponses"),
-    "openai": lambda: _SseSink("openai"),
-    "vscode": _PartsSink,
-    "chat": lambda: _ForeignSink(chat_completions.Outbound(include_usage=True), chat_completions.encode),
-    "anthropic": lambda: _ForeignSink(anthropic_messages.Outbound(), anthropic_messages.encode_sse),
-    "copilot": lambda: _ForeignSink(copilot.Outbound(), _lines),
+    "responses": partial(_SseSink, "openresponses"),
+    "openai": partial(_SseSink, "openai"),
+    **{dialect.name: partial(_ClientSink, dialect) for dialect in _CLIENTS},
     "snapshot": _SnapshotSink,
 }
 

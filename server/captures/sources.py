@@ -1,33 +1,19 @@
-"""What a capture may hold, as a table: how to tell it, which inbound reads it, what it says of itself."""
+"""What a capture may hold: which dialect it is in, and how it is read into a machine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from hashlib import blake2s
 from itertools import count
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from bridge.diagnostics import Diagnostics
 from bridge.dialects import anthropic_messages, chat_completions, codex, copilot, responses, vscode
+from bridge.dialects.base import Dialect
 from bridge.emitter.machine import ResponseStreamStateMachine
-from bridge.protocol.codec import encode
 from bridge.protocol.events import Event
 from bridge.state import TERMINAL_PHASES
-from server.captures.reader import Payload, Unreadable, begins_response
-
-Value = dict[str, Any]
-Feed = Callable[[Payload], list[Event]]
-
-
-class _Dialect(NamedTuple):
-    """One row. `says` knows a capture by its first payload; `read` begins to read one into a machine and
-    gives what to feed and what to close; `head` finds the model and the time (Unix seconds)."""
-
-    says: Callable[[Value], bool]
-    read: Callable[[ResponseStreamStateMachine], tuple[Feed, Callable[[], list[Event]]]]
-    head: Callable[[Value], tuple[Any, Any]] = lambda _value: (None, None)
-    begins_again: Callable[[Payload], bool] = lambda _payload: False  # after the end: another response
+from server.captures.reader import Payload, Unreadable
 
 
 class Source:
@@ -36,30 +22,31 @@ class Source:
     Ids and times come from the capture, so that it is translated to the same bytes each time.
     """
 
-    def __init__(self, dialect: _Dialect, first: Payload, wire: str) -> None:
+    def __init__(self, dialect: Dialect, first: Payload, wire: str) -> None:
         self.diagnostics = Diagnostics()
-        self._dialect = dialect
+        self._recording = dialect.recording
         self._wire = wire
         self._begin(first)
 
     def _begin(self, first: Payload) -> None:
-        model, created = self._dialect.head(first.value or {})
+        model, created = self._recording.head(first.value or {})
         self._machine = ResponseStreamStateMachine(
             model if isinstance(model, str) else "",
             ids=_ids_from(first.data),
             clock=lambda: created if isinstance(created, int) else 0,
             wire=self._wire,
         )
-        self._feed, self._close = self._dialect.read(self._machine)
+        self._inbound = self._recording.inbound(self._machine)
 
     def feed(self, payload: Payload) -> list[Event]:
-        if self._machine.phase in TERMINAL_PHASES and self._dialect.begins_again(payload):
+        ended = self._machine.phase in TERMINAL_PHASES
+        if ended and payload.value is not None and self._recording.begins(payload.value):
             self.diagnostics.extend(self._machine.diagnostics)
             self._begin(payload)
-        return self._feed(payload)
+        return self._inbound.feed(payload.data, payload.event or "")
 
     def close(self) -> list[Event]:
-        events = self._close()
+        events = self._inbound.close()
         self.diagnostics.extend(self._machine.diagnostics)
         return events
 
@@ -70,88 +57,17 @@ def _ids_from(seed: bytes) -> Callable[[str], str]:
     return lambda prefix: f"{prefix}_{digest}{next(number):08x}"
 
 
-# ── how each is read ───────────────────────────────────────────────────────────────────────────────
-def _plain(inbound_of: Callable[[ResponseStreamStateMachine], Any]) -> Callable[..., Any]:
-    """Payloads by their data alone."""
-
-    def read(machine: ResponseStreamStateMachine) -> tuple[Feed, Callable[[], list[Event]]]:
-        inbound = inbound_of(machine)
-        return (lambda payload: inbound.feed(payload.data)), inbound.close
-
-    return read
-
-
-def _named(inbound_of: Callable[[ResponseStreamStateMachine], Any]) -> Callable[..., Any]:
-    """Payloads with the name of their frame, for servers that leave `type` out."""
-
-    def read(machine: ResponseStreamStateMachine) -> tuple[Feed, Callable[[], list[Event]]]:
-        inbound = inbound_of(machine)
-        return (lambda payload: inbound.feed(payload.data, payload.event or "")), inbound.close
-
-    return read
-
-
-def _read_codex(machine: ResponseStreamStateMachine) -> tuple[Feed, Callable[[], list[Event]]]:
-    inbound = codex.Inbound(machine)
-
-    def feed(payload: Payload) -> list[Event]:
-        value = payload.value or {}
-        if "msg" not in value or "dir" not in value:
-            return inbound.feed(payload.data)
-        # a record of both directions: what the app-server said is what counts
-        return inbound.feed(encode(value["msg"])) if value["dir"] == "in" else []
-
-    return feed, inbound.close
-
-
-# ── how each is told ───────────────────────────────────────────────────────────────────────────────
-def _type_of(value: Value) -> str:
-    kind = value.get("type")
-    return kind if isinstance(kind, str) else ""
-
-
-_ANTHROPIC_TYPES = ("message_", "content_block_", "ping")
-
-
-def _is_anthropic(value: Value) -> bool:
-    kind = _type_of(value)
-    return kind.startswith(_ANTHROPIC_TYPES) or (kind == "message" and "stop_reason" in value)
-
-
-def _is_responses(value: Value) -> bool:
-    kind = _type_of(value)
-    return kind.startswith("response.") or kind == "error" or ":" in kind
-
-
-def _is_chat(value: Value) -> bool:
-    return "choices" in value or "error" in value or str(value.get("object")).startswith("chat.completion")
-
-
-def _is_copilot(value: Value) -> bool:
-    return (isinstance(value.get("delta"), dict) and "text" in value) or "solution" in value
-
-
 # in the order in which they are tried
-DIALECTS: Final[dict[str, _Dialect]] = {
-    "codex": _Dialect(lambda value: "method" in value or ("dir" in value and "msg" in value), _read_codex),
-    "vscode": _Dialect(
-        lambda value: _type_of(value).startswith("LanguageModel"),
-        _plain(partial(vscode.Inbound, expects_marker=False)),
-    ),
-    "anthropic": _Dialect(
-        _is_anthropic,
-        _named(anthropic_messages.Inbound),
-        lambda value: ((value.get("message") or value).get("model"), None),
-    ),
-    "responses": _Dialect(
-        _is_responses, _named(partial(responses.Inbound, adopt=True)), begins_again=begins_response
-    ),
-    "copilot": _Dialect(_is_copilot, _plain(partial(copilot.Inbound, implied_end=True))),
-    "chat": _Dialect(
-        _is_chat,
-        _plain(chat_completions.Inbound),
-        lambda value: (value.get("model"), value.get("created")),
-    ),
+DIALECTS: Final = {
+    dialect.name: dialect
+    for dialect in (
+        codex.DIALECT,
+        vscode.DIALECT,
+        anthropic_messages.DIALECT,
+        responses.DIALECT,
+        copilot.DIALECT,
+        chat_completions.DIALECT,
+    )
 }
 AUTO: Final = "auto"
 
@@ -166,6 +82,6 @@ def open_source(name: str, first: Payload, wire: str) -> Source:
 
 def _detect(first: Payload) -> str:
     for name, dialect in DIALECTS.items():
-        if first.value is not None and dialect.says(first.value):
+        if first.value is not None and dialect.recording.recognises(first.value):
             return name
     raise Unreadable(first.line, f"this is none of: {', '.join(DIALECTS)}")

@@ -71,8 +71,8 @@ class Condensing:
         self._sealer = sealer
         self.diagnostics = self._inbound.diagnostics
 
-    def feed(self, data: bytes, *event: str) -> list[Event]:
-        self._inbound.feed(data, *event)
+    def feed(self, data: bytes, event: str = "") -> list[Event]:
+        self._inbound.feed(data, event)
         return self._progress()
 
     def close(self) -> list[Event]:

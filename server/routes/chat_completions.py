@@ -6,22 +6,22 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from bridge.dialects.chat_completions import from_chat, manner_of
+from bridge.dialects.chat_completions import Outbound, answer_options
 from bridge.errors import InvalidRequestError
 from server.bodies import read_json_body
 from server.delivery import StreamedAnswer, WholeAnswer
 from server.runs.prepare import prepare
 from server.service import service_of
-from server.surfaces.foreign import ChatForm
+from server.surfaces.foreign import CHAT, ForeignForm
 
 
 async def create(request: Request) -> ASGIApp:
     """Chunks with `stream`, else one completion. Nothing is stored: this API has no use for it."""
     service = service_of(request)
     body = await read_json_body(request, service.settings)
-    asked, losses = from_chat(body)
-    manner = manner_of(body)
-    if manner.n != 1:
+    asked, losses = CHAT.request(body, service.sealer)
+    options = answer_options(body)
+    if options.n != 1:
         raise InvalidRequestError(
             InvalidRequestError.UNSUPPORTED, "only one choice is made for a request", param="n"
         )
@@ -35,4 +35,6 @@ async def create(request: Request) -> ASGIApp:
         schema_param="response_format.json_schema.schema",
     )
     answer = StreamedAnswer if asked.stream else WholeAnswer
-    return answer(generation, headers, service.settings.keep_alive, ChatForm(manner))
+    outbound = Outbound(include_usage=options.include_usage)
+    form = ForeignForm(CHAT, outbound, service.sealer)
+    return answer(generation, headers, service.settings.keep_alive, form)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from bridge.dialects.anthropic_messages import from_messages
+from bridge.dialects.anthropic_messages import Outbound
 from server.bodies import read_json_body
 from server.delivery import StreamedAnswer, WholeAnswer
 from server.runs.prepare import prepare
 from server.service import service_of
-from server.surfaces.foreign import MessagesForm
+from server.surfaces.foreign import MESSAGES, ForeignForm
 
 
 async def create(request: Request) -> ASGIApp:
     """Events with `stream`, else one message. Nothing is stored: this API has no use for it."""
     service = service_of(request)
     sealer = service.sealer.bound(request.state.owner)
-    asked, losses = from_messages(await read_json_body(request, service.settings), sealer)
+    asked, losses = MESSAGES.request(await read_json_body(request, service.settings), sealer)
     generation, headers = await prepare(
         service,
         asked,
@@ -28,5 +28,6 @@ async def create(request: Request) -> ASGIApp:
         schema_param="output_config.format.schema",
     )
     answer = StreamedAnswer if asked.stream else WholeAnswer
-    told = {**headers, "request-id": request.state.request_id}
-    return answer(generation, told, service.settings.keep_alive, MessagesForm(sealer))
+    identified = {**headers, "request-id": request.state.request_id}
+    form = ForeignForm(MESSAGES, Outbound(sealer), sealer)
+    return answer(generation, identified, service.settings.keep_alive, form)

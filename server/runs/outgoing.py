@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from bridge.dialects.base import Inbound
+from bridge.dialects.base import History, Inbound, Outgoing
 from bridge.dialects.chat_completions import ChatOptions
 from bridge.emitter.stream import ResponseStream
 from bridge.protocol.request import CreateResponse
@@ -19,7 +19,6 @@ from server.compaction.condensing import Condensing, asks_for_compaction, conden
 from server.compaction.opening import open_compactions
 from server.runs.answer_format import instructed
 from server.sessions.history import own_input
-from server.upstreams.dialects import History, Outgoing
 from server.upstreams.targets import Target
 
 _FORMAT: Final = "text.format"
@@ -51,14 +50,14 @@ def inbound(target: Target, request: CreateResponse, machine: ResponseStream) ->
     """What reads the answer of this upstream into the machine."""
 
     def read(into: ResponseStream) -> Inbound:
-        return target.dialect.inbound(into, target.manners)
+        return target.dialect.side.inbound(into, target.sealer)
 
-    return Condensing(machine, read, target.manners.sealer) if asks_for_compaction(request) else read(machine)
+    return Condensing(machine, read, target.sealer) if asks_for_compaction(request) else read(machine)
 
 
 def opened(target: Target, request: CreateResponse, history: History) -> tuple[History, History]:
     """(the turns before, the request's own input), compactions in both opened for this upstream."""
-    sealer, compacts = target.manners.sealer, target.dialect.compacts
+    sealer, compacts = target.sealer, target.dialect.side.compacts
     earlier = open_compactions(history, sealer, lambda _: "previous_response_id", upstream_compacts=compacts)
     own = open_compactions(own_input(request), sealer, _place, upstream_compacts=compacts)
     return earlier, own
@@ -70,7 +69,7 @@ def _place(index: int) -> str:
 
 def _knows_no_schema(target: Target) -> bool:
     """Anthropic's dialect words the wish by itself, Responses servers know schemas."""
-    options = target.manners.options
+    options = target.options
     return isinstance(options, ChatOptions) and (
         options.json_schema != "json_schema" or "response_format" in options.omit
     )

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from bridge.diagnostics import Diagnostic, Diagnostics
+from bridge.dialects.base import History
 from bridge.errors import BridgeError, InvalidRequestError
 from bridge.protocol.request import CreateResponse
 from bridge.protocol.response import Response
@@ -25,7 +26,6 @@ from server.service import Service
 from server.sessions.references import continued
 from server.upstreams.attempts import Attempt, Attempts
 from server.upstreams.base import UpstreamRequest
-from server.upstreams.dialects import History
 from server.upstreams.targets import Target
 from server.wire import choose_wire, ignores_comments
 
@@ -97,7 +97,6 @@ async def prepare(
     run = Run(
         machine,
         inbound(target, request, machine),
-        event_names=target.dialect.event_names,
         most=service.settings.limits.output_bytes,
     )
 
@@ -112,7 +111,7 @@ async def prepare(
         nonlocal answering
         answering = chosen = attempt.target
         if chosen is not target:
-            run.read_as(inbound(chosen, request, machine), chosen.dialect.event_names)
+            run.read_as(inbound(chosen, request, machine))
 
     fallbacks = [partial(fallback, other) for other in target.fallbacks]
     keeping = service.runs.keeping(run, request, owner, wire, taken and taken.worker) if stored else None

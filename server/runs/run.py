@@ -5,8 +5,6 @@ What one read brings goes through here as a whole; nothing is done per event but
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Final, cast
 
 import structlog
@@ -24,7 +22,6 @@ from server.errors import HttpError, too_long
 from server.runs.constraints import ConstrainedStream
 from server.schemas.workers import Question
 
-Take = Callable[[list[Frame], list[Event]], None]
 KEEP_ALIVE: Final = "openresponses-bridge:keepalive"
 _INTERNAL = ErrorPayload("server_error", "internal_error", "The server failed.", None)
 _log = structlog.get_logger(__name__)
@@ -43,23 +40,21 @@ class Run:
         machine: ResponseStream,
         inbound: Inbound,
         *,
-        event_names: bool = False,
         most: int | None = None,
     ) -> None:
         self._most = most
         self._taken = 0
         self._machine = machine
         self._held = machine if isinstance(machine, ConstrainedStream) and machine.judged else None
-        self.read_as(inbound, event_names)
+        self._take = self._take_plain if self._held is None else self._take_held
+        self.read_as(inbound)
         self._frames = SSEDecoder()
         self.failure: BridgeError | None = None
         self._told: Response | None = None
 
-    def read_as(self, inbound: Inbound, event_names: bool) -> None:
-        """What comes is in this dialect; with `event_names` its inbound takes the SSE event's name too."""
+    def read_as(self, inbound: Inbound) -> None:
+        """What comes from now on is read by this inbound."""
         self._inbound = inbound
-        plain = self._take_named if event_names else self._take_plain
-        self._take = partial(self._take_held, plain) if self._held else plain
 
     @property
     def begun(self) -> bool:
@@ -146,18 +141,13 @@ class Run:
     def _take_plain(self, frames: list[Frame], events: list[Event]) -> None:
         feed = self._inbound.feed
         for frame in frames:
-            events += feed(frame.data)
-
-    def _take_named(self, frames: list[Frame], events: list[Event]) -> None:
-        feed = cast(Callable[[bytes, str], list[Event]], self._inbound.feed)
-        for frame in frames:
             events += feed(frame.data, frame.event)
 
-    def _take_held(self, take: Take, frames: list[Frame], events: list[Event]) -> None:
+    def _take_held(self, frames: list[Frame], events: list[Event]) -> None:
         """Frame by frame: what follows the end of the output is not read."""
         for frame in frames:
             if self.question is None:
-                take([frame], events)
+                events += self._inbound.feed(frame.data, frame.event)
 
     def _fail_internally(self) -> list[Event]:
         _log.exception("run.internal_error", response_id=self._machine.response_id)

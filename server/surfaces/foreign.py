@@ -1,70 +1,60 @@
-"""The forms of other APIs: their dialects' outbounds, turned into bytes."""
+"""Clients of other APIs over HTTP: what each dialect's stream is there, and the form of its answers."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from bridge.diagnostics import Diagnostics
 from bridge.dialects import anthropic_messages, chat_completions, vscode
-from bridge.protocol.codec import encode
+from bridge.dialects.base import ClientSide, Dialect, Outbound
 from bridge.protocol.events import Event
+from bridge.protocol.request import CreateResponse
 from bridge.protocol.response import Response
 from bridge.seal import Sealer
-from bridge.tools.identity import ToolIdentityMap
 from server.surfaces.base import KEEP_ALIVE, SSE_TYPE
 
-_PING: Final = b'event: ping\ndata: {"type": "ping"}\n\n'
-_LINES_TYPE: Final = b"application/jsonl; charset=utf-8"
+
+class Surface(NamedTuple):
+    """One dialect. `stream_type` is the content type of a stream, `keep_alive` the bytes that say nothing
+    while a model thinks."""
+
+    dialect: Dialect
+    stream_type: bytes = SSE_TYPE
+    keep_alive: bytes = KEEP_ALIVE
+
+    @property
+    def side(self) -> ClientSide:
+        """The dialect as its clients speak it."""
+        assert self.dialect.client is not None
+        return self.dialect.client
+
+    def request(self, body: bytes, sealer: Sealer) -> tuple[CreateResponse, Diagnostics]:
+        """A client's request as ours, and what was lost. Raises InvalidRequestError with `param`."""
+        assert self.side.request is not None
+        return self.side.request(body, sealer)
 
 
-class ChatForm:
-    """Chat Completions: chunks, `[DONE]` last."""
-
-    stream_type = SSE_TYPE
-    keep_alive = KEEP_ALIVE
-
-    def __init__(self, manner: chat_completions.Manner) -> None:
-        self._outbound = chat_completions.Outbound(include_usage=manner.include_usage)
-
-    def streamed(self, events: list[Event], ended: bool) -> bytes:
-        chunks = [chunk for event in events for chunk in self._outbound.feed(event)]
-        return chat_completions.encode([*chunks, *self._outbound.close()] if ended else chunks)
-
-    def whole(self, response: Response) -> bytes | None:
-        told = chat_completions.completion(response)
-        return encode(told) if isinstance(told, chat_completions.ChatCompletion) else None
+CHAT: Final = Surface(chat_completions.DIALECT)
+MESSAGES: Final = Surface(anthropic_messages.DIALECT, keep_alive=b'event: ping\ndata: {"type": "ping"}\n\n')
+PARTS: Final = Surface(vscode.DIALECT, b"application/jsonl; charset=utf-8", b"\n")
 
 
-class MessagesForm:
-    """Anthropic's Messages: named events, pings while nothing else is said."""
+class ForeignForm:
+    """The answer of one surface, through this outbound; the sealer is the one of the response's reasoning."""
 
-    stream_type = SSE_TYPE
-    keep_alive = _PING
-
-    def __init__(self, sealer: Sealer) -> None:
+    def __init__(self, surface: Surface, outbound: Outbound[Any], sealer: Sealer) -> None:
+        self.stream_type = surface.stream_type
+        self.keep_alive = surface.keep_alive
+        self._outbound = outbound
+        self._encode = surface.side.encode
+        self._whole = surface.side.whole
         self._sealer = sealer
-        self._outbound = anthropic_messages.Outbound(sealer)
 
     def streamed(self, events: list[Event], ended: bool) -> bytes:
         chunks = [chunk for event in events for chunk in self._outbound.feed(event)]
-        return anthropic_messages.encode_sse([*chunks, *self._outbound.close()] if ended else chunks)
+        return self._encode([*chunks, *self._outbound.close()] if ended else chunks)
 
     def whole(self, response: Response) -> bytes | None:
-        told = anthropic_messages.message(response, self._sealer, ToolIdentityMap())
-        return None if told.get("type") == "error" else encode(told)
-
-
-class PartsForm:
-    """VS Code's parts, one JSON line each; an empty line while nothing is said."""
-
-    stream_type = _LINES_TYPE
-    keep_alive = b"\n"
-
-    def __init__(self, **options: Any) -> None:
-        self._outbound = vscode.Outbound(**options)
-
-    def streamed(self, events: list[Event], ended: bool) -> bytes:
-        lines = [line for event in events for line in self._outbound.feed(event)]
-        return b"".join([*lines, *self._outbound.close()] if ended else lines)
-
-    def whole(self, response: Response) -> bytes | None:
-        raise NotImplementedError("parts are always streamed")
+        if self._whole is None:
+            raise NotImplementedError("this surface always streams")
+        return self._whole(response, self._sealer)

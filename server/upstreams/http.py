@@ -16,7 +16,7 @@ from server.errors import UpstreamError
 from server.settings import Timeouts
 from server.upstreams.base import UpstreamReply, UpstreamRequest
 from server.upstreams.connections import Connections
-from server.upstreams.dialects import Dialect
+from server.upstreams.dialects import HttpDialect
 from server.upstreams.refusals import Clean, in_band_refusal, refusal
 from server.upstreams.secrets import Secrets
 
@@ -40,7 +40,7 @@ class HttpUpstream:
         self,
         name: str,
         url: str,
-        dialect: Dialect,
+        dialect: HttpDialect,
         timeouts: Timeouts,
         *,
         api_key: str | None = None,

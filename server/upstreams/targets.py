@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
+from bridge.dialects.base import History, Outgoing, RequestContext
 from bridge.protocol.request import CreateResponse
 from bridge.seal import Sealer
 from bridge.tools.identity import ToolIdentityMap
@@ -14,31 +15,34 @@ from server.config import expanded
 from server.settings import Retries, Settings, SettingsError, UpstreamSettings, api_key
 from server.upstreams.base import Upstream
 from server.upstreams.demo.upstream import MODELS, DemoUpstream
-from server.upstreams.dialects import CHAT, DIALECTS, Dialect, History, Manners, Outgoing
+from server.upstreams.dialects import CHAT, DIALECTS, HttpDialect
 from server.upstreams.http import HttpUpstream
 from server.upstreams.profiles import Profile, profile
 from server.upstreams.secrets import header_secrets
 
 
 class Target(NamedTuple):
-    """Where a request goes: `model` is the name that goes out; `fallbacks` are asked in their order
+    """Where a request goes: `model` is the name that goes out; `options` are what this upstream wants, of the
+    type that its dialect says; `sealer` is what seals opaque reasoning; `fallbacks` are asked in their order
     when this one is down or busy."""
 
     upstream: Upstream
-    dialect: Dialect
+    dialect: HttpDialect
     model: str
-    manners: Manners
+    options: Struct
+    sealer: Sealer
     retries: Retries = Retries()
     fallbacks: tuple[Target, ...] = ()
 
     def bound(self, owner: str) -> Target:
         """The same for requests of this owner: what it seals opens for them alone."""
-        manners = self.manners._replace(sealer=self.manners.sealer.bound(owner))
-        return self._replace(manners=manners, fallbacks=tuple(each.bound(owner) for each in self.fallbacks))
+        fallbacks = tuple(each.bound(owner) for each in self.fallbacks)
+        return self._replace(sealer=self.sealer.bound(owner), fallbacks=fallbacks)
 
     def prepare(self, request: CreateResponse, history: History, identities: ToolIdentityMap) -> Outgoing:
         """The request as it goes out. Raises InvalidRequestError for what can't be sent there."""
-        return self.dialect.prepare(request, history, self.model, self.manners, identities)
+        context = RequestContext(history, self.model, self.options, self.sealer, identities)
+        return self.dialect.side.request(request, context)
 
 
 class Configured(NamedTuple):
@@ -47,19 +51,28 @@ class Configured(NamedTuple):
     settings: UpstreamSettings
     name: str
     upstream: Upstream
-    dialect: Dialect
-    manners: Manners
+    dialect: HttpDialect
+    options: Struct
+    sealer: Sealer
 
     def target(self, model: str, fallbacks: tuple[Target, ...] = ()) -> Target:
         """For a request under this name."""
         outgoing = self.settings.model or model
-        return Target(self.upstream, self.dialect, outgoing, self.manners, self.settings.retries, fallbacks)
+        return Target(
+            self.upstream,
+            self.dialect,
+            outgoing,
+            self.options,
+            self.sealer,
+            self.settings.retries,
+            fallbacks,
+        )
 
 
 def demo(sealer: Sealer) -> Configured:
     """The built-in model."""
     settings = UpstreamSettings(models=list(MODELS))
-    return Configured(settings, DemoUpstream.name, DemoUpstream(), CHAT, Manners(CHAT.options(), sealer))
+    return Configured(settings, DemoUpstream.name, DemoUpstream(), CHAT, CHAT.side.options(), sealer)
 
 
 def configured(given: UpstreamSettings, settings: Settings, sealer: Sealer) -> Configured:
@@ -78,7 +91,7 @@ def configured(given: UpstreamSettings, settings: Settings, sealer: Sealer) -> C
     url = given.url or (at.url if at else None)
     if url is None:
         raise SettingsError(f"upstream {name}: profile {given.profile} has no address for dialect {spoken!r}")
-    options = _options(dialect.options, {**(at.options if at else {}), **given.options}, name)
+    options = _options(dialect.side.options, {**(at.options if at else {}), **given.options}, name)
     try:
         client = HttpUpstream(
             name,
@@ -92,7 +105,7 @@ def configured(given: UpstreamSettings, settings: Settings, sealer: Sealer) -> C
         )
     except ValueError as error:
         raise SettingsError(f"upstream {name}: {error}") from error
-    return Configured(given, name, client, dialect, Manners(options, sealer))
+    return Configured(given, name, client, dialect, options, sealer)
 
 
 def _key(given: UpstreamSettings, known: Profile | None) -> str | None:

@@ -27,11 +27,14 @@ from bridge import (
     decode_request,
     encode_sse,
 )
+from bridge.dialects import anthropic_messages, chat_completions, codex, copilot, responses, vscode
+from bridge.dialects.base import Dialect, Inbound, Outbound
 from bridge.errors import InvalidRequestError, LocalError, RemoteError, StreamStateError, ToolError, WireError
 from bridge.protocol.content import LogProb, UrlCitation
 from bridge.protocol.events import KnownEvent, OutputTextDelta, ResponseCompleted
 from bridge.protocol.items import FunctionCall, Item, Message
 from bridge.protocol.unknown import UnknownEvent, UnknownItem
+from bridge.seal import Sealer
 from bridge.tools.aggregator import AggregatedCall
 from bridge.usage import AgentUsage
 
@@ -137,6 +140,32 @@ def readers(event: Event, raw: Mapping[str, Any]) -> None:
     assert_type(validator.close(), list[Violation])
     PartDecoder(thinking="aloud")  # type: ignore[arg-type]
     StreamValidator("other")  # type: ignore[arg-type]
+
+
+def dialects(machine: ResponseStreamStateMachine, response: Response, sealer: Sealer) -> None:
+    inbounds: list[Inbound] = [
+        anthropic_messages.Inbound(machine, sealer),
+        chat_completions.Inbound(machine, think_tags=False),
+        codex.Inbound(machine),
+        copilot.Inbound(machine),
+        responses.Inbound(machine, adopt=True),
+        vscode.Inbound(machine),
+    ]
+    assert_type(inbounds[0].feed(b"", "message_start"), list[Event])
+    outbounds: list[Outbound[Any]] = [
+        anthropic_messages.Outbound(sealer),
+        chat_completions.Outbound(include_usage=True),
+        copilot.Outbound(),
+        responses.Outbound("openai"),
+        vscode.Outbound(thinking="drop"),
+    ]
+    assert_type(outbounds[0].close(), list[Any])
+    assert_type(vscode.DIALECT, Dialect)
+    vscode.Outbound(thinking="aloud")  # type: ignore[arg-type]
+    vscode.Outbound(loud=True)  # type: ignore[call-arg]
+    chat_completions.completion(response, reasoning_field="reasoning")
+    chat_completions.completion(response, reasoning_field="aloud")  # type: ignore[arg-type]
+    chat_completions.Choices(2, id="c", created=0, choice=1)  # type: ignore[call-arg]
 
 
 def identities() -> None:

@@ -4,11 +4,13 @@ from bridge.dialects.anthropic_messages.client.ending import error_body
 from bridge.dialects.anthropic_messages.client.message import message
 from bridge.dialects.anthropic_messages.client.outbound import Outbound, encode_sse
 from bridge.dialects.anthropic_messages.client.request import from_messages
+from bridge.dialects.anthropic_messages.dialect import DIALECT
 from bridge.dialects.anthropic_messages.models import MessagesOptions, ModelFacts, facts_of
 from bridge.dialects.anthropic_messages.upstream.inbound import Inbound
 from bridge.dialects.anthropic_messages.upstream.request import to_messages
 
 __all__ = [
+    "DIALECT",
     "Inbound",
     "MessagesOptions",
     "ModelFacts",

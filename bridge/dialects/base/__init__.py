@@ -1,5 +1,16 @@
-"""What every dialect is made of: the shape of its two halves, how failures are told, how fields are read."""
+"""What every dialect is made of: its entry, the shape of its two halves, the codes of failures, the
+reading of fields."""
 
+from bridge.dialects.base.dialect import (
+    ClientSide,
+    Dialect,
+    History,
+    Outgoing,
+    Recording,
+    RequestContext,
+    UpstreamSide,
+    type_of,
+)
 from bridge.dialects.base.failures import (
     CUT,
     EMPTY,
@@ -24,14 +35,22 @@ __all__ = [
     "NO_MESSAGE",
     "UPSTREAM_ERROR",
     "Chunk",
+    "ClientSide",
+    "Dialect",
     "Fields",
+    "History",
     "Inbound",
     "Outbound",
+    "Outgoing",
+    "Recording",
+    "RequestContext",
+    "UpstreamSide",
     "body_of",
     "extension",
     "failure",
     "invalid",
     "name",
     "number_of",
+    "type_of",
     "word",
 ]

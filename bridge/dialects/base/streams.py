@@ -17,14 +17,16 @@ Chunk = TypeVar("Chunk")
 class Inbound(Protocol):
     """A foreign stream → machine calls → events.
 
-    `feed` takes one frame's payload and returns the events it caused; it starts the machine by
-    itself. `close` says that upstream has ended: a stream cut before its end becomes a failure
-    (field case 26). A machine that has ended swallows later frames, with a diagnostic.
+    `feed` takes one frame's payload and returns the events it caused; it starts the machine by itself.
+    `event` is the name of the frame's SSE event, for servers that leave the type out of the data. `close`
+    says that upstream has ended: a stream cut before its end becomes a failure (field case 26). A machine
+    that has ended ignores later frames, with a diagnostic.
     """
 
-    diagnostics: Diagnostics
+    @property
+    def diagnostics(self) -> Diagnostics: ...
 
-    def feed(self, data: bytes) -> list[Event]: ...
+    def feed(self, data: bytes, event: str = "") -> list[Event]: ...
 
     def close(self) -> list[Event]: ...
 
@@ -32,7 +34,8 @@ class Inbound(Protocol):
 class Outbound(Protocol[Chunk]):
     """Events → a foreign stream's chunks. `close` gives what the dialect says at the very end."""
 
-    diagnostics: Diagnostics
+    @property
+    def diagnostics(self) -> Diagnostics: ...
 
     def feed(self, event: Event) -> list[Chunk]: ...
 

@@ -3,22 +3,24 @@
 from bridge.dialects.chat_completions.client.chunks import ChatCompletion, Chunk, encode
 from bridge.dialects.chat_completions.client.completion import Choices, completion
 from bridge.dialects.chat_completions.client.outbound import Outbound
-from bridge.dialects.chat_completions.client.request import Manner, from_chat, manner_of
+from bridge.dialects.chat_completions.client.request import AnswerOptions, answer_options, from_chat
+from bridge.dialects.chat_completions.dialect import DIALECT
 from bridge.dialects.chat_completions.upstream.inbound import Inbound
 from bridge.dialects.chat_completions.upstream.options import ChatOptions
 from bridge.dialects.chat_completions.upstream.request import to_chat
 
 __all__ = [
+    "DIALECT",
+    "AnswerOptions",
     "ChatCompletion",
     "ChatOptions",
     "Choices",
     "Chunk",
     "Inbound",
-    "Manner",
     "Outbound",
+    "answer_options",
     "completion",
     "encode",
     "from_chat",
-    "manner_of",
     "to_chat",
 ]

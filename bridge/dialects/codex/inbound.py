@@ -49,7 +49,7 @@ class Inbound:
             Generation.RESPONSE: Proxy(self._turn).tell,
         }
 
-    def feed(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes, event: str = "") -> list[Event]:
         """One JSON line. One that can't be read ends the response as failed."""
         # the common frame goes on with the text that is open
         if self._committed and not self._turn.over:

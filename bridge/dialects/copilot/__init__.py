@@ -1,7 +1,17 @@
 """Copilot Chat's `IResponseDelta` stream: what its `finishedCallback` is called with."""
 
+from bridge.dialects.copilot.dialect import DIALECT
 from bridge.dialects.copilot.inbound import Inbound
 from bridge.dialects.copilot.outbound import Outbound
 from bridge.dialects.copilot.types import CallbackChunk, Completion, ResponseDelta, as_dict, encode_chunk
 
-__all__ = ["CallbackChunk", "Completion", "Inbound", "Outbound", "ResponseDelta", "as_dict", "encode_chunk"]
+__all__ = [
+    "DIALECT",
+    "CallbackChunk",
+    "Completion",
+    "Inbound",
+    "Outbound",
+    "ResponseDelta",
+    "as_dict",
+    "encode_chunk",
+]

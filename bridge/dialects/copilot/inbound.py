@@ -67,7 +67,7 @@ class Inbound:
             "copilotErrors": self._on_errors,
         }
 
-    def feed(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes, event: str = "") -> list[Event]:
         """One JSON line. One that can't be read ends the response as failed."""
         phase = self._machine.phase
         if phase is _IN_PROGRESS:

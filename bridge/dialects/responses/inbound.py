@@ -66,17 +66,17 @@ class Inbound:
             **self._items.handlers,
         }
 
-    def feed(self, data: bytes, frame_type: str = "") -> list[Event]:
+    def feed(self, data: bytes, event: str = "") -> list[Event]:
         """One frame's payload; `[DONE]`, empty frames and frames after the end give nothing.
-        `frame_type` is the SSE event name, for servers that leave `type` out of the data."""
+        `event` is the SSE event's name, for servers that leave `type` out of the data."""
         self._frames += 1
         try:
-            event = decode_event(data, self._repairs)
+            decoded = decode_event(data, self._repairs)
             if self._repairs:
-                event = self._repaired(event, data, frame_type)
+                decoded = self._repaired(decoded, data, event)
         except BridgeError as error:
             return self._unreadable(data, error)
-        return self.event(event)
+        return self.event(decoded)
 
     def event(self, event: Event) -> list[Event]:
         """The same for an event already decoded."""

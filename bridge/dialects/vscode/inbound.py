@@ -77,7 +77,7 @@ class Inbound:
             vs.PHASE_DATA: self._phase,
         }
 
-    def feed(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes, event: str = "") -> list[Event]:
         """One JSON line. One that can't be read ends the response as failed."""
         phase = self._machine.phase
         if phase is _IN_PROGRESS:

@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Literal, TypedDict, Unpack
 
 from bridge.decoder import PartDecoder, PartResult, encode_parts
+from bridge.decoder.thinking import ThinkingPolicy
+from bridge.decoder.tool_calls import CallIdSource
 from bridge.diagnostics import Diagnostics
 from bridge.protocol.events import Event
+
+
+class OutboundOptions(TypedDict, total=False):
+    """The options of `PartDecoder`, which says what they mean."""
+
+    thinking: ThinkingPolicy
+    call_id_prefix: str
+    call_id_source: CallIdSource
+    custom_tools: bool
+    citations: Literal["link", "drop"]
+    errors: Literal["text", "none"]
+    paragraph_breaks: bool
+    include_encrypted_thinking: bool
+    max_argument_bytes: int
+    model: str | None
+    trace: Callable[[str], None] | None
 
 
 class Outbound:
     """Takes the options of `PartDecoder`. A chunk is a line with its line end."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: Unpack[OutboundOptions]) -> None:
         self._decoder = PartDecoder(**options)
 
     @property
     def result(self) -> PartResult:
-        """What the stream told beside its parts."""
+        """What the stream said beside its parts."""
         return self._decoder.result
 
     @property

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from bridge.dialects.anthropic_messages import MessagesOptions, from_messages, to_messages
-from bridge.dialects.chat_completions import from_chat, manner_of, to_chat
+from bridge.dialects.chat_completions import answer_options, from_chat, to_chat
 from bridge.dialects.responses import to_responses
 from bridge.dialects.vscode import decode_chat, from_vscode, to_vscode
 from bridge.errors import BridgeError, WireError
@@ -30,7 +30,7 @@ def _vscode(data: bytes) -> CreateResponse:
 
 def _chat(data: bytes) -> CreateResponse:
     request = from_chat(data)[0]
-    manner_of(data)
+    answer_options(data)
     return request
 
 

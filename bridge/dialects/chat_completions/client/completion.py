@@ -4,7 +4,7 @@ streamed, which is the stream it would have been, folded."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 from msgspec import UNSET
@@ -21,7 +21,7 @@ from bridge.dialects.chat_completions.client.chunks import (
     StreamChunk,
 )
 from bridge.dialects.chat_completions.client.ending import summed
-from bridge.dialects.chat_completions.client.outbound import Outbound
+from bridge.dialects.chat_completions.client.outbound import ChoicesOptions, CompletionOptions, Outbound
 from bridge.dialects.chat_completions.types import (
     ChatCustom,
     ChatDelta,
@@ -42,12 +42,12 @@ _WORDS = ("content", "refusal", "reasoning_content", "reasoning")
 
 
 def completion(
-    response: Response, *, diagnostics: Diagnostics | None = None, **options: Any
+    response: Response, *, diagnostics: Diagnostics | None = None, **options: Unpack[CompletionOptions]
 ) -> ChatCompletion | ErrorBody:
     """The body that answers a request without `stream`; an error body for a failed or cancelled
     response. Options are those of `Outbound`. A call that was cut is left out, with a loss: whole
     messages are run as they are. Raises KeyError for a response that has not ended."""
-    outbound = Outbound(**{**options, "include_usage": True})
+    outbound = Outbound(**options, include_usage=True)
     folding = Folding()
     for event in told(response):
         for chunk in outbound.feed(event):
@@ -168,7 +168,7 @@ class Choices:
     can't tell whose it was; usage is told once, as the sum.
     """
 
-    def __init__(self, n: int, *, id: str, created: int, **options: Any) -> None:
+    def __init__(self, n: int, *, id: str, created: int, **options: Unpack[ChoicesOptions]) -> None:
         self._outbounds = [Outbound(choice=choice, id=id, created=created, **options) for choice in range(n)]
         self._usage: list[ChatUsage] = []
         self._last: StreamChunk | None = None

@@ -7,7 +7,7 @@ stand beside them. What has no place in it is a loss, told in the diagnostics.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import msgspec
 from msgspec import UNSET
@@ -50,6 +50,29 @@ from bridge.tools.presentation import call_view
 TextAfterToolCall = Literal["pass", "drop"]
 _CALLS = (it.FunctionCall, it.CustomToolCall)
 _NOBODY = ToolIdentityMap()
+
+
+class OutboundOptions(TypedDict, total=False):
+    """What may be wanted of each choice of an answer; `Outbound` says what it means."""
+
+    model: str | None
+    reasoning_field: ReasoningField
+    text_after_tool_call: TextAfterToolCall
+    custom_tools: CustomForm
+
+
+class ChoicesOptions(OutboundOptions, total=False):
+    """The same where the answer is a stream."""
+
+    include_usage: bool
+
+
+class CompletionOptions(OutboundOptions, total=False):
+    """The same where it is one body."""
+
+    choice: int
+    id: str | None
+    created: int | None
 
 
 class Outbound:

@@ -29,7 +29,7 @@ _SAME = {
 }
 
 
-class Manner(Struct, frozen=True):
+class AnswerOptions(Struct, frozen=True):
     """What a client says about the answer's form and not about the answer: `n` choices, the usage
     chunk, calls in the old `function_call` form."""
 
@@ -38,7 +38,7 @@ class Manner(Struct, frozen=True):
     legacy_functions: bool = False
 
 
-def manner_of(body: bytes | str | Mapping[str, Any]) -> Manner:
+def answer_options(body: bytes | str | Mapping[str, Any]) -> AnswerOptions:
     """Read beside `from_chat`. Raises InvalidRequestError with `param`."""
     fields = body_of(body)
     n = fields.get("n", int)
@@ -46,11 +46,11 @@ def manner_of(body: bytes | str | Mapping[str, Any]) -> Manner:
         raise invalid("n", f"has to be from 1 to {_MOST_CHOICES}")
     options = fields.maybe_inner("stream_options")
     usage = options is not None and bool(options.get("include_usage", bool))
-    return Manner(n or 1, usage, "functions" in fields and "tools" not in fields)
+    return AnswerOptions(n or 1, usage, "functions" in fields and "tools" not in fields)
 
 
 def from_chat(body: bytes | str | Mapping[str, Any]) -> tuple[rq.CreateResponse, Diagnostics]:
-    """(request, what was lost on the way). `n` and the form of the answer are `manner_of`'s.
+    """(request, what was lost on the way). `n` and the form of the answer are `answer_options`'s.
 
     Raises InvalidRequestError with `param`, as `messages[0].content[1].image_url`: malformed fields,
     calls without an answer and answers without a call (`unpaired_tool_call`).

@@ -59,7 +59,7 @@ class Inbound:
         self._live = False  # between the first frame and the end
         self._ended = False
 
-    def feed(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes, event: str = "") -> list[Event]:
         """One frame's payload: a chunk, a whole completion, an error, or `[DONE]`."""
         if self._plain:
             try:

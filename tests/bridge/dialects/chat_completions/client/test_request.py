@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from bridge.dialects.chat_completions import Manner, from_chat, manner_of, to_chat
+from bridge.dialects.chat_completions import AnswerOptions, answer_options, from_chat, to_chat
 from bridge.dialects.chat_completions.upstream.options import ChatOptions
 from bridge.errors import InvalidRequestError
 from bridge.protocol import content as ct
@@ -279,19 +279,19 @@ def test_verbosity() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "manner"),
+    ("fields", "options"),
     [
-        ({}, Manner()),
-        ({"n": 3}, Manner(3)),
-        ({"stream_options": {"include_usage": True}}, Manner(1, True)),
-        ({"stream_options": {"include_obfuscation": False}}, Manner()),
-        ({"functions": [{"name": "look"}]}, Manner(1, False, True)),
-        ({"functions": [{"name": "look"}], "tools": [FUNCTION]}, Manner()),
+        ({}, AnswerOptions()),
+        ({"n": 3}, AnswerOptions(3)),
+        ({"stream_options": {"include_usage": True}}, AnswerOptions(1, True)),
+        ({"stream_options": {"include_obfuscation": False}}, AnswerOptions()),
+        ({"functions": [{"name": "look"}]}, AnswerOptions(1, False, True)),
+        ({"functions": [{"name": "look"}], "tools": [FUNCTION]}, AnswerOptions()),
     ],
 )
-def test_what_concerns_the_form_of_the_answer(fields: Json, manner: Manner) -> None:
+def test_what_concerns_the_form_of_the_answer(fields: Json, options: AnswerOptions) -> None:
     body = {"model": "m", "messages": [HI], **fields}
-    assert manner_of(body) == manner_of(json.dumps(body).encode()) == manner
+    assert answer_options(body) == answer_options(json.dumps(body).encode()) == options
     assert not from_chat(body)[1].of("loss")
 
 
@@ -518,7 +518,7 @@ def test_malformed_fields_are_named(fields: Json, param: str) -> None:
 @pytest.mark.parametrize("n", [0, 129, True, "2"])
 def test_a_wrong_number_of_choices_is_refused(n: Any) -> None:
     with pytest.raises(InvalidRequestError) as caught:
-        manner_of({"n": n})
+        answer_options({"n": n})
     assert caught.value.param == "n"
 
 

@@ -1,0 +1,62 @@
+"""The entry of the dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from bridge.dialects.anthropic_messages.client.message import message
+from bridge.dialects.anthropic_messages.client.outbound import Outbound, encode_sse
+from bridge.dialects.anthropic_messages.client.request import from_messages
+from bridge.dialects.anthropic_messages.models import MessagesOptions
+from bridge.dialects.anthropic_messages.upstream.inbound import Inbound
+from bridge.dialects.anthropic_messages.upstream.request import to_messages
+from bridge.dialects.base import (
+    ClientSide,
+    Dialect,
+    Outgoing,
+    Recording,
+    RequestContext,
+    UpstreamSide,
+    type_of,
+)
+from bridge.protocol.codec import encode
+from bridge.protocol.request import CreateResponse
+from bridge.protocol.response import Response
+from bridge.seal import Sealer
+
+_TYPES: Final = ("message_", "content_block_", "ping")
+
+
+def _to_upstream(request: CreateResponse, context: RequestContext) -> Outgoing:
+    body, diagnostics = to_messages(
+        request,
+        history=context.history,
+        tool_identities=context.identities,
+        model=context.model,
+        sealer=context.sealer,
+        options=context.options,
+    )
+    return Outgoing(encode(body), diagnostics)
+
+
+def _whole(response: Response, sealer: Sealer) -> bytes | None:
+    answer = message(response, sealer)
+    return None if answer.get("type") == "error" else encode(answer)
+
+
+def _is_anthropic(value: Mapping[str, Any]) -> bool:
+    kind = type_of(value)
+    return kind.startswith(_TYPES) or (kind == "message" and "stop_reason" in value)
+
+
+DIALECT: Final = Dialect(
+    name="anthropic",
+    upstream=UpstreamSide(options=MessagesOptions, request=_to_upstream, inbound=Inbound, compacts=True),
+    client=ClientSide(outbound=Outbound, encode=encode_sse, request=from_messages, whole=_whole),
+    recording=Recording(
+        recognises=_is_anthropic,
+        inbound=Inbound,
+        head=lambda value: ((value.get("message") or value).get("model"), None),
+    ),
+)

@@ -1,0 +1,108 @@
+"""What a dialect is to everybody else: one entry that its package exports as `DIALECT`.
+
+A server, the reader of a capture and a command take all they need of a dialect from its entry, and describe
+none themselves. Addresses, headers and content types are no part of it: those belong to a transport.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+from bridge.diagnostics import Diagnostics
+from bridge.dialects.base.streams import Inbound, Outbound
+from bridge.emitter.stream import ResponseStream
+from bridge.protocol.input_items import InputItem
+from bridge.protocol.items import Item
+from bridge.protocol.request import CreateResponse
+from bridge.protocol.response import Response
+from bridge.seal import Sealer
+from bridge.tools.identity import ToolIdentityMap
+
+History = Sequence[InputItem | Item]
+
+
+class RequestContext(NamedTuple):
+    """What a request needs on its way to an upstream.
+
+    `history`: the items of the turns before. `model`: the name that goes out. `options`: of the type that
+    `UpstreamSide.options` is. `sealer`: opens the reasoning in the history. `identities`: learns the tools.
+    """
+
+    history: History
+    model: str
+    options: Any
+    sealer: Sealer
+    identities: ToolIdentityMap
+
+
+class Outgoing(NamedTuple):
+    """A translated request: the body as JSON, and what could not be expressed."""
+
+    body: bytes
+    diagnostics: Diagnostics
+
+
+class UpstreamSide(Struct, frozen=True, kw_only=True):
+    """The dialect of a model whose client we are.
+
+    `options`: the type of what differs between servers that speak it; all its fields have defaults.
+    `request`: a request → what is sent, asking for a stream. Raises InvalidRequestError with `param` for what
+    can't be sent.
+    `inbound`: reads the answer into this machine.
+    `compacts`: such a server makes compaction items of its own.
+    """
+
+    options: type[Struct]
+    request: Callable[[CreateResponse, RequestContext], Outgoing]
+    inbound: Callable[[ResponseStream, Sealer], Inbound]
+    compacts: bool = False
+
+
+class ClientSide(Struct, frozen=True, kw_only=True):
+    """The dialect of a client whom we answer.
+
+    `outbound`: one for a stream about whose client nothing is known; it leaves nothing out.
+    `encode`: its chunks → bytes.
+    `request`: a client's body → a request of ours, and what was lost. Raises InvalidRequestError with
+    `param`.
+    `whole`: a response that has ended → the body of an answer that is not streamed; None where the dialect
+    can only call it an error. The sealer is the one that sealed the response's reasoning.
+    """
+
+    outbound: Callable[[], Outbound[Any]]
+    encode: Callable[[Iterable[Any]], bytes]
+    request: Callable[[bytes, Sealer], tuple[CreateResponse, Diagnostics]] | None = None
+    whole: Callable[[Response, Sealer], bytes | None] | None = None
+
+
+class Recording(Struct, frozen=True, kw_only=True):
+    """The dialect in a capture, whose payloads are JSON objects or `[DONE]`.
+
+    `recognises`: whether a capture that begins with this payload is of this dialect.
+    `inbound`: reads a capture into this machine: it ended as its producer wanted.
+    `head`: the model and the time (Unix seconds) that the first payload names, of whatever type they are.
+    `begins`: whether another response begins with this payload, after the end of one.
+    """
+
+    recognises: Callable[[Mapping[str, Any]], bool]
+    inbound: Callable[[ResponseStream], Inbound]
+    head: Callable[[Mapping[str, Any]], tuple[Any, Any]] = lambda _value: (None, None)
+    begins: Callable[[Mapping[str, Any]], bool] = lambda _value: False
+
+
+class Dialect(Struct, frozen=True, kw_only=True):
+    """`name` is what settings and commands call it; a side that it does not have is None."""
+
+    name: str
+    recording: Recording
+    upstream: UpstreamSide | None = None
+    client: ClientSide | None = None
+
+
+def type_of(value: Mapping[str, Any]) -> str:
+    """A payload's `type`; empty when it has none."""
+    kind = value.get("type")
+    return kind if isinstance(kind, str) else ""

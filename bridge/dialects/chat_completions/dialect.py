@@ -1,0 +1,64 @@
+"""The entry of the dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from bridge.diagnostics import Diagnostics
+from bridge.dialects.base import ClientSide, Dialect, Outgoing, Recording, RequestContext, UpstreamSide
+from bridge.dialects.chat_completions.client.chunks import ChatCompletion, encode
+from bridge.dialects.chat_completions.client.completion import completion
+from bridge.dialects.chat_completions.client.outbound import Outbound
+from bridge.dialects.chat_completions.client.request import from_chat
+from bridge.dialects.chat_completions.upstream.inbound import Inbound
+from bridge.dialects.chat_completions.upstream.options import ChatOptions
+from bridge.dialects.chat_completions.upstream.request import to_chat
+from bridge.protocol import codec
+from bridge.protocol.request import CreateResponse
+from bridge.protocol.response import Response
+from bridge.seal import Sealer
+
+
+def _to_upstream(request: CreateResponse, context: RequestContext) -> Outgoing:
+    body, diagnostics = to_chat(
+        replace(request, stream=True),
+        history=context.history,
+        tool_identities=context.identities,
+        model=context.model,
+        options=context.options,
+    )
+    return Outgoing(codec.encode(body), diagnostics)
+
+
+def _from_client(body: bytes, _sealer: Sealer) -> tuple[CreateResponse, Diagnostics]:
+    return from_chat(body)
+
+
+def _whole(response: Response, _sealer: Sealer) -> bytes | None:
+    answer = completion(response)
+    return codec.encode(answer) if isinstance(answer, ChatCompletion) else None
+
+
+def _is_chat(value: Mapping[str, Any]) -> bool:
+    return "choices" in value or "error" in value or str(value.get("object")).startswith("chat.completion")
+
+
+DIALECT: Final = Dialect(
+    name="chat",
+    upstream=UpstreamSide(
+        options=ChatOptions,
+        request=_to_upstream,
+        inbound=lambda machine, _sealer: Inbound(machine),
+    ),
+    client=ClientSide(
+        outbound=lambda: Outbound(include_usage=True), encode=encode, request=_from_client, whole=_whole
+    ),
+    recording=Recording(
+        recognises=_is_chat,
+        inbound=Inbound,
+        head=lambda value: (value.get("model"), value.get("created")),
+    ),
+)

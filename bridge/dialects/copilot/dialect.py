@@ -1,0 +1,27 @@
+"""The entry of the dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from bridge.dialects.base import ClientSide, Dialect, Recording
+from bridge.dialects.copilot.inbound import Inbound
+from bridge.dialects.copilot.outbound import Outbound
+from bridge.dialects.copilot.types import CallbackChunk, encode_chunk
+
+
+def encode_lines(chunks: Iterable[CallbackChunk]) -> bytes:
+    """Chunks → JSON lines, each with its line end."""
+    return b"".join([encode_chunk(chunk) + b"\n" for chunk in chunks])
+
+
+def _is_copilot(value: Mapping[str, Any]) -> bool:
+    return (isinstance(value.get("delta"), dict) and "text" in value) or "solution" in value
+
+
+DIALECT: Final = Dialect(
+    name="copilot",
+    client=ClientSide(outbound=Outbound, encode=encode_lines),
+    recording=Recording(recognises=_is_copilot, inbound=lambda machine: Inbound(machine, implied_end=True)),
+)

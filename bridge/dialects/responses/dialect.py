@@ -1,0 +1,48 @@
+"""The entry of the dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from bridge.dialects.base import Dialect, Outgoing, Recording, RequestContext, UpstreamSide, type_of
+from bridge.dialects.responses.inbound import Inbound
+from bridge.dialects.responses.options import ResponsesOptions
+from bridge.dialects.responses.request import to_responses
+from bridge.protocol.codec import encode
+from bridge.protocol.request import CreateResponse
+
+
+def _to_upstream(request: CreateResponse, context: RequestContext) -> Outgoing:
+    body, diagnostics = to_responses(
+        replace(request, stream=True),
+        history=context.history,
+        tool_identities=context.identities,
+        model=context.model,
+        options=context.options,
+    )
+    return Outgoing(encode(body), diagnostics)
+
+
+def _is_responses(value: Mapping[str, Any]) -> bool:
+    kind = type_of(value)
+    return kind.startswith("response.") or kind == "error" or ":" in kind
+
+
+DIALECT: Final = Dialect(
+    name="responses",
+    upstream=UpstreamSide(
+        options=ResponsesOptions,
+        request=_to_upstream,
+        inbound=lambda machine, _sealer: Inbound(machine),
+        compacts=True,
+    ),
+    recording=Recording(
+        recognises=_is_responses,
+        inbound=lambda machine: Inbound(machine, adopt=True),
+        begins=lambda value: value.get("type") == "response.created",
+    ),
+)
+"""Without a client's side: its clients read the protocol itself, in one of its two spellings."""

@@ -1,0 +1,36 @@
+"""The entry of the dialect."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bridge.diagnostics import Diagnostics
+from bridge.dialects.base import ClientSide, Dialect, Recording, invalid, type_of
+from bridge.dialects.vscode.inbound import Inbound
+from bridge.dialects.vscode.outbound import Outbound
+from bridge.dialects.vscode.reading import decode_chat
+from bridge.dialects.vscode.request import from_vscode
+from bridge.errors import InvalidRequestError, WireError
+from bridge.protocol.request import CreateResponse
+from bridge.seal import Sealer
+
+
+def _from_client(body: bytes, _sealer: Sealer) -> tuple[CreateResponse, Diagnostics]:
+    try:
+        chat = decode_chat(body)
+    except WireError as error:
+        raise InvalidRequestError("invalid_json", error.message) from error
+    if not chat.messages:
+        raise invalid("messages", "at least one message is required")
+    return from_vscode(chat)
+
+
+DIALECT: Final = Dialect(
+    name="vscode",
+    client=ClientSide(outbound=Outbound, encode=b"".join, request=_from_client),
+    recording=Recording(
+        recognises=lambda value: type_of(value).startswith("LanguageModel"),
+        inbound=lambda machine: Inbound(machine, expects_marker=False),
+    ),
+)
+"""Its answers are always streamed."""

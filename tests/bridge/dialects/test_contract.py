@@ -1,0 +1,161 @@
+"""What every dialect's entry promises: the same calls, whatever the dialect."""
+
+import inspect
+import json
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from bridge.conformance.validator import StreamValidator
+from bridge.dialects import anthropic_messages, chat_completions, codex, copilot, responses, vscode
+from bridge.dialects.base import Dialect, RequestContext
+from bridge.emitter.machine import ResponseStreamStateMachine
+from bridge.errors import InvalidRequestError
+from bridge.protocol.codec import decode_request
+from bridge.protocol.events import Event, OutputTextDelta
+from bridge.seal import Sealer
+from bridge.tools.identity import ToolIdentityMap
+from tests.support.model_frames import frames
+from tests.support.model_scripts import SCRIPTS
+
+PACKAGES = {
+    "chat": chat_completions,
+    "anthropic": anthropic_messages,
+    "codex": codex,
+    "responses": responses,
+    "copilot": copilot,
+    "vscode": vscode,
+}
+ENTRIES = [package.DIALECT for package in PACKAGES.values()]
+UPSTREAMS = [entry for entry in ENTRIES if entry.upstream is not None]
+CLIENTS = [entry for entry in ENTRIES if entry.client is not None]
+WHOLE = [entry for entry in CLIENTS if entry.client is not None and entry.client.whole is not None]
+ASKED = [entry for entry in CLIENTS if entry.client is not None and entry.client.request is not None]
+SENT = {
+    name: frames(package.__name__.rpartition(".")[2], SCRIPTS["text"]) for name, package in PACKAGES.items()
+}
+# a proxy's notifications look like a Responses stream, so captures of Codex are known by the app-server's
+FIRST = {"codex": {"method": "turn/started", "params": {}}}
+
+
+def machine() -> ResponseStreamStateMachine:
+    return ResponseStreamStateMachine("m", wire="openai")
+
+
+def name_of(entry: Dialect) -> str:
+    return entry.name
+
+
+def of_text(events: list[Event]) -> str:
+    return "".join(event.delta for event in events if isinstance(event, OutputTextDelta))
+
+
+def test_an_entry_is_found_by_its_name() -> None:
+    assert [entry.name for entry in ENTRIES] == list(PACKAGES)
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=name_of)
+def test_a_capture_is_recognised_by_its_own_dialect(entry: Dialect) -> None:
+    first = FIRST.get(entry.name) or json.loads(SENT[entry.name][0])
+    assert entry.recording.recognises(first)
+    assert not entry.recording.recognises({})
+    entry.recording.head(first)
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["data alone", "with the event's name"])
+@pytest.mark.parametrize("entry", ENTRIES, ids=name_of)
+def test_each_inbound_is_fed_alike(entry: Dialect, named: bool) -> None:
+    stream = machine()
+    inbound = entry.recording.inbound(stream)
+    validator, events = StreamValidator("openai"), []
+    for frame in SENT[entry.name]:
+        kind = json.loads(frame).get("type", "") if frame.startswith(b"{") else ""
+        events += inbound.feed(frame, kind) if named else inbound.feed(frame)
+    events += inbound.close()
+    assert [violation for event in events for violation in validator.feed(event)] == []
+    assert events[-1].type == "response.completed"
+    assert inbound.diagnostics is stream.diagnostics
+    assert inbound.close() == []
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b"null", b'"a"', b"\xff", b'{"type":7}', b"[DONE]", b"[" * 5000]
+)
+@pytest.mark.parametrize("entry", ENTRIES, ids=name_of)
+def test_no_frame_makes_an_inbound_raise(entry: Dialect, data: bytes) -> None:
+    inbound = entry.recording.inbound(machine())
+    events = inbound.feed(data, "none") + inbound.feed(data) + inbound.close()
+    assert events[0].type == "response.created"
+    assert sum(event.type in ("response.completed", "response.failed") for event in events) == 1
+
+
+@pytest.mark.parametrize("entry", UPSTREAMS, ids=name_of)
+def test_a_request_goes_out_and_asks_for_a_stream(entry: Dialect) -> None:
+    assert entry.upstream is not None
+    context = RequestContext([], "its-name", entry.upstream.options(), Sealer(), ToolIdentityMap())
+    request = decode_request(b'{"model":"m","input":"Hi"}')
+    body, diagnostics = entry.upstream.request(request, context)
+    sent: dict[str, Any] = json.loads(body)
+    assert (sent["model"], sent["stream"], list(diagnostics)) == ("its-name", True, [])
+    with pytest.raises(InvalidRequestError):
+        entry.upstream.request(replace(request, input=[]), context)
+
+
+@pytest.mark.parametrize("entry", UPSTREAMS, ids=name_of)
+def test_an_upstream_is_read(entry: Dialect) -> None:
+    assert entry.upstream is not None
+    inbound = entry.upstream.inbound(machine(), Sealer())
+    events = [event for frame in SENT[entry.name] for event in inbound.feed(frame)] + inbound.close()
+    assert (events[0].type, events[-1].type) == ("response.created", "response.completed")
+
+
+@pytest.mark.parametrize("entry", CLIENTS, ids=name_of)
+def test_what_a_client_gets_is_read_again(entry: Dialect) -> None:
+    """Through the entry alone: events → chunks → bytes, which its own inbound reads as the same text."""
+    assert entry.client is not None
+    stream = machine()
+    outbound = entry.client.outbound()
+    events = stream.start() + stream.text("Hel") + stream.text("lo") + stream.finish("stop")
+    chunks = [chunk for event in events for chunk in outbound.feed(event)] + outbound.close()
+    data = entry.client.encode(chunks)
+    assert data == b"".join(entry.client.encode([chunk]) for chunk in chunks)
+    lines = [line.removeprefix(b"data: ") for line in data.splitlines() if line[:1] in b"{d" and line]
+    inbound = entry.recording.inbound(machine())
+    read = [event for line in lines for event in inbound.feed(line)] + inbound.close()
+    assert (of_text(read), read[-1].type) == ("Hello", "response.completed")
+    assert list(outbound.diagnostics) == []
+
+
+@pytest.mark.parametrize("entry", WHOLE, ids=name_of)
+def test_a_whole_answer_or_none_for_a_failed_one(entry: Dialect) -> None:
+    assert entry.client is not None
+    assert entry.client.whole is not None
+    good, bad = machine(), machine()
+    good.start(), good.text("Hello"), good.finish("stop")
+    bad.start(), bad.fail("broken")
+    body = entry.client.whole(good.snapshot, Sealer())
+    assert body is not None
+    assert b"Hello" in body
+    assert entry.client.whole(bad.snapshot, Sealer()) is None
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"messages":[]}', b'{"model":"m","messages":7}'])
+@pytest.mark.parametrize("entry", ASKED, ids=name_of)
+def test_a_client_is_refused_with_the_place(entry: Dialect, body: bytes) -> None:
+    assert entry.client is not None
+    assert entry.client.request is not None
+    with pytest.raises(InvalidRequestError) as caught:
+        entry.client.request(body, Sealer())
+    assert caught.value.code
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=name_of)
+def test_no_option_is_of_any_name(entry: Dialect) -> None:
+    """Public signatures say which options there are: `**options` are typed by name, never Any."""
+    package = PACKAGES[entry.name]
+    for name in package.__all__:
+        public = getattr(package, name)
+        for parameter in inspect.signature(public).parameters.values() if callable(public) else ():
+            open_ended = parameter.kind is inspect.Parameter.VAR_KEYWORD
+            assert not open_ended or str(parameter.annotation).startswith("Unpack["), (name, parameter)
