@@ -1,6 +1,7 @@
 """Logs hold what happened, and neither keys nor what people wrote."""
 
 import json
+import re
 import subprocess
 import sys
 import textwrap
@@ -61,6 +62,45 @@ def test_defect_within_a_stream_fails_the_response(demo: str, monkeypatch: pytes
     assert [line["event"] for line in lines].count("run.internal_error") == 2
 
 
+def logged(program: str) -> str:
+    """What this program logs, on stderr."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=20,
+    )
+    return done.stderr
+
+
+@pytest.mark.parametrize("terminal", [False, True], ids=["file", "terminal"])
+def test_no_upstream_writes_on_the_operator_s_terminal(terminal: bool) -> None:
+    """Its words in a line, in a list and in an exception; half a character is no reason to lose a line."""
+    told = logged(
+        f"""
+        import sys
+        import structlog
+        from server.logs import configure_logs
+        sys.stderr.isatty = lambda: {terminal}
+        configure_logs()
+        log = structlog.get_logger()
+        words = "\\x1b[2J\\x1b]0;owned\\x07\\r\\nforged=line \\x9b31m \\ud800 \\u2028 \\u202e é"
+        log.info("upstream.refused", code=words, words=[words, 1])
+        try:
+            raise RuntimeError(words)
+        except RuntimeError:
+            log.exception("failed")
+        """
+    )
+    # what structlog itself colours is not of the upstream
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", told)
+    assert all(sign == "\n" or sign.isprintable() for sign in plain), plain
+    assert "[2J" in plain
+    assert not any(line.startswith("forged") for line in plain.splitlines())
+
+
 def test_tracebacks_are_json_and_hold_no_values() -> None:
     program = """
         import structlog
@@ -74,14 +114,6 @@ def test_tracebacks_are_json_and_hold_no_values() -> None:
         except RuntimeError:
             structlog.get_logger().exception("failed")
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=20,
-    )
-    line = json.loads(done.stderr)
-    assert line["exception"][0]["exc_type"] == "RuntimeError"
-    assert "sk-secret" not in done.stderr
+    told = logged(program)
+    assert json.loads(told)["exception"][0]["exc_type"] == "RuntimeError"
+    assert "sk-secret" not in told

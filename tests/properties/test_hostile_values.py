@@ -1,0 +1,139 @@
+"""Whatever value an upstream puts into a frame, its inbound raises nothing and ends its stream once, and the
+usage told has counts; where the value is a number of tokens or a time, the answer is what it was."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bridge.dialects import anthropic_messages, chat_completions, codex, copilot, responses, vscode
+from bridge.protocol.usage import MOST_TOKENS, Usage
+from tests.support.fed import Build, Fed
+from tests.support.model_frames import frames
+from tests.support.model_scripts import SCRIPTS
+
+Path = tuple[str | int, ...]
+BUILDS: dict[str, Build] = {
+    "chat_completions": chat_completions.Inbound,
+    "anthropic_messages": anthropic_messages.Inbound,
+    "codex": codex.Inbound,
+    "responses": lambda machine: responses.Inbound(machine, adopt=True),
+    "copilot": copilot.Inbound,
+    "vscode": vscode.Inbound,
+}
+SENT = {dialect: {name: frames(dialect, steps) for name, steps in SCRIPTS.items()} for dialect in BUILDS}
+NUMBERS = ("-1", "-1e400", "1e400", "1.5", "1e300", "1" + "0" * 400, "-1" + "0" * 400, "9" * 5000, "-0.0")
+OTHERS = (
+    "true",
+    "null",
+    '""',
+    '"x"',
+    '"\\ud800"',
+    '"' + "9" * 5000 + '"',
+    "[]",
+    "[1]",
+    "[[]]",
+    "{}",
+    '{"type": 1}',
+)
+# fields whose numbers say how much or when, and nothing of the answer
+_TELLING = frozenset({"usage", "tokenUsage", "created", "created_at", "completed_at", "sequence_number"})
+_MARK = "the value's place"
+
+
+def paths(value: Any, path: Path = ()) -> Iterator[Path]:
+    """Where each value within this one stands."""
+    yield path
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in inner:
+        yield from paths(each, (*path, key))
+
+
+def at(value: Any, path: Path) -> Any:
+    for key in path:
+        value = value[key]
+    return value
+
+
+def with_value(frame: bytes, path: Path, text: str) -> bytes:
+    """The frame with this JSON text in one place."""
+    value = json.loads(frame)
+    if not path:
+        return text.encode()
+    at(value, path[:-1])[path[-1]] = _MARK
+    return json.dumps(value).replace(f'"{_MARK}"', text).encode()
+
+
+def is_telling(path: Path, value: Any) -> bool:
+    return type(value) in (int, float) and not _TELLING.isdisjoint(path)
+
+
+@st.composite
+def changed(draw: st.DrawFn, dialect: str, *, telling: bool) -> tuple[list[bytes], list[bytes]]:
+    """(a script's frames, the same with one value replaced)."""
+    script = draw(st.sampled_from(sorted(SENT[dialect])))
+    whole = SENT[dialect][script]
+    places = [
+        (number, path)
+        for number, frame in enumerate(whole)
+        if frame.startswith(b"{")
+        for value in [json.loads(frame)]
+        for path in paths(value)
+        if not telling or is_telling(path, at(value, path))
+    ]
+    if not places:
+        return whole, whole
+    number, path = draw(st.sampled_from(places))
+    text = draw(st.sampled_from(NUMBERS if telling else NUMBERS + OTHERS))
+    return whole, [*whole[:number], with_value(whole[number], path, text), *whole[number + 1 :]]
+
+
+def is_sound(usage: Usage | None) -> bool:
+    if usage is None:
+        return True
+    details = (usage.input_tokens_details.cached_tokens, usage.output_tokens_details.reasoning_tokens)
+    counts = (usage.input_tokens, usage.output_tokens, usage.total_tokens, *details)
+    return all(type(count) is int and 0 <= count <= MOST_TOKENS for count in counts)
+
+
+def answer(stream: Fed) -> tuple[str, Any]:
+    """How it ended and what it said, without the ids that are new each time."""
+    told = json.loads(json.dumps(stream.output))
+    return stream.status, [{**item, "id": ""} for item in told]
+
+
+@pytest.mark.parametrize("dialect", BUILDS)
+def test_no_value_raises_or_leaves_a_stream_open(dialect: str) -> None:
+    @settings(max_examples=30)
+    @given(changed(dialect, telling=False))
+    def holds(streams: tuple[list[bytes], list[bytes]]) -> None:
+        fed = Fed(BUILDS[dialect], streams[1])
+        assert fed.status in ("completed", "incomplete", "failed", "cancelled")
+        assert is_sound(fed.response.usage)
+
+    holds()
+
+
+@pytest.mark.parametrize(
+    "dialect", ["chat_completions", "anthropic_messages", "codex", "responses", "copilot"]
+)
+def test_a_number_that_only_counts_loses_no_answer(dialect: str) -> None:
+    assert any(
+        is_telling(path, at(json.loads(frame), path))
+        for sent in SENT[dialect].values()
+        for frame in sent
+        if frame.startswith(b"{")
+        for path in paths(json.loads(frame))
+    )
+
+    @settings(max_examples=30)
+    @given(changed(dialect, telling=True))
+    def holds(streams: tuple[list[bytes], list[bytes]]) -> None:
+        whole, lying = (Fed(BUILDS[dialect], each) for each in streams)
+        assert answer(lying) == answer(whole)
+        assert is_sound(lying.response.usage)
+
+    holds()
