@@ -8,21 +8,28 @@ from tests.fuzz.core import Target
 
 NONCE = bytes(range(12))
 KEY, OTHER = bytes(range(32)), bytes(range(1, 33))
-MINE, THEIRS, PLAIN = Sealer(KEY, lambda: NONCE), Sealer(OTHER, lambda: NONCE), Sealer()
+# one key's seals for three owners, and those of another server
+SEALERS = (
+    *(Sealer(KEY, lambda: NONCE).bound(owner) for owner in ("", "alice", "bob")),
+    Sealer(OTHER, lambda: NONCE).bound("alice"),
+)
+PLAIN = Sealer()
 HELD = ((b"my history", "compaction"), (b"", "thinking"), (bytes(range(256)), "redacted_thinking"))
-SEALED = {(sealer, sealer.seal(*held)): held for sealer in (MINE, THEIRS) for held in HELD}
+SEALED = {(sealer, sealer.seal(*held)): held for sealer in SEALERS for held in HELD}
 
 
 def any_envelope(data: bytes) -> None:
     text = data.decode("utf-8", "surrogateescape")
     is_envelope(text)
-    for sealer in (MINE, THEIRS):
+    for sealer in SEALERS:
         try:
             opened = sealer.open(text)
         except SealError as error:
             _says_nothing(error)
             continue
-        assert (sealer, text) in SEALED, "an envelope that was altered, or of another key, was opened"
+        assert (sealer, text) in SEALED, (
+            "an envelope that was altered, or is of another key or owner, was opened"
+        )
         assert (opened.payload, opened.kind) == SEALED[sealer, text]
     try:
         opened = PLAIN.open(text)

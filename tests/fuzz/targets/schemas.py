@@ -1,0 +1,115 @@
+"""Invariant: a client's schema is taken or refused with a 400 in linear time, and one that is taken refers to
+nothing outside itself; a fence around an answer comes off the same however the answer is cut."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from bridge.errors import BridgeError, InvalidRequestError
+from bridge.protocol.codec import decode_json
+from bridge.protocol.request import CreateResponse, JsonSchemaFormatParam, TextParam
+from server.runs.answer_format import AnswerFormat, check_format, instructed
+from server.settings import Limits
+from server.upstreams.demo.samples import sample
+from tests.fuzz.core import Target
+
+LIMITS = Limits()
+# keywords under which a `$ref` is data, or a name
+_DATA = (
+    "const",
+    "enum",
+    "default",
+    "examples",
+    "properties",
+    "patternProperties",
+    "$defs",
+    "definitions",
+    "depend",
+)
+
+
+def any_schema(data: bytes) -> None:
+    try:
+        schema = decode_json(data)
+    except BridgeError:
+        return
+    if not isinstance(schema, dict):
+        return
+    request = CreateResponse(input="Hi", text=TextParam(format=JsonSchemaFormatParam("n", schema=schema)))
+    try:
+        check_format(request, LIMITS, "text.format.schema")
+    except InvalidRequestError as error:
+        _is_short(error)
+        return
+    assert instructed(request).instructions
+    if not any(word in data.decode("utf-8", "replace") for word in _DATA):
+        assert all(reference.startswith("#") for reference in _references(schema))
+    json.dumps(sample(schema, "some words"))
+
+
+def _is_short(error: InvalidRequestError) -> None:
+    assert (error.http_status, error.param) == (400, "text.format.schema")
+    assert len(error.message) < 1_000
+
+
+def _references(value: Any) -> list[str]:
+    found, rest = [], [value]
+    while rest:
+        value = rest.pop()
+        if isinstance(value, dict):
+            found += [each for name, each in value.items() if name == "$ref" and isinstance(each, str)]
+            rest += value.values()
+        elif isinstance(value, list):
+            rest += value
+    return found
+
+
+def any_answer(data: bytes) -> None:
+    text = data.decode("utf-8", "replace")
+    whole = _unfenced(text, len(text) or 1)
+    for size in (1, 3):
+        assert _unfenced(text, size) == whole
+    assert len(whole) <= len(text)
+
+
+def _unfenced(text: str, size: int) -> str:
+    format = AnswerFormat(CreateResponse())
+    return "".join(format.feed(text[at : at + size]) for at in range(0, len(text), size)) + format.close()
+
+
+def _schema(**fields: Any) -> bytes:
+    return json.dumps({"type": "object", **fields}).encode()
+
+
+SEEDS = (
+    _schema(
+        properties={"a": {"type": "string", "pattern": "^(a+)+$"}, "b": {"$ref": "#/$defs/x"}},
+        **{"$defs": {"x": {"type": "array", "uniqueItems": True, "items": {"minimum": 1}}}},
+    ),
+    _schema(allOf=[{"$ref": "#/allOf/1"}, {"anyOf": [{"enum": [1, "a", None]}, {"not": {"const": 2}}]}]),
+    _schema(
+        **{"$schema": "http://json-schema.org/draft-07/schema#", "$id": "x", "additionalProperties": False}
+    ),
+    _schema(properties={"a": {"$ref": "#"}}, required=["a"]),
+    b'{"$ref": "http://127.0.0.1:9/x.json"}',
+    b'{"items": {"$ref": "file:///etc/hostname"}, "$anchor": "a", "not": {"$dynamicRef": "#a"}}',
+)
+WORDS = (
+    b'"$ref": "#",',
+    b'"$ref": "#/$defs/x"',
+    b'"allOf": [',
+    b'"$id": "a",',
+    b'"pattern": "(a|a)*b",',
+    b'"$anchor": "a",',
+)
+ANSWERS = (
+    b'```json\n{"a": 1}\n```\n',
+    b"``` \n x",
+    b'  {"a": "```"}',
+    b"```json",
+    b"```\n```\n```",
+    b"\n\n``x``",
+)
+FENCES = (b"```", b"``", b"`", b"\n", b" ", b"json", b"\xe2\x80\x83")
+TARGETS = [Target("schemas", any_schema, SEEDS, WORDS), Target("answers", any_answer, ANSWERS, FENCES)]
