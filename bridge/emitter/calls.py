@@ -5,6 +5,7 @@ that another id on a busy index is another call (field case 1)."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 
 from bridge.diagnostics import Diagnostics
 from bridge.emitter.output import MAX_CALL_ID, Output
@@ -18,7 +19,18 @@ from bridge.tools.identity import ToolIdentity, ToolIdentityMap, ToolKind
 class ToolCalls:
     """Blocks by index. `cut` tells whether any call ended before its arguments did."""
 
-    __slots__ = ("_diagnostics", "_identities", "_output", "_wire", "by_index", "cut", "waiting")
+    __slots__ = (
+        "_begun",
+        "_diagnostics",
+        "_grown_open",
+        "_grown_waiting",
+        "_identities",
+        "_output",
+        "_wire",
+        "by_index",
+        "cut",
+        "waiting",
+    )
 
     def __init__(
         self, output: Output, wire: Wire, identities: ToolIdentityMap, diagnostics: Diagnostics
@@ -30,6 +42,10 @@ class ToolCalls:
         self.by_index: dict[int, ToolCallBlock] = {}
         self.waiting: dict[int, ToolCallBlock] = {}
         self.cut = False
+        self._begun = 0
+        # those that got something since they were last asked if they are whole: `release` asks no others
+        self._grown_open: dict[ToolCallBlock, None] = {}
+        self._grown_waiting: dict[ToolCallBlock, None] = {}
 
     def apply(
         self,
@@ -48,7 +64,7 @@ class ToolCalls:
             if block is not None and not block.upstream_name:
                 raise nameless("tool_call", index)
             events += self._make_room(block)
-            block = self.by_index[index] = self.waiting[index] = ToolCallBlock(self._output.number, index)
+            block = self.by_index[index] = self.waiting[index] = self._new(index)
         if block.ended:
             self._late(arguments)
             return events
@@ -62,6 +78,14 @@ class ToolCalls:
             events += self._announce(block, self._output.expected("fc"))
         return events
 
+    def _new(self, index: int) -> ToolCallBlock:
+        self._begun += 1
+        return ToolCallBlock(self._output.number, index, self._begun, self._grew)
+
+    def _grew(self, block: ToolCallBlock) -> None:
+        grown = self._grown_waiting if block.state is BlockState.ABSENT else self._grown_open
+        grown[block] = None
+
     def _is_another(self, block: ToolCallBlock, call_id: str, name: str) -> bool:
         if call_id and block.upstream_id:
             return call_id != block.upstream_id
@@ -69,7 +93,7 @@ class ToolCalls:
 
     def _make_room(self, busy: ToolCallBlock | None) -> list[Event]:
         """Another call starts: what is complete ends, and so does the one on the same index."""
-        events = self.release(lambda block: block.is_whole())
+        events = self.release()
         if busy is not None and not busy.ended:
             self._diagnostics.repair("tool_call.index", "another id on a busy index opened another call")
             events += self._end(busy, stopped=True)
@@ -87,6 +111,7 @@ class ToolCalls:
         if identity is None and block.namespace:
             identity = ToolIdentity(ToolKind.FUNCTION, name, block.namespace, name)
         block.identify(name, identity, self._wire)
+        block.wake()
         return True
 
     def _late(self, arguments: str) -> None:
@@ -96,6 +121,7 @@ class ToolCalls:
     def _announce(self, block: ToolCallBlock, item_id: str) -> list[Event]:
         del self.waiting[block.index]
         block.call_id = block.call_id or self._call_id(block.upstream_id)
+        self._grown_waiting.pop(block, None)
         events = block.open(item_id, self._output.next_index())
         self._output.begin(block)
         return events
@@ -113,18 +139,18 @@ class ToolCalls:
         block = self.by_index[index]
         return [] if block.ended else self._end(block, stopped=not cut, abandoned=cut)
 
-    def release(self, ready: Callable[[ToolCallBlock], bool]) -> list[Event]:
-        """End every call that is ready, in order."""
-        candidates = [*self._open(), *(block for block in self.waiting.values() if block.held)]
-        events: list[Event] = []
-        for block in candidates:
-            if ready(block):
-                events += self._end(block, stopped=True)
-        return events
+    def release(self, *, waiting_only: bool = False) -> list[Event]:
+        """End every call that is whole, or of those only that wait to be announced, in order."""
+        ready = [] if waiting_only else self._whole_ones(self._grown_open)
+        ready.sort(key=attrgetter("output_index"))
+        waiting = [block for block in self._whole_ones(self._grown_waiting) if block.held]
+        ready += sorted(waiting, key=attrgetter("number_begun"))
+        return [event for block in ready for event in self._end(block, stopped=True)]
 
-    def _open(self) -> list[ToolCallBlock]:
-        blocks = self._output.blocks.values()
-        return [block for block in blocks if isinstance(block, ToolCallBlock) and not block.ended]
+    def _whole_ones(self, grown: dict[ToolCallBlock, None]) -> list[ToolCallBlock]:
+        asked = [block for block in grown if not block.ended]
+        grown.clear()
+        return [block for block in asked if block.is_whole()]
 
     def finish_waiting(self, stopped: bool, abandoned: bool) -> list[Event]:
         """End the calls that were never announced; nameless ones can't be shown at all."""

@@ -125,7 +125,7 @@ class OpenBlocks:
     def item(self, item: Item) -> list[Event]:
         """A whole item at once. Raises `bridge.stream.invalid_argument` before anything is done."""
         self.items.check("item", item)
-        events = self.close_open() + self.calls.release(lambda block: block.is_whole())
+        events = self.close_open() + self.calls.release()
         emitted, cut = self.items.emit(item)
         self._cut = self._cut or cut
         return events + emitted
@@ -153,7 +153,7 @@ class OpenBlocks:
 
     def _make_room(self) -> list[Event]:
         # a call that waits to be whole keeps its place before what comes after it
-        return self.close_open() + self.calls.release(lambda block: block.held and block.is_whole())
+        return self.close_open() + self.calls.release(waiting_only=True)
 
     def _begin(self, block: MessageBlock | ReasoningBlock) -> Event:
         self._output.begin(block)

@@ -7,6 +7,9 @@ whether it can be restored (law E11).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 from bridge.emitter.blocks import OpenItem
 from bridge.emitter.call_shapes import SHAPES, JsonShape, Shape
 from bridge.emitter.output import Closing
@@ -19,6 +22,8 @@ from bridge.protocol.items import Item, ItemStatus, with_status
 from bridge.state import ARGUMENTS, BlockState, Wire
 from bridge.tools.identity import ToolIdentity, ToolKind
 from bridge.tools.json_text import JsonState, json_state
+
+_MOST_READINGS: Final = 64
 
 
 def nameless(call: str, index: int) -> StreamStateError:
@@ -34,10 +39,13 @@ def nameless(call: str, index: int) -> StreamStateError:
 class ToolCallBlock(OpenItem):
     """The accumulator of one call. `index` is the upstream's, `output_index` ours once announced. `state` is
     where its item stands in `state.ITEM`, `arguments` where its arguments stand in `state.ARGUMENTS`.
-    `plain`: it is open, and its arguments pass as they are."""
+    `number_begun` counts the calls of the response. `plain`: it is open and awake, and its arguments pass as
+    they are. It falls asleep when it is asked if it is whole, and `grew` hears of it when it wakes."""
 
     __slots__ = (
-        "_checked",
+        "_asleep",
+        "_grew",
+        "_read",
         "_restorable",
         "_shape",
         "arguments",
@@ -49,6 +57,7 @@ class ToolCallBlock(OpenItem):
         "index",
         "name",
         "namespace",
+        "number_begun",
         "plain",
         "upstream_id",
         "upstream_name",
@@ -56,10 +65,19 @@ class ToolCallBlock(OpenItem):
         "write",
     )
 
-    def __init__(self, number: Number, index: int) -> None:
+    def __init__(
+        self,
+        number: Number,
+        index: int,
+        number_begun: int = 0,
+        grew: Callable[[ToolCallBlock], None] | None = None,
+    ) -> None:
         super().__init__(number, "", -1)
+        self.number_begun = number_begun
+        self._grew = grew
+        self._asleep = True
+        self._read = 0
         self._shape: Shape = JsonShape()
-        self._checked = -1
         self.plain = False
         self._restorable = False
         self.index = index
@@ -102,13 +120,15 @@ class ToolCallBlock(OpenItem):
         """Announce the call, and give what came before its name."""
         self.item_id = item_id
         self.output_index = output_index
-        self.plain = type(self._shape) is JsonShape
         events = [self._announced(self._item("", "in_progress"))]
+        self.wake()
         waiting, self.waiting = "".join(self.waiting), []
         return events + self.delta(waiting) if waiting else events
 
     def delta(self, fragment: str) -> list[Event]:
         """The next piece of the arguments; nothing while the call waits or the piece shows nothing."""
+        if self._asleep:
+            self.wake()
         if self.state is BlockState.ABSENT:
             self.waiting.append(fragment)
             return []
@@ -121,14 +141,24 @@ class ToolCallBlock(OpenItem):
         self.write(shown)
         return [self._shape.delta(self._number(), self.item_id, self.output_index, shown)]
 
+    def wake(self) -> None:
+        """Something has come, so that it may be whole now."""
+        self._asleep = False
+        self.plain = self.state is BlockState.OPEN and type(self._shape) is JsonShape
+        if self._grew is not None:
+            self._grew(self)
+
     def is_whole(self) -> bool:
-        """Whether the arguments are already complete JSON. Asked again only after they grew."""
-        size = len(self.buffer) + len(self.waiting)
-        if size == self._checked:
+        """Whether the arguments are already complete JSON. A call that grows a little before each of many
+        others is not read anew for all of them: each character is read a bounded number of times."""
+        self._asleep, self.plain = True, False
+        if not isinstance(self._shape, JsonShape):
             return False
-        self._checked = size
         text = "".join(self.waiting) if self.state is BlockState.ABSENT else self.buffer.text
-        return isinstance(self._shape, JsonShape) and json_state(text) is JsonState.COMPLETE
+        if self._read > _MOST_READINGS * len(text):
+            return False
+        self._read += len(text)
+        return json_state(text) is JsonState.COMPLETE
 
     @property
     def ended(self) -> bool:

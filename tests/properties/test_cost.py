@@ -34,6 +34,17 @@ ITEMS: dict[str, Feed] = {
     "calls": lambda machine, at: machine.tool_call(at, f"call_{at}", "f", "{}"),
     "calls_on_one_index": lambda machine, at: machine.tool_call(0, f"call_{at}", "f", "{}"),
     "calls_of_one_id": lambda machine, at: machine.tool_call(at + 10, "same", "f", "{}"),
+    "incomplete_calls": lambda machine, at: machine.tool_call(at, f"call_{at}", "f", '{"a'),
+    "nameless_calls": lambda machine, at: machine.tool_call(at + 10, f"call_{at}", None, '{"a'),
+    "held_calls": lambda machine, at: machine.tool_call(at + 10, f"call_{at}", "shell", '{"a'),
+    "a_call_that_grows_beside_others": lambda machine, at: (
+        machine.tool_call(0, None, None, ',"a"') if at else machine.tool_call(0, "first", "f", '["a"'),
+        machine.tool_call(at + 10, f"call_{at}", "f", "{}"),
+    ),
+    "text_between_incomplete_calls": lambda machine, at: (
+        machine.text("a"),
+        machine.tool_call(at + 10, f"call_{at}", "f", '{"a'),
+    ),
     "text_between_calls": lambda machine, at: (
         machine.text("a"),
         machine.tool_call(at + 10, f"c{at}", "f", "{}"),
