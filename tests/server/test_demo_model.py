@@ -1,5 +1,6 @@
 """The demo model by itself: what its samples are, and that it is deterministic."""
 
+from time import process_time
 from typing import Any
 
 import anyio
@@ -62,6 +63,75 @@ def test_samples_take_the_user_s_words() -> None:
     names = {"query": "red shoes", "location": "New York", "command": "red shoes"}
     for name, expected in names.items():
         assert sample({"type": "string"}, words, name) == expected
+
+
+def wide(names: int, schema: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": {f"p{number}": schema for number in range(names)}}
+
+
+def deep(depth: int, least: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "integer"}
+    for _ in range(depth):
+        schema = {"type": "array", "items": schema, "minItems": least}
+    return schema
+
+
+MANY_BRANCHES = {"allOf": [{"$ref": "#/$defs/wide"}] * 200}
+HUGE: dict[str, dict[str, Any]] = {
+    "items": {"type": "array", "minItems": 10**9},
+    "items within items": deep(9, 50),
+    "length": {"type": "string", "minLength": 10**9},
+    "many lengths": wide(500, {"type": "string", "minLength": 10**6}),
+    "many names": wide(200_000, {}),
+    "references that double": wide(300, {"$ref": "#"}),
+    "constants by reference": wide(500, {"$ref": "#/$defs/c"}) | {"$defs": {"c": {"const": "c" * 50_000}}},
+    "long words for many names": wide(5000, {"type": "string"}),
+    "branches": wide(500, MANY_BRANCHES) | {"$defs": {"wide": wide(2000, {})}},
+    "a long pointer": wide(500, {"$ref": "#" + "/$defs" * 10_000}) | {"$defs": {}},
+    "alternatives": wide(100, {"anyOf": [{"type": "null"}] * 5000}),
+}
+
+
+@pytest.mark.parametrize("schema", HUGE.values(), ids=HUGE)
+def test_what_a_schema_asks_for_has_a_budget(schema: dict[str, Any]) -> None:
+    before = process_time()
+    value = sample(schema, "in" + " Oslo" * 100_000)
+    assert len(encode(value)) < 2_000_000
+    assert process_time() - before < 3
+
+
+WRONG: list[Any] = [
+    "x",
+    "9" * 5000,
+    -1,
+    1.5,
+    10**400,
+    -(10**400),
+    1e308,
+    None,
+    True,
+    [],
+    {},
+    [[]],
+    [{}],
+    {"a": 1},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: repr(wrong)[:20])
+def test_schema_with_anything_anywhere_has_a_sample(wrong: Any) -> None:
+    keywords = (
+        "type minItems minLength maxLength minimum maximum exclusiveMinimum multipleOf properties required"
+        " items enum examples anyOf oneOf allOf $ref format"
+    )
+    for key in keywords.split():
+        for kind in ("object", "array", "number", "string", "integer"):
+            encode(sample({"type": kind, "properties": {"a": {}}, key: wrong}, "words"))
+            encode(sample({"allOf": [{key: wrong}, {"type": kind}, wrong]}, "words"))
+
+
+def test_counts_may_be_written_as_whole_floats() -> None:
+    assert sample({"type": "array", "items": {"const": 1}, "minItems": 2.0}, "") == [1, 1]
 
 
 def test_recursive_schema_ends() -> None:
