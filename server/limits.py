@@ -8,7 +8,7 @@ from typing import Any, Final
 from bridge.errors import InvalidRequestError
 from server.errors import HttpError
 
-_STRINGS: Final = re.compile(rb'"(?:[^"\\]+|\\.)*"', re.DOTALL)
+_STRINGS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _ALIKE: Final = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 

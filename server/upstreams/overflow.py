@@ -13,7 +13,7 @@ _CODES: Final = frozenset({"exceed_context_size_error", "context_window_exceeded
 _WORDS: Final = re.compile(
     r"maximum (context|prompt) length"  # OpenAI, vLLM, DeepSeek, Mistral, OpenRouter, xAI
     r"|prompt is too long|exceeds? (the )?(context|available context)"  # Anthropic, llama.cpp
-    r"|input token count .* exceeds"  # Gemini
+    r"|input token count .{0,200} exceeds"  # Gemini
     r"|context (window|length|size) (is |was )?(exceeded|overflow)"
     r"|reduce the length of the (messages|prompt|input)",  # Groq
     re.IGNORECASE,

@@ -9,8 +9,11 @@ from time import process_time
 import pytest
 
 from bridge.decoder import ResponseAccumulator
+from bridge.dialects.chat_completions.upstream.think_tags import ThinkTags
 from bridge.emitter import ResponseStreamStateMachine
+from bridge.protocol.request import CreateResponse
 from bridge.tools.identity import ToolIdentityMap, ToolKind
+from server.runs.answer_format import AnswerFormat
 
 # ten times fewer where every line is traced for coverage
 FEW, MANY = (20_000, 200_000) if sys.gettrace() is None else (2_000, 20_000)
@@ -159,3 +162,42 @@ def test_e12_the_fold_of_a_long_text_is_linear_too() -> None:
 
     few = min(fold(FEW // 4) for _ in range(4))
     assert min(fold(MANY // 4) for _ in range(2)) / 10 / few < 3
+
+
+HELD_BACK: dict[str, Callable[[], Callable[[str], object]]] = {
+    "white space before a think tag": lambda: ThinkTags().feed,
+    "white space before a fence": lambda: AnswerFormat(CreateResponse()).feed,
+    "white space in a fence": lambda: fed(AnswerFormat(CreateResponse()).feed, "```\n{}"),
+    "the line of a fence": lambda: fed(AnswerFormat(CreateResponse()).feed, "```"),
+}
+
+
+def fed(feed: Callable[[str], object], text: str) -> Callable[[str], object]:
+    feed(text)
+    return feed
+
+
+@pytest.mark.parametrize("what", HELD_BACK)
+def test_e12_what_is_held_back_is_not_read_anew_with_each_delta(what: str) -> None:
+    def spent(times: int) -> float:
+        feed = HELD_BACK[what]()
+        before = process_time()
+        for _ in range(times):
+            feed("  ")
+        return process_time() - before
+
+    few = min(spent(FEW // 4) for _ in range(3))
+    assert min(spent(MANY // 4) for _ in range(2)) / 10 / few < 3
+
+
+@pytest.mark.parametrize("end", ["\n", "``", "```", "``` x", "````"])
+def test_e12_the_end_of_a_fence_takes_linear_time(end: str) -> None:
+    def spent(times: int) -> float:
+        answer = fed(AnswerFormat(CreateResponse()).feed, "```\n")
+        text = " " * times + end + " " * times
+        before = process_time()
+        answer(text)
+        answer("x" + text + "x")
+        return process_time() - before
+
+    assert min(spent(MANY) for _ in range(2)) < 0.1 or spent(MANY) / spent(FEW) < 30

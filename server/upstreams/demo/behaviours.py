@@ -17,7 +17,8 @@ from server.upstreams.demo.turn import Turn
 Step = dict[str, Any]
 Play = Callable[[Turn], Iterator[Step]]
 
-_PIECE: Final = re.compile(r"\s*\S+")
+_PIECE: Final = re.compile(r"(?<!\s)\s*+\S++")
+_WORDS_ASKED: Final = re.compile(r"(?<!\d)(\d{1,9}) words")
 _ARGUMENT_PIECE: Final = 12  # characters
 _MAX_WORDS: Final = 200_000
 _LONG: Final = 2_000  # words
@@ -116,7 +117,7 @@ def _refusal(turn: Turn) -> Iterator[Step]:
 
 
 def _long(turn: Turn) -> Iterator[Step]:
-    asked = re.search(r"(\d+) words", turn.text)
+    asked = _WORDS_ASKED.search(turn.text)
     count = min(int(asked[1]), _MAX_WORDS) if asked else _LONG
     for number in range(count):
         yield {"delta": {"content": f"word{number} "}}

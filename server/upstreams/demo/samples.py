@@ -25,9 +25,11 @@ _FORMATS: Final = {
 }
 
 # property names → the words of the request they take, first match wins
-_QUOTED: Final = re.compile('["“`]([^"”`]+)["”`]')
+_QUOTED: Final = re.compile('["“`]([^"“”`]++)["”`]')
 _PLACE: Final = re.compile(r"\b(?:in|at|for|to|near)\s+([A-Z][\w'’-]*(?:,?\s+[A-Z][\w'’-]*)*)")
-_PATCH_TEXT: Final = re.compile(r"\*\*\* Begin Patch\n.*?\*\*\* End Patch\n?", re.DOTALL)
+_PATCH_TEXT: Final = re.compile(
+    r"\*\*\* Begin Patch\n(?:(?!\*\*\* Begin Patch\n).)*?\*\*\* End Patch\n?", re.DOTALL
+)
 _NAMES: Final[tuple[tuple[re.Pattern[str], re.Pattern[str] | None, str | None], ...]] = (
     (re.compile(r"patch"), _PATCH_TEXT, _PATCH),
     (re.compile(r"location|city|place|town|destination"), _PLACE, "Paris"),

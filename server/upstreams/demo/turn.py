@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+_CAMEL: Final = re.compile(r"([a-z])([A-Z])")
 _WORD: Final = re.compile(r"[A-Za-z]+")
 _ASKS_FOR_A_TOOL: Final = re.compile(r"\b(call|use|run|invoke|tool|function)\b", re.IGNORECASE)
 # words of tool names that say nothing about what the tool is for
@@ -85,7 +86,7 @@ def read_turn(body: dict[str, Any]) -> Turn:
 
 
 def _words(name: str) -> list[str]:
-    spaced = re.sub(r"([a-z])([A-Z])", r"\1 \2", name).replace("_", " ")
+    spaced = _CAMEL.sub(r"\1 \2", name).replace("_", " ")
     return [word for word in _WORD.findall(spaced.lower()) if word not in _EMPTY_WORDS]
 
 

@@ -1,0 +1,263 @@
+"""Every pattern in bridge/ and server/ takes time linear in the text, shown on its worst known input.
+
+The patterns are found by walking the source, so that a new one without a row here fails. A row says how the
+pattern is used and what grows: a piece that is repeated, or (prefix, piece, suffix). A pattern with a limit
+on its repetitions is shown on texts beyond it.
+"""
+
+import ast
+import importlib
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import process_time
+from typing import Any, NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FEW, MANY = 2_000, 16_000
+QUICK = 0.004  # seconds; what is quadratic takes far longer at so many characters
+
+ROWS: dict[str, tuple[Any, ...]] = {
+    "bridge/conformance/published.py:SLUG": ("fullmatch", "a", ("a:", "b", " "), ":"),
+    "bridge/decoder/citations.py:_IN_TITLE": ("sub", "[", "\\", "a"),
+    "bridge/decoder/citations.py:_IN_URL": ("sub", " ", "(", "a"),
+    "bridge/dialects/anthropic_messages/upstream/content.py:_DATA_URL": (
+        "fullmatch",
+        ("data:", ";", "x"),
+        ("data:", ";base64", "x"),
+        ("data:", ";a", ""),
+        ("data:", "a", ""),
+        ("data:,", ",", ""),
+    ),
+    "bridge/dialects/anthropic_messages/upstream/turns.py:_ILLEGAL": ("sub", "a", "."),
+    "bridge/dialects/base/fields.py:_NOT_IN_A_NAME": ("sub", "a", " "),
+    "bridge/dialects/chat_completions/upstream/tool_calls.py:_BEGINNING": ("match", " ", ("", "\n", "a")),
+    "bridge/dialects/codex/errors.py:_INCOMPLETE": (
+        "search",
+        "Incomplete response returned, reason: ",
+        ("Incomplete response returned, reason: ", "a", ""),
+    ),
+    "bridge/dialects/codex/types.py:_WORD": ("sub", "aA", "a", "A"),
+    "bridge/dialects/vscode/media.py:_MAGIC[0]": ("match", "\x89PNG"),
+    "bridge/dialects/vscode/media.py:_MAGIC[1]": ("match", "\xff\xd8"),
+    "bridge/dialects/vscode/media.py:_MAGIC[2]": ("match", "GIF8"),
+    "bridge/dialects/vscode/media.py:_MAGIC[3]": ("match", "RIFF"),
+    "bridge/dialects/vscode/media.py:_MAGIC[4]": ("match", "B"),
+    "bridge/dialects/vscode/media.py:_TEXTUAL": (
+        "match",
+        ("application/", "a+", ""),
+        ("application/", "a", ""),
+    ),
+    "bridge/dialects/vscode/media.py:_URL": ("match", "http"),
+    "bridge/dialects/vscode/media.py:_DATA_URL": (
+        "match",
+        ("data:", ";", "x"),
+        ("data:", ";base64", "x"),
+        ("data:", ";a", ""),
+        ("data:", "a", ""),
+    ),
+    "bridge/dialects/vscode/tools.py:_LEGAL": ("fullmatch", "a"),
+    "bridge/emitter/machine.py:_SLUG": ("fullmatch", "a", ("a:", "b", " "), ":"),
+    "bridge/model_identity.py:_DATE": ("search", "-20", "-", "-2024-07", "1"),
+    "bridge/model_identity.py:_SERVING": ("sub", "-v1", ("-v", "1", ""), (":", "1", "x"), ":1"),
+    "bridge/model_identity.py:_SIZE": ("match", "1", "1x", "1."),
+    "bridge/model_identity.py:_VERSION": ("match", "1", "1.", ("v", "1.1", "x")),
+    "bridge/model_identity.py:_GLUED": ("match", "a", ("aaa", "1", "x"), ("aaa", "1.", "")),
+    "bridge/model_identity.py:_SINGLE": ("match", "1"),
+    "bridge/seal.py:_KIND": ("fullmatch", "a"),
+    "bridge/seal.py:_ENVELOPE": ("match", ("orb", "1", ""), ("orb1.", "\n", "")),
+    "bridge/seal.py:_BODY": ("fullmatch", ("s.", "a", ""), ("s.a.", "a", "==="), ("s.a.", "=", "")),
+    "bridge/surrogates.py:_HALF": ("search", "a", "\ud800"),
+    "bridge/surrogates.py:_PAIR": ("sub", "a", "\ud800", "\udc00"),
+    "bridge/token_estimate.py:_PIECES": (
+        "findall",
+        "a",
+        "1",
+        "!",
+        "\n",
+        ("\n", " ", ""),
+        "\u3042",
+        "\u3042a",
+    ),
+    "bridge/token_estimate.py:_RULE": ("sub", "a", "aab", "ab"),
+    "bridge/tools/identity.py:_ILLEGAL": ("sub", "a", "."),
+    "bridge/tools/json_input.py:_SPACE": ("match", " ", "a"),
+    "bridge/tools/json_input.py:_BETWEEN_MEMBERS": ("match", ", ", "a"),
+    "bridge/tools/json_input.py:_STRUCTURE": ("search", "a"),
+    "bridge/tools/json_string.py:_SPECIAL": ("search", "a"),
+    "bridge/tools/json_string.py:_ESCAPE": ("match", "\\", "a"),
+    "bridge/tools/json_string.py:_ESCAPE_BEGUN": ("fullmatch", "\\", ("\\u", "1", "")),
+    "bridge/tools/json_text.py:_TOKEN": (
+        "match",
+        " ",
+        ('"', "a", ""),
+        ('"', "\\n", ""),
+        "1",
+        ("1.", "1", "e"),
+    ),
+    "bridge/tools/json_text.py:_CUT[0]": (
+        "match",
+        " ",
+        ('"', "a", "\n"),
+        ('"', "\\n", "\n"),
+        ('"', "\\", ""),
+    ),
+    "bridge/tools/json_text.py:_CUT[1]": ("match", " ", "1", ("1.", "1", "x"), ("-", "1", "x")),
+    "bridge/tools/wrappers.py:FENCE[0]": ("match", " ", "`", ("```", "a", ""), ("```", " ", "")),
+    "bridge/tools/wrappers.py:HEREDOC[0]": (
+        "match",
+        " ",
+        ("<<", " ", ""),
+        ("<<'", "a", ""),
+        ("applypatch", " ", ""),
+    ),
+    "server/captures/reader.py:_SSE_LINE": ("match", ("data", " ", "x"), "data"),
+    "server/captures/reader.py:_FIELD": ("match", "data"),
+    "server/config.py:_VARIABLE": ("sub", "$", "${", "${A", ("${A:-", "a", "")),
+    "server/config.py:_HASH": ("fullmatch", ("sha256:", "a", "")),
+    "server/errors.py:_ERROR_STATUS": ("fullmatch", "4"),
+    "server/hosts.py:_AUTHORITY": ("fullmatch", "a", ("[", "1:", ""), ("a:", "1", "")),
+    "server/json_bounds.py:_STRINGS": ("sub", '"', ('"', "a", ""), '"a'),
+    "server/limits.py:_STRINGS": ("sub", '"', ('"', "a", ""), ('"', '\\"', ""), ('"', '\\"', "\\")),
+    "server/middleware.py:_USABLE": ("fullmatch", "a"),
+    "server/origins.py:_ORIGIN": ("fullmatch", "a", ("a://", "a", "")),
+    "server/routes/openapi.py:_CONVERTER": ("sub", ":", (":", "a", ""), ":a"),
+    "server/schemas/checking.py:_INDEX": ("fullmatch", "1"),
+    "server/sessions/sql/failures.py:_SERVERS_WORDS": (
+        "findall",
+        "failed: ",
+        ("failed: ", "a", ""),
+        "failed: a:",
+    ),
+    "server/sessions/sql/failures.py:_NETWORKS_WORDS": ("findall", "failed: ", "a", "\n"),
+    "server/sessions/sql/failures.py:_REFUSALS": ("search", "does not ", "authentication "),
+    "server/upstreams/demo/behaviours.py:_PIECE": ("findall", " ", "a ", ("a", " ", ""), "a"),
+    "server/upstreams/demo/behaviours.py:_WORDS_ASKED": ("search", "1", "1 ", ("1", " ", "")),
+    "server/upstreams/demo/behaviours.py:_words": ("search", "1", "1 ", "long", "run out of "),
+    "server/upstreams/demo/samples.py:_QUOTED": ("search", "“", '"', ("“", "a", ""), "`"),
+    "server/upstreams/demo/samples.py:_PLACE": (
+        "search",
+        "in",
+        ("in", " ", ""),
+        "in A",
+        ("in A", " ", ""),
+        "in ",
+    ),
+    "server/upstreams/demo/samples.py:_PATCH_TEXT": (
+        "search",
+        "*",
+        "*** Begin Patch\n",
+        ("*** Begin Patch\n", "*** End Patc", ""),
+    ),
+    "server/upstreams/demo/samples.py:_NAMES[0]": ("search", "patc"),
+    "server/upstreams/demo/samples.py:_NAMES[1]": ("search", "locatio"),
+    "server/upstreams/demo/samples.py:_NAMES[2]": ("search", "scrip"),
+    "server/upstreams/demo/samples.py:_NAMES[3]": ("search", "fil"),
+    "server/upstreams/demo/samples.py:_NAMES[4]": ("search", "lin"),
+    "server/upstreams/demo/samples.py:_NAMES[5]": ("search", "http://", "http", ("http://", "a", "")),
+    "server/upstreams/demo/samples.py:_NAMES[6]": ("search", "expressio"),
+    "server/upstreams/demo/turn.py:_WORD": ("findall", "a", "1"),
+    "server/upstreams/demo/turn.py:_ASKS_FOR_A_TOOL": ("search", "functio", "call", "use"),
+    "server/upstreams/demo/turn.py:_CAMEL": ("sub", "aA", "a", "A"),
+    "server/upstreams/overflow.py:_WORDS": (
+        "search",
+        "input token count ",
+        ("input token count ", "a", ""),
+        "maximum ",
+        "exceeds the ",
+        "context window is ",
+    ),
+    "server/wire.py:_KNOWN_CLIENTS": ("search", "ai-sdk/openai", "codex ", "a"),
+    "server/wire.py:_CODEX": ("match", "code"),
+}
+
+
+METHODS = ("compile", "search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer")
+TAKES_A_PATTERN = {f"re.{method}" for method in METHODS}
+
+
+class Found(NamedTuple):
+    """A pattern in the source: where, and its arguments as they are written."""
+
+    key: str
+    module: str
+    call: ast.Call
+
+
+def is_of_re(node: ast.AST) -> bool:
+    """A call of a function of `re` that takes a pattern."""
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in TAKES_A_PATTERN
+
+
+def patterns() -> Iterator[Found]:
+    for path in [*sorted((ROOT / "bridge").rglob("*.py")), *sorted((ROOT / "server").rglob("*.py"))]:
+        source = path.read_text()
+        if not re.search(r"\bre\b", source):
+            continue
+        where = path.relative_to(ROOT)
+        module = ".".join(where.with_suffix("").parts)
+        for statement in ast.parse(source).body:
+            assert not (isinstance(statement, ast.ImportFrom) and statement.module == "re"), where
+            calls = [node for node in ast.walk(statement) if is_of_re(node)]
+            calls.sort(key=lambda call: (call.lineno, call.col_offset))  # type: ignore[attr-defined]
+            for index, call in enumerate(calls):
+                name = name_of(statement)
+                alone = isinstance(statement, ast.FunctionDef) or getattr(statement, "value", None) is call
+                assert isinstance(call, ast.Call)
+                yield Found(f"{where}:{name}" + ("" if alone else f"[{index}]"), module, call)
+
+
+def name_of(statement: ast.stmt) -> str:
+    if isinstance(statement, ast.Assign):
+        return ast.unparse(statement.targets[0])
+    if isinstance(statement, ast.AnnAssign):
+        return ast.unparse(statement.target)
+    return str(getattr(statement, "name", statement.lineno))
+
+
+def compiled(found: Found) -> Any:
+    """The pattern, evaluated where it stands; what a function makes of its argument, of each that it gets."""
+    module = importlib.import_module(found.module)
+    names = vars(module) | {"pattern": r"long|\d+ words|run out of tokens"}
+    return eval(compile(ast.Expression(found.call), "<pattern>", "eval"), names)
+
+
+FOUND = {each.key: each for each in patterns()}
+
+
+def test_every_pattern_has_a_row() -> None:
+    assert set(FOUND) - set(ROWS) == set()
+
+
+def test_pattern_without_a_row_and_one_that_backtracks_would_be_seen() -> None:
+    (call,) = [node for node in ast.walk(ast.parse("x = re.compile(r'(a+)+b')")) if is_of_re(node)]
+    assert isinstance(call, ast.Call)
+    slow = re.compile(r"a*a*b")
+    few, many = (min(seconds(slow.match, "a" * size) for _ in range(2)) for size in (500, 4000))
+    assert many / few > 3 * 8
+
+
+def seconds(use: Callable[[Any], object], text: Any) -> float:
+    before = process_time()
+    use(text)
+    return process_time() - before
+
+
+@pytest.mark.parametrize("key", sorted(set(FOUND) & set(ROWS)))
+def test_pattern_takes_time_linear_in_its_worst_input(key: str) -> None:
+    pattern = compiled(FOUND[key])
+    how, *inputs = ROWS[key]
+    use = (lambda text: pattern.sub(text[:0], text)) if how == "sub" else getattr(pattern, how)
+    for each in inputs:
+        prefix, piece, suffix = each if isinstance(each, tuple) else ("", each, "")
+
+        def grown(size: int, prefix: str = prefix, piece: str = piece, suffix: str = suffix) -> str | bytes:
+            text = prefix + piece * (size // len(piece)) + suffix
+            return text.encode("latin-1") if isinstance(pattern.pattern, bytes) else text
+
+        at_many = min(seconds(use, grown(MANY)) for _ in range(2))
+        if at_many > QUICK:
+            at_few = min(seconds(use, grown(FEW)) for _ in range(3))
+            assert at_many / at_few < 3 * MANY / FEW, (key, each)
