@@ -43,6 +43,7 @@ from server.service import Service
 from server.sessions.stores import build_store
 from server.settings import Settings, of_worker
 from server.shutdown import draining
+from server.turns.sockets import Sockets
 from server.upstreams.listing import Listing
 from server.upstreams.routing import build_router
 
@@ -87,6 +88,7 @@ def create_app(settings: Settings) -> Starlette:
         gate=gate,
         room=room,
         metrics=Metrics(gate),
+        sockets=Sockets(settings.limits),
     )
 
     @asynccontextmanager

@@ -21,6 +21,7 @@ from server.settings import Limits
 _DEFECT: Final = HttpError(500, "The server failed.", code="internal_error")
 _log = structlog.get_logger(__name__)
 _HEADER: Final = b"x-request-id"
+_LOGGED_PATH: Final = 200  # characters: a client writes as much into the log as it likes otherwise
 _USABLE: Final = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 # what is answered while the server stops: it tells those who ask that it does
 _ALWAYS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
@@ -70,7 +71,7 @@ class RequestLog:
             _log.info(
                 "request",
                 method=scope["method"],
-                path=scope["path"],
+                path=scope["path"][:_LOGGED_PATH],
                 status=status or "none",
                 ms=round(seconds * 1000, 1),
                 request_id=request_id.decode(),

@@ -16,6 +16,7 @@ from server.runs.runs import Runs
 from server.schemas.workers import SchemaJudge
 from server.sessions.base import ResponseStore
 from server.settings import Settings
+from server.turns.sockets import Sockets
 from server.upstreams.listing import Listing
 from server.upstreams.routing import Router
 
@@ -35,6 +36,7 @@ class Service:
     metrics: Metrics
     runs: Runs
     judge: SchemaJudge
+    sockets: Sockets
     running: RunningResponses = field(default_factory=RunningResponses)
 
 

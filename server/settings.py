@@ -104,7 +104,12 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     At once, of all keys and of each one: `concurrent` responses being made, `background` ones waiting for
     their turn, `readers` of stored responses, `loaded_bytes` of conversations in memory. Without keys only
     the first of each pair counts. `conversation_bytes` bounds what `previous_response_id` stands for,
-    `reference_bytes` what the `item_reference`s of one request bring in."""
+    `reference_bytes` what the `item_reference`s of one request bring in.
+
+    Of a connection: its headers have to come within `header_seconds`; of a body or WebSocket message at least
+    1 KB/s on average within each `body_seconds`. One whose client takes nothing for `write_seconds` is cut
+    off, and one that is asked nothing for `idle_seconds` is closed. `connections` are those of one process,
+    `sockets` the WebSockets among them, `sockets_per_key` those of one client key."""
 
     header_bytes: Count = 64 * 1024
     tools: Count = 512
@@ -124,6 +129,13 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     schema_nodes: Count = 10_000
     schema_seconds: Seconds = 5.0
     grace: Seconds = 10.0
+    header_seconds: Seconds = 20.0
+    body_seconds: Seconds = 30.0
+    write_seconds: Seconds = 60.0
+    idle_seconds: Seconds = 75.0
+    connections: Count = 4000
+    sockets: Count = 1000
+    sockets_per_key: Count = 100
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -96,12 +96,11 @@ def _serve(settings: Settings) -> None:
     _check_foundations(settings)
     listener = _listen(settings.host, settings.port)
     to_workers(settings)
-    largest = 2 * settings.max_body_bytes  # up to there a message too large is answered, beyond it cut off
     if settings.workers == 1:
-        config = _config(app, ws_max_size=largest)
+        config = _config(app, settings)
     else:
         worker_app = "server.app:create_worker_app"
-        config = _config(worker_app, factory=True, workers=settings.workers, ws_max_size=largest)
+        config = _config(worker_app, settings, factory=True, workers=settings.workers)
     _greet(settings, listener)
     if settings.workers == 1:
         from server.logs import configure_logs
@@ -112,12 +111,14 @@ def _serve(settings: Settings) -> None:
         Multiprocess(config, sockets=[listener]).run()
 
 
-def _config(app: Any, **more: Any) -> Config:
+def _config(app: Any, settings: Settings, **more: Any) -> Config:
     from uvicorn import Config
+
+    from server.connections import http_protocol
 
     return Config(
         app,
-        http="httptools",
+        http=http_protocol(settings),
         loop="auto",  # uvloop wherever there is one
         lifespan="on",
         log_level="warning",

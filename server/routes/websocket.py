@@ -11,7 +11,7 @@ from anyio.abc import TaskGroup
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from bridge.errors import BridgeError
 from server.errors import HttpError, error_body
@@ -36,12 +36,20 @@ async def upgrade_required(_request: Request) -> Response:
 
 async def responses(socket: WebSocket) -> None:
     """Messages `response.create`, one turn at a time, until the client leaves or the limit is reached."""
-    if _is_foreign(socket):
-        await socket.send_denial_response(Response(error_body(_FOREIGN), 403, media_type="application/json"))
-        return
     service: Service = socket.app.state.service
-    await socket.accept()
-    await Connection(socket, service).serve()
+    try:
+        if _is_foreign(socket):
+            raise _FOREIGN
+        with service.sockets.held(socket.state.owner):
+            await socket.accept()
+            await Connection(socket, service).serve()
+    except HttpError as error:
+        if socket.application_state is not WebSocketState.CONNECTING:
+            raise
+        body = error_body(error)
+        await socket.send_denial_response(
+            Response(body, error.http_status, error.headers, "application/json")
+        )
 
 
 def _is_foreign(socket: WebSocket) -> bool:

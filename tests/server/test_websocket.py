@@ -348,18 +348,16 @@ def test_defect_is_told_without_its_text(demo: str, monkeypatch: pytest.MonkeyPa
 
 
 # ── limits ─────────────────────────────────────────────────────────────────────────────────────────────
-def test_message_beyond_the_limit_is_a_413(bridged: str) -> None:
-    with opened_socket(bridged) as socket:
-        error = socket.turn(input="x" * 100_001).error
+@pytest.mark.parametrize("text", ["x" * 100_001, "é" * 60_000, "x" * 1_000_000])
+@pytest.mark.parametrize("compression", ["deflate", None])
+def test_message_beyond_the_limit_is_a_413_and_the_last_one(
+    bridged: str, text: str, compression: str | None
+) -> None:
+    message = json.dumps({"type": "response.create", "input": text}, ensure_ascii=False)
+    with pytest.raises(ConnectionClosed) as closed, opened_socket(bridged, compression=compression) as socket:
+        error = socket.raw(message).error
         assert (error["status"], error["error"]["code"]) == (413, "request_too_large")
-        accents = json.dumps({"type": "response.create", "input": "é" * 60_000}, ensure_ascii=False)
-        assert socket.raw(accents).error["status"] == 413
-        assert socket.turn(input="x").final["status"] == "completed"
-
-
-def test_message_far_beyond_it_closes_the_connection(bridged: str) -> None:
-    with opened_socket(bridged) as socket, pytest.raises(ConnectionClosed) as closed:
-        socket.turn(input="x" * 1_000_000)
+        socket.receive()
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 1009
 

@@ -16,6 +16,7 @@ from msgspec import Struct
 from bridge.conformance import StreamValidator
 from bridge.sse import Frame, SSEDecoder, is_done
 from server.app import create_app
+from server.connections import http_protocol
 from server.settings import Settings
 
 
@@ -33,7 +34,7 @@ def serving(settings: Settings) -> Iterator[str]:
         log_level="critical",
         lifespan="on",
         timeout_graceful_shutdown=1,
-        ws_max_size=2 * settings.max_body_bytes,
+        http=http_protocol(settings),
     )
     server = Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

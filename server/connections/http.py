@@ -1,0 +1,313 @@
+"""One HTTP/1.1 connection: uvicorn's, with bounds on what arrives before, in and behind a request.
+
+Bytes are counted as they come and handed to the parser in small pieces, so that a head beyond its limit is
+refused without having been parsed or kept. While an answer is owed, what a client sends beyond its request
+waits unread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable
+from enum import Enum, auto
+from functools import partial
+from typing import Any, Final
+
+import httptools
+from uvicorn import Config
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from server.connections.door import Door
+from server.connections.progress import Receiving, Sending
+from server.connections.websocket import WebSocketConnection
+from server.errors import HttpError, error_body
+
+_PIECE: Final = 16 * 1024  # bytes that the parser gets at once
+_MOST_HEADERS: Final = 256
+_MOST_QUEUED: Final = 16  # requests in one piece, before the first of them is answered
+_LINGER: Final = 2.0  # seconds in which a refused client can read why, before the connection is closed
+_CLOSE: Final = {"connection": "close"}
+
+
+class _Stage(Enum):
+    """Where the newest request of a connection is."""
+
+    AWAITED = auto()
+    HEAD = auto()
+    BODY = auto()
+    COMPLETE = auto()
+    REFUSED = auto()
+
+
+class _Flow(FlowControl):
+    """Reading goes on when the application wants more, but not past what waits for its turn."""
+
+    held = False
+
+    def resume_reading(self) -> None:
+        if not self.held:
+            super().resume_reading()
+
+
+class HttpConnection(HttpToolsProtocol):
+    """Made by uvicorn, one per connection; `door` counts and watches it."""
+
+    def __init__(
+        self,
+        door: Door,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._door = door
+        self._limits = door.limits
+        self._application = self.app
+        self.app = self._answer  # each request's receive is ours
+        self.ws_protocol_class = partial(WebSocketConnection, door)  # type: ignore[assignment]
+        self._stage = _Stage.AWAITED
+        self._since = self.loop.time()
+        self._patience = self._limits.header_seconds
+        self.url = b""
+        self._head = 0  # bytes of the head so far
+        self._overhead = 0  # bytes of the body's framing since its last byte
+        self._rest = b""
+        self._owed: deque[RequestResponseCycle] = deque()
+        self._error: HttpError | None = None
+        self._receiving = Receiving(self._limits.body_seconds)
+
+    # ── asyncio's side ─────────────────────────────────────────────────────────────────────────────────
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.flow = self._flow = _Flow(transport)
+        self._sending = Sending(transport, self._limits.write_seconds)
+        if self._door.enter(self):
+            self._door.waits(self)
+        else:
+            most = HttpError(503, "The server has as many connections as it may have.")
+            most.headers = {"retry-after": "1"}
+            self._refuse(most)
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._door.leave(self)
+        self._rest = b""
+        for cycle in self._owed:  # uvicorn knows of the newest only
+            cycle.disconnected = True
+            cycle.message_event.set()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        if self._stage is _Stage.REFUSED:
+            return
+        if self._rest:
+            self._rest += data  # what was on its way when reading was paused
+        elif self._stage is not _Stage.COMPLETE or data.strip(b"\r\n"):
+            self._take(data)
+
+    def resume_writing(self) -> None:
+        self._sending.moved()
+        super().resume_writing()
+
+    # ── what arrives ───────────────────────────────────────────────────────────────────────────────────
+    def _take(self, data: bytes) -> None:
+        """Parse until a request waits for its answer; the rest waits with it."""
+        start = 0
+        while start < len(data):
+            if self._stage is _Stage.COMPLETE:
+                self._hold(data[start:])
+                return
+            size = _PIECE
+            if self._stage is not _Stage.BODY:
+                size = min(size, self._limits.header_bytes + 1 - self._head)
+            piece = data if start == 0 and size >= len(data) else data[start : start + size]
+            start += size
+            if not self._parse(piece):
+                return
+
+    def _parse(self, piece: bytes) -> bool:
+        """Whether to go on with what follows."""
+        in_head = self._stage in (_Stage.AWAITED, _Stage.HEAD)
+        self._overhead += len(piece)
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade:
+            if self._owed and self._stage is _Stage.COMPLETE and self._should_upgrade():
+                self._refuse(HttpError(400, "A WebSocket was asked for before an answer was read."))
+            elif self._should_upgrade():
+                self.handle_websocket_upgrade()
+            return False  # to anything else than a WebSocket there is no upgrade: the request is answered
+        except httptools.HttpParserError:
+            self._refuse(self._error or HttpError(400, "The request is not valid HTTP/1.1."))
+            return False
+        if self._stage in (_Stage.AWAITED, _Stage.HEAD):
+            self._head += len(piece) if in_head else 0
+            if self._head > self._limits.header_bytes:
+                self._refuse(self._too_large())
+        elif self._stage is _Stage.BODY and self._overhead > self._limits.header_bytes:
+            self._refuse(HttpError(400, "The framing of the body is larger than the limit for headers."))
+        return self._stage is not _Stage.REFUSED
+
+    def _hold(self, data: bytes) -> None:
+        self._rest = data
+        self._flow.pause_reading()
+        self._flow.held = True
+
+    def _go_on(self) -> None:
+        if self._stage is _Stage.COMPLETE or self.transport.is_closing():
+            return
+        rest, self._rest = self._rest, b""
+        self._take(rest)
+        if not self._rest and self._stage is not _Stage.REFUSED:
+            self._flow.held = False
+            self._flow.resume_reading()
+
+    # ── the parser's side ──────────────────────────────────────────────────────────────────────────────
+    def on_message_begin(self) -> None:
+        if len(self._owed) >= _MOST_QUEUED:
+            self._raise(HttpError(429, "Too many requests were sent before the first was answered."))
+        super().on_message_begin()
+        self._stage, self._since, self._head = _Stage.HEAD, self.loop.time(), 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._stage is not _Stage.HEAD:
+            return  # a trailer: nobody reads those, and what is known of the request stays as it is
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if len(self.headers) > _MOST_HEADERS:
+            self._raise(HttpError(431, f"The request has more than {_MOST_HEADERS} headers."))
+        before = self.cycle
+        super().on_headers_complete()
+        self._stage, self._overhead = _Stage.BODY, 0
+        self._receiving.begin(self._since)
+        if self.cycle is not before:  # not so for a WebSocket
+            self._owed.append(self.cycle)
+            self._door.serves(self)
+
+    def on_body(self, body: bytes) -> None:
+        self._overhead = 0
+        self._receiving.got(len(body))
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        if self._owed:
+            self._stage = _Stage.COMPLETE
+        elif self.cycle is not None:
+            self._await()
+
+    def on_response_complete(self) -> None:
+        self._owed.popleft()
+        super().on_response_complete()
+        self._unset_keepalive_if_required()  # the door looks after that
+        self._since = self.loop.time()
+        if self._stage is _Stage.COMPLETE and not self._owed:
+            self._await()
+            if self._rest:
+                self.loop.call_soon(self._go_on)
+
+    def handle_websocket_upgrade(self) -> None:
+        self._door.leave(self)
+        super().handle_websocket_upgrade()
+
+    def _await(self) -> None:
+        """The next request may come."""
+        self._stage, self._since, self._head = _Stage.AWAITED, self.loop.time(), 0
+        self._patience = self._limits.idle_seconds
+        self._door.waits(self)
+
+    # ── refusing ───────────────────────────────────────────────────────────────────────────────────────
+    def _answer(self, scope: Any, receive: Any, send: Any) -> Awaitable[None]:
+        """The application for one request. No coroutine of its own: each would be passed for each token."""
+        answered: Awaitable[None] = self._application(scope, partial(self._receive, receive), send)
+        return answered
+
+    async def _receive(self, receive: Any) -> Any:
+        """The application's next message. Raises HttpError when the rest of its body won't come."""
+        message = await receive()
+        if self._error is not None and message.get("more_body"):
+            raise self._error
+        return message
+
+    def _raise(self, error: HttpError) -> None:
+        """Out of the parser, which passes nothing on but that there was an exception."""
+        self._error = error
+        raise error
+
+    def _refuse(self, error: HttpError) -> None:
+        """Take nothing more from this client. It is answered here, or by the application when that waits
+        for the body, behind all that is owed to it."""
+        in_body = self._stage is _Stage.BODY
+        self._stage, self._since, self._rest = _Stage.REFUSED, self.loop.time(), b""
+        self._door.serves(self)
+        self._door.refused(error.code)
+        if self._owed:
+            cycle = self._owed[-1]
+            cycle.keep_alive = False
+            if in_body:
+                error.headers = error.headers | _CLOSE
+                self._error = error
+                cycle.message_event.set()
+        elif in_body:
+            self.transport.close()
+        else:
+            self.transport.write(self._written(error))
+            self.transport.write_eof()
+
+    def _written(self, error: HttpError) -> bytes:
+        body = error_body(error, self.url.decode("latin-1"))
+        given = [(name.encode(), value.encode()) for name, value in error.headers.items()]
+        headers = [
+            *self.server_state.default_headers,
+            *given,
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ]
+        lines = b"".join(b"%s: %s\r\n" % header for header in headers)
+        return b"%s%s\r\n%s" % (STATUS_LINE[error.http_status], lines, body)
+
+    def _too_large(self) -> HttpError:
+        return HttpError(431, f"The headers are larger than the limit of {self._limits.header_bytes} bytes.")
+
+    # ── the door's side ────────────────────────────────────────────────────────────────────────────────
+    def look(self, now: float) -> None:
+        """End what has taken too long."""
+        if self.flow.write_paused or self.transport.is_closing():
+            if self._sending.is_stuck(now):
+                self._door.refused("client_takes_nothing")
+                self.transport.abort()
+        elif self._stage is _Stage.HEAD:
+            if now - self._since >= self._limits.header_seconds:
+                self._refuse(HttpError(408, "The headers took too long."))
+        elif self._stage is _Stage.BODY:
+            self._look_at_body(now)
+        elif self._stage is _Stage.AWAITED:
+            if now - self._since >= self._patience:
+                self.transport.close()
+        elif self._stage is _Stage.REFUSED and not self._owed and now - self._since >= _LINGER:
+            self.transport.close()
+
+    def _look_at_body(self, now: float) -> None:
+        """A body that the application doesn't take is no fault of its client; one whose answer has left is
+        not waited for."""
+        if not self._owed:
+            if now - self._since >= self._limits.body_seconds:
+                self.transport.close()
+        elif self.flow.read_paused:
+            self._receiving.begin(now)
+        elif self._receiving.is_slow(now):
+            self._refuse(HttpError(408, "The body took too long."))
+
+    def make_room(self) -> bool:
+        """Close if nothing has been asked and nothing is on its way."""
+        if self._stage not in (_Stage.AWAITED, _Stage.HEAD) or self.flow.write_paused:
+            return False
+        self.transport.abort()
+        return True

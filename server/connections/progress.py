@@ -1,0 +1,78 @@
+"""Whether the peer of a connection still takes what is sent to it, and still sends what it began."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import math
+import struct
+import termios
+from typing import Final
+
+SLOWEST: Final = 1024
+"""Bytes per second that whoever sends a body or a message has to reach on average."""
+_INT: Final = struct.Struct("i")
+
+
+class Sending:
+    """Looks after what a transport has not got rid of yet. Each acknowledged byte counts as progress."""
+
+    __slots__ = ("_least", "_seconds", "_since", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, seconds: float) -> None:
+        self._transport = transport
+        self._seconds = seconds
+        self._least: float = math.inf
+        self._since = 0.0
+
+    def moved(self) -> None:
+        """The transport takes more again."""
+        self._least = math.inf
+
+    def is_stuck(self, now: float) -> bool:
+        """To be asked while the transport is blocked or closing: whether the peer has accepted no byte for
+        as long as it may."""
+        unsent = _unsent(self._transport)
+        if unsent == 0 or unsent < self._least:
+            self._least, self._since = unsent or math.inf, now
+            return False
+        return now - self._since >= self._seconds
+
+
+class Receiving:
+    """Looks after a body or message that has begun: in each `seconds` at least SLOWEST bytes per second
+    have to come, or its end."""
+
+    __slots__ = ("_begun", "_received", "_seconds")
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._begun = 0.0
+        self._received = 0
+
+    def begin(self, now: float) -> None:
+        """The time starts now."""
+        self._begun, self._received = now, 0
+
+    def got(self, size: int) -> None:
+        """So many bytes more."""
+        self._received += size
+
+    def is_slow(self, now: float) -> bool:
+        """Whether too little came in the time that is over."""
+        if now - self._begun < self._seconds:
+            return False
+        slow = self._received < SLOWEST * self._seconds
+        self.begin(now)
+        return slow
+
+
+def _unsent(transport: asyncio.Transport) -> int:
+    """Bytes that the peer has not acknowledged: those in our buffer, and where it can be asked, in the
+    system's."""
+    ours = transport.get_write_buffer_size()
+    try:
+        held = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(_INT.size))
+    except (OSError, AttributeError, ValueError):
+        return ours
+    return ours + int(_INT.unpack(held)[0])

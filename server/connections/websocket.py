@@ -1,0 +1,236 @@
+"""One WebSocket: uvicorn's, with bounds on what a message takes and on what may wait to be read.
+
+What arrives is parsed in small pieces. When a message waits for the application, when the client takes
+nothing of what is sent to it, or when it sends a flood of tiny frames, the rest waits and reading stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from uvicorn import Config
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn.server import ServerState
+from websockets.exceptions import PayloadTooBig
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.protocol import OPEN
+from websockets.server import ServerProtocol
+
+from server.connections.inflating import WholeMessageDeflateFactory
+from server.connections.progress import Receiving, Sending
+from server.errors import HttpError
+from server.turns.envelopes import envelope, too_large
+
+if TYPE_CHECKING:
+    from server.connections.door import Door
+
+_PIECE: Final = 4 * 1024  # bytes that are parsed at once: they inflate to 4 MB at most
+_USUAL: Final = 256  # bytes of a frame, on average, that makes no flood
+_FLOOD: Final = 1000  # frames beyond that in a second, after which the connection pauses
+_LINGER: Final = 2.0  # seconds in which a refused client can read why, before the connection is closed
+_TOO_SLOW: Final = HttpError(408, "The message took too long.")
+
+
+class WebSocketConnection(WebSocketsSansIOProtocol):
+    """Takes over the transport of an HttpConnection. A message that is too large or too slow is answered
+    with the error envelope before the connection is closed."""
+
+    frames: list[Any]
+
+    def __init__(
+        self,
+        door: Door,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._door = door
+        small = {"memLevel": 5}
+        deflate = WholeMessageDeflateFactory(
+            server_max_window_bits=12, client_max_window_bits=12, compress_settings=small
+        )
+        self.conn = ServerProtocol(
+            extensions=[deflate], max_size=door.largest_message, logger=logging.getLogger("uvicorn.error")
+        )
+        self._rest = b""
+        self._tiny = 0.0
+        self._second = 0.0
+        self._pause: asyncio.TimerHandle | None = None
+        self._ended = False
+        self._receiving = Receiving(door.limits.body_seconds)
+        self._unfinished = False
+
+    # ── asyncio's side ─────────────────────────────────────────────────────────────────────────────────
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._sending = Sending(self.transport, self._door.limits.write_seconds)
+        self._door.enter(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._door.leave(self)
+        self._rest = b""
+        self.frames = []
+        if self._pause is not None:
+            self._pause.cancel()
+        super().connection_lost(exc)
+
+    def resume_writing(self) -> None:
+        self._sending.moved()
+        super().resume_writing()
+        self._wake()
+
+    def data_received(self, data: bytes) -> None:
+        if self._ended:
+            return
+        if self._rest:
+            self._rest += data  # what was on its way when reading was paused
+        else:
+            self._take(data)
+
+    # ── what arrives ───────────────────────────────────────────────────────────────────────────────────
+    def _take(self, data: bytes) -> None:
+        """Parse until something has to be waited for; the rest waits with it."""
+        for start in range(0, len(data), _PIECE):
+            if self._has_to_wait():
+                self._rest = data[start:]
+                self._pause_reading()
+                return
+            self._parse(data[start : start + _PIECE])
+            if self._ended or self.transport.is_closing():
+                return
+
+    def _parse(self, piece: bytes) -> None:
+        self.conn.receive_data(piece)
+        if self.conn.handshake_exc is not None:
+            self._refuse_handshake()
+        elif self.conn.parser_exc is not None:
+            self.handle_parser_exception()
+        else:
+            self._tiny += max(0.0, len(self.conn.events) - len(piece) / _USUAL)
+            self._receiving.got(len(piece))
+            self.handle_events()
+
+    def _has_to_wait(self) -> bool:
+        if not self.handshake_initiated:
+            return False
+        now = self.loop.time()
+        if now - self._second >= 1:
+            self._second, self._tiny = now, 0.0
+        if self._tiny > _FLOOD:
+            if self._pause is None:
+                self._pause = self.loop.call_at(self._second + 1, self._flood_over)
+            return True
+        return not self.queue.empty() or not self.writable.is_set()
+
+    def _flood_over(self) -> None:
+        self._pause = None
+        self._go_on()
+
+    def _pause_reading(self) -> None:
+        if not self.read_paused:
+            self.read_paused = True
+            self.transport.pause_reading()
+
+    def _wake(self) -> None:
+        if self._rest:
+            self._pause_reading()
+            self.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        if self._ended or self.transport.is_closing():
+            return
+        rest, self._rest = self._rest, b""
+        self._take(rest)
+        if self.read_paused and not self._rest and self.queue.empty():
+            self.read_paused = False
+            self.transport.resume_reading()
+
+    async def receive(self) -> Any:
+        """The application's next message; with it what waited behind it comes into play."""
+        message = await super().receive()
+        self._wake()
+        return message
+
+    def handle_cont(self, event: Frame) -> None:
+        """One buffer for all fragments: as objects, small ones would take a hundred times their size."""
+        if not isinstance(self.frames[0], bytearray):
+            self.frames[0] = bytearray(self.frames[0])
+        self.frames[0] += event.data
+        if event.fin:
+            self.send_receive_event_to_app()
+
+    def send_receive_event_to_app(self) -> None:
+        """A message is whole."""
+        (data,), self.frames = self.frames, []
+        if self.close_sent:
+            return
+        if self.curr_msg_data_type == "bytes":
+            self.queue.put_nowait({"type": "websocket.receive", "bytes": bytes(data)})
+        else:
+            try:
+                text = data.decode()
+            except UnicodeDecodeError:
+                self._end(CloseCode.INVALID_DATA, HttpError(400, "The message is not UTF-8."))
+                return
+            self.queue.put_nowait({"type": "websocket.receive", "text": text})
+        self._pause_reading()
+
+    # ── refusing ───────────────────────────────────────────────────────────────────────────────────────
+    def handle_parser_exception(self) -> None:
+        """The client does not keep to the protocol, or to the limit."""
+        is_large = isinstance(self.conn.parser_exc, PayloadTooBig)
+        self._end(None, too_large(self._door.largest_message) if is_large else None)
+
+    def _refuse_handshake(self) -> None:
+        self._door.refused("handshake_refused")
+        self.handshake_complete = self.close_sent = True
+        self.transport.write(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+        self.transport.close()
+
+    def _end(self, code: CloseCode | None, error: HttpError | None) -> None:
+        """Close with what the client should know, and take nothing more from it. Without a code the
+        library has found its own."""
+        written = b""
+        if error is not None:
+            self._door.refused(error.code)
+            told = Frame(Opcode.TEXT, envelope(error))
+            written = told.serialize(mask=False, extensions=self.conn.extensions)
+        if code is not None and self.conn.state is OPEN:
+            self.conn.fail(code, error.code if error is not None else "")
+        sent = self.conn.close_sent
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": sent.code if sent else 1006})
+        self.stop_keepalive()
+        self.close_sent = self._ended = True
+        self.close_timer = self.loop.call_later(_LINGER, self.transport.close)
+        self._rest, self.frames = b"", []
+        self.transport.write(written + b"".join(self.conn.data_to_send()))
+        self.transport.write_eof()
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+
+    # ── the door's side ────────────────────────────────────────────────────────────────────────────────
+    def look(self, now: float) -> None:
+        """End what has taken too long."""
+        if not self.writable.is_set() or self.transport.is_closing():
+            if self._sending.is_stuck(now):
+                self._door.refused("client_takes_nothing")
+                self.transport.abort()
+        elif self._ended or self.read_paused:
+            self._unfinished = False
+        elif self.frames or self.conn.reader.buffer or self.conn.cur_size is not None:
+            if not self._unfinished:
+                self._unfinished = True
+                self._receiving.begin(now)
+            elif self._receiving.is_slow(now):
+                self._end(CloseCode.POLICY_VIOLATION, _TOO_SLOW)
+        else:
+            self._unfinished = False
+
+    def make_room(self) -> bool:
+        """A socket is never closed for another connection."""
+        return False
