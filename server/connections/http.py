@@ -17,13 +17,14 @@ from typing import Any, Final
 import httptools
 from uvicorn import Config
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from server.connections.door import Door
 from server.connections.progress import Receiving, Sending
+from server.connections.refusals import written
 from server.connections.websocket import WebSocketConnection
-from server.errors import HttpError, error_body
+from server.errors import HttpError
 
 _PIECE: Final = 16 * 1024  # bytes that the parser gets at once
 _MOST_HEADERS: Final = 256
@@ -257,21 +258,8 @@ class HttpConnection(HttpToolsProtocol):
         elif in_body:
             self.transport.close()
         else:
-            self.transport.write(self._written(error))
+            self.transport.write(written(error, self.url, self.server_state.default_headers))
             self.transport.write_eof()
-
-    def _written(self, error: HttpError) -> bytes:
-        body = error_body(error, self.url.decode("latin-1"))
-        given = [(name.encode(), value.encode()) for name, value in error.headers.items()]
-        headers = [
-            *self.server_state.default_headers,
-            *given,
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-            (b"connection", b"close"),
-        ]
-        lines = b"".join(b"%s: %s\r\n" % header for header in headers)
-        return b"%s%s\r\n%s" % (STATUS_LINE[error.http_status], lines, body)
 
     def _too_large(self) -> HttpError:
         return HttpError(431, f"The headers are larger than the limit of {self._limits.header_bytes} bytes.")

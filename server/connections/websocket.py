@@ -197,8 +197,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         written = b""
         if error is not None:
             self._door.refused(error.code)
-            told = Frame(Opcode.TEXT, envelope(error))
-            written = told.serialize(mask=False, extensions=self.conn.extensions)
+            written = Frame(Opcode.TEXT, envelope(error)).serialize(mask=False)
         if code is not None and self.conn.state is OPEN:
             self.conn.fail(code, error.code if error is not None else "")
         sent = self.conn.close_sent
