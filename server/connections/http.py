@@ -149,7 +149,8 @@ class HttpConnection(HttpToolsProtocol):
         if self._stage in (_Stage.AWAITED, _Stage.HEAD):
             self._head += len(piece) if in_head else 0
             if self._head > self._limits.header_bytes:
-                self._refuse(self._too_large())
+                most = self._limits.header_bytes
+                self._refuse(HttpError(431, f"The headers are larger than the limit of {most} bytes."))
         elif self._stage is _Stage.BODY and self._overhead > self._limits.header_bytes:
             self._refuse(HttpError(400, "The framing of the body is larger than the limit for headers."))
         return self._stage is not _Stage.REFUSED
@@ -260,9 +261,6 @@ class HttpConnection(HttpToolsProtocol):
         else:
             self.transport.write(written(error, self.url, self.server_state.default_headers))
             self.transport.write_eof()
-
-    def _too_large(self) -> HttpError:
-        return HttpError(431, f"The headers are larger than the limit of {self._limits.header_bytes} bytes.")
 
     # ── the door's side ────────────────────────────────────────────────────────────────────────────────
     def look(self, now: float) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from tests.support.serving import respond
+from tests.support.serving import call, respond
 from tests.support.shared import REPOSITORY
 
 
@@ -40,6 +40,14 @@ def test_each_request_is_one_line_without_content(demo: str) -> None:
     assert line["request_id"] == reply.headers["x-request-id"]
     assert "sk-secret" not in str(line)
     assert "private words" not in str(line)
+
+
+def test_path_is_cut_before_it_is_logged(demo: str) -> None:
+    with capture_logs() as lines:
+        call(demo, "GET", "/" + "a" * 30_000)
+        wait_for(lines, 1)
+    (line,) = lines
+    assert line["path"] == "/" + "a" * 199
 
 
 def test_internal_error_is_logged_under_the_request_s_id(demo: str, monkeypatch: pytest.MonkeyPatch) -> None:
