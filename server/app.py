@@ -43,7 +43,6 @@ from server.service import Service
 from server.sessions.stores import build_store
 from server.settings import Settings, of_worker
 from server.shutdown import draining
-from server.turns.sockets import Sockets
 from server.upstreams.listing import Listing
 from server.upstreams.routing import build_router
 
@@ -88,7 +87,6 @@ def create_app(settings: Settings) -> Starlette:
         gate=gate,
         room=room,
         metrics=Metrics(gate),
-        sockets=Sockets(settings.limits),
     )
 
     @asynccontextmanager

@@ -1,8 +1,8 @@
 """Law S8: what all keys and each one may have at once, and how the server stops taking requests.
 
-Three things are counted: responses being made (runs), background runs that wait for their turn, and
-readers of stored responses. Each has a limit in sum and one per key. Without keys every client is the same
-owner, so only the limit in sum applies.
+Four things are counted: responses being made (runs), background runs that wait for their turn, readers of
+stored responses, and open WebSockets. Each has a limit in sum and one per key. Without keys every client is
+the same owner, so only the limit in sum applies.
 """
 
 from __future__ import annotations
@@ -101,6 +101,7 @@ class Gate:
         self.readers = Share(
             "readers of stored responses", "too_many_readers", limits.readers, limits.readers_per_key
         )
+        self.sockets = Share("open WebSockets", "too_many_websockets", limits.sockets, limits.sockets_per_key)
         self._deadlines: set[asyncio.Timeout] = set()
         self._line: dict[str, dict[asyncio.Future[None], None]] = {}
         self.closing = False

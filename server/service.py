@@ -16,7 +16,6 @@ from server.runs.runs import Runs
 from server.schemas.workers import SchemaJudge
 from server.sessions.base import ResponseStore
 from server.settings import Settings
-from server.turns.sockets import Sockets
 from server.upstreams.listing import Listing
 from server.upstreams.routing import Router
 
@@ -36,7 +35,6 @@ class Service:
     metrics: Metrics
     runs: Runs
     judge: SchemaJudge
-    sockets: Sockets
     running: RunningResponses = field(default_factory=RunningResponses)
 
 

@@ -102,14 +102,13 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     judging one answer by it takes at most `schema_seconds`.
 
     At once, of all keys and of each one: `concurrent` responses being made, `background` ones waiting for
-    their turn, `readers` of stored responses, `loaded_bytes` of conversations in memory. Without keys only
-    the first of each pair counts. `conversation_bytes` bounds what `previous_response_id` stands for,
-    `reference_bytes` what the `item_reference`s of one request bring in.
+    their turn, `readers` of stored responses, open WebSockets (`sockets`), `loaded_bytes` of conversations in
+    memory. Without keys only the first of each pair counts. `conversation_bytes` bounds what
+    `previous_response_id` stands for, `reference_bytes` what the `item_reference`s of one request bring in.
 
     Of a connection: its headers have to come within `header_seconds`; of a body or WebSocket message at least
     1 KB/s on average within each `body_seconds`. One whose client takes nothing for `write_seconds` is cut
-    off, and one that is asked nothing for `idle_seconds` is closed. `connections` are those of one process,
-    `sockets` the WebSockets among them, `sockets_per_key` those of one client key."""
+    off, and one that is asked nothing for `idle_seconds` is closed. One process has at most `connections`."""
 
     header_bytes: Count = 64 * 1024
     tools: Count = 512

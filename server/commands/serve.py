@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from uvicorn import Config
 
 _LAST_SECONDS = 3  # for connections that are still open when all responses have ended
+_OTHER_FILES = 256  # that the process has open beside connections
 _LOOPBACK = ("localhost", "::1")
 _OWN_STORE = "Each worker keeps its own store: a response is found by the worker that made it."
 _OWN_LOG = (
@@ -102,6 +104,7 @@ def _serve(settings: Settings) -> None:
         worker_app = "server.app:create_worker_app"
         config = _config(worker_app, settings, factory=True, workers=settings.workers)
     _greet(settings, listener)
+    _allow_files(settings.limits.connections)
     if settings.workers == 1:
         from server.logs import configure_logs
 
@@ -174,6 +177,16 @@ def _listen(host: str, port: int) -> socket.socket:
         raise SettingsError(f"can't listen on {host}:{port}: {error.strerror}") from error
     listener.set_inheritable(True)
     return listener
+
+
+def _allow_files(connections: int) -> None:
+    """Raise what the system allows this process to have open, as far as it may be raised: each client's
+    connection may need one to an upstream."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * connections + _OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _greet(settings: Settings, listener: socket.socket) -> None:

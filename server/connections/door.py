@@ -74,6 +74,8 @@ class Door:
     def _most(self) -> int:
         # Each answer may need a connection to an upstream beside that of its client.
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if files == resource.RLIM_INFINITY:
+            return self.limits.connections
         return min(self.limits.connections, max(1, (files - _OTHER_FILES) // 2))
 
     def _has_made_room(self) -> bool:

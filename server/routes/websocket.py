@@ -40,7 +40,7 @@ async def responses(socket: WebSocket) -> None:
     try:
         if _is_foreign(socket):
             raise _FOREIGN
-        with service.sockets.held(socket.state.owner):
+        with service.gate.sockets.held(socket.state.owner):
             await socket.accept()
             await Connection(socket, service).serve()
     except HttpError as error:

@@ -257,9 +257,9 @@ def test_s8_sockets_are_counted_per_key_and_in_all() -> None:
             return stack.enter_context(opened_socket(base, {"authorization": f"Bearer {key}"}))
 
         first, _ = opened("one"), opened("one")
-        assert refusal_of(base, "one")[:2] == (429, "5")
+        assert refusal_of(base, "one")[:2] == (429, "1")
         opened("two")
-        assert "3 WebSockets" in refusal_of(base, "two")[2]
+        assert "3 open WebSockets" in refusal_of(base, "two")[2]
         assert first.turn(input="x").final["status"] == "completed"
         first.connection.close()
         opened("one").turn(input="x")
