@@ -2,12 +2,14 @@
 
 import asyncio
 import shlex
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+import uvicorn
 from click.testing import CliRunner
 from syrupy.assertion import SnapshotAssertion
 
@@ -18,7 +20,6 @@ from server.sessions.stores import open_store
 from tests.support.model_frames import frames
 from tests.support.model_scripts import SCRIPTS, Step, played
 from tests.support.normalised import Normalised
-from tests.support.processes import started
 from tests.support.snapshots import snapshots
 from tests.support.stores import frames as stored_frames
 from tests.support.stores import record
@@ -173,12 +174,20 @@ def test_sessions(
 
 
 @snapshots("cli/serve.txt")
-def test_serve(snapshot: SnapshotAssertion, snapshot_file: str, session: Session, tmp_path: Path) -> None:
-    """The greeting of a process of its own."""
-    with started(folder=tmp_path) as process:
-        assert process.stdout is not None
-        greeting = [process.stdout.readline() for _ in range(2)]
-    session.show(f"$ {NAME} serve --port 0", session.normalised("".join(greeting)))
+def test_serve(
+    snapshot: SnapshotAssertion, snapshot_file: str, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The greeting of a server that ends at once; `test_cli_serve` has processes of their own."""
+
+    def end(_server: uvicorn.Server, sockets: list[socket.socket]) -> None:
+        for each in sockets:
+            each.close()
+
+    monkeypatch.setattr(uvicorn.Server, "run", end)
+    monkeypatch.setattr("server.commands.serve.to_workers", lambda settings: None)
+    monkeypatch.setattr("server.logs.configure_logs", lambda: None)
+    session.run("serve --port 0 --store memory://")
+    session.run("serve --port 0 --store memory:// --upstream http://m.example/v1 --model large")
     assert str(session) == snapshot
 
 
