@@ -5,10 +5,18 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import anyio
 import pytest
 
+from bridge.protocol.codec import decode_request
+from bridge.protocol.items import ReasoningItem
+from bridge.seal import SealError
+from server.app import create_app
 from server.auth import NOBODY, Keys
 from server.config import hashed
+from server.runs.background import take
+from server.runs.prepare import prepare
+from server.service import Service
 from server.settings import Settings, UpstreamSettings
 from tests.support.serving import Reply, call, respond, serving
 from tests.support.sockets import opened_socket
@@ -176,6 +184,32 @@ def test_a_run_in_the_background_seals_for_its_owner(shared: str, scripted: Scri
     assert respond(shared, ALICE, model="anthropic-m", input=again(sealed)).status == 200
     assert respond(shared, BOB, model="anthropic-m", input=again(sealed)).status == 400
     assert call(shared, "GET", path, headers=BOB).status == 404
+
+
+async def test_a_run_that_another_worker_takes_seals_for_its_owner(upstream: ScriptedUpstream) -> None:
+    """That worker knows the owner from the record, and has no key of theirs."""
+    upstream.scripts["m"] = THINKING
+    app = create_app(Settings(upstreams=[UpstreamSettings(url=upstream.url, dialect="anthropic")]))
+    service: Service = app.state.service
+    asked = decode_request(b'{"model": "m", "input": "Hi", "background": true}')
+    async with app.router.lifespan_context(app):
+        generation, _ = await prepare(service, asked, {}, "req_1", owner="alice")
+        made = generation.run.response_id
+        assert generation.keeping is not None
+        await generation.keeping.queue(for_anybody=True)
+        await take(service, made)
+        with anyio.fail_after(10):
+            while (
+                record := await service.store.get(made, "alice")
+            ) is None or record.response.status != "completed":
+                await anyio.sleep(0.02)
+    (thought, hidden) = (item for item in record.response.output if isinstance(item, ReasoningItem))
+    for item in (thought, hidden):
+        sealed = str(item.encrypted_content)
+        assert service.sealer.bound("alice").open(sealed).kind.startswith("anthropic-")
+        for other in (service.sealer, service.sealer.bound("bob")):
+            with pytest.raises(SealError):
+                other.open(sealed)
 
 
 def test_with_pass_through_nobody_is_an_owner_too(upstream: ScriptedUpstream) -> None:
