@@ -22,6 +22,8 @@ from server.gate import Gate
 from server.logs import configure_logs
 from server.metrics import Metrics
 from server.middleware import Admission, RequestLog
+from server.requests.background import rerun, take
+from server.requests.cancelling import hear
 from server.routes import (
     chat_completions,
     compact,
@@ -32,11 +34,8 @@ from server.routes import (
     responses,
     stored,
     vscode,
-    websocket,
 )
-from server.runs.background import rerun, take
-from server.runs.cancelling import hear
-from server.runs.runs import Runs
+from server.runs.support import RunSupport
 from server.schemas.workers import SchemaJudge
 from server.sealing import ServerSealer
 from server.service import Service
@@ -45,11 +44,12 @@ from server.settings import Settings, of_worker
 from server.shutdown import draining
 from server.upstreams.listing import Listing
 from server.upstreams.routing import build_router
+from server.websocket import connection
 
 _ROUTES = [
     Route("/v1/responses", responses.create, methods=["POST"]),
-    Route("/v1/responses", websocket.upgrade_required, methods=["GET"]),
-    WebSocketRoute("/v1/responses", websocket.responses),
+    Route("/v1/responses", connection.upgrade_required, methods=["GET"]),
+    WebSocketRoute("/v1/responses", connection.responses),
     Route("/v1/responses/compact", compact.compact, methods=["POST"]),
     Route("/v1/responses/input_tokens", compact.input_tokens, methods=["POST"]),
     Route("/v1/responses/{id}", responses.Stored),
@@ -80,7 +80,7 @@ def create_app(settings: Settings) -> Starlette:
         router=router,
         listing=Listing(router, settings.models),
         store=store,
-        runs=Runs(settings, store),
+        runs=RunSupport(settings, store),
         judge=SchemaJudge(settings.limits.schema_seconds),
         sealer=sealer,
         operators=Operators(settings.operator_keys, keys),

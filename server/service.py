@@ -11,8 +11,8 @@ from server.auth import Operators
 from server.budget import Room
 from server.gate import Gate
 from server.metrics import Metrics
-from server.runs.running import RunningResponses
-from server.runs.runs import Runs
+from server.runs.active import ActiveRuns
+from server.runs.support import RunSupport
 from server.schemas.workers import SchemaJudge
 from server.sessions.base import ResponseStore
 from server.settings import Settings
@@ -33,9 +33,9 @@ class Service:
     gate: Gate
     room: Room
     metrics: Metrics
-    runs: Runs
+    runs: RunSupport
     judge: SchemaJudge
-    running: RunningResponses = field(default_factory=RunningResponses)
+    running: ActiveRuns = field(default_factory=ActiveRuns)
 
 
 def service_of(request: Request) -> Service:

@@ -16,8 +16,8 @@ from bridge.protocol.response import CompactResource, Response
 from bridge.protocol.unknown import enc_hook
 from bridge.protocol.usage import Usage
 from bridge.token_estimate import item_tokens
+from server.answers.forms import KEEP_ALIVE, SSE_TYPE
 from server.errors import HttpError
-from server.surfaces.base import KEEP_ALIVE, SSE_TYPE
 
 KEPT_TOKENS: Final = 20_000
 """How much of what users said stays word for word, newest first."""

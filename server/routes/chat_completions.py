@@ -8,11 +8,11 @@ from starlette.types import ASGIApp
 
 from bridge.dialects.chat_completions import Outbound, answer_options
 from bridge.errors import InvalidRequestError
-from server.bodies import read_json_body
-from server.delivery import StreamedAnswer, WholeAnswer
-from server.runs.prepare import prepare
+from server.answers.delivery import StreamedAnswer, WholeAnswer
+from server.answers.foreign import CHAT, ForeignForm
+from server.requests.bodies import read_json_body
+from server.requests.prepare import prepare
 from server.service import service_of
-from server.surfaces.foreign import CHAT, ForeignForm
 
 
 async def create(request: Request) -> ASGIApp:
@@ -25,7 +25,7 @@ async def create(request: Request) -> ASGIApp:
         raise InvalidRequestError(
             InvalidRequestError.UNSUPPORTED, "only one choice is made for a request", param="n"
         )
-    generation, headers = await prepare(
+    run, headers = await prepare(
         service,
         replace(asked, store=False),
         request.headers,
@@ -37,4 +37,4 @@ async def create(request: Request) -> ASGIApp:
     answer = StreamedAnswer if asked.stream else WholeAnswer
     outbound = Outbound(include_usage=options.include_usage)
     form = ForeignForm(CHAT, outbound, service.sealer)
-    return answer(generation, headers, service.settings.keep_alive, form)
+    return answer(run, headers, service.settings.keep_alive, form)

@@ -10,13 +10,13 @@ from bridge.protocol.codec import decode_compact_request, decode_request, encode
 from bridge.protocol.request import CompactRequest, CreateResponse
 from bridge.protocol.unknown import UnknownItem
 from bridge.token_estimate import request_tokens
-from server.bodies import read_json_body
+from server.answers.delivery import WholeAnswer
 from server.compaction.condensing import TRIGGER
 from server.compaction.window import CompactionForm
-from server.delivery import WholeAnswer
 from server.errors import HttpError
-from server.runs.outgoing import opened
-from server.runs.prepare import prepare
+from server.requests.bodies import read_json_body
+from server.requests.outgoing import opened
+from server.requests.prepare import prepare
 from server.service import service_of
 from server.sessions.history import own_input
 from server.sessions.references import continued
@@ -32,7 +32,7 @@ async def compact(request: Request) -> ASGIApp:
     items = [*before.items, *own_input(asked)[:-1]]
     if not items:
         raise HttpError(400, "There is nothing to compact.", code="missing_required_parameter", param="input")
-    generation, headers = await prepare(
+    run, headers = await prepare(
         service,
         asked,
         request.headers,
@@ -41,7 +41,7 @@ async def compact(request: Request) -> ASGIApp:
         history=before.items,
         hold=hold,
     )
-    return WholeAnswer(generation, headers, service.settings.keep_alive, CompactionForm(items))
+    return WholeAnswer(run, headers, service.settings.keep_alive, CompactionForm(items))
 
 
 def _condensing(given: CompactRequest) -> CreateResponse:

@@ -6,11 +6,11 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from bridge.dialects.anthropic_messages import Outbound
-from server.bodies import read_json_body
-from server.delivery import StreamedAnswer, WholeAnswer
-from server.runs.prepare import prepare
+from server.answers.delivery import StreamedAnswer, WholeAnswer
+from server.answers.foreign import MESSAGES, ForeignForm
+from server.requests.bodies import read_json_body
+from server.requests.prepare import prepare
 from server.service import service_of
-from server.surfaces.foreign import MESSAGES, ForeignForm
 
 
 async def create(request: Request) -> ASGIApp:
@@ -18,7 +18,7 @@ async def create(request: Request) -> ASGIApp:
     service = service_of(request)
     sealer = service.sealer.bound(request.state.owner)
     asked, losses = MESSAGES.request(await read_json_body(request, service.settings), sealer)
-    generation, headers = await prepare(
+    run, headers = await prepare(
         service,
         asked,
         request.headers,
@@ -30,4 +30,4 @@ async def create(request: Request) -> ASGIApp:
     answer = StreamedAnswer if asked.stream else WholeAnswer
     identified = {**headers, "request-id": request.state.request_id}
     form = ForeignForm(MESSAGES, Outbound(sealer), sealer)
-    return answer(generation, identified, service.settings.keep_alive, form)
+    return answer(run, identified, service.settings.keep_alive, form)

@@ -14,15 +14,15 @@ from starlette.types import ASGIApp
 
 from bridge.errors import InvalidRequestError
 from bridge.protocol.codec import decode_request, encode
-from server.bodies import read_json_body
-from server.delivery import StreamedAnswer, WholeAnswer
+from server.answers.delivery import StreamedAnswer, WholeAnswer
+from server.answers.forms import SSE_TYPE, ResponseForm
+from server.requests.background import begin
+from server.requests.bodies import read_json_body
+from server.requests.prepare import prepare
 from server.routes.stored import counted, unknown_response
-from server.runs.background import begin
-from server.runs.generation import Generation
-from server.runs.prepare import prepare
+from server.runs.run import Run
 from server.service import Service, service_of
 from server.sessions.base import Standing
-from server.surfaces.base import SSE_TYPE, ResponseForm
 
 _LONGEST_NUMBER: Final = 15  # digits; JSON readers lose precision beyond that
 _NOTHING: Final = -1
@@ -35,21 +35,19 @@ async def create(request: Request) -> ASGIApp:
     service = service_of(request)
     asked = decode_request(await read_json_body(request, service.settings))
     owner = request.state.owner
-    generation, headers = await prepare(
-        service, asked, request.headers, request.state.request_id, owner=owner
-    )
+    run, headers = await prepare(service, asked, request.headers, request.state.request_id, owner=owner)
     if asked.background:
         if asked.stream:
-            return counted(service, owner, partial(_read_along, service, generation, headers))
-        queued = await begin(service, generation)
+            return counted(service, owner, partial(_read_along, service, run, headers))
+        queued = await begin(service, run)
         return Response(encode(queued), headers=headers, media_type="application/json")
     answer = StreamedAnswer if asked.stream else WholeAnswer
-    return answer(generation, headers, service.settings.keep_alive, ResponseForm(generation.frames))
+    return answer(run, headers, service.settings.keep_alive, ResponseForm(run.frames))
 
 
-async def _read_along(service: Service, generation: Generation, headers: dict[str, str]) -> Response:
-    queued = await begin(service, generation)
-    found = await service.store.standing(queued.id, generation.owner)
+async def _read_along(service: Service, run: Run, headers: dict[str, str]) -> Response:
+    queued = await begin(service, run)
+    found = await service.store.standing(queued.id, run.owner)
     if found is None:
         raise unknown_response(queued.id)
     return _event_stream(service, found, _NOTHING, headers)
@@ -85,8 +83,8 @@ async def _whole(service: Service, response_id: str, owner: str) -> Response:
     if record is None:
         raise unknown_response(response_id)
     running = service.running.get(response_id, owner)
-    live = running is not None and not running.run.ended
-    response = running.run.snapshot if running is not None and live else record.response
+    live = running is not None and not running.translation.ended
+    response = running.translation.snapshot if running is not None and live else record.response
     return Response(encode(response), media_type="application/json")
 
 

@@ -15,7 +15,7 @@ from bridge.errors import InvalidRequestError
 from bridge.protocol.codec import encode
 from bridge.protocol.unknown import enc_hook
 from server.errors import HttpError
-from server.runs.cancelling import cancel_response
+from server.requests.cancelling import cancel_response
 from server.service import Service, service_of
 from server.sessions.base import ListedItem, Order
 

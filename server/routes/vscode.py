@@ -7,18 +7,18 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from bridge.dialects.vscode import Outbound
-from server.bodies import read_json_body
-from server.delivery import StreamedAnswer
-from server.runs.prepare import prepare
+from server.answers.delivery import StreamedAnswer
+from server.answers.foreign import PARTS, ForeignForm
+from server.requests.bodies import read_json_body
+from server.requests.prepare import prepare
 from server.service import service_of
-from server.surfaces.foreign import PARTS, ForeignForm
 
 
 async def chat(request: Request) -> ASGIApp:
     """Parts as JSON lines. The whole chat comes with each request, so nothing is stored."""
     service = service_of(request)
     asked, losses = PARTS.request(await read_json_body(request, service.settings), service.sealer)
-    generation, headers = await prepare(
+    run, headers = await prepare(
         service,
         replace(asked, store=False),
         request.headers,
@@ -27,4 +27,4 @@ async def chat(request: Request) -> ASGIApp:
         losses=losses,
     )
     form = ForeignForm(PARTS, Outbound(), service.sealer)
-    return StreamedAnswer(generation, headers, service.settings.keep_alive, form)
+    return StreamedAnswer(run, headers, service.settings.keep_alive, form)

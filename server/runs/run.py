@@ -1,154 +1,293 @@
-"""One response in the making: upstream bytes in, events out, sans-IO.
+"""A run: one response being generated. It opens the upstream, reads, and passes on what came out.
 
-What one read brings goes through here as a whole; nothing is done per event but the core's own work.
+One coroutine reads, keeps and delivers; there is no queue in between, so that a slow client slows its own
+upstream and nothing else (law S4). A response that is stored is made in a task of its own, one per run, so
+that it goes on when its client leaves (law S3).
 """
 
 from __future__ import annotations
 
-from typing import Final, cast
+import asyncio
+from collections.abc import Callable
 
-import structlog
-
-from bridge.diagnostics import Diagnostics
-from bridge.dialects.base import Inbound
-from bridge.emitter.stream import ResponseStream
-from bridge.errors import BridgeError
-from bridge.protocol.errors import ErrorPayload
-from bridge.protocol.events import Event, ResponseFailed
+from bridge.protocol.codec import encode_sse
+from bridge.protocol.events import Event
 from bridge.protocol.response import Response
-from bridge.sse import Frame, SSEDecoder
-from bridge.state import TERMINAL_PHASES, ResponseStreamPhase
-from server.errors import HttpError, too_long
-from server.runs.constraints import ConstrainedStream
-from server.schemas.workers import Question
-
-KEEP_ALIVE: Final = "openresponses-bridge:keepalive"
-_INTERNAL = ErrorPayload("server_error", "internal_error", "The server failed.", None)
-_log = structlog.get_logger(__name__)
+from server.budget import Hold
+from server.errors import HttpError, UpstreamError, shutting_down, too_slow
+from server.gate import Gate
+from server.runs.active import ActiveRuns
+from server.runs.client import Client, Deliver
+from server.runs.keeper import Keeper
+from server.runs.translation import Translation
+from server.schemas.workers import Question, SchemaJudge
+from server.sessions.endings import LOST
+from server.sessions.persistence import ResponseSessionPersistenceTransformer
+from server.upstreams.attempts import Attempts
+from server.upstreams.base import UpstreamReply
 
 
 class Run:
-    """The machine, the dialect in front of it and the frames in front of that.
-
-    Whatever goes wrong ends the response as failed, never as completed. `failure` then holds the
-    error, unless the upstream told it inside its stream. `most` bounds what an upstream may send for
-    one response, in bytes (law S8).
-    """
+    """One response, ready to be made. What passes is kept by `keeping`, without it nothing is stored;
+    `keeper` makes the checkpoints. `total` bounds the whole of it, in seconds; `gate` counts it while it
+    runs, and `running` lists it for those who ask for it by its id. `beats`: its client needs events to
+    know that it goes on. `owner` is whose it is, `hold` what it has in memory; `ended` is told whose model it
+    was and how it ended. `background`: it was told to be on its way, so that whatever comes is told by its
+    events."""
 
     def __init__(
         self,
-        machine: ResponseStream,
-        inbound: Inbound,
+        translation: Translation,
+        attempts: Attempts,
+        gate: Gate,
+        total: float,
+        keeping: ResponseSessionPersistenceTransformer | None,
+        keeper: Keeper,
+        running: ActiveRuns,
+        judge: SchemaJudge,
         *,
-        most: int | None = None,
+        beats: bool,
+        owner: str,
+        hold: Hold,
+        ended: Callable[[str, Response], None],
+        background: bool,
+        personal: bool,
     ) -> None:
-        self._most = most
-        self._taken = 0
-        self._machine = machine
-        self._held = machine if isinstance(machine, ConstrainedStream) and machine.judged else None
-        self._take = self._take_plain if self._held is None else self._take_held
-        self.read_as(inbound)
-        self._frames = SSEDecoder()
-        self.failure: BridgeError | None = None
-        self._told: Response | None = None
+        self.translation = translation
+        self.keeping = keeping
+        self.personal = personal
+        """It needs its client's own key, which is kept nowhere: no other worker can make it."""
+        self._attempts = attempts
+        self._gate = gate
+        self._total = total
+        self._keeper = keeper
+        self.owner = owner
+        self._hold = hold
+        self._ended = ended
+        self._running = running
+        self._judge = judge
+        self._beats = beats
+        self._background = background
+        self.client = Client(may_leave=keeping is not None)
+        self._order = asyncio.Lock()
+        self._kept: list[Event] = []
+        self._deadline: asyncio.Timeout | None = None
+        self._stopped = False
+        self._settled = asyncio.Event()
+        """How it ended is known and, if it is stored, durable."""
+        self.accepted = False
+        """The upstream has taken the request and begun to answer: the status is known."""
+        self._reading = False
+        self._storing = False
+        self._in_line = False
+        self._judging = False
 
-    def read_as(self, inbound: Inbound) -> None:
-        """What comes from now on is read by this inbound."""
-        self._inbound = inbound
+    async def generate(self, deliver: Deliver) -> None:
+        """Run to the end, delivering the events of each read together. When this is cancelled, a response
+        that is stored goes on without its client, and another one is broken off.
 
-    @property
-    def begun(self) -> bool:
-        return self._machine.phase is not ResponseStreamPhase.IDLE
-
-    @property
-    def ended(self) -> bool:
-        return self._machine.phase in TERMINAL_PHASES
-
-    @property
-    def diagnostics(self) -> Diagnostics:
-        return self._machine.diagnostics
-
-    @property
-    def response_id(self) -> str:
-        return self._machine.response_id
-
-    @property
-    def snapshot(self) -> Response:
-        return self._machine.snapshot if self._told is None else self._told
-
-    @property
-    def question(self) -> Question | None:
-        """What has to be judged before the response can end; nothing more is read of it then."""
-        return None if self._held is None else self._held.question
-
-    def begin(self) -> list[Event]:
-        """Start before the upstream has said anything, so that the client can be told to wait."""
-        return [] if self.begun else self._machine.start()
-
-    def feed(self, data: bytes) -> list[Event]:
-        """What one read brought."""
-        events: list[Event] = []
-        self._taken += len(data)
-        if self._most is not None and self._taken > self._most:
-            return self.fail(too_long(self._most))
+        Raises UpstreamError when the upstream fails before anything was delivered (law S5) and StoreError
+        when not even its beginning can be stored; after that a failure is delivered as events.
+        """
+        self.client.came(deliver)
+        if self.keeping is None:
+            await self._make()
+            return
         try:
-            self._take(self._frames.feed(data), events)
-        except BridgeError as error:
-            events += self.fail(error)
-        except Exception:
-            events += self._fail_internally()
-        return events
+            await asyncio.shield(self.start())
+        finally:
+            self.client.left()
 
-    def end(self) -> list[Event]:
-        """The upstream has ended; if it had not finished, the response fails."""
-        events: list[Event] = []
+    def start(self) -> asyncio.Task[None]:
+        """Run to the end in a task of its own."""
+        if self._background and self.keeping is not None:
+            self._keeper.add(self.keeping, self.lose)
+            self._gate.waiting.take(self.owner)
+            self._in_line = True
+        return self._keeper.start(self._make())
+
+    async def abandon(self) -> None:
+        """The client has left, and `generate` was cancelled."""
+        if self.keeping is None:
+            self.translation.cancel()
+
+    async def cancel(self) -> Response:
+        """Somebody wants no more of it: the response ends as cancelled, and its client is told."""
+        self.stop()
+        await self._settled.wait()
+        return self.translation.snapshot
+
+    def stop(self) -> None:
+        """The same, without waiting for the end."""
+        self._stopped = True
+        self._interrupt()
+
+    def lose(self) -> None:
+        """Nothing of it can be stored any more: it fails."""
+        self._interrupt()
+
+    def _interrupt(self) -> None:
+        if self._deadline is not None and not self._deadline.expired():
+            self._deadline.reschedule(asyncio.get_running_loop().time())
+
+    @property
+    def last_kept(self) -> int | None:
+        """The number of the last event that has passed to be kept, -1 before the first; None when nothing is
+        kept of it."""
+        return None if self.keeping is None else self.keeping.batch.last
+
+    @property
+    def waiting(self) -> bool:
+        """It is the upstream, the store or the judge that is waited for, not the client."""
+        return self._reading or self._storing or self._judging
+
+    async def show_life(self) -> bool:
+        """Deliver something when nothing has been sent for a while; whether there was something: nothing
+        before the status is known (law S6), then the first events, then an event that says nothing else to
+        a client that needs one."""
+        if self.translation.ended or self._order.locked() or not (self.accepted and self.waiting):
+            return False
+        events = (
+            self.translation.beat() if self._beats and self.translation.begun else self.translation.begin()
+        )
+        if events:
+            await self._pass(events)
+        return bool(events)
+
+    def frames(self, events: list[Event]) -> bytes:
+        """Delivered events as server-sent ones: the bytes that are kept, where they are."""
+        if self.keeping is not None and events is self._kept:
+            return self.keeping.batch.data
+        return encode_sse(events)
+
+    async def _make(self) -> None:
         try:
-            self._take(self._frames.close(), events)
-            if not self.ended and self.question is None:
-                events += self._inbound.close()
-        except BridgeError as error:
-            events += self.fail(error)
-        except Exception:
-            events += self._fail_internally()
-        return events
+            with self._running.hold(self.translation.response_id, self.owner, self):
+                last = await self._until_the_end()
+                if last:
+                    await self._pass_last(last)
+        finally:
+            self._leave_line()
+            self._hold.release()
+            self._settled.set()
+            if self.keeping is not None:
+                self._keeper.leave(self.keeping, ended=self.translation.ended)
+            if self.translation.ended:
+                self._ended(self._attempts.chosen, self.translation.snapshot)
 
-    def settle(self, objection: str | None) -> list[Event]:
-        """The question has been judged: end."""
+    async def _until_the_end(self) -> list[Event]:
+        """The last events, which have not been passed on. Raises HttpError when it fails before anybody
+        was told of it."""
         try:
-            return [] if self._held is None else self._held.settle(objection)
-        except BridgeError as error:
-            return self.fail(error)
+            async with asyncio.timeout(None) as deadline:
+                self._deadline = deadline
+                if self._stopped:
+                    return self.translation.cancel()
+                # Who waits in the background is not refused for want of a place.
+                async with self._gate.place(self.owner, waits=self._background):
+                    self._leave_line()
+                    if deadline.when() is None:  # nobody has interrupted it
+                        deadline.reschedule(asyncio.get_running_loop().time() + self._total)
+                    with self._gate.ended_by(deadline):
+                        async with self._attempts.open() as reply:
+                            self.accepted = True
+                            return await self._follow(reply)
+        except TimeoutError:
+            return self._cut_short()
+        except HttpError as error:
+            return self._failed(error)
+        finally:
+            self._deadline = None
 
-    def fail(self, error: BridgeError) -> list[Event]:
-        """End in this error."""
-        self.failure = error
-        return [] if self.ended else self.begin() + self._machine.fail(error)
+    def _leave_line(self) -> None:
+        """It is made now, or not at all."""
+        if self._in_line:
+            self._in_line = False
+            self._gate.waiting.give_back(self.owner)
 
-    def cancel(self) -> list[Event]:
-        """End because nobody wants the rest."""
-        return [] if self.ended else self.begin() + self._machine.cancel()
+    def _cut_short(self) -> list[Event]:
+        if self._stopped:
+            return self.translation.cancel()
+        if self.keeping is not None and self.keeping.lost:
+            return self._failed(LOST)
+        return self._failed(shutting_down() if self._gate.cut else too_slow(self._total))
 
-    def end_instead(self, last: Event) -> None:
-        """The end could not be stored, so this is what is told: the response as this event has it."""
-        self._told = cast(ResponseFailed, last).response
-        assert self._told.error is not None
-        self.failure = HttpError(503, self._told.error.message, code=self._told.error.code)
+    def _failed(self, error: HttpError) -> list[Event]:
+        if not self._known:
+            raise error
+        return self.translation.fail(error)
 
-    def beat(self) -> list[Event]:
-        """An event that says nothing but that the response is still being made."""
-        return self._machine.extension_event(KEEP_ALIVE, {})
+    @property
+    def _known(self) -> bool:
+        """Somebody was told of the response, or will find it in the store: it has to be brought to an end."""
+        held = self.keeping is not None and self.keeping.held
+        return self.client.told or self._background or held
 
-    def _take_plain(self, frames: list[Frame], events: list[Event]) -> None:
-        feed = self._inbound.feed
-        for frame in frames:
-            events += feed(frame.data, frame.event)
+    async def _follow(self, reply: UpstreamReply) -> list[Event]:
+        translation = self.translation
+        data = await self._read(reply)
+        if not data:
+            raise UpstreamError(
+                502, "the upstream answered with an empty stream", code=UpstreamError.INVALID_RESPONSE
+            )
+        while data:
+            events = translation.feed(data)
+            if translation.ended:
+                return events
+            if translation.question is not None:
+                return await self._judged(events, translation.question)
+            if events:
+                await self._pass(events)
+            data = await self._read(reply)
+        events = translation.end()
+        return events if translation.question is None else await self._judged(events, translation.question)
 
-    def _take_held(self, frames: list[Frame], events: list[Event]) -> None:
-        """Frame by frame: what follows the end of the output is not read."""
-        for frame in frames:
-            if self.question is None:
-                events += self._inbound.feed(frame.data, frame.event)
+    async def _judged(self, events: list[Event], question: Question) -> list[Event]:
+        """The last events, when these have been passed on and the answer is judged."""
+        if events:
+            await self._pass(events)
+        self._judging = True
+        try:
+            return self.translation.settle(await self._judge.objection(question))
+        finally:
+            self._judging = False
 
-    def _fail_internally(self) -> list[Event]:
-        _log.exception("run.internal_error", response_id=self._machine.response_id)
-        return [] if self.ended else self.begin() + self._machine.fail(_INTERNAL)
+    async def _read(self, reply: UpstreamReply) -> bytes:
+        self._reading = True
+        try:
+            return await reply.read()
+        finally:
+            self._reading = False
+
+    async def _pass(self, events: list[Event]) -> None:
+        async with self._order:
+            self.client.owe(events)
+            if self.keeping is not None:
+                self._keeper.add(self.keeping, self.lose)
+                await self._keep(self.keeping, events)
+            await self.client.tell(events)
+
+    async def _pass_last(self, events: list[Event]) -> None:
+        """Law S1: the end is durable before it leaves, or it is told as the failure that it then is. What
+        an interruption kept from the client goes with it."""
+        async with self._order:
+            if self.keeping is not None:
+                await self._keep(self.keeping, events)
+                if self._kept is not events:
+                    self._end_instead(self._kept)
+                    events = self._kept
+            self._settled.set()
+            await self.client.tell_last(events, self._total)
+
+    async def _keep(self, keeping: ResponseSessionPersistenceTransformer, events: list[Event]) -> None:
+        self._storing = True
+        try:
+            self._kept = await keeping.take(events)
+        finally:
+            self._storing = False
+
+    def _end_instead(self, told: list[Event]) -> None:
+        """The end could not be stored. Raises HttpError when nobody knows of the response yet."""
+        self.translation.end_instead(told[-1])
+        if not self._known and self.translation.failure is not None:
+            raise self.translation.failure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from server.sessions.places import can_name
+from server.sessions.item_places import can_name
 
 
 class ItemIndex:

@@ -15,9 +15,10 @@ from bridge.protocol.response import Response
 from server.frames import Frames, Piece, pieces
 from server.sessions.base import ANY_SIZE, NOBODY, InputPage, Lease, Order, Standing, StoredResponse, Turn
 from server.sessions.errors import CursorError, LeaseLost, StoreError, TooLarge
+from server.sessions.item_places import items_at, output_names
 from server.sessions.links import in_order
+from server.sessions.memory_records import Kept, MemoryRecords
 from server.sessions.paging import window
-from server.sessions.places import items_at, output_names
 from server.sessions.records import (
     Row,
     export_line,
@@ -29,7 +30,6 @@ from server.sessions.records import (
     row_of,
     turn_of,
 )
-from server.sessions.shelf import Kept, Shelf
 
 _MAX_BYTES: Final = 256 * 1024 * 1024
 
@@ -42,7 +42,7 @@ class MemoryStore:
         self, limit: int = 1000, max_bytes: int = _MAX_BYTES, clock: Callable[[], float] = time.time
     ) -> None:
         self.name = f"memory-{secrets.token_hex(8)}"
-        self._shelf = Shelf(limit, max_bytes)
+        self._records = MemoryRecords(limit, max_bytes)
         self._clock = clock
 
     async def now(self) -> float:
@@ -60,11 +60,11 @@ class MemoryStore:
 
     async def put(self, record: StoredResponse, frames: Frames | None = None) -> None:
         row = row_of(record, self._clock(), frames.last if frames else -1)
-        there = self._shelf.get(row.id)
+        there = self._records.get(row.id)
         if there is not None and there.row.owner != row.owner:
             raise StoreError(StoreError.CONFLICT, "A response under this id is there already.")
         output = [] if record.lease else output_names(record.response)
-        self._shelf.add(Kept(row, input_rows(record), {frames.first: frames} if frames else {}, output))
+        self._records.add(Kept(row, input_rows(record), {frames.first: frames} if frames else {}, output))
 
     async def checkpoint(
         self,
@@ -81,7 +81,7 @@ class MemoryStore:
     async def renew(self, held: Mapping[str, str], until: float) -> set[str]:
         lost = set()
         for response_id, worker in held.items():
-            kept = self._shelf.get(response_id)
+            kept = self._records.get(response_id)
             if kept is None or kept.row.lease_worker != worker or kept.row.lease_until is None:
                 lost.add(response_id)
             else:
@@ -93,21 +93,21 @@ class MemoryStore:
     ) -> None:
         kept = self._held_by(response_id, worker)
         if kept.row.lease_until is not None:
-            self._shelf.name_output(kept, output_names(response))
+            self._records.name_output(kept, output_names(response))
             self._update(kept, response, frames, None)
 
     async def acquire(self, response_id: str, lease: Lease, now: float) -> StoredResponse | None:
-        kept = self._shelf.get(response_id)
+        kept = self._records.get(response_id)
         if kept is None or not (_is_over(kept.row, now) or _waits(kept.row)):
             return None
         return self._hand_over(kept, lease)
 
     async def claim_orphans(self, lease: Lease, now: float, limit: int = 100) -> list[StoredResponse]:
-        orphans = [kept for kept in self._shelf.all() if _is_over(kept.row, now)]
+        orphans = [kept for kept in self._records.all() if _is_over(kept.row, now)]
         return [self._hand_over(kept, lease) for kept in orphans[:limit]]
 
     async def claim_waiting(self, lease: Lease, before: float, limit: int = 1) -> list[StoredResponse]:
-        waiting = [kept for kept in self._shelf.all() if _waits(kept.row) and _is_over(kept.row, before)]
+        waiting = [kept for kept in self._records.all() if _waits(kept.row) and _is_over(kept.row, before)]
         return [self._hand_over(kept, lease) for kept in waiting[:limit]]
 
     async def frames(self, response_id: str, owner: str = "", after: int = -1) -> AsyncIterator[Piece]:
@@ -164,9 +164,11 @@ class MemoryStore:
     ) -> dict[str, InputItem]:
         now = self._clock()
         names = map(id_bytes, item_ids)
-        places = {name: place for name in names if (place := self._shelf.place(owner, name, now)) is not None}
+        places = {
+            name: place for name in names if (place := self._records.place(owner, name, now)) is not None
+        }
         made = {place.response_id for place in places.values() if place.item is None}
-        bodies = {each: kept.row.response for each in made if (kept := self._shelf.get(each)) is not None}
+        bodies = {each: kept.row.response for each in made if (kept := self._records.get(each)) is not None}
         size = sum(map(len, bodies.values()))
         size += sum(len(place.item) for place in places.values() if place.item is not None)
         if size > most:
@@ -174,29 +176,29 @@ class MemoryStore:
         return items_at(places, bodies)
 
     async def delete(self, response_id: str, owner: str = "") -> bool:
-        kept = self._shelf.get(response_id)
+        kept = self._records.get(response_id)
         if kept is None or kept.row.owner != owner:
             return False
-        self._shelf.drop(kept)
+        self._records.drop(kept)
         return True
 
     async def sweep(self, now: float) -> int:
-        expired = [kept for kept in self._shelf.all() if not kept.is_there(now)]
+        expired = [kept for kept in self._records.all() if not kept.is_there(now)]
         for kept in expired:
-            self._shelf.drop(kept)
+            self._records.drop(kept)
         return len(expired)
 
     async def export(self) -> AsyncIterator[bytes]:
-        for kept in self._shelf.all():
+        for kept in self._records.all():
             yield export_line(
                 kept.row, [row.item for row in kept.input], [each.data for each in kept.frames.values()]
             )
 
     async def close(self) -> None:
-        self._shelf.clear()
+        self._records.clear()
 
     def _of(self, response_id: str, owner: str) -> Kept | None:
-        kept = self._shelf.get(response_id)
+        kept = self._records.get(response_id)
         mine = kept is not None and kept.row.owner == owner and kept.is_there(self._clock())
         return kept if mine else None
 
@@ -210,7 +212,7 @@ class MemoryStore:
         return turns
 
     def _held_by(self, response_id: str, worker: str) -> Kept:
-        kept = self._shelf.get(response_id)
+        kept = self._records.get(response_id)
         if kept is None or kept.row.lease_worker != worker:
             raise LeaseLost(response_id, worker)
         return kept
@@ -234,7 +236,7 @@ class MemoryStore:
             kept.frames[frames.first] = frames
             changes["last_sequence"] = frames.last
         kept.row = replace(kept.row, **changes)
-        self._shelf.grown(kept, more)
+        self._records.grown(kept, more)
 
 
 def _record(kept: Kept) -> StoredResponse:

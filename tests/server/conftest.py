@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from server.settings import Settings, Timeouts, UpstreamSettings
+from server.settings import Limits, Settings, Timeouts, UpstreamSettings
 from tests.support.serving import serving
 from tests.support.upstream import ScriptedUpstream
 
@@ -71,4 +71,18 @@ def many(upstream: ScriptedUpstream) -> Iterator[str]:
         for dialect in DIALECTS
     ]
     with serving(Settings(upstreams=upstreams, timeouts=HASTY, keep_alive=0.1)) as base:
+        yield base
+
+
+@pytest.fixture(scope="package")
+def stored() -> Iterator[str]:
+    """A server over the demo model whose checkpoints are frequent; its base URL."""
+    with serving(Settings(checkpoint_interval=0.1, lease=2.0)) as base:
+        yield base
+
+
+@pytest.fixture
+def narrow() -> Iterator[str]:
+    """Such a server that makes a single response at a time."""
+    with serving(Settings(checkpoint_interval=0.1, limits=Limits(concurrent=1))) as base:
         yield base

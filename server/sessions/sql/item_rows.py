@@ -21,7 +21,7 @@ from sqlalchemy import (
 from bridge.protocol.input_items import InputItem
 from bridge.protocol.response import Response
 from server.sessions.errors import TooLarge
-from server.sessions.places import Place, can_name, items_at, output_names
+from server.sessions.item_places import Place, can_name, items_at, output_names
 from server.sessions.records import id_bytes
 from server.sessions.sql import queries
 from server.sessions.sql.queries import THERE

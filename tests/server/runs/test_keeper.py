@@ -92,7 +92,7 @@ class Bench:
 
     @property
     def row(self) -> Row:
-        found = self.store._shelf.get(self.machine.response_id)
+        found = self.store._records.get(self.machine.response_id)
         assert found is not None
         return found.row
 

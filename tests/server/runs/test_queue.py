@@ -14,9 +14,9 @@ from server.event_logs.base import LogError
 from server.event_logs.memory import MemoryLog
 from server.gate import Gate
 from server.runs.queue import RunQueue
-from server.runs.runs import Runs
 from server.runs.settle import Settler
 from server.runs.signals import RedisSignals
+from server.runs.support import RunSupport
 from server.sessions.base import NOBODY, Lease, StoredResponse
 from server.sessions.memory import MemoryStore
 from server.sessions.record_writer import WAITING
@@ -168,7 +168,7 @@ async def test_cancelling_does_not_wait_for_a_redis_that_is_silent(silent: str) 
 
 
 async def test_deletion_waits_shortly_for_a_log_that_is_silent_and_is_done_later(silent: str) -> None:
-    runs = Runs(Settings(), MemoryStore())
+    runs = RunSupport(Settings(), MemoryStore())
     answers = asyncio.Event()
     discarded: list[str] = []
 

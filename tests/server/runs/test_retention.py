@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from server.runs.runs import Runs
+from server.runs.support import RunSupport
 from server.sessions.memory import MemoryStore
 from server.settings import Settings, SettingsError, load_settings, seconds_of
 from tests.support.serving import call, respond, serving
@@ -61,7 +61,7 @@ def test_prewarmed_response_expires_too() -> None:
 async def test_what_expired_goes_even_if_a_run_cannot_be_settled(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
     await store.put(record("gone", expires_at=time.time() - 1))
-    runs = Runs(Settings(), store)
+    runs = RunSupport(Settings(), store)
 
     async def fail() -> int:
         raise RuntimeError("a defect")

@@ -14,8 +14,8 @@ from server.event_logs.memory import MemoryLog
 from server.frames import Frames
 from server.gate import Gate
 from server.runs.follow import Follower
-from server.runs.runs import Runs
 from server.runs.settle import Settler
+from server.runs.support import RunSupport
 from server.sessions.base import Lease, Standing, StoredResponse
 from server.sessions.errors import StoreError
 from server.sessions.memory import MemoryStore
@@ -268,7 +268,7 @@ async def test_reader_whose_store_stays_out_of_reach_is_not_told_that_it_was_all
 
 async def test_server_that_stops_does_not_take_what_it_hands_over(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
-    runs = Runs(Settings(store="memory:", lease=0.04), store)
+    runs = RunSupport(Settings(store="memory:", lease=0.04), store)
     taken: list[str] = []
 
     async def take(response_id: str) -> None:

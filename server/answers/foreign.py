@@ -11,7 +11,7 @@ from bridge.protocol.events import Event
 from bridge.protocol.request import CreateResponse
 from bridge.protocol.response import Response
 from bridge.seal import Sealer
-from server.surfaces.base import KEEP_ALIVE, SSE_TYPE
+from server.answers.forms import KEEP_ALIVE, SSE_TYPE
 
 
 class Surface(NamedTuple):

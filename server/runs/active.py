@@ -7,30 +7,30 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from server.runs.generation import Generation
+    from server.runs.run import Run
 
 
-class RunningResponses:
+class ActiveRuns:
     """Where a request about a response finds the run that makes it."""
 
     def __init__(self) -> None:
-        self._runs: dict[str, tuple[str, Generation]] = {}
+        self._runs: dict[str, tuple[str, Run]] = {}
 
     @contextmanager
-    def hold(self, response_id: str, owner: str, generation: Generation) -> Iterator[None]:
+    def hold(self, response_id: str, owner: str, run: Run) -> Iterator[None]:
         """List the run for as long as it lasts."""
-        self._runs[response_id] = owner, generation
+        self._runs[response_id] = owner, run
         try:
             yield
         finally:
             del self._runs[response_id]
 
-    def get(self, response_id: str, owner: str) -> Generation | None:
+    def get(self, response_id: str, owner: str) -> Run | None:
         """The run that makes this response; None when none does here for this owner (law S7)."""
         whose, run = self._runs.get(response_id, (owner, None))
         return run if whose == owner else None
 
-    def find(self, response_id: str) -> Generation | None:
+    def find(self, response_id: str) -> Run | None:
         """The same, whoever's it is."""
         _, run = self._runs.get(response_id, (None, None))
         return run

@@ -10,7 +10,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from server.settings import Limits, Settings, Timeouts, UpstreamSettings
-from tests.server.test_leaving import aborted_within
+from tests.server.answers.test_leaving import aborted_within
 from tests.support.serving import call, respond, serving, wait_for
 from tests.support.sockets import opened_socket
 from tests.support.upstream import CUT, HANG, Script, ScriptedUpstream, chunk, refusal, text
@@ -341,7 +341,7 @@ def test_defect_is_told_without_its_text(demo: str, monkeypatch: pytest.MonkeyPa
     async def broken(*_args: Any, **_named: Any) -> None:
         raise RuntimeError("secret")
 
-    monkeypatch.setattr("server.turns.session.prepare", broken)
+    monkeypatch.setattr("server.websocket.turns.prepare", broken)
     with opened_socket(demo) as socket:
         error = socket.turn(input="x").error
     assert (error["status"], error["error"]["code"]) == (500, "internal_error")

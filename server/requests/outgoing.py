@@ -17,7 +17,7 @@ from bridge.protocol.request import CreateResponse
 from bridge.tools.identity import ToolIdentityMap
 from server.compaction.condensing import Condensing, asks_for_compaction, condensing_request
 from server.compaction.opening import open_compactions
-from server.runs.answer_format import instructed
+from server.requests.answer_format import instructed
 from server.sessions.history import own_input
 from server.upstreams.targets import Target
 

@@ -11,8 +11,8 @@ from bridge.errors import BridgeError
 from bridge.protocol.codec import decode_request
 from bridge.protocol.response import Response
 from server.event_logs.base import LogError
-from server.runs.generation import Generation
-from server.runs.prepare import Taken, prepare
+from server.requests.prepare import Taken, prepare
+from server.runs.run import Run
 from server.runs.stored_request import wire_of
 from server.service import Service
 from server.sessions.base import Lease, StoredResponse
@@ -22,14 +22,14 @@ from server.sessions.errors import StoreError, UnreadableRecord
 _log = structlog.get_logger(__name__)
 
 
-async def begin(service: Service, generation: Generation) -> Response:
+async def begin(service: Service, run: Run) -> Response:
     """Store the response as queued and see to it that it is made; the response as it is told at once.
     Raises StoreError, and HttpError 429 when as many wait as may."""
-    keeping, queue = generation.keeping, service.runs.queue
+    keeping, queue = run.keeping, service.runs.queue
     assert keeping is not None
-    queued = generation.run.snapshot
-    with service.gate.waiting.held(generation.owner):
-        if queue is not None and not generation.personal:
+    queued = run.translation.snapshot
+    with service.gate.waiting.held(run.owner):
+        if queue is not None and not run.personal:
             await keeping.queue(for_anybody=True)
             try:
                 await queue.put(queued.id)
@@ -38,7 +38,7 @@ async def begin(service: Service, generation: Generation) -> Response:
                 await take(service, queued.id)
         else:
             await keeping.queue()
-            generation.start()
+            run.start()
     return queued
 
 
@@ -57,7 +57,7 @@ async def rerun(service: Service, record: StoredResponse, worker: str) -> None:
     response = record.response
     request_id = f"req_{secrets.token_hex(12)}"
     try:
-        generation, _ = await prepare(
+        run, _ = await prepare(
             service,
             decode_request(record.request),
             {},
@@ -71,4 +71,4 @@ async def rerun(service: Service, record: StoredResponse, worker: str) -> None:
         await service.runs.settler.end(record, worker, partial(failed, error=error))
         return
     _log.info("run.taken", response_id=response.id, request_id=request_id)
-    generation.start()
+    run.start()

@@ -25,14 +25,14 @@ from bridge.protocol.usage import Usage
 from bridge.protocol.websocket import ResponseCreateMessage
 from server.frames import Frames
 from server.limits import check_depth
-from server.runs.generation import Generation
-from server.runs.prepare import prepare
+from server.requests.prepare import prepare
+from server.requests.wire import choose_wire
+from server.runs.run import Run
 from server.service import Service
 from server.sessions.base import StoredResponse
 from server.sessions.history import Conversation, own_input
-from server.turns.envelopes import DEFECT, envelope
-from server.turns.memory import ConnectionMemory
-from server.wire import choose_wire
+from server.websocket.envelopes import DEFECT, envelope
+from server.websocket.memory import ConnectionMemory
 
 Send = Callable[[bytes], Awaitable[None]]
 
@@ -41,7 +41,7 @@ _log = structlog.get_logger(__name__)
 _STRAY: Final = {"stream": None, "stream_options": None, "background": None}
 
 
-class Session:
+class Turns:
     """`take` one message after the other; `send` takes a message for the client. `busy` from the
     beginning of a turn until its last message has left. `owner` is whose the responses are."""
 
@@ -51,7 +51,7 @@ class Session:
         self._owner = owner
         self._send = send
         self._memory = ConnectionMemory(service.room, owner)
-        self._generation: Generation | None = None
+        self._run: Run | None = None
         self.busy = False
 
     async def take(self, message: str | bytes) -> None:
@@ -76,8 +76,8 @@ class Session:
     async def close(self) -> None:
         """The client has left."""
         self._memory.close()
-        if self._generation is not None:
-            await self._generation.abandon()
+        if self._run is not None:
+            await self._run.abandon()
 
     async def _turn(self, message: str | bytes, request_id: str) -> str:
         self._service.gate.check_open()
@@ -88,7 +88,7 @@ class Session:
         request, before, hold = await self._memory.continued(self._service.store, asked)
         if decoded.generate is False:
             return await self._warm_up(request, before)
-        generation, _ = await prepare(
+        run, _ = await prepare(
             self._service,
             request,
             self._headers,
@@ -97,45 +97,45 @@ class Session:
             history=before.items,
             hold=hold,
         )
-        self._generation = generation
-        await self._follow(generation, request, before)
-        return generation.run.snapshot.status
+        self._run = run
+        await self._follow(run, request, before)
+        return run.translation.snapshot.status
 
-    async def _follow(self, generation: Generation, request: CreateResponse, before: Conversation) -> None:
+    async def _follow(self, run: Run, request: CreateResponse, before: Conversation) -> None:
         async def deliver(events: list[Event]) -> None:
-            ended = generation.run.ended
+            ended = run.translation.ended
             if ended:
-                self._remember(generation, request, before)
+                self._remember(run, request, before)
             await self._tell(events, last=ended)
 
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._accompany, generation)
+            tasks.start_soon(self._accompany, run)
             failure: BridgeError | None = None
             try:
-                await generation.generate(deliver)
+                await run.generate(deliver)
             except BridgeError as error:
                 failure = error  # out of the group as it is, not wrapped into a group of errors
             tasks.cancel_scope.cancel()
         if failure is not None:
             raise failure
 
-    def _remember(self, generation: Generation, request: CreateResponse, before: Conversation) -> None:
+    def _remember(self, run: Run, request: CreateResponse, before: Conversation) -> None:
         """Before the last event leaves, because the next turn may follow it at once."""
-        response = generation.run.snapshot
+        response = run.translation.snapshot
         if response.status == "failed":
             self._memory.evict(request.previous_response_id)
         else:
             self._memory.keep(request, response, before)
 
-    async def _accompany(self, generation: Generation) -> None:
+    async def _accompany(self, run: Run) -> None:
         """Say something while the upstream says nothing."""
         interval = self._service.settings.keep_alive
         while True:
-            quiet = anyio.current_time() - generation.client.told_at
+            quiet = anyio.current_time() - run.client.told_at
             if quiet < interval:
                 await anyio.sleep(interval - quiet)
                 continue
-            await generation.show_life()
+            await run.show_life()
             await anyio.sleep(interval)
 
     async def _warm_up(self, request: CreateResponse, before: Conversation) -> str:

@@ -1,4 +1,4 @@
-"""A generation → an HTTP answer, streamed or whole.
+"""A run → an HTTP answer, streamed or whole.
 
 Each answer is one coroutine that reads and writes, and one companion that notices when the client
 leaves and says something when nothing else does. Measured against sse-starlette's EventSourceResponse,
@@ -15,9 +15,9 @@ from starlette.types import Receive, Scope, Send
 
 from bridge.errors import BridgeError
 from bridge.protocol.events import Event
+from server.answers.forms import Form
 from server.errors import HttpError, failure
-from server.runs.generation import Generation
-from server.surfaces.base import Form
+from server.runs.run import Run
 
 _STREAM_HEADERS: Final = (
     (b"cache-control", b"no-store"),
@@ -26,16 +26,14 @@ _STREAM_HEADERS: Final = (
 
 
 class Answer:
-    """An ASGI application that answers one request with one generation, in the form of its surface.
+    """An ASGI application that answers one request with one run, in the form of its surface.
 
     An error before the first byte leaves as an exception, for the application's handlers; leaving
     clients abort the upstream.
     """
 
-    def __init__(
-        self, generation: Generation, headers: Mapping[str, str], keep_alive: float, form: Form
-    ) -> None:
-        self._generation = generation
+    def __init__(self, run: Run, headers: Mapping[str, str], keep_alive: float, form: Form) -> None:
+        self._run = run
         self._form = form
         self._headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         self._keep_alive = keep_alive
@@ -48,7 +46,7 @@ class Answer:
             async def accompany() -> None:
                 nonlocal left
                 await self._accompany(receive, send)
-                if not self._generation.run.ended:
+                if not self._run.translation.ended:
                     left = True
                     tasks.cancel_scope.cancel()
 
@@ -59,7 +57,7 @@ class Answer:
                 refused = error
             tasks.cancel_scope.cancel()
         if left:
-            await self._generation.abandon()
+            await self._run.abandon()
         if refused is not None:
             raise refused
 
@@ -91,10 +89,10 @@ class StreamedAnswer(Answer):
         async def deliver(events: list[Event]) -> None:
             await self._write(send, events)
 
-        await self._generation.generate(deliver)
+        await self._run.generate(deliver)
 
     async def _write(self, send: Send, events: list[Event]) -> None:
-        ended = self._generation.run.ended
+        ended = self._run.translation.ended
         body = self._form.streamed(events, ended)
         if not self._begun:
             self._begun = True
@@ -107,11 +105,11 @@ class StreamedAnswer(Answer):
         """Keep the connection alive: with the first events once the upstream has accepted (nothing is
         sent before the status is known, law S6), after that with comments, or with events for a client
         that does not count comments (field case 43)."""
-        generation = self._generation
+        run = self._run
         quiet = anyio.current_time() - self._written_at
         if quiet < self._keep_alive:
             return self._keep_alive - quiet
-        if not await generation.show_life() and self._begun and generation.waiting:
+        if not await run.show_life() and self._begun and run.waiting:
             self._written_at = anyio.current_time()
             await send({"type": "http.response.body", "body": self._form.keep_alive, "more_body": True})
         return self._keep_alive
@@ -128,8 +126,8 @@ class WholeAnswer(Answer):
         async def deliver(events: list[Event]) -> None:
             return None
 
-        await self._generation.generate(deliver)
-        run = self._generation.run
+        await self._run.generate(deliver)
+        run = self._run.translation
         response = run.snapshot
         body = self._form.whole(response)
         if response.error is not None and (body is None or not response.output):

@@ -1,4 +1,4 @@
-"""A request → a generation: its model's upstream, its history, the body that goes out, the machine."""
+"""A request → a run: its model's upstream, its history, the body that goes out, the machine."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from bridge.tools.identity import ToolIdentityMap
 from server.auth import client_key
 from server.budget import Hold
 from server.limits import check_tools
-from server.runs.answer_format import check_format
-from server.runs.constraints import machine_for
-from server.runs.generation import Generation
-from server.runs.outgoing import ask, inbound
+from server.requests.answer_format import check_format
+from server.requests.constraints import ConstrainedStream, machine_for
+from server.requests.outgoing import ask, inbound
+from server.requests.wire import choose_wire, ignores_comments
 from server.runs.run import Run
+from server.runs.translation import Translation
 from server.service import Service
 from server.sessions.references import continued
 from server.upstreams.attempts import Attempt, Attempts
 from server.upstreams.base import UpstreamRequest
 from server.upstreams.targets import Target
-from server.wire import choose_wire, ignores_comments
 
 LOSSES_HEADER: Final = "openresponses-losses"
 _LONGEST_HEADER: Final = 1000  # characters
@@ -54,8 +54,8 @@ async def prepare(
     hold: Hold | None = None,
     taken: Taken | None = None,
     schema_param: str = "text.format.schema",
-) -> tuple[Generation, dict[str, str]]:
-    """The generation that answers this request, and headers for the answer. `owner` is whose responses
+) -> tuple[Run, dict[str, str]]:
+    """The run that answers this request, and headers for the answer. `owner` is whose responses
     it may refer to and whose it will be; `losses` are those that the request had before; `history` is what
     `previous_response_id` stands for, and its input then holds no references: when it is not given, both
     are looked up in the store; `hold` is what it holds in memory already; `taken` is the record that a queued
@@ -94,10 +94,11 @@ async def prepare(
     machine = machine_for(request, model, identities, wire, unenforced=asked.unenforced, clean=clean)
     if taken is not None:
         machine.adopt(taken.response)
-    run = Run(
+    translation = Translation(
         machine,
         inbound(target, request, machine),
         most=service.settings.limits.output_bytes,
+        judged=machine if isinstance(machine, ConstrainedStream) and machine.judged else None,
     )
 
     def first() -> Attempt:
@@ -111,12 +112,14 @@ async def prepare(
         nonlocal answering
         answering = chosen = attempt.target
         if chosen is not target:
-            run.read_as(inbound(chosen, request, machine))
+            translation.read_as(inbound(chosen, request, machine))
 
     fallbacks = [partial(fallback, other) for other in target.fallbacks]
-    keeping = service.runs.keeping(run, request, owner, wire, taken and taken.worker) if stored else None
-    generation = Generation(
-        run=run,
+    keeping = (
+        service.runs.keeping(translation, request, owner, wire, taken and taken.worker) if stored else None
+    )
+    run = Run(
+        translation=translation,
         attempts=Attempts([first, *fallbacks], accepted, service.metrics.asked),
         gate=service.gate,
         total=service.settings.timeouts.total,
@@ -134,7 +137,7 @@ async def prepare(
     lost = [*(losses.of("loss") if losses is not None else ()), *asked.outgoing.diagnostics.of("loss")]
     if lost:
         _log.info("request.losses", request_id=request_id, losses=[str(loss) for loss in lost])
-    return generation, _loss_header(lost)
+    return run, _loss_header(lost)
 
 
 def _loss_header(losses: Iterable[Diagnostic]) -> dict[str, str]:

@@ -16,8 +16,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from bridge.errors import BridgeError
 from server.errors import HttpError, error_body
 from server.service import Service
-from server.turns.envelopes import BUSY, envelope, limit_reached, too_large
-from server.turns.session import Session
+from server.websocket.envelopes import BUSY, envelope, limit_reached, too_large
+from server.websocket.turns import Turns
 
 _NO_UPGRADE: Final = HttpError(
     426,
@@ -66,7 +66,7 @@ class Connection:
     def __init__(self, socket: WebSocket, service: Service) -> None:
         self._socket = socket
         self._settings = service.settings
-        self._session = Session(service, socket.headers, socket.state.owner, self._send)
+        self._turns = Turns(service, socket.headers, socket.state.owner, self._send)
         self._ends_at = anyio.current_time() + service.settings.websocket_limit
         self._expired = False
 
@@ -78,13 +78,13 @@ class Connection:
                 turns.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):
-                await self._session.close()
+                await self._turns.close()
 
     async def _listen(self, turns: TaskGroup) -> None:
         while True:
             message = await self._receive()
             if message is None:
-                if not self._session.busy:
+                if not self._turns.busy:
                     await self._end()
                     return
             elif message["type"] == "websocket.disconnect":
@@ -108,7 +108,7 @@ class Connection:
         if refused is not None:
             await self._send(envelope(refused))
             return
-        self._session.busy = True
+        self._turns.busy = True
         turns.start_soon(self._turn, data)
 
     def _refusal(self, data: str | bytes) -> BridgeError | None:
@@ -118,10 +118,10 @@ class Connection:
             return too_large(limit)
         if self._expired:
             return limit_reached(self._settings.websocket_limit)
-        return BUSY if self._session.busy else None
+        return BUSY if self._turns.busy else None
 
     async def _turn(self, data: str | bytes) -> None:
-        await self._session.take(data)
+        await self._turns.take(data)
         if self._expired:
             await self._end()
 

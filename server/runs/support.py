@@ -18,10 +18,10 @@ from server.event_logs.logs import open_event_log
 from server.gate import Gate
 from server.runs.follow import Follower
 from server.runs.keeper import Keeper
-from server.runs.run import Run
 from server.runs.settle import Rerun, Settler
 from server.runs.signals import OnCancel, open_signals
 from server.runs.stored_request import stored_request
+from server.runs.translation import Translation
 from server.sessions.base import NO_ID, ResponseStore, StoredResponse
 from server.sessions.errors import StoreError
 from server.sessions.history import own_input
@@ -37,7 +37,7 @@ _DISCARD_PAUSE: Final = 5.0  # seconds until an event log that failed is asked a
 _log = structlog.get_logger(__name__)
 
 
-class Runs:
+class RunSupport:
     """One per application. It works while `going` lasts."""
 
     def __init__(self, settings: Settings, store: ResponseStore) -> None:
@@ -79,12 +79,17 @@ class Runs:
         return None if self._retention is None else now + self._retention
 
     def keeping(
-        self, run: Run, request: CreateResponse, owner: str, wire: str, taken: str | None = None
+        self,
+        translation: Translation,
+        request: CreateResponse,
+        owner: str,
+        wire: str,
+        taken: str | None = None,
     ) -> ResponseSessionPersistenceTransformer:
         """What keeps this run's response. `taken` is the name under which its record is held already."""
         now = time.time()
         record = StoredResponse(
-            response=run.snapshot,
+            response=translation.snapshot,
             input=own_input(request),
             owner=owner,
             request=stored_request(request, wire) if request.background else None,
@@ -93,7 +98,7 @@ class Runs:
         )
         return ResponseSessionPersistenceTransformer(
             record,
-            lambda: run.snapshot,
+            lambda: translation.snapshot,
             self.store,
             self.event_log,
             taken or self.new_worker(),

@@ -12,9 +12,9 @@ from bridge.protocol.codec import encode, encode_sse
 from server.errors import HttpError
 from server.event_logs.memory import MemoryLog
 from server.frames import Frames
-from server.runs.cancelling import cancel_response
+from server.requests.cancelling import cancel_response
+from server.runs.active import ActiveRuns
 from server.runs.follow import Follower
-from server.runs.running import RunningResponses
 from server.runs.settle import Settler
 from server.runs.stored_request import WIRE
 from server.sessions.base import NOBODY, Lease, StoredResponse
@@ -32,7 +32,7 @@ class Away:
         self.log = MemoryLog()
         self.settler = Settler(self.store, self.log, 5.0)
         self.service: Any = SimpleNamespace(
-            running=RunningResponses(), store=self.store, runs=SimpleNamespace(settler=self.settler)
+            running=ActiveRuns(), store=self.store, runs=SimpleNamespace(settler=self.settler)
         )
 
     async def queue(self, wire: Any, request: bytes) -> str:

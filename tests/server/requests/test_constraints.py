@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from server.runs.answer_format import AnswerFormat
+from server.requests.answer_format import AnswerFormat
 from server.settings import Settings, UpstreamSettings
 from tests.support.schema import event_violations
 from tests.support.serving import respond, serving, stream

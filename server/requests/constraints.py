@@ -24,8 +24,8 @@ from bridge.protocol.items import Item
 from bridge.protocol.request import CreateResponse
 from bridge.tools.identity import ToolIdentityMap
 from server.compaction.condensing import asks_for_compaction
-from server.runs.answer_format import AnswerFormat
-from server.runs.tool_rules import CallGate, Verdict, tool_rules
+from server.requests.answer_format import AnswerFormat
+from server.requests.tool_rules import CallGate, Verdict, tool_rules
 from server.schemas.workers import Question
 
 # the types of calls that come without a name → the name of their tool

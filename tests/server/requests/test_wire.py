@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bridge.protocol.codec import decode_request
-from server.wire import choose_wire
+from server.requests.wire import choose_wire
 from tests.support.serving import stream
 from tests.support.shared import shared_files
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from server.frames import Frames
 from server.sessions.item_index import ItemIndex
-from server.sessions.places import Place
+from server.sessions.item_places import Place
 from server.sessions.records import InputRow, Row
 
 
@@ -32,7 +32,7 @@ class Kept(Struct):
         return expires_at is None or expires_at > now or self.row.lease_until is not None
 
 
-class Shelf:
+class MemoryRecords:
     """Holds the `limit` records that came last, and fewer when they are more than `max_bytes` together. Runs
     in progress are never let go."""
 

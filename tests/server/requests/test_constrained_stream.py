@@ -9,7 +9,7 @@ from bridge.emitter.machine import ResponseStreamStateMachine
 from bridge.errors import StreamStateError
 from bridge.protocol.codec import decode_request, encode
 from bridge.tools.identity import ToolIdentityMap
-from server.runs.constraints import ConstrainedStream, machine_for
+from server.requests.constraints import ConstrainedStream, machine_for
 
 ALLOWED = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "look"}]}
 

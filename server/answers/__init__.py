@@ -1,0 +1,1 @@
+"""How an answer leaves: whole or streamed, in the form of its surface."""

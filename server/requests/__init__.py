@@ -1,0 +1,1 @@
+"""A request made ready: read, checked, held to its constraints, put into the words of its upstream."""

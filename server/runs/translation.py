@@ -1,0 +1,163 @@
+"""What an upstream sends for one response, translated into events. Sans-IO.
+
+What one read brings goes through here as a whole; nothing is done per event but the core's own work.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol, cast
+
+import structlog
+
+from bridge.diagnostics import Diagnostics
+from bridge.dialects.base import Inbound
+from bridge.emitter.stream import ResponseStream
+from bridge.errors import BridgeError
+from bridge.protocol.errors import ErrorPayload
+from bridge.protocol.events import Event, ResponseFailed
+from bridge.protocol.response import Response
+from bridge.sse import Frame, SSEDecoder
+from bridge.state import TERMINAL_PHASES, ResponseStreamPhase
+from server.errors import HttpError, too_long
+from server.schemas.workers import Question
+
+KEEP_ALIVE: Final = "openresponses-bridge:keepalive"
+_INTERNAL = ErrorPayload("server_error", "internal_error", "The server failed.", None)
+_log = structlog.get_logger(__name__)
+
+
+class Judged(Protocol):
+    """Stands before the machine and keeps the end back until the answer is judged: there may be a `question`,
+    and `settle` with the objection to it, or None, gives the last events."""
+
+    question: Question | None
+
+    def settle(self, objection: str | None) -> list[Event]: ...
+
+
+class Translation:
+    """The machine, the dialect in front of it and the frames in front of that.
+
+    Whatever goes wrong ends the response as failed, never as completed. `failure` then holds the
+    error, unless the upstream reported it inside its stream. `most` bounds what an upstream may send for
+    one response, in bytes (law S8). `judged` is what keeps the end back, if anything does.
+    """
+
+    def __init__(
+        self,
+        machine: ResponseStream,
+        inbound: Inbound,
+        *,
+        most: int | None = None,
+        judged: Judged | None = None,
+    ) -> None:
+        self._most = most
+        self._taken = 0
+        self._machine = machine
+        self._judged = judged
+        self._take = self._take_plain if judged is None else self._take_held
+        self.read_as(inbound)
+        self._frames = SSEDecoder()
+        self.failure: BridgeError | None = None
+        self._told: Response | None = None
+
+    def read_as(self, inbound: Inbound) -> None:
+        """What comes from now on is read by this inbound."""
+        self._inbound = inbound
+
+    @property
+    def begun(self) -> bool:
+        return self._machine.phase is not ResponseStreamPhase.IDLE
+
+    @property
+    def ended(self) -> bool:
+        return self._machine.phase in TERMINAL_PHASES
+
+    @property
+    def diagnostics(self) -> Diagnostics:
+        return self._machine.diagnostics
+
+    @property
+    def response_id(self) -> str:
+        return self._machine.response_id
+
+    @property
+    def snapshot(self) -> Response:
+        return self._machine.snapshot if self._told is None else self._told
+
+    @property
+    def question(self) -> Question | None:
+        """What has to be judged before the response can end; nothing more is read of it then."""
+        return None if self._judged is None else self._judged.question
+
+    def begin(self) -> list[Event]:
+        """Start before the upstream has said anything, so that the client can be told to wait."""
+        return [] if self.begun else self._machine.start()
+
+    def feed(self, data: bytes) -> list[Event]:
+        """What one read brought."""
+        events: list[Event] = []
+        self._taken += len(data)
+        if self._most is not None and self._taken > self._most:
+            return self.fail(too_long(self._most))
+        try:
+            self._take(self._frames.feed(data), events)
+        except BridgeError as error:
+            events += self.fail(error)
+        except Exception:
+            events += self._fail_internally()
+        return events
+
+    def end(self) -> list[Event]:
+        """The upstream has ended; if it had not finished, the response fails."""
+        events: list[Event] = []
+        try:
+            self._take(self._frames.close(), events)
+            if not self.ended and self.question is None:
+                events += self._inbound.close()
+        except BridgeError as error:
+            events += self.fail(error)
+        except Exception:
+            events += self._fail_internally()
+        return events
+
+    def settle(self, objection: str | None) -> list[Event]:
+        """The question has been judged: end."""
+        try:
+            return [] if self._judged is None else self._judged.settle(objection)
+        except BridgeError as error:
+            return self.fail(error)
+
+    def fail(self, error: BridgeError) -> list[Event]:
+        """End in this error."""
+        self.failure = error
+        return [] if self.ended else self.begin() + self._machine.fail(error)
+
+    def cancel(self) -> list[Event]:
+        """End because nobody wants the rest."""
+        return [] if self.ended else self.begin() + self._machine.cancel()
+
+    def end_instead(self, last: Event) -> None:
+        """The end could not be stored, so this is what is told: the response as this event has it."""
+        self._told = cast(ResponseFailed, last).response
+        assert self._told.error is not None
+        self.failure = HttpError(503, self._told.error.message, code=self._told.error.code)
+
+    def beat(self) -> list[Event]:
+        """An event that says nothing but that the response is still being made."""
+        return self._machine.extension_event(KEEP_ALIVE, {})
+
+    def _take_plain(self, frames: list[Frame], events: list[Event]) -> None:
+        feed = self._inbound.feed
+        for frame in frames:
+            events += feed(frame.data, frame.event)
+
+    def _take_held(self, frames: list[Frame], events: list[Event]) -> None:
+        """Frame by frame: what follows the end of the output is not read."""
+        for frame in frames:
+            if self.question is None:
+                events += self._inbound.feed(frame.data, frame.event)
+
+    def _fail_internally(self) -> list[Event]:
+        _log.exception("run.internal_error", response_id=self._machine.response_id)
+        return [] if self.ended else self.begin() + self._machine.fail(_INTERNAL)

@@ -1,1 +1,0 @@
-"""The forms in which an answer leaves: one per surface."""

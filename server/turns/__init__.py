@@ -1,1 +1,0 @@
-"""Turns on a WebSocket: one connection, one response after the other."""

@@ -1,0 +1,1 @@
+"""The WebSocket transport: one connection, one response after the other."""
