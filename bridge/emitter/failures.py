@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from msgspec.structs import replace
 
 from bridge.errors import BridgeError
 from bridge.protocol.errors import ErrorPayload, ResponseError
@@ -12,6 +14,7 @@ from bridge.state import Wire
 
 DEFAULT_CODE = "server_error"
 DEFAULT_TYPE = "server_error"
+_TEXTS = ("type", "code", "message", "param")
 
 Failure = ErrorPayload | ResponseError | BridgeError | Mapping[str, Any] | BaseException | str
 
@@ -35,6 +38,12 @@ def payload_of(error: Failure) -> ErrorPayload:
     if isinstance(error, str):
         return ErrorPayload(DEFAULT_TYPE, DEFAULT_CODE, error, None)
     return ErrorPayload(DEFAULT_TYPE, DEFAULT_CODE, f"internal error ({type(error).__name__})", None)
+
+
+def redacted(payload: ErrorPayload, redact: Callable[[str], str]) -> ErrorPayload:
+    """The error with each of its texts as `redact` returns it."""
+    texts = {name: redact(text) for name in _TEXTS if (text := getattr(payload, name))}
+    return replace(payload, **texts)
 
 
 def error_event(number: int, payload: ErrorPayload, wire: Wire) -> ErrorEvent:

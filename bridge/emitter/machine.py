@@ -27,7 +27,7 @@ from bridge.emitter.arguments import (
     usage_of,
     wrong_argument,
 )
-from bridge.emitter.failures import Failure, payload_of
+from bridge.emitter.failures import Failure, payload_of, redacted
 from bridge.emitter.finish_reasons import CANCELLED, MAX_OUTPUT_TOKENS, outcome
 from bridge.emitter.live_response import LiveResponse
 from bridge.emitter.open_blocks import OpenBlocks
@@ -61,7 +61,8 @@ class ResponseStreamStateMachine:
 
     `model` is what the response names; `request` is echoed; `ids` makes an id from a prefix (`resp`,
     `msg`, `rs`, `fc`, `call`); `clock` gives Unix seconds; `tool_identities` restores the tools the
-    client declared; `wire` is the spelling, `openresponses` or `openai` (law E10).
+    client declared; `wire` is the spelling, `openresponses` or `openai` (law E10); `redact` takes out of an
+    error's texts what no client may see.
 
     Each method returns the events it caused, in order. `state.METHODS` says which may be called in which
     phase; any other call raises StreamStateError and changes nothing (law E9). Folding all events so far
@@ -77,10 +78,12 @@ class ResponseStreamStateMachine:
         clock: Callable[[], float] | None = None,
         tool_identities: ToolIdentityMap | None = None,
         wire: str = "openresponses",
+        redact: Callable[[str], str] | None = None,
     ) -> None:
         if wire not in WIRES:
             raise wrong_argument("wire", f"expected one of {', '.join(WIRES)}, got {wire!r}")
         self._wire = WIRES[wire]
+        self._redact = redact
         self._number = count().__next__
         ids = ids or _random_id
         output = Output(ids, self._number)
@@ -322,7 +325,8 @@ class ResponseStreamStateMachine:
         Open items are incomplete and get no done events, so that no client runs half a call.
         """
         self.require("fail")
-        return self._live.fail(payload_of(error))
+        payload = payload_of(error)
+        return self._live.fail(payload if self._redact is None else redacted(payload, self._redact))
 
     # ── a call in the wrong phase is refused and changes nothing (law E9) ──────────────────────────
     def require(self, method: str) -> None:

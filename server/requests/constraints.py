@@ -11,9 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from msgspec.structs import replace
-
-from bridge.emitter.failures import Failure, payload_of
 from bridge.emitter.finish_reasons import outcome
 from bridge.emitter.machine import ResponseStreamStateMachine
 from bridge.emitter.stream import ResponseStream, StreamFilter
@@ -30,7 +27,6 @@ from server.schemas.workers import Question
 
 # the types of calls that come without a name → the name of their tool
 _NAMELESS = {"shell_call": "shell", "local_shell_call": "local_shell", "apply_patch_call": "apply_patch"}
-_TEXTS = ("type", "code", "message", "param")
 _NAMED = frozenset({"function_call", "custom_tool_call"})
 
 
@@ -41,29 +37,17 @@ def machine_for(
     wire: str,
     *,
     unenforced: bool,
-    clean: Callable[[str], str] = str,
+    clean: Callable[[str], str] | None = None,
 ) -> ResponseStream:
     """The machine that answers this request; `unenforced` says that the upstream does not hold its model
     to the format, `clean` takes secrets out of what it says in its errors. Without constraints it is the
     machine itself, at no cost."""
-    machine = ServedMachine(model, request, tool_identities=identities, wire=wire)
-    machine.clean = clean
+    machine = ResponseStreamStateMachine(model, request, tool_identities=identities, wire=wire, redact=clean)
     rules = None if asks_for_compaction(request) else tool_rules(request)
     if rules is None and not unenforced:
         return machine
     gate = None if rules is None else CallGate(rules, identities, machine.diagnostics)
     return ConstrainedStream(machine, gate, AnswerFormat(request) if unenforced else None)
-
-
-class ServedMachine(ResponseStreamStateMachine):
-    """The machine, which tells no secret in an error, wherever in a stream an upstream says it."""
-
-    clean: Callable[[str], str]
-
-    def fail(self, error: Failure) -> list[Event]:
-        told = payload_of(error)
-        cleaned = {name: self.clean(text) for name in _TEXTS if (text := getattr(told, name))}
-        return super().fail(replace(told, **cleaned))
 
 
 class ConstrainedStream(StreamFilter):

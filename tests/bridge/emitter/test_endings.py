@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from bridge.emitter import ResponseStreamStateMachine
 from bridge.errors import BridgeError, InvalidRequestError, StreamStateError
+from bridge.protocol.codec import encode_sse
 from bridge.protocol.errors import ErrorPayload, ResponseError
 from bridge.state import ResponseStreamPhase
 from tests.support.machines import CLOCK, Run, plain
@@ -355,3 +357,14 @@ def test_e1_the_answer_not_streamed_is_the_terminal_events_response(wire: str, e
     assert run.terminal == plain(run.machine.snapshot) == plain(run.accumulator.response)
     done = [plain(event)["item"] for event in run.events if event.type == "response.output_item.done"]
     assert end[0] == "fail" or run.terminal["output"] == done
+
+
+def test_e8_redact_is_applied_to_every_text_of_an_error() -> None:
+    subject = ResponseStreamStateMachine("m", redact=lambda text: text.replace("key-1", "[key]"))
+    subject.start()
+    error, failed = subject.fail(
+        {"type": "key-1", "code": "code key-1", "message": "no key-1", "param": "a.key-1"}
+    )
+    assert error.payload == ErrorPayload("[key]", "code [key]", "no [key]", "a.[key]")
+    assert (failed.response.error.code, failed.response.error.message) == ("code [key]", "no [key]")
+    assert "key-1" not in encode_sse([error, failed]).decode()
