@@ -21,7 +21,7 @@ from websockets.server import ServerProtocol
 from server.connections.inflating import WholeMessageDeflateFactory
 from server.connections.progress import Receiving, Sending
 from server.errors import HttpError
-from server.turns.envelopes import envelope, too_large
+from server.websocket.envelopes import envelope, too_large
 
 if TYPE_CHECKING:
     from server.connections.door import Door
