@@ -33,7 +33,7 @@ from bridge.emitter.live_response import LiveResponse
 from bridge.emitter.open_blocks import OpenBlocks
 from bridge.emitter.output import IdFactory, Output
 from bridge.emitter.parts import REFUSAL, TEXT, PartKind
-from bridge.emitter.tool_calls import nameless
+from bridge.emitter.tool_call import nameless
 from bridge.errors import StreamStateError
 from bridge.protocol.codec import item_from
 from bridge.protocol.content import Annotation, LogProb

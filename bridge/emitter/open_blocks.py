@@ -10,9 +10,9 @@ from msgspec import UNSET, UnsetType
 
 from bridge.diagnostics import Diagnostics
 from bridge.emitter.blocks import MessageBlock, ReasoningBlock
-from bridge.emitter.calls import ToolCalls
 from bridge.emitter.output import Output
 from bridge.emitter.parts import TEXT, OpenPart, PartKind
+from bridge.emitter.tool_calls import ToolCalls
 from bridge.emitter.whole_items import ItemEmitter
 from bridge.protocol.content import LogProb
 from bridge.protocol.events import Event

@@ -1,217 +1,194 @@
-"""One tool call, from its first fragment to its item.
-
-A call waits (absent) until it can be announced truthfully: a function or custom call until its name
-is known (law E4), a shell or patch call until its arguments are whole, because only then is it known
-whether it can be restored (law E11).
-"""
+"""The tool calls of one response, by the upstream's index: which fragment is whose, and when a call
+ends (laws E4, E5). Dialects resolve odd fragments first; here an index is taken at its word, except
+that another id on a busy index is another call (field case 1)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from operator import attrgetter
 
-from bridge.emitter.blocks import OpenItem
-from bridge.emitter.call_shapes import SHAPES, JsonShape, Shape
-from bridge.emitter.output import Closing
-from bridge.emitter.parts import Number
-from bridge.emitter.restore import RESTORED_KINDS, restore
-from bridge.emitter.text_buffer import TextBuffer
-from bridge.errors import StreamStateError
+from bridge.diagnostics import Diagnostics
+from bridge.emitter.output import MAX_CALL_ID, Output
+from bridge.emitter.tool_call import ToolCallBlock, nameless
 from bridge.protocol.events import Event
-from bridge.protocol.items import Item, ItemStatus, with_status
-from bridge.state import ARGUMENTS, BlockState, Wire
-from bridge.tools.identity import ToolIdentity, ToolKind
-from bridge.tools.json_text import JsonState, json_state
-
-_MOST_READINGS: Final = 64
+from bridge.protocol.items import Item
+from bridge.state import BlockState, Wire
+from bridge.tools.identity import ToolIdentity, ToolIdentityMap, ToolKind
 
 
-def nameless(call: str, index: int) -> StreamStateError:
-    """The error for a call that ends before it got a name: it can't be shown at all (law E7)."""
-    return StreamStateError(
-        StreamStateError.INCOMPLETE_TOOL_CALL,
-        f"{call}: the tool call at index {index} never got a name",
-        call=call,
-        index=index,
-    )
-
-
-class ToolCallBlock(OpenItem):
-    """The accumulator of one call. `index` is the upstream's, `output_index` ours once announced. `state` is
-    where its item stands in `state.ITEM`, `arguments` where its arguments stand in `state.ARGUMENTS`.
-    `number_begun` counts the calls of the response. `plain`: it is open and awake, and its arguments pass as
-    they are. It falls asleep when it is asked if it is whole, and `grew` hears of it when it wakes."""
+class ToolCalls:
+    """Blocks by index. `cut` tells whether any call ended before its arguments did."""
 
     __slots__ = (
-        "_asleep",
-        "_grew",
-        "_read",
-        "_restorable",
-        "_shape",
-        "arguments",
-        "buffer",
-        "call_id",
+        "_begun",
+        "_diagnostics",
+        "_grown_open",
+        "_grown_waiting",
+        "_identities",
+        "_output",
+        "_wire",
+        "by_index",
         "cut",
-        "free_text",
-        "identity",
-        "index",
-        "name",
-        "namespace",
-        "number_begun",
-        "plain",
-        "upstream_id",
-        "upstream_name",
         "waiting",
-        "write",
     )
 
     def __init__(
-        self,
-        number: Number,
-        index: int,
-        number_begun: int = 0,
-        grew: Callable[[ToolCallBlock], None] | None = None,
+        self, output: Output, wire: Wire, identities: ToolIdentityMap, diagnostics: Diagnostics
     ) -> None:
-        super().__init__(number, "", -1)
-        self.number_begun = number_begun
-        self._grew = grew
-        self._asleep = True
-        self._read = 0
-        self._shape: Shape = JsonShape()
-        self.plain = False
-        self._restorable = False
-        self.index = index
-        self.call_id = ""
-        self.upstream_id = ""
-        self.upstream_name = ""
-        self.name = ""
-        self.namespace: str | None = None
-        self.free_text = False
-        self.identity: ToolIdentity | None = None
-        self.waiting: list[str] = []
-        self.arguments = BlockState.ABSENT
+        self._output = output
+        self._wire = wire
+        self._identities = identities
+        self._diagnostics = diagnostics
+        self.by_index: dict[int, ToolCallBlock] = {}
+        self.waiting: dict[int, ToolCallBlock] = {}
         self.cut = False
-        self.buffer = TextBuffer()
-        self.write = self.buffer.write
+        self._begun = 0
+        # those that got something since they were last asked if they are whole: `release` asks no others
+        self._grown_open: dict[ToolCallBlock, None] = {}
+        self._grown_waiting: dict[ToolCallBlock, None] = {}
 
-    @property
-    def held(self) -> bool:
-        """Named, but its item can't be told before its arguments are whole."""
-        return bool(self.upstream_name) and self.state is BlockState.ABSENT
-
-    @property
-    def announceable(self) -> bool:
-        """Named, and its item can be told at once."""
-        return self.held and not self._restorable
-
-    def identify(self, name: str, identity: ToolIdentity | None, wire: Wire) -> None:
-        """Take the name, and with it what the client declared the tool as."""
-        self.upstream_name = self.name = name
-        # a namespaced name has no published spelling: there the model's own name stands
-        if identity is not None and (wire.openai_items or identity.namespace is None):
-            self.identity = identity
-            self.name = identity.name
-        declared = self.identity is not None and self.identity.kind is ToolKind.CUSTOM
-        self._shape = SHAPES[declared, self.free_text, wire.openai_items]()
-        kind = None if self.identity is None else self.identity.kind
-        self._restorable = wire.openai_items and kind in RESTORED_KINDS
-
-    def open(self, item_id: str, output_index: int) -> list[Event]:
-        """Announce the call, and give what came before its name."""
-        self.item_id = item_id
-        self.output_index = output_index
-        events = [self._announced(self._item("", "in_progress"))]
-        self.wake()
-        waiting, self.waiting = "".join(self.waiting), []
-        return events + self.delta(waiting) if waiting else events
-
-    def delta(self, fragment: str) -> list[Event]:
-        """The next piece of the arguments; nothing while the call waits or the piece shows nothing."""
-        if self._asleep:
-            self.wake()
-        if self.state is BlockState.ABSENT:
-            self.waiting.append(fragment)
-            return []
-        return self._show(self._shape.feed(self.buffer.admit(fragment)))
-
-    def _show(self, shown: str) -> list[Event]:
-        if not shown:
-            return []
-        self.arguments = ARGUMENTS[self.arguments]["delta"]
-        self.write(shown)
-        return [self._shape.delta(self._number(), self.item_id, self.output_index, shown)]
-
-    def wake(self) -> None:
-        """Something has come, so that it may be whole now."""
-        self._asleep = False
-        self.plain = self.state is BlockState.OPEN and type(self._shape) is JsonShape
-        if self._grew is not None:
-            self._grew(self)
-
-    def is_whole(self) -> bool:
-        """Whether the arguments are already complete JSON. A call that grows a little before each of many
-        others is not read anew for all of them: each character is read a bounded number of times."""
-        self._asleep, self.plain = True, False
-        if not isinstance(self._shape, JsonShape):
-            return False
-        text = "".join(self.waiting) if self.state is BlockState.ABSENT else self.buffer.text
-        if self._read > _MOST_READINGS * len(text):
-            return False
-        self._read += len(text)
-        return json_state(text) is JsonState.COMPLETE
-
-    @property
-    def ended(self) -> bool:
-        """Whether nothing more can come."""
-        return self.arguments is BlockState.SEALED
-
-    def seal(self, stopped: bool, abandoned: bool = False) -> list[Event]:
-        """End the arguments; `cut` then says whether they stopped before they were whole."""
-        rest = self.buffer.settle()
-        events = self._show(self._shape.feed(rest)) if rest else []
-        rest, cut = self._shape.end(self.buffer.text, stopped and not abandoned)
-        events += self._show(rest)
-        self.cut = cut or abandoned
-        self.arguments = ARGUMENTS[self.arguments]["cut" if self.cut else "done"]
-        if not self.cut:
-            # a cut call gets no arguments.done: clients run calls on that event (field case 25)
-            text = self.buffer.text
-            events.append(self._shape.done(self._number(), self.item_id, self.output_index, text))
-        self.plain = False
+    def apply(
+        self,
+        index: int,
+        call_id: str,
+        name: str,
+        arguments: str,
+        free_text: bool,
+        namespace: str | None,
+        before: Callable[[], list[Event]],
+    ) -> list[Event]:
+        """One fragment. `before` closes what must not stay open beside a call that is announced."""
+        block = self.by_index.get(index)
+        events: list[Event] = []
+        if block is None or self._is_another(block, call_id, name):
+            if block is not None and not block.upstream_name:
+                raise nameless("tool_call", index)
+            events += self._make_room(block)
+            block = self.by_index[index] = self.waiting[index] = self._new(index)
+        if block.ended:
+            self._late(arguments)
+            return events
+        block.free_text = block.free_text or free_text
+        block.namespace = namespace or block.namespace
+        if self._identify(block, call_id, name):
+            events += before()
+        if arguments:
+            events += block.delta(arguments)
+        if block.announceable:
+            events += self._announce(block, self._output.expected("fc"))
         return events
 
-    def close(self, stopped: bool, abandoned: bool = False) -> Closing:
-        events = [] if self.ended else self.seal(stopped, abandoned)
-        item = self.item("incomplete" if self.cut else "completed")
-        events.append(self._done(item))
-        self._release()
-        return Closing(events, item, self.cut)
+    def _new(self, index: int) -> ToolCallBlock:
+        self._begun += 1
+        return ToolCallBlock(self._output.number, index, self._begun, self._grew)
 
-    def whole(self, item: Item, output_index: int) -> list[Event]:
-        """Announce and close the call at once, as the item that it was restored to."""
-        self.output_index = output_index
-        self.arguments = ARGUMENTS[self.arguments]["done"]
-        events = [self._announced(with_status(item, "in_progress")), self._done(item)]
-        self._release()
+    def _grew(self, block: ToolCallBlock) -> None:
+        grown = self._grown_waiting if block.state is BlockState.ABSENT else self._grown_open
+        grown[block] = None
+
+    def _is_another(self, block: ToolCallBlock, call_id: str, name: str) -> bool:
+        if call_id and block.upstream_id:
+            return call_id != block.upstream_id
+        return block.ended and bool(call_id or name)
+
+    def _make_room(self, busy: ToolCallBlock | None) -> list[Event]:
+        """Another call starts: what is complete ends, and so does the one on the same index."""
+        events = self.release()
+        if busy is not None and not busy.ended:
+            self._diagnostics.repair("tool_call.index", "another id on a busy index opened another call")
+            events += self._end(busy, stopped=True)
         return events
 
-    def _release(self) -> None:
-        """The text is the item's now, and is kept once (law E12)."""
-        self.buffer = TextBuffer()
-        self.write = self.buffer.write
-        self.waiting = []
+    def _identify(self, block: ToolCallBlock, call_id: str, name: str) -> bool:
+        """Take the id and the name that are new. True when the call has got its name now."""
+        if call_id and not block.upstream_id:
+            block.upstream_id = call_id
+            if block.state is BlockState.OPEN:
+                self._diagnostics.ignored("tool_call.id", "came after the call was announced")
+        if not name or block.upstream_name:
+            return False
+        identity = self._identities.resolve(name)
+        if identity is None and block.namespace:
+            identity = ToolIdentity(ToolKind.FUNCTION, name, block.namespace, name)
+        block.identify(name, identity, self._wire)
+        block.wake()
+        return True
 
-    def restored(self, item_id: str, stopped: bool) -> Item | None:
-        """The shell or patch item that a held call is; None when it can't be one."""
-        if self.identity is None or not stopped:
-            return None
-        arguments = self.buffer.admit("".join(self.waiting)) + self.buffer.settle()
-        return restore(self.identity.kind, item_id, self.call_id, arguments, "completed")
+    def _late(self, arguments: str) -> None:
+        if arguments.strip():
+            self._diagnostics.loss("tool_call.arguments", "came after the call had ended")
 
-    def item(self, status: ItemStatus) -> Item:
-        """The call as it stands."""
-        return self._item(self.buffer.text, status)
+    def _announce(self, block: ToolCallBlock, item_id: str) -> list[Event]:
+        del self.waiting[block.index]
+        block.call_id = block.call_id or self._call_id(block.upstream_id)
+        self._grown_waiting.pop(block, None)
+        events = block.open(item_id, self._output.next_index())
+        self._output.begin(block)
+        return events
 
-    def _item(self, payload: str, status: ItemStatus) -> Item:
-        namespace = self.identity.namespace if self.identity is not None else None
-        return self._shape.item(self.item_id, self.call_id, self.name, namespace, payload, status)
+    def _call_id(self, upstream_id: str) -> str:
+        unique = self._output.unique_call_id(upstream_id)
+        if len(upstream_id) > MAX_CALL_ID:
+            self._diagnostics.repair("tool_call.id", f"longer than {MAX_CALL_ID} characters, shortened")
+        elif upstream_id and unique != upstream_id:
+            self._diagnostics.repair("tool_call.id", "given to two calls, made unique")
+        return unique
+
+    def end(self, index: int, cut: bool) -> list[Event]:
+        """The upstream says that this call is whole, or cut."""
+        block = self.by_index[index]
+        return [] if block.ended else self._end(block, stopped=not cut, abandoned=cut)
+
+    def release(self, *, waiting_only: bool = False) -> list[Event]:
+        """End every call that is whole, or of those only that wait to be announced, in order."""
+        ready = [] if waiting_only else self._whole_ones(self._grown_open)
+        ready.sort(key=attrgetter("output_index"))
+        waiting = [block for block in self._whole_ones(self._grown_waiting) if block.held]
+        ready += sorted(waiting, key=attrgetter("number_begun"))
+        return [event for block in ready for event in self._end(block, stopped=True)]
+
+    def _whole_ones(self, grown: dict[ToolCallBlock, None]) -> list[ToolCallBlock]:
+        asked = [block for block in grown if not block.ended]
+        grown.clear()
+        return [block for block in asked if block.is_whole()]
+
+    def finish_waiting(self, stopped: bool, abandoned: bool) -> list[Event]:
+        """End the calls that were never announced; nameless ones can't be shown at all."""
+        events: list[Event] = []
+        for block in list(self.waiting.values()):
+            if block.held:
+                events += self._end(block, stopped, abandoned, last=True)
+            else:
+                del self.waiting[block.index]
+                self._diagnostics.loss("tool_call", "never got a name")
+        return events
+
+    def check_named(self) -> None:
+        """Raises `bridge.stream.incomplete_tool_call` when a call never got a name (law E7)."""
+        for block in self.waiting.values():
+            if not block.held:
+                raise nameless("finish", block.index)
+
+    def _end(
+        self, block: ToolCallBlock, stopped: bool, abandoned: bool = False, last: bool = False
+    ) -> list[Event]:
+        events: list[Event] = []
+        if block.state is BlockState.ABSENT:
+            block.call_id, item_id = self._call_id(block.upstream_id), self._output.expected("fc")
+            item = block.restored(item_id, stopped and not abandoned)
+            if item is not None:
+                return self._whole(block, item)
+            self._diagnostics.repair(f"tool_call.{block.name}", "not restorable, left as function_call")
+            events = self._announce(block, item_id)
+        events += block.seal(stopped, abandoned)
+        self.cut = self.cut or block.cut
+        if block.cut and not last:
+            return events  # an incomplete item must be the last one: it is told at the end
+        closed, _ = self._output.close(block, stopped, abandoned)
+        return events + closed
+
+    def _whole(self, block: ToolCallBlock, item: Item) -> list[Event]:
+        del self.waiting[block.index]
+        index = self._output.next_index()
+        self._output.whole(item)
+        return block.whole(item, index)

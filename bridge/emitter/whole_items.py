@@ -12,7 +12,7 @@ from bridge.emitter.arguments import admitted, wrong_argument
 from bridge.emitter.blocks import MessageBlock, ReasoningBlock, WholeBlock
 from bridge.emitter.output import Output
 from bridge.emitter.parts import REFUSAL, TEXT
-from bridge.emitter.tool_calls import ToolCallBlock
+from bridge.emitter.tool_call import ToolCallBlock
 from bridge.protocol import content as ct
 from bridge.protocol import items as it
 from bridge.protocol.events import Event
