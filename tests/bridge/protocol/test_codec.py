@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from sys import float_info, maxsize
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from bridge.protocol.codec import (
     decode_compact_request,
     decode_create_message,
     decode_event,
+    decode_frame,
     decode_item,
     decode_json,
     decode_request,
@@ -261,3 +263,30 @@ def test_every_published_event_has_its_frame_name_ready() -> None:
 def test_what_is_no_protocol_value_can_not_be_encoded() -> None:
     with pytest.raises(NotImplementedError, match="object"):
         encode({"a": object()})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e400", float_info.max),
+        ("-1e400", -float_info.max),
+        ("9" * 5000, maxsize),
+        ("-" + "9" * 5000, -maxsize),
+        ("1" + "0" * 390, 10**390),
+        ("5", 5),
+    ],
+)
+def test_a_number_out_of_range_is_the_largest_in_a_frame_and_an_error_elsewhere(
+    text: str, value: object
+) -> None:
+    assert decode_frame(f'{{"a":[{text},1e400]}}') == {"a": [value, float_info.max]}
+    with pytest.raises(WireError):
+        decode_json(f'{{"a":[{text},1e400]}}')
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "NaN", "[1e400,Infinity]", "[" * 100_000, b"\xff1e400", "{'a':1e400}"]
+)
+def test_a_frame_that_is_no_json_stays_an_error(text: str | bytes) -> None:
+    with pytest.raises(WireError):
+        decode_frame(text)
