@@ -169,8 +169,8 @@ ROWS: dict[str, tuple[Any, ...]] = {
         "exceeds the ",
         "context window is ",
     ),
-    "server/wire.py:_KNOWN_CLIENTS": ("search", "ai-sdk/openai", "codex ", "a"),
-    "server/wire.py:_CODEX": ("match", "code"),
+    "server/requests/wire.py:_KNOWN_CLIENTS": ("search", "ai-sdk/openai", "codex ", "a"),
+    "server/requests/wire.py:_CODEX": ("match", "code"),
 }
 
 
