@@ -36,13 +36,14 @@ class ResponseAccumulator:
     terminal event nothing changes any more. Unknown events are ignored.
     """
 
-    __slots__ = ("_base", "_by_id", "_handlers", "_items", "error")
+    __slots__ = ("_base", "_by_id", "_handlers", "_highest", "_items", "error")
 
     def __init__(self) -> None:
         self.error: ErrorPayload | None = None
         self._base: Response | None = None
         self._items: dict[int, ItemFold] = {}
         self._by_id: dict[str, ItemFold] = {}
+        self._highest = -1  # index of an item
         self._handlers = _HANDLERS
 
     def feed(self, event: Event) -> None:
@@ -101,7 +102,7 @@ class ResponseAccumulator:
             here.announce(event.item)
             self._by_id.setdefault(here.id, here)
         else:
-            self._place(max(self._items) + 1, ItemFold(event.item))
+            self._place(self._highest + 1, ItemFold(event.item))
 
     def _item_done(self, event: ev.OutputItemDone) -> None:
         item = event.item
@@ -113,7 +114,7 @@ class ResponseAccumulator:
         if fold is None:
             fold = self._place(event.output_index, ItemFold(item))
         elif fold.id != item.id and (fold.closed or type(fold.item) is not type(item)):
-            fold = self._place(max(self._items) + 1, ItemFold(item))
+            fold = self._place(self._highest + 1, ItemFold(item))
         fold.close(item)
 
     # ── parts ──────────────────────────────────────────────────────────────────────────────────────
@@ -199,6 +200,7 @@ class ResponseAccumulator:
     def _place(self, index: int, fold: ItemFold) -> ItemFold:
         self._base = self._base or _NOTHING
         self._items[index] = fold
+        self._highest = max(self._highest, index)
         if fold.id:
             self._by_id.setdefault(fold.id, fold)
         return fold

@@ -105,6 +105,7 @@ ROWS: dict[str, tuple[Any, ...]] = {
         ('"', "\\", ""),
     ),
     "bridge/tools/json_text.py:_CUT[1]": ("match", " ", "1", ("1.", "1", "x"), ("-", "1", "x")),
+    "bridge/tools/nesting.py:_MARK": ("search", "a"),
     "bridge/tools/wrappers.py:FENCE[0]": ("match", " ", "`", ("```", "a", ""), ("```", " ", "")),
     "bridge/tools/wrappers.py:HEREDOC[0]": (
         "match",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
 from typing import Any, get_args
 
 from bridge.diagnostics import Diagnostics
@@ -53,6 +54,7 @@ class Outbound:
         self._ending = Ending(self._blocks, self.diagnostics, input_tokens)
         self._current: int | None = None
         self._waiting: dict[int, list[Event]] = {}
+        self._in_line: list[int] = []  # a heap of their indexes
         self._done: set[int] = set()
         self._shown = ""  # which form of the open reasoning item is shown
         self._summary = 0
@@ -107,7 +109,10 @@ class Outbound:
             self.diagnostics.ignored(event.type, "came after its item")
             return []
         if self._current is not None:
-            self._waiting.setdefault(index, []).append(event)
+            if index not in self._waiting:
+                self._waiting[index] = []
+                heappush(self._in_line, index)
+            self._waiting[index].append(event)
             return []
         self._current = index
         return self._within[type(event)](event)
@@ -116,7 +121,7 @@ class Outbound:
         """An item is done: replay what waited, up to the next that is not."""
         chunks: list[t.Chunk] = []
         while self._current is None and self._waiting:
-            self._current = index = min(self._waiting)
+            self._current = index = heappop(self._in_line)
             for event in self._waiting.pop(index):
                 chunks += self._within[type(event)](event)
         return chunks

@@ -19,11 +19,13 @@ import msgspec
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.chat_completions.types import ChatFunction, ChatToolCall
 from bridge.tools.json_text import JsonState, json_state
+from bridge.tools.nesting import Nesting
 
 LEGACY_INDEX = -1  # the one call of the old `function_call` field
 _WHERE = "tool_calls"
 _NO_FUNCTION = ChatFunction()
 _OPENERS = ("{", "[")
+_LOOKED_BACK = 64  # calls among which the one that is unfinished is looked for
 _BEGINNERS = frozenset("{[ \t\r\n")
 _BEGINNING = re.compile(r"\s*[{\[]")  # arguments may begin here
 
@@ -41,7 +43,19 @@ class Fragment(NamedTuple):
 class _Call:
     """One call as far as it has come. Its text is kept to know a call that comes again."""
 
-    __slots__ = ("_text", "id", "index", "last", "name", "slot", "type", "write")
+    __slots__ = (
+        "_nesting",
+        "_read",
+        "_text",
+        "_whole",
+        "id",
+        "index",
+        "last",
+        "name",
+        "slot",
+        "type",
+        "write",
+    )
 
     def __init__(self, slot: int, index: int | None, kind: str) -> None:
         self.slot = slot
@@ -52,6 +66,9 @@ class _Call:
         self._text = StringIO()
         self.write = self._text.write
         self.last = ""  # the last piece that was written
+        self._nesting = Nesting()
+        self._read = 0  # characters that `_nesting` has seen
+        self._whole = False  # as of then
 
     @property
     def arguments(self) -> str:
@@ -59,12 +76,16 @@ class _Call:
 
     @property
     def whole(self) -> bool:
-        """Its arguments are complete JSON already; free text never tells."""
-        return (
-            self.type == "function"
-            and self.last.rstrip().endswith(("}", "]"))
-            and json_state(self.arguments) is JsonState.COMPLETE
-        )
+        """Its arguments are complete JSON already; free text never tells. Reads what came since it was
+        asked, and all of it once, when the outermost bracket closes."""
+        if self.type != "function" or not self.last.rstrip().endswith(("}", "]")):
+            return False
+        if self._read != self._text.tell():
+            self._text.seek(self._read)
+            self._nesting.feed(self._text.read())
+            self._read = self._text.tell()
+            self._whole = self._nesting.closed_once and json_state(self.arguments) is JsonState.COMPLETE
+        return self._whole
 
 
 class ToolCallResolver:
@@ -208,7 +229,7 @@ class ToolCallResolver:
     def _of_none(self, name: str, arguments: str) -> _Call | None:
         if name:
             return None if self._last is None or _is_another(self._last, name, arguments) else self._last
-        unfinished = [call for call in self._calls if not call.whole]
+        unfinished = [call for call in self._calls[-_LOOKED_BACK:] if not call.whole]
         return unfinished[0] if len(unfinished) == 1 else self._last
 
     def _unless_another(self, known: _Call, name: str, arguments: str, repair: str) -> _Call | None:
