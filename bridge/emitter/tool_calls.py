@@ -16,6 +16,15 @@ from bridge.state import BlockState, Wire
 from bridge.tools.identity import ToolIdentity, ToolIdentityMap, ToolKind
 
 
+def is_another(known_id: str, ended: bool, call_id: str, name: str) -> bool:
+    """Whether a fragment with this id and name begins another call than the one at its index, which has
+    `known_id` (empty while it has none). A filter that judges calls before the machine has to ask the same.
+    """
+    if call_id and known_id:
+        return call_id != known_id
+    return ended and bool(call_id or name)
+
+
 class ToolCalls:
     """Blocks by index. `cut` tells whether any call ended before its arguments did."""
 
@@ -60,7 +69,7 @@ class ToolCalls:
         """One fragment. `before` closes what must not stay open beside a call that is announced."""
         block = self.by_index.get(index)
         events: list[Event] = []
-        if block is None or self._is_another(block, call_id, name):
+        if block is None or is_another(block.upstream_id, block.ended, call_id, name):
             if block is not None and not block.upstream_name:
                 raise nameless("tool_call", index)
             events += self._make_room(block)
@@ -85,11 +94,6 @@ class ToolCalls:
     def _grew(self, block: ToolCallBlock) -> None:
         grown = self._grown_waiting if block.state is BlockState.ABSENT else self._grown_open
         grown[block] = None
-
-    def _is_another(self, block: ToolCallBlock, call_id: str, name: str) -> bool:
-        if call_id and block.upstream_id:
-            return call_id != block.upstream_id
-        return block.ended and bool(call_id or name)
 
     def _make_room(self, busy: ToolCallBlock | None) -> list[Event]:
         """Another call starts: what is complete ends, and so does the one on the same index."""

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from bridge.diagnostics import Diagnostics
+from bridge.emitter.tool_calls import is_another
 from bridge.protocol.request import CreateResponse
 from bridge.protocol.tools import AllowedToolChoice, FunctionToolChoice
 from bridge.protocol.unknown import UnknownToolChoice
@@ -95,7 +96,7 @@ class CallGate:
     def judge(self, index: int, id: str, name: str) -> Verdict:
         """The verdict on a fragment; a call has one from its name on."""
         call = self._calls.get(index)
-        if call is None or self._is_another(call, id, name):
+        if call is None or is_another(call.id, call.done, id, name):
             call = self._calls[index] = _Call(id, Verdict.WAIT)
         call.id = call.id or id
         if call.verdict is Verdict.WAIT and name:
@@ -131,8 +132,3 @@ class CallGate:
         if self._rules.most is not None and self.made >= self._rules.most:
             return "a call beyond max_tool_calls was kept back"
         return None
-
-    def _is_another(self, call: _Call, id: str, name: str) -> bool:
-        if id and call.id:
-            return id != call.id
-        return call.done and bool(id or name)

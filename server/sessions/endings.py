@@ -9,6 +9,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from bridge.emitter.failures import error_event
+from bridge.emitter.finished import beginnings
 from bridge.errors import BridgeError
 from bridge.protocol import events as ev
 from bridge.protocol.errors import ErrorPayload, ResponseError
@@ -58,8 +59,7 @@ def is_cancelled(response: Response) -> bool:
 
 def closing_events(response: Response, last_sequence: int) -> list[Event]:
     """What a stream that was sent up to `last_sequence` still lacks, when this is how it ended."""
-    begun = replace(response, status="in_progress", error=None, incomplete_details=None, output=[])
-    opening = [ev.ResponseCreated(0, begun), ev.ResponseInProgress(1, begun)][last_sequence + 1 :]
+    opening = beginnings(response)[last_sequence + 1 :]
     kind = TERMINAL_EVENT[response.status]
     return [*opening, kind(last_sequence + len(opening) + 1, response)]
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from bridge.diagnostics import Diagnostics
+from bridge.emitter.failures import error_event
 from bridge.protocol import events as ev
 from bridge.protocol.events import Event
-from bridge.state import WIRES
+from bridge.state import WIRES, Wire
 
 
 class Outbound:
@@ -17,7 +18,7 @@ class Outbound:
 
     def __init__(self, wire: str = "openresponses") -> None:
         self.diagnostics = Diagnostics()
-        self._respell = _RESPELL[WIRES[wire].name]
+        self._respell = _respellings(WIRES[wire])
 
     def feed(self, event: Event) -> list[Event]:
         respell = self._respell.get(type(event))
@@ -32,26 +33,20 @@ def _as(struct: type[Any]) -> Callable[[Any], Event]:
     return lambda event: struct(*(getattr(event, name) for name in names))
 
 
-def _nested(event: ev.ErrorEvent) -> Event:
-    return ev.ErrorEvent(event.sequence_number, event.payload)
-
-
-def _flat(event: ev.ErrorEvent) -> Event:
-    payload = event.payload
-    return ev.ErrorEvent(
-        event.sequence_number, code=payload.code, message=payload.message, param=payload.param
-    )
-
-
-_RESPELL: dict[str, dict[type[Any], Callable[[Any], Event]]] = {
+_Respellings = dict[type[Any], Callable[[Any], Event]]
+_REASONING: dict[str, _Respellings] = {
     "openresponses": {
         ev.ReasoningTextDelta: _as(ev.ReasoningDelta),
         ev.ReasoningTextDone: _as(ev.ReasoningDone),
-        ev.ErrorEvent: _nested,
     },
     "openai": {
         ev.ReasoningDelta: _as(ev.ReasoningTextDelta),
         ev.ReasoningDone: _as(ev.ReasoningTextDone),
-        ev.ErrorEvent: _flat,
     },
 }
+
+
+def _respellings(wire: Wire) -> _Respellings:
+    return _REASONING[wire.name] | {
+        ev.ErrorEvent: lambda event: error_event(event.sequence_number, event.payload, wire)
+    }

@@ -90,7 +90,8 @@ class Ending:
         chunks = self._start(response)
         if response.status == "failed":
             error = response.error
-            return [*chunks, self._failed(error.code if error else None, error.message if error else "")]
+            code, message = (error.code, error.message) if error else (None, "the response failed")
+            return [*chunks, self._failed(code, message)]
         reason = self._stop_reason(response)
         if reason is None:
             return [*chunks, self._failed(None, f"the response was {response.status}")]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.anthropic_messages import types as t
 from bridge.dialects.anthropic_messages.client.outbound import Outbound
 from bridge.dialects.anthropic_messages.types import tool_input
-from bridge.emitter.machine import ResponseStreamStateMachine
+from bridge.emitter.finished import events_of, is_cut_call
 from bridge.protocol.response import Response
 from bridge.seal import Sealer
 from bridge.tools.identity import ToolIdentityMap
-
-_CALLS = frozenset({"function_call", "custom_tool_call"})
 
 
 def message(
@@ -25,34 +23,19 @@ def message(
 ) -> dict[str, Any]:
     """The body that answers a request without `stream`; an error body for a failed response.
 
-    A call that was cut is left out, with a loss: whole messages are run as they are.
+    A call that was cut is left out, with a loss: whole messages are run as they are. Raises KeyError for a
+    response that has not ended.
     """
-    noted = diagnostics if diagnostics is not None else Diagnostics()
     outbound = Outbound(sealer, tool_identities)
-    machine = ResponseStreamStateMachine(response.model, response_id=response.id, wire="openai")
-    chunks = _fed(outbound, machine.start())
-    for item in response.output:
-        if item.type in _CALLS and getattr(item, "status", None) == "incomplete":
-            noted.loss(f"item.{item.type}", "cut, left out")
-        else:
-            chunks += _fed(outbound, machine.item(item))
-    if response.usage is not None:
-        machine.usage(response.usage)
-    if response.status == "failed":
-        chunks += _fed(outbound, machine.fail(response.error or "the response failed"))
-    else:
-        details = response.incomplete_details
-        reason = details.reason if details is not None else response.status
-        chunks += _fed(outbound, machine.finish(reason))
-    noted.extend(outbound.diagnostics)
     folder = _Folder()
-    for chunk in chunks:
-        folder.steps[type(chunk)](chunk)
+    for event in events_of(response):
+        for chunk in outbound.feed(event):
+            folder.steps[type(chunk)](chunk)
+    if diagnostics is not None:
+        diagnostics.extend(outbound.diagnostics)
+        for item in filter(is_cut_call, response.output):
+            diagnostics.loss(f"item.{item.type}", "cut, left out")
     return folder.whole
-
-
-def _fed(outbound: Outbound, events: Iterable[Any]) -> list[t.Chunk]:
-    return [chunk for event in events for chunk in outbound.feed(event)]
 
 
 class _Folder:

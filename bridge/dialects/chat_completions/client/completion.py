@@ -3,7 +3,6 @@ streamed, which is the stream it would have been, folded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Unpack
 
 import msgspec
@@ -31,12 +30,9 @@ from bridge.dialects.chat_completions.types import (
     ChatToolCall,
     ChatUsage,
 )
-from bridge.protocol import content as ct
-from bridge.protocol import events as ev
-from bridge.protocol import items as it
+from bridge.emitter.finished import events_of, is_cut_call
 from bridge.protocol.events import Event
 from bridge.protocol.response import Response
-from bridge.state import TERMINAL_EVENT
 
 _WORDS = ("content", "refusal", "reasoning_content", "reasoning")
 
@@ -49,7 +45,7 @@ def completion(
     messages are run as they are. Raises KeyError for a response that has not ended."""
     outbound = Outbound(**options, include_usage=True)
     folding = Folding()
-    for event in told(response):
+    for event in events_of(response):
         for chunk in outbound.feed(event):
             if isinstance(chunk, ErrorBody):
                 return chunk
@@ -57,51 +53,9 @@ def completion(
             folding.feed(chunk)
     if diagnostics is not None:
         diagnostics.extend(outbound.diagnostics)
-        if any(map(_is_cut, response.output)):
+        if any(map(is_cut_call, response.output)):
             diagnostics.loss("tool_calls", "a call that was cut is left out")
     return folding.completion
-
-
-def told(response: Response) -> Iterator[Event]:
-    """The events that tell a finished response to an outbound, whole parts as one delta."""
-    yield ev.ResponseInProgress(0, response)
-    for index, item in enumerate(response.output):
-        if _is_cut(item):
-            continue
-        yield ev.OutputItemAdded(0, index, item)
-        yield from _within(index, item)
-        yield ev.OutputItemDone(0, index, item)
-    yield TERMINAL_EVENT[response.status](0, response)
-
-
-def _is_cut(item: it.Item) -> bool:
-    return isinstance(item, it.FunctionCall | it.CustomToolCall) and item.status == "incomplete"
-
-
-def _within(index: int, item: it.Item) -> Iterator[Event]:
-    if isinstance(item, it.FunctionCall):
-        yield ev.FunctionCallArgumentsDelta(0, item.id, index, item.arguments)
-    elif isinstance(item, it.CustomToolCall):
-        yield ev.CustomToolCallInputDelta(0, item.id, index, item.input)
-    elif isinstance(item, it.Message | it.ReasoningItem):
-        for within, part in enumerate(item.content or ()):
-            yield from _part(item.id, index, within, part)
-    if isinstance(item, it.ReasoningItem):
-        for within, part in enumerate(item.summary):
-            text = getattr(part, "text", "")
-            yield ev.ReasoningSummaryTextDelta(0, item.id, index, within, text)
-
-
-def _part(item_id: str, index: int, within: int, part: ct.ContentPart) -> Iterator[Event]:
-    where = (0, item_id, index, within)
-    if isinstance(part, ct.OutputTextContent):
-        yield ev.OutputTextDelta(*where, part.text, part.logprobs)
-        for number, annotation in enumerate(part.annotations):
-            yield ev.OutputTextAnnotationAdded(*where, number, annotation)
-    elif isinstance(part, ct.RefusalContent):
-        yield ev.RefusalDelta(*where, part.refusal)
-    elif isinstance(part, ct.ReasoningTextContent):
-        yield ev.ReasoningDelta(*where, part.text)
 
 
 class Folding:

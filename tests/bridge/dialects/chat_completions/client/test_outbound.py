@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.chat_completions import Choices, Outbound, completion, encode
-from bridge.dialects.chat_completions.client.completion import Folding, told
+from bridge.dialects.chat_completions.client.completion import Folding
 from bridge.emitter import ResponseStreamStateMachine
+from bridge.emitter.finished import events_of
 from bridge.protocol import events as ev
 from bridge.protocol.events import Event
 from bridge.protocol.items import Message
@@ -588,7 +589,7 @@ def test_a_failed_response_is_an_error_body() -> None:
 def test_a_response_that_has_not_ended_is_no_answer() -> None:
     _, machine = perform(("text", "Hi"))
     with pytest.raises(KeyError):
-        list(told(machine.snapshot))
+        list(events_of(machine.snapshot))
 
 
 def test_nothing_folds_to_nothing() -> None:
