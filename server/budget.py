@@ -31,20 +31,24 @@ class Budget:
         """How many this owner holds."""
         return self._held.get(owner, 0)
 
-    def hold(self, owner: str) -> Hold:
-        """What one turn of this owner will hold; nothing yet."""
-        return Hold(self, owner)
+    def hold(self, owner: str, *, accepted: bool = False) -> Hold:
+        """What one turn of this owner will hold; nothing yet. One that was `accepted` before is not refused
+        now."""
+        return Hold(self, owner, accepted)
 
-    def take(self, owner: str, size: int) -> None:
-        """So many more. Raises HttpError 429 that names the limit."""
+    def check(self, owner: str, size: int) -> None:
+        """Raises HttpError 429 that names the limit when this owner may not hold so many more."""
         mine = self.of(owner)
         if self.bytes and self.bytes + size > self._total:
             raise _refusal(f"Conversations of {self._total} bytes are in memory, and no more may be")
         if owner != _WITHOUT_KEY and mine and mine + size > self._per_key:
             raise _refusal(f"One API key may have conversations of {self._per_key} bytes in memory at once")
+
+    def take(self, owner: str, size: int) -> None:
+        """So many more."""
         if size:
             self.bytes += size
-            self._held[owner] = mine + size
+            self._held[owner] = self.of(owner) + size
 
     def give_back(self, owner: str, size: int) -> None:
         """So many less."""
@@ -58,13 +62,16 @@ class Budget:
 class Hold:
     """The bytes of one turn. They are given back when it is released, or forgotten."""
 
-    def __init__(self, budget: Budget, owner: str) -> None:
+    def __init__(self, budget: Budget, owner: str, accepted: bool) -> None:
         self._budget = budget
         self._owner = owner
+        self._accepted = accepted
         self._size = 0
 
     def grow(self, size: int) -> None:
         """So many more. Raises HttpError 429."""
+        if not self._accepted:
+            self._budget.check(self._owner, size)
         self._budget.take(self._owner, size)
         self._size += size
 

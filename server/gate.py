@@ -31,6 +31,10 @@ class Share:
         self.count = 0
         """How many there are of all keys."""
 
+    def owners(self) -> list[str]:
+        """Who has any."""
+        return list(self._held)
+
     def of(self, owner: str) -> int:
         """How many this owner has."""
         return self._held.get(owner, 0)
@@ -108,6 +112,10 @@ class Gate:
         """The server takes no more requests."""
         self.cut = False
         """What still ran at the end of the grace was cut off."""
+
+    def at_their_limit(self) -> list[str]:
+        """The owners that may not have one more response being made, though there is a place."""
+        return [owner for owner in self.runs.owners() if not self.runs.has_room(owner)]
 
     @property
     def running(self) -> int:

@@ -28,11 +28,15 @@ async def begin(service: Service, run: Run) -> Response:
     keeping, queue = run.keeping, service.runs.queue
     assert keeping is not None
     queued = run.translation.snapshot
-    with service.gate.waiting.held(run.owner):
-        if queue is not None and not run.personal:
+    waiting, owner = service.gate.waiting, run.owner
+    shared = queue is not None and not run.personal
+    if shared:  # what waits for any worker is in the store
+        waiting.check(owner, await service.store.waiting(owner, service.settings.limits.background))
+    with waiting.held(owner):
+        if queue is not None and shared:
             await keeping.queue(for_anybody=True)
             try:
-                await queue.put(queued.id)
+                await queue.put(queued.id, owner)
             except LogError:
                 _log.warning("queue.failed", response_id=queued.id)
                 await take(service, queued.id)

@@ -73,7 +73,9 @@ async def prepare(
         await service.runs.check_store()
     target = service.router.resolve(request.model).bound(owner)
     if history is None:
-        request, before, hold = await continued(service.store, request, owner, service.room)
+        request, before, hold = await continued(
+            service.store, request, owner, service.room, accepted=taken is not None
+        )
         history = before.items
     identities = ToolIdentityMap()
     hold = hold or service.room.budget.hold(owner)

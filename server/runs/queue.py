@@ -9,7 +9,7 @@ empty looks in the store for what waits all the same.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final
 
 import structlog
@@ -23,12 +23,14 @@ from server.sessions.errors import StoreError
 Take = Callable[[str], Awaitable[None]]
 """Takes the run of the response with this id, unless it is taken already."""
 
-TakeWaiting = Callable[[], Awaitable[bool]]
-"""Takes one run that waits although its entry should have come; whether there was one."""
+TakeWaiting = Callable[[Collection[str]], Awaitable[bool]]
+"""Takes one run that waits although its entry should have come, of any owner but these; whether there was
+one."""
 
 _PREFIX: Final = "openresponses-bridge:queue"
 _GROUP: Final = "workers"
 _FIELD: Final = b"id"
+_OWNER: Final = b"owner"
 _BLOCK: Final = 2.0  # seconds that one wait for an entry takes
 _PAUSE: Final = 0.5  # seconds until a Redis that failed, or a full worker, is asked again
 _AT_ONCE: Final = 8
@@ -49,21 +51,23 @@ class RunQueue:
         self._worker = worker
         self._idle = round(idle * 1000)
 
-    async def put(self, response_id: str) -> None:
-        """Let it be made. Raises LogError when Redis can't be reached at once; it may get there still."""
+    async def put(self, response_id: str, owner: str) -> None:
+        """Let this owner's run be made. Raises LogError when Redis can't be reached at once; it may get there
+        still."""
         try:
             async with asyncio.timeout(_PATIENCE):
-                await self._redis.xadd(self._key, {_FIELD: response_id})
+                await self._redis.xadd(self._key, {_FIELD: response_id, _OWNER: owner})
         except (RedisError, OSError, TimeoutError) as error:
             raise LogError("The queue of runs can't be reached.") from error
 
     async def serve(self, take: Take, take_waiting: TakeWaiting, gate: Gate) -> None:
-        """Take runs while there is a place for them, for ever."""
+        """Take runs while there is a place for them, for ever. A run whose owner has as many as it may have
+        here is left in the store, so that those behind it need not wait; it is found there later."""
         while True:
             if not _is_free(gate):
                 await asyncio.sleep(_PAUSE)
-            elif not await self._found(self._next(take)):
-                while _is_free(gate) and await self._found(take_waiting()):
+            elif not await self._found(self._next(take, gate)):
+                while _is_free(gate) and await self._found(take_waiting(gate.at_their_limit())):
                     await asyncio.sleep(0)  # that run takes its place before another is looked for
 
     async def _found(self, look: Awaitable[bool]) -> bool:
@@ -93,7 +97,7 @@ class RunQueue:
         except (RedisError, OSError):
             await asyncio.sleep(_PAUSE)
 
-    async def _next(self, take: Take) -> bool:
+    async def _next(self, take: Take, gate: Gate) -> bool:
         """Take what is in the queue; whether something came while it was waited for."""
         claimed: Any = await self._redis.xautoclaim(
             self._key, _GROUP, self._worker, min_idle_time=self._idle, count=_AT_ONCE
@@ -105,7 +109,7 @@ class RunQueue:
             )
             entries = [entry for _, found in read or () for entry in found]
         for entry_id, fields in entries:
-            if fields:
+            if fields and gate.runs.has_room(fields.get(_OWNER, b"").decode()):
                 await take(fields[_FIELD].decode())
             async with self._redis.pipeline(transaction=False) as pipe:
                 pipe.xack(self._key, _GROUP, entry_id)

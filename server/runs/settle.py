@@ -6,7 +6,7 @@ import asyncio
 import math
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
@@ -76,11 +76,12 @@ class Settler:
             await self.take_up(record, worker)
         return bool(taken)
 
-    async def take_waiting(self) -> bool:
-        """Make one run that waits although a worker is idle; whether there was one. Raises StoreError."""
+    async def take_waiting(self, not_of: Collection[str] = ()) -> bool:
+        """Make one run that waits although a worker is idle, of any owner but these; whether there was one.
+        Raises StoreError."""
         now = await self._store.now()
         lease = Lease(f"settler-{secrets.token_hex(8)}", now + self._lease)
-        taken = await self._store.claim_waiting(lease, now + WAITING - _QUEUED)
+        taken = await self._store.claim_waiting(lease, now + WAITING - _QUEUED, not_of=not_of)
         for record in taken:
             await self.take_up(record, lease.worker)
         return bool(taken)

@@ -156,16 +156,23 @@ class ResponseStore(Protocol):
         acquired."""
         ...
 
-    async def claim_waiting(self, lease: Lease, before: float, limit: int = 1) -> list[StoredResponse]:
+    async def claim_waiting(
+        self, lease: Lease, before: float, limit: int = 1, not_of: Collection[str] = ()
+    ) -> list[StoredResponse]:
         """Take runs that wait for a worker and whose lease is over before that time, which may be to come;
-        each goes to one caller only. Of every owner."""
+        each goes to one caller only. Of every owner but those in `not_of`."""
+        ...
+
+    async def waiting(self, owner: str, most: int) -> tuple[int, int]:
+        """How many runs wait for a worker: of every owner, and of this one. They are counted up to `most`,
+        over an index of those that wait."""
         ...
 
     def frames(self, response_id: str, owner: str = "", after: int = -1) -> AsyncIterator[Piece]:
         """The stored frames with a number above `after`, in order; none when this owner has none.
 
-        They come in pieces, so that a reader holds about `PIECE_BYTES` at once, or a sixteenth of what one
-        checkpoint stored. They end early, within a frame, when the response is deleted meanwhile."""
+        They come in pieces, so that a reader holds about `PIECE_BYTES` at once, whatever a checkpoint stored.
+        They end early, within a frame, when the response is deleted meanwhile."""
         ...
 
     async def chain(self, response_id: str, owner: str = "") -> list[Turn]:

@@ -106,9 +106,19 @@ class MemoryStore:
         orphans = [kept for kept in self._records.all() if _is_over(kept.row, now)]
         return [self._hand_over(kept, lease) for kept in orphans[:limit]]
 
-    async def claim_waiting(self, lease: Lease, before: float, limit: int = 1) -> list[StoredResponse]:
-        waiting = [kept for kept in self._records.all() if _waits(kept.row) and _is_over(kept.row, before)]
+    async def claim_waiting(
+        self, lease: Lease, before: float, limit: int = 1, not_of: Collection[str] = ()
+    ) -> list[StoredResponse]:
+        waiting = [
+            kept
+            for kept in self._records.all()
+            if _waits(kept.row) and _is_over(kept.row, before) and kept.row.owner not in not_of
+        ]
         return [self._hand_over(kept, lease) for kept in waiting[:limit]]
+
+    async def waiting(self, owner: str, most: int) -> tuple[int, int]:
+        owners = [kept.row.owner for kept in self._records.all() if _waits(kept.row)]
+        return min(len(owners), most), min(owners.count(owner), most)
 
     async def frames(self, response_id: str, owner: str = "", after: int = -1) -> AsyncIterator[Piece]:
         kept = self._of(response_id, owner)

@@ -37,13 +37,16 @@ class Continued(NamedTuple):
     hold: Hold
 
 
-async def continued(store: ResponseStore, request: CreateResponse, owner: str, room: Room) -> Continued:
-    """The request and the turns before it, out of the store.
+async def continued(
+    store: ResponseStore, request: CreateResponse, owner: str, room: Room, *, accepted: bool = False
+) -> Continued:
+    """The request and the turns before it, out of the store. One that was `accepted` before is not refused
+    now for what is in memory.
 
     Raises HttpError `previous_response_not_found` and `item_not_found`, also for what is another owner's,
     TooLarge, and 429 when too much is in memory.
     """
-    hold = room.budget.hold(owner)
+    hold = room.budget.hold(owner, accepted=accepted)
     before = await history_of(store, request, owner, room, hold)
     return Continued(await resolved(store, request, owner, before, room), before, hold)
 

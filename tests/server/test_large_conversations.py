@@ -180,6 +180,17 @@ def test_s8_who_holds_nothing_may_hold_any_number() -> None:
     assert (budget.bytes, budget.of("a"), budget._held) == (0, 0, {})
 
 
+def test_s8_what_was_accepted_before_is_not_refused_now() -> None:
+    budget = Budget(100, 50)
+    refused, accepted = budget.hold("a"), budget.hold("a", accepted=True)
+    accepted.grow(90)
+    accepted.grow(90)
+    with pytest.raises(HttpError):
+        refused.grow(1)
+    accepted.release()
+    refused.grow(1)
+
+
 def test_s8_what_is_forgotten_is_given_back() -> None:
     budget = Budget(100, 50)
     hold = budget.hold("a")

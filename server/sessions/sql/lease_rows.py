@@ -53,10 +53,10 @@ def acquire_run(connection: Connection, response_id: str, lease: Lease, now: flo
 
 
 def claim_runs(
-    connection: Connection, statement: Update, lease: Lease, before: float, most: int
+    connection: Connection, statement: Update, lease: Lease, before: float, most: int, **more: Any
 ) -> list[StoredResponse]:
-    """Take runs whose lease is over before that time, of those that the statement names."""
-    values = {"now": before, "most": most, "lease_worker": lease.worker, "lease_until": lease.until}
+    """Take runs whose lease is over before that time, of those that the statement and `more` name."""
+    values = {"now": before, "most": most, "lease_worker": lease.worker, "lease_until": lease.until, **more}
     return _taken(connection, connection.execute(statement, values).all())
 
 

@@ -31,10 +31,11 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from server.sessions.base import NOBODY
+from server.sessions.sql.tables import WAITING, responses
 from server.sessions.sql.tables import response_frames as frames
 from server.sessions.sql.tables import response_input as inputs
 from server.sessions.sql.tables import response_output as outputs
-from server.sessions.sql.tables import responses
+from server.sessions.sql.tables import response_pieces as pieces
 
 T = TypeVar("T")
 
@@ -62,7 +63,8 @@ INPUT: Final = (
 )
 DELETE: Final = delete(responses).where(_OWNED)
 DELETE_PARTS: Final = [
-    delete(table).where(table.c.response_id == bindparam("of_id")) for table in (inputs, outputs, frames)
+    delete(table).where(table.c.response_id == bindparam("of_id"))
+    for table in (inputs, outputs, frames, pieces)
 ]
 REPLACE: Final = update(responses).where(_OWNED)
 UPDATE_HELD: Final = update(responses).where(_HELD, _RUNNING)
@@ -102,7 +104,21 @@ def upsert_frames(dialect: str) -> Any:
     excluded = statement.excluded
     return statement.on_conflict_do_update(
         index_elements=[frames.c.response_id, frames.c.first_sequence],
-        set_={"last_sequence": excluded.last_sequence, "data": excluded.data},
+        set_={
+            "last_sequence": excluded.last_sequence,
+            "data": excluded.data,
+            "pieces": excluded.pieces,
+        },
+    )
+
+
+@cache
+def upsert_pieces(dialect: str) -> Any:
+    """The same for what goes beyond the first piece."""
+    statement = _INSERTS[dialect](pieces)
+    return statement.on_conflict_do_update(
+        index_elements=[pieces.c.response_id, pieces.c.first_sequence, pieces.c.piece],
+        set_={"data": statement.excluded.data},
     )
 
 
@@ -166,6 +182,7 @@ _THESE_FRAMES: Final = (
     select(
         frames.c.first_sequence,
         frames.c.last_sequence,
+        frames.c.pieces,
         func.length(frames.c.data).label("size"),
         func.substr(
             frames.c.data,
@@ -184,7 +201,16 @@ FRAMES: Final = (
 )
 """The beginnings of some rows."""
 MORE_FRAMES: Final = _THESE_FRAMES.where(frames.c.first_sequence == bindparam("first"))
-"""More of one row."""
+"""More of one row: of one that was stored before there were pieces."""
+PIECE: Final = (
+    select(frames.c.pieces, pieces.c.data)
+    .join(responses, responses.c.id == frames.c.response_id)
+    .join(
+        pieces,
+        (pieces.c.response_id == frames.c.response_id) & (pieces.c.first_sequence == frames.c.first_sequence),
+    )
+    .where(_OWNED, THERE, frames.c.first_sequence == bindparam("first"), pieces.c.piece == bindparam("piece"))
+)
 STANDING: Final = select(
     responses.c.id,
     responses.c.owner,
@@ -223,7 +249,20 @@ def _claim(which: ColumnElement[bool]) -> Update:
 SWEEP: Final = _sweep()
 RENEW: Final = _renew()
 CLAIM: Final = _claim(_OVER)
-CLAIM_WAITING: Final = _claim(_OVER & _WAITS)
+CLAIM_WAITING: Final = _claim(_OVER & _WAITS & responses.c.owner.not_in(bindparam("not_of", expanding=True)))
+
+
+def _count_waiting() -> Select[Any]:
+    waiting = select(literal(1)).select_from(responses).where(WAITING)
+    of_all = waiting.limit(bindparam("most")).subquery()
+    of_owner = waiting.where(responses.c.owner == bindparam("of_owner")).limit(bindparam("most")).subquery()
+    return select(
+        select(func.count()).select_from(of_all).scalar_subquery().label("of_all"),
+        select(func.count()).select_from(of_owner).scalar_subquery().label("of_owner"),
+    )
+
+
+COUNT_WAITING: Final = _count_waiting()
 GIVE_UP: Final = update(responses).where(_ID).values(lease_until=None, status="failed")
 """What can't be read can't be settled either. What there is of it stays."""
 EXPORT: Final = (
@@ -232,6 +271,17 @@ EXPORT: Final = (
     .order_by(responses.c.id)
     .limit(bindparam("most"))
 )
-EXPORT_FRAMES: Final = (
-    select(frames.c.data).where(frames.c.response_id == bindparam("of_id")).order_by(frames.c.first_sequence)
-)
+_ALL_PIECES: Final = union_all(
+    select(frames.c.first_sequence, literal(0).label("piece"), frames.c.data).where(
+        frames.c.response_id == bindparam("of_id")
+    ),
+    select(pieces.c.first_sequence, pieces.c.piece, pieces.c.data)
+    .join(
+        frames,
+        (frames.c.response_id == pieces.c.response_id)
+        & (frames.c.first_sequence == pieces.c.first_sequence)
+        & (pieces.c.piece <= frames.c.pieces),
+    )
+    .where(pieces.c.response_id == bindparam("of_id")),
+).subquery()
+EXPORT_FRAMES: Final = select(_ALL_PIECES.c.data).order_by(_ALL_PIECES.c.first_sequence, _ALL_PIECES.c.piece)

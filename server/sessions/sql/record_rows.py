@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection
 
-from server.frames import Frames
+from server.frames import Frames, sliced
 from server.sessions.base import StoredResponse
 from server.sessions.errors import StoreError
 from server.sessions.records import InputRow, Row, record_of
@@ -43,14 +43,15 @@ def put_input(connection: Connection, dialect: str, response_id: str, items: lis
 
 def put_frames(connection: Connection, dialect: str, response_id: str, frames: Frames | None) -> None:
     """Frames since the last checkpoint, in the place of those that began where they do."""
-    if frames is not None:
-        values = {
-            "response_id": response_id,
-            "first_sequence": frames.first,
-            "last_sequence": frames.last,
-            "data": frames.data,
-        }
-        connection.execute(queries.upsert_frames(dialect), values)
+    if frames is None:
+        return
+    first, *more = (data for data, _ in sliced(frames.data))
+    place = {"response_id": response_id, "first_sequence": frames.first}
+    values = {**place, "last_sequence": frames.last, "data": first, "pieces": len(more)}
+    connection.execute(queries.upsert_frames(dialect), values)
+    if more:
+        rows = [{**place, "piece": number, "data": data} for number, data in enumerate(more, 1)]
+        connection.execute(queries.upsert_pieces(dialect), rows)
 
 
 def row_in(found: Any) -> Row:

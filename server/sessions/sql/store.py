@@ -128,10 +128,15 @@ class SqlStore:
             partial(claim_runs, statement=queries.CLAIM, lease=lease, before=now, most=limit)
         )
 
-    async def claim_waiting(self, lease: Lease, before: float, limit: int = 1) -> list[StoredResponse]:
-        return await self._database.write(
-            partial(claim_runs, statement=queries.CLAIM_WAITING, lease=lease, before=before, most=limit)
-        )
+    async def claim_waiting(
+        self, lease: Lease, before: float, limit: int = 1, not_of: Collection[str] = ()
+    ) -> list[StoredResponse]:
+        claim = partial(claim_runs, statement=queries.CLAIM_WAITING, not_of=list(not_of))
+        return await self._database.write(partial(claim, lease=lease, before=before, most=limit))
+
+    async def waiting(self, owner: str, most: int) -> tuple[int, int]:
+        (found,) = await self._rows(queries.COUNT_WAITING, {"of_owner": owner, "most": most})
+        return found.of_all, found.of_owner
 
     async def frames(self, response_id: str, owner: str = "", after: int = -1) -> AsyncIterator[Piece]:
         if can_be_id(response_id):

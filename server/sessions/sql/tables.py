@@ -22,7 +22,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION: Final = "0003"
+REVISION: Final = "0004"
 """The migration that this code needs, and its newest one."""
 
 VERSION_TABLE: Final = "openresponses_bridge_version"
@@ -58,6 +58,11 @@ _EXPIRING: Final = responses.c.expires_at.is_not(None)
 _RUNNING: Final = responses.c.lease_until.is_not(None)
 Index("ix_responses_expires_at", responses.c.expires_at, sqlite_where=_EXPIRING, postgresql_where=_EXPIRING)
 Index("ix_responses_lease_until", responses.c.lease_until, sqlite_where=_RUNNING, postgresql_where=_RUNNING)
+
+WAITING: Final = text("lease_worker = ''")
+"""Which rows are runs that wait for a worker (`NOBODY` holds them); written out, as an index is only used by
+queries that say the same."""
+Index("ix_responses_waiting", responses.c.owner, sqlite_where=WAITING, postgresql_where=WAITING)
 
 # One row an item, so that pages are cut by the database.
 response_input: Final = Table(
@@ -96,5 +101,17 @@ response_frames: Final = Table(
     _response_id(),
     Column("first_sequence", BigInteger, primary_key=True),
     Column("last_sequence", BigInteger, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    Column("pieces", Integer, nullable=False, server_default=text("0")),
+)
+
+# What of a checkpoint goes beyond one piece, so that readers need not read all of it at once. There may be
+# more of these than `response_frames.pieces` says, of an attempt that was made again.
+response_pieces: Final = Table(
+    "response_pieces",
+    metadata,
+    _response_id(),
+    Column("first_sequence", BigInteger, primary_key=True),
+    Column("piece", Integer, primary_key=True),
     Column("data", LargeBinary, nullable=False),
 )

@@ -65,7 +65,7 @@ class Worker:
 
     async def _make(self, record: StoredResponse, _worker: str) -> None:
         self.taken.append(record.response.id)
-        await self.places.enter_async_context(self.gate.place("", waits=False))
+        await self.places.enter_async_context(self.gate.place(record.owner, waits=False))
 
     async def _take(self, response_id: str) -> None:
         now = await self.store.now()
@@ -85,13 +85,13 @@ class Worker:
             await self.queue.close()
 
 
-async def put_waiting(store: MemoryStore, count: int, since: float) -> list[str]:
+async def put_waiting(store: MemoryStore, count: int, since: float, owner: str = "") -> list[str]:
     """Responses that were queued `since` seconds ago."""
     ids = []
     for _ in range(count):
         machine = ResponseStreamStateMachine("m")
         lease = Lease(NOBODY, time.time() - since + WAITING)
-        await store.put(StoredResponse(machine.snapshot, [], request=b"{}", lease=lease))
+        await store.put(StoredResponse(machine.snapshot, [], owner=owner, request=b"{}", lease=lease))
         ids.append(machine.response_id)
     return ids
 
@@ -143,7 +143,7 @@ async def test_workers_of_another_store_leave_the_queue_alone(server: OwnRedis) 
     stranger, own = Worker(server.url, MemoryStore()), Worker(server.url, store)
     (response_id,) = await put_waiting(store, 1, since=-60.0)  # found by its entry alone
     async with stranger.serving():
-        await own.queue.put(response_id)
+        await own.queue.put(response_id, "")
         await asyncio.sleep(0.2)
         async with own.serving():
             await until(lambda: own.taken == [response_id])
@@ -154,7 +154,7 @@ async def test_request_does_not_wait_for_a_queue_that_is_silent(silent: str) -> 
     queue = RunQueue(silent, "store", "w", 10.0)
     begun = time.monotonic()
     with pytest.raises(LogError):
-        await queue.put("r")
+        await queue.put("r", "")
     assert time.monotonic() - begun < 1.5
     await queue.close()
 
@@ -209,3 +209,19 @@ async def test_listener_survives_a_cancel_that_fails(server: OwnRedis) -> None:
     with contextlib.suppress(asyncio.CancelledError):
         await listening
     await signals.close()
+
+
+async def test_s8_a_key_at_its_limit_does_not_hold_up_those_behind_it(server: OwnRedis) -> None:
+    store = MemoryStore()
+    worker = Worker(server.url, store)
+    worker.gate = Gate(Limits(concurrent=4, concurrent_per_key=2))
+    ids = await put_waiting(store, 6, since=0.0, owner="greedy")
+    ids += await put_waiting(store, 1, since=0.0, owner="modest")
+    for response_id in ids[:-1]:
+        await worker.queue.put(response_id, "greedy")
+    await worker.queue.put(ids[-1], "modest")
+    async with worker.serving():
+        await until(lambda: len(worker.taken) == 3)
+    assert worker.taken == [*ids[:2], ids[-1]]
+    assert await store.waiting("greedy", 10) == (4, 4)
+    assert not await worker.settler.take_waiting(["greedy"])

@@ -687,3 +687,31 @@ async def test_size_ends_where_a_chain_is_broken_or_a_circle(store: ResponseStor
     await store.put(record("c", "b"))
     assert await store.size("a") > 0
     assert await store.size("b") == await store.size("c") > 0
+
+
+# --- runs that wait --------------------------------------------------------------------------------------
+
+
+async def test_waiting_runs_are_counted_by_owner(store: ResponseStore) -> None:
+    assert await store.waiting("a", 10) == (0, 0)
+    for number in range(5):
+        await store.put(record(f"a{number}", owner="a", lease=Lease(NOBODY, FAR)))
+    await store.put(record("b", owner="b", lease=Lease(NOBODY, FAR)))
+    await store.put(record("made", owner="a", lease=Lease("w", FAR)))
+    await store.put(record("ended", owner="a"))
+    assert await store.waiting("a", 10) == (6, 5)
+    assert await store.waiting("b", 10) == (6, 1)
+    assert await store.waiting("a", 3) == (3, 3)
+    assert await store.acquire("a0", Lease("w", FAR), 0.0) is not None
+    await store.delete("a1", "a")
+    assert await store.waiting("a", 10) == (4, 3)
+
+
+async def test_waiting_runs_are_claimed_of_others_than_those(store: ResponseStore) -> None:
+    for number, owner in enumerate(("a", "a", "b", "c")):
+        await store.put(record(f"r{number}", owner=owner, lease=Lease(NOBODY, 10.0 + number)))
+    lease = Lease("w", FAR)
+    (claimed,) = await store.claim_waiting(lease, 100.0, not_of=["a", "c"])
+    assert claimed.owner == "b"
+    assert await store.claim_waiting(lease, 100.0, not_of=["a", "c"]) == []
+    assert [each.response.id for each in await store.claim_waiting(lease, 100.0)] == ["r0"]

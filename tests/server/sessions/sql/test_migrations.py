@@ -12,6 +12,7 @@ from sqlalchemy import Engine, create_engine, inspect, text
 from sqlalchemy.pool import NullPool
 
 from bridge.protocol.input_items import MessageParam
+from server.frames import PIECE_BYTES, Frames
 from server.sessions.base import Lease, StoredResponse
 from server.sessions.errors import StoreError
 from server.sessions.sql.locations import database_url
@@ -20,7 +21,7 @@ from server.sessions.sql.migrations.versions import r0003_lz4
 from server.sessions.sql.tables import REVISION, VERSION_TABLE, metadata
 from server.sessions.stores import open_store
 from tests.support.services import postgres_database
-from tests.support.stores import record
+from tests.support.stores import Place, record
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -105,7 +106,13 @@ async def _at_0001(url: str, stored: StoredResponse) -> None:
 
 _COMPRESSED = """SELECT attrelid::regclass || '.' || attname FROM pg_attribute
     WHERE attcompression = 'l' AND attrelid::regclass::text = ANY(:tables) ORDER BY 1"""
-_LARGE = ["response_frames.data", "response_input.item", "responses.request", "responses.response"]
+_LARGE = [
+    "response_frames.data",
+    "response_input.item",
+    "response_pieces.data",
+    "responses.request",
+    "responses.response",
+]
 
 
 def _compressed(engine: Engine) -> list[str]:
@@ -155,3 +162,22 @@ def test_downgrade_leaves_nothing(engine: Engine) -> None:
         command.downgrade(_config(connection), "base")
     assert inspect(engine).get_table_names() == [VERSION_TABLE]
     assert upgrade(engine.url) == (None, REVISION)
+
+
+@pytest.mark.parametrize("times", [1, 5])
+async def test_long_frames_survive_the_way_down_and_up(shared_place: Place, times: int) -> None:
+    long = b"a: b\n\n" * (times * PIECE_BYTES // 6 + 1)
+    count = long.count(b"\n\n")
+    store = shared_place.open()
+    await store.put(record("r"), Frames(0, count - 1, long))
+    exported = [line async for line in store.export()]
+    await store.close()
+    engine = create_engine(database_url(shared_place.url), poolclass=NullPool)
+    with engine.begin() as connection:
+        command.downgrade(_config(connection), "0003")
+        (data,) = connection.scalars(text("SELECT data FROM response_frames"))
+        assert data == long
+    upgrade(engine.url)
+    again = shared_place.open()
+    assert b"".join([piece.data async for piece in again.frames("r")]) == long
+    assert [line async for line in again.export()] == exported
