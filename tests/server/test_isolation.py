@@ -14,8 +14,8 @@ from bridge.seal import SealError
 from server.app import create_app
 from server.auth import NOBODY, Keys
 from server.config import hashed
-from server.runs.background import take
-from server.runs.prepare import prepare
+from server.requests.background import take
+from server.requests.prepare import prepare
 from server.service import Service
 from server.settings import Settings, UpstreamSettings
 from tests.support.serving import Reply, call, respond, serving
@@ -193,10 +193,10 @@ async def test_a_run_that_another_worker_takes_seals_for_its_owner(upstream: Scr
     service: Service = app.state.service
     asked = decode_request(b'{"model": "m", "input": "Hi", "background": true}')
     async with app.router.lifespan_context(app):
-        generation, _ = await prepare(service, asked, {}, "req_1", owner="alice")
-        made = generation.run.response_id
-        assert generation.keeping is not None
-        await generation.keeping.queue(for_anybody=True)
+        run, _ = await prepare(service, asked, {}, "req_1", owner="alice")
+        made = run.translation.response_id
+        assert run.keeping is not None
+        await run.keeping.queue(for_anybody=True)
         await take(service, made)
         with anyio.fail_after(10):
             while (

@@ -99,7 +99,7 @@ def test_a_forged_address_is_not_believed() -> None:
     """uvicorn puts the address of `x-forwarded-for` into the scope unless it is told not to."""
     from server.commands.serve import _config
 
-    assert _config("server.app:create_worker_app").proxy_headers is False
+    assert _config("server.app:create_worker_app", Settings()).proxy_headers is False
 
 
 def test_a_client_s_key_is_needed_as_well_where_clients_have_one() -> None:
