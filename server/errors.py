@@ -45,7 +45,7 @@ _BY_CODE: Final = {
 _ERROR_STATUS: Final = re.compile("[45][0-9][0-9]")
 _TYPES: Final = frozenset({"model_error"})  # codes that are types too (specification, "Errors")
 
-_MESSAGES: Final = "/v1/messages"
+MESSAGES_PATH: Final = "/v1/messages"
 # what Anthropic's API says for a status; asked where the error's own names say no more than these
 _VAGUE: Final = frozenset({"api_error", "invalid_request_error"})
 _ANTHROPIC_TYPES: Final = {
@@ -151,7 +151,7 @@ def failure(error: ResponseError) -> HttpError:
 
 def error_body(error: BridgeError, path: str = "") -> bytes:
     """The JSON body of a refused request, in the shape of the surface that `path` belongs to."""
-    if path.startswith(_MESSAGES):
+    if path.startswith(MESSAGES_PATH):
         return encode(_anthropic_error(error))
     return encode(ErrorBody(ErrorPayload(error.error_type, error.code, error.message, error.param)))
 

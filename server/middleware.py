@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bridge.errors import BridgeError
-from server.errors import HttpError, error_body
+from server.errors import MESSAGES_PATH, HttpError, error_body
 from server.gate import Gate
 from server.limits import check_headers
 from server.metrics import Metrics
@@ -21,6 +21,7 @@ from server.settings import Limits
 _DEFECT: Final = HttpError(500, "The server failed.", code="internal_error")
 _log = structlog.get_logger(__name__)
 _HEADER: Final = b"x-request-id"
+_ANTHROPIC_HEADER: Final = b"request-id"  # what Anthropic's clients read, on errors too
 _LOGGED_PATH: Final = 200  # characters: a client writes as much into the log as it likes otherwise
 _USABLE: Final = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 # what is answered while the server stops: it tells those who ask that it does
@@ -55,6 +56,8 @@ class RequestLog:
                 first_byte = time.perf_counter() - started
                 spent = str(int(first_byte * 1000)).encode()
                 headers = [*message["headers"], (_HEADER, request_id), (b"openai-processing-ms", spent)]
+                if scope["path"].startswith(MESSAGES_PATH):
+                    headers.append((_ANTHROPIC_HEADER, request_id))
                 message = {**message, "headers": headers}
             await send(message)
 

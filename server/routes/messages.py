@@ -28,6 +28,5 @@ async def create(request: Request) -> ASGIApp:
         schema_param="output_config.format.schema",
     )
     answer = StreamedAnswer if asked.stream else WholeAnswer
-    identified = {**headers, "request-id": request.state.request_id}
     form = ForeignForm(MESSAGES, Outbound(sealer), sealer)
-    return answer(run, identified, service.settings.keep_alive, form)
+    return answer(run, headers, service.settings.keep_alive, form)

@@ -140,3 +140,11 @@ def test_internal_error_is_500_without_a_traceback(
         "param": None,
     }
     assert "x-request-id" in reply.headers
+
+
+def test_answers_and_errors_to_anthropics_clients_carry_the_id_they_read(demo: str) -> None:
+    turn = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 64}
+    for body in ({**turn, "model": "demo"}, {**turn, "model": "nobody"}, b"{"):
+        reply = call(demo, "POST", "/v1/messages", body)
+        assert reply.headers["request-id"] == reply.headers["x-request-id"]
+    assert "request-id" not in call(demo, "GET", "/v1/models").headers
