@@ -9,6 +9,7 @@ import pytest
 
 from server.config import hashed
 from server.settings import Limits, Settings, UpstreamSettings
+from tests.support.services import own_redis
 from tests.support.serving import call, opened, respond, serving
 from tests.support.sockets import opened_socket
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk, text
@@ -144,3 +145,24 @@ def test_s8_a_reader_counts_until_its_end_however_that_comes(shared: str) -> Non
         for _ in range(4):  # more than may be at once
             assert call(shared, "GET", f"/v1/responses/{path}", headers=GREEDY).status == status
     assert counts(shared, "readers") == [0]
+
+
+def test_s8_what_waits_for_any_worker_is_limited_per_key_and_in_sum(upstream: ScriptedUpstream) -> None:
+    upstream.scripts |= {"long": Script([chunk(content="a"), HANG]), "short": Script(text("b"))}
+    with own_redis() as redis:
+        settings = Settings(
+            upstreams=[UpstreamSettings(url=upstream.url)],
+            limits=FEW,
+            event_log=redis.url,
+            api_keys=[hashed("greedy"), hashed("modest")],
+        )
+        with serving(settings) as base, held_runs(base, GREEDY, 2), held_runs(base, MODEST, 2):
+            queued = [respond(base, GREEDY, model="short", background=True) for _ in range(3)]
+            assert [each.status for each in queued] == [200, 200, 429]
+            assert "One API key has at most 2 background responses" in queued[2].error["message"]
+            others = [respond(base, MODEST, model="short", background=True) for _ in range(2)]
+            assert [each.status for each in others] == [200, 429]
+            assert "The server has 3 background responses" in others[1].error["message"]
+            ended = call(base, "POST", f"/v1/responses/{queued[0].json['id']}/cancel", headers=GREEDY)
+            assert ended.json["status"] == "incomplete"
+            assert respond(base, GREEDY, model="short", background=True).status == 200
