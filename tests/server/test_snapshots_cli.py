@@ -16,6 +16,7 @@ from syrupy.assertion import SnapshotAssertion
 from bridge.protocol.codec import encode_sse
 from server.captures.sinks import SINKS
 from server.cli import main
+from server.sessions.sql.tables import REVISION
 from server.sessions.stores import open_store
 from tests.support.model_frames import frames
 from tests.support.model_scripts import SCRIPTS, Step, played
@@ -54,6 +55,7 @@ class Session:
         done = runner.invoke(main, shlex.split(command), input=stdin, prog_name=NAME, terminal_width=100)
         shown = self.normalised(f"$ {NAME} {command}")
         told = self.normalised(done.output.replace(f"{Path.cwd()}/", "")).rstrip("\n")
+        told = told.replace(f"at revision {REVISION}", "at revision NNNN")  # each migration counts it up
         self.show(shown, told, f"[exit code {done.exit_code}]", "")
         return self
 
