@@ -286,7 +286,7 @@ class HttpConnection(HttpToolsProtocol):
         if not self._owed:
             if now - self._since >= self._limits.body_seconds:
                 self.transport.close()
-        elif self.flow.read_paused:
+        elif self.flow.read_paused or self.cycle.waiting_for_100_continue:
             self._receiving.begin(now)
         elif self._receiving.is_slow(now):
             self._refuse(HttpError(408, "The body took too long."))

@@ -20,6 +20,7 @@ from websockets.server import ServerProtocol
 
 from server.connections.inflating import WholeMessageDeflateFactory
 from server.connections.progress import Receiving, Sending
+from server.connections.refusals import written
 from server.errors import HttpError
 from server.websocket.envelopes import envelope, too_large
 
@@ -31,6 +32,9 @@ _USUAL: Final = 256  # bytes of a frame, on average, that makes no flood
 _FLOOD: Final = 1000  # frames beyond that in a second, after which the connection pauses
 _LINGER: Final = 2.0  # seconds in which a refused client can read why, before the connection is closed
 _TOO_SLOW: Final = HttpError(408, "The message took too long.")
+_UNREADABLE: Final = HttpError(
+    400, "The WebSocket's handshake has a body, a line of more than 8,192 bytes or more than 128 headers."
+)
 
 
 class WebSocketConnection(WebSocketsSansIOProtocol):
@@ -188,16 +192,16 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
     def _refuse_handshake(self) -> None:
         self._door.refused("handshake_refused")
         self.handshake_complete = self.close_sent = True
-        self.transport.write(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+        self.transport.write(written(_UNREADABLE, b"", self.default_headers))
         self.transport.close()
 
     def _end(self, code: CloseCode | None, error: HttpError | None) -> None:
         """Close with what the client should know, and take nothing more from it. Without a code the
         library has found its own."""
-        written = b""
+        told = b""
         if error is not None:
             self._door.refused(error.code)
-            written = Frame(Opcode.TEXT, envelope(error)).serialize(mask=False)
+            told = Frame(Opcode.TEXT, envelope(error)).serialize(mask=False)
         if code is not None and self.conn.state is OPEN:
             self.conn.fail(code, error.code if error is not None else "")
         sent = self.conn.close_sent
@@ -206,7 +210,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         self.close_sent = self._ended = True
         self.close_timer = self.loop.call_later(_LINGER, self.transport.close)
         self._rest, self.frames = b"", []
-        self.transport.write(written + b"".join(self.conn.data_to_send()))
+        self.transport.write(told + b"".join(self.conn.data_to_send()))
         self.transport.write_eof()
         if self.read_paused:
             self.read_paused = False
