@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from server.connections.door import Door
-from server.connections.progress import Receiving, Sending
+from server.connections.progress import Receiving, Sending, cut_off
 from server.connections.refusals import written
 from server.connections.websocket import WebSocketConnection
 from server.errors import HttpError
@@ -268,7 +268,7 @@ class HttpConnection(HttpToolsProtocol):
         if self.flow.write_paused or self.transport.is_closing():
             if self._sending.is_stuck(now):
                 self._door.refused("client_takes_nothing")
-                self.transport.abort()
+                cut_off(self.transport)
         elif self._stage is _Stage.HEAD:
             if now - self._since >= self._limits.header_seconds:
                 self._refuse(HttpError(408, "The headers took too long."))

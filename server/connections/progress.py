@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import math
+import socket
 import struct
 import termios
+from contextlib import suppress
 from typing import Final
 
 SLOWEST: Final = 1024
 """Bytes per second that whoever sends a body or a message has to reach on average."""
 _INT: Final = struct.Struct("i")
+_NO_LINGER: Final = struct.pack("ii", 1, 0)
 
 
 class Sending:
@@ -65,6 +68,13 @@ class Receiving:
         slow = self._received < SLOWEST * self._seconds
         self.begin(now)
         return slow
+
+
+def cut_off(transport: asyncio.Transport) -> None:
+    """Close at once. What is unsent is dropped by the system too, which would offer it for minutes."""
+    with suppress(OSError, AttributeError):
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+    transport.abort()
 
 
 def _unsent(transport: asyncio.Transport) -> int:

@@ -19,7 +19,7 @@ from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 
 from server.connections.inflating import WholeMessageDeflateFactory
-from server.connections.progress import Receiving, Sending
+from server.connections.progress import Receiving, Sending, cut_off
 from server.connections.refusals import written
 from server.errors import HttpError
 from server.websocket.envelopes import envelope, too_large
@@ -222,7 +222,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         if not self.writable.is_set() or self.transport.is_closing():
             if self._sending.is_stuck(now):
                 self._door.refused("client_takes_nothing")
-                self.transport.abort()
+                cut_off(self.transport)
         elif self._ended or self.read_paused:
             self._unfinished = False
         elif self.frames or self.conn.reader.buffer or self.conn.cur_size is not None:

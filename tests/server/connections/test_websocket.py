@@ -1,6 +1,7 @@
 """Law S8 on a WebSocket: what a hostile client can make us keep, inflate, parse and wait for."""
 
 import json
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -140,6 +141,8 @@ def test_s8_socket_that_is_not_read_is_cut_off(hasty: str, upstream: ScriptedUps
         while call(hasty, "GET", "/readyz").json["running"]:
             assert time.monotonic() < ends, "it still waits for its client"
             time.sleep(0.02)
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+        assert len(client.read()) < 1_000_000, "the system still had it"
 
 
 # ── floods ─────────────────────────────────────────────────────────────────────────────────────────────
