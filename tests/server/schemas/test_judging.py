@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -132,6 +133,16 @@ def test_any_object_needs_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
         None,
         "The answer does not fit the schema at $: violates 'type'",
     ]
+
+
+def test_what_the_engine_or_its_process_fails_with_is_a_failure_of_the_response(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("server.schemas.workers.judge_within", os.abort)  # raises there: it takes no schema
+    with structlog.testing.capture_logs() as lines:
+        (said,) = judged(5, ({"const": 1}, json.dumps(SECRET)))
+    assert said == "The answer could not be checked against the schema: that takes too much."
+    assert [(line["event"], line["error"]) for line in lines] == [("schema.worker_failed", "TypeError")]
 
 
 def test_process_whose_server_is_gone_ends_by_itself() -> None:
