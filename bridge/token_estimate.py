@@ -15,11 +15,12 @@ from typing import Any
 
 import msgspec
 
+from bridge.protocol.codec import encode
 from bridge.protocol.content import InputFileContent, InputImageContent, InputImageParam, InputVideoContent
 from bridge.protocol.input_items import InputItem
 from bridge.protocol.items import Item
 from bridge.protocol.request import CreateResponse
-from bridge.protocol.unknown import Unknown, enc_hook
+from bridge.protocol.unknown import Unknown
 
 TOKENS_PER_ITEM = 4
 """What a message or call costs beside its words: role, delimiters, ids."""
@@ -71,7 +72,7 @@ def request_tokens(request: CreateResponse, history: Iterable[InputItem | Item] 
     `previous_response_id` stands for) and input."""
     count = text_tokens(request.instructions or "")
     if request.tools:
-        count += text_tokens(msgspec.json.encode(request.tools, enc_hook=enc_hook).decode())
+        count += text_tokens(encode(request.tools).decode())
     items = [*history, *(request.input if isinstance(request.input, list) else ())]
     count += sum(item_tokens(item) for item in items)
     if isinstance(request.input, str):

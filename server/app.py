@@ -22,6 +22,7 @@ from server.gate import Gate
 from server.logs import configure_logs
 from server.metrics import Metrics
 from server.middleware import Admission, RequestLog
+from server.origins import Origins
 from server.requests.background import rerun, take
 from server.requests.cancelling import hear
 from server.routes import (
@@ -128,6 +129,7 @@ def _middleware(service: Service, keys: Keys) -> list[Middleware]:
         Middleware(RequestLog, metrics=service.metrics),
         *([cors] if origins else []),
         Middleware(Admission, gate=service.gate, limits=service.settings.limits),
+        Middleware(Origins, settings=service.settings),
         Middleware(Authentication, keys=keys),
     ]
 

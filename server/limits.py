@@ -1,46 +1,56 @@
-"""Law S8: what one request may take."""
+"""Law S8: how many items and tools one request may have, whatever it looks like on the wire, and how large
+its headers may be. What its JSON may be is `json_bounds`."""
 
 from __future__ import annotations
 
-import re
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any
 
 from bridge.errors import InvalidRequestError
+from bridge.protocol.request import CreateResponse
+from bridge.protocol.unknown import Unknown
 from server.errors import HttpError
-
-_STRINGS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
-_ALIKE: Final = bytes.maketrans(b"{}", b"[]")
-_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
-
-
-def check_depth(body: bytes, deepest: int) -> None:
-    """Raises InvalidRequestError when a JSON text is nested deeper than that. What is no JSON passes:
-    others say so, and better."""
-    if body.count(b"[") + body.count(b"{") <= deepest:
-        return
-    brackets = _STRINGS.sub(b"", body).translate(_ALIKE, _NOT_BRACKETS)
-    for _ in range(deepest):
-        inner = brackets.replace(b"[]", b"")
-        if len(inner) == len(brackets):
-            return
-        brackets = inner
-    if brackets:
-        raise InvalidRequestError(
-            InvalidRequestError.INVALID_VALUE, f"The JSON is nested deeper than the limit of {deepest}."
-        )
-
-
-def check_tools(tools: list[Any] | None, most: int) -> None:
-    """Raises InvalidRequestError when a request declares more tools than that."""
-    if tools is not None and len(tools) > most:
-        raise InvalidRequestError(
-            InvalidRequestError.INVALID_VALUE,
-            f"The request declares {len(tools)} tools; the limit is {most}.",
-            param="tools",
-        )
+from server.settings import Limits
 
 
 def check_headers(headers: list[tuple[bytes, bytes]], most: int) -> None:
     """Raises HttpError 431 when they are larger than that together, in bytes."""
     if sum(len(name) + len(value) for name, value in headers) > most:
         raise HttpError(431, f"The headers are larger than the limit of {most} bytes.")
+
+
+def check_request(request: CreateResponse, limits: Limits, *, place: str = "input") -> None:
+    """Raises InvalidRequestError with `param` when a request has more items or declares more tools than the
+    limits say. `place` is what the surface calls the input."""
+    own = request.input if isinstance(request.input, list) else []
+    if len(own) > limits.items:
+        raise _refused(f"The request has {len(own)} items; the limit is {limits.items}.", place)
+    declared = _count(request.tools or ()) + sum(_count(_nested(item)) for item in own)
+    if declared > limits.tools:
+        raise _refused(f"The request declares {declared} tools; the limit is {limits.tools}.", "tools")
+
+
+def check_conversation(request: CreateResponse, earlier: int, limits: Limits) -> None:
+    """The same for the request's items with those of the turns that it continues, of which there are
+    `earlier`."""
+    items = earlier + (len(request.input) if isinstance(request.input, list) else 1)
+    if earlier and items > limits.items:
+        what = f"The conversation has {items} items with this request; the limit is {limits.items}."
+        raise _refused(what, "previous_response_id")
+
+
+def _count(tools: Iterable[Any]) -> int:
+    """A namespace counts, and so does each tool in it."""
+    return sum(1 + len(_nested(tool)) for tool in tools)
+
+
+def _nested(value: Any) -> list[Any]:
+    """The tools within an item or a tool, of a type that is known or not."""
+    if isinstance(value, Unknown):
+        value = value.raw
+    tools = value.get("tools") if isinstance(value, dict) else getattr(value, "tools", None)
+    return tools if isinstance(tools, list) else []
+
+
+def _refused(message: str, param: str) -> InvalidRequestError:
+    return InvalidRequestError(InvalidRequestError.INVALID_VALUE, message, param=param)

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from server.config import ConfigError, expanded, hashed, read_config, substituted
+from server.hosts import named_host
 
 Seconds = Annotated[float, Meta(gt=0)]
 Count = Annotated[int, Meta(ge=1)]
@@ -97,9 +98,11 @@ class Capabilities(Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     """What one request, and what all together, may take (law S8). `depth` is the nesting of a request's
-    JSON, `output_bytes` what an upstream may send for one response, `grace` how long running ones have when
-    the server stops. A JSON schema for the answer has at most `schema_bytes` and `schema_nodes` values, and
-    judging one answer by it takes at most `schema_seconds`.
+    JSON and `json_values` how many values it has, containers and what is in them; `items` are those of the
+    input and of the turns that it continues, `tools` those that a request declares, in namespaces and in
+    input items too. `output_bytes` is what an upstream may send for one response, `grace` how long running
+    ones have when the server stops. A JSON schema for the answer has at most `schema_bytes` and
+    `schema_nodes` values, and judging one answer by it takes at most `schema_seconds`.
 
     At once, of all keys and of each one: `concurrent` responses being made, `background` ones waiting for
     their turn, `readers` of stored responses, open WebSockets (`sockets`), `loaded_bytes` of conversations in
@@ -111,8 +114,10 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     off, and one that is asked nothing for `idle_seconds` is closed. One process has at most `connections`."""
 
     header_bytes: Count = 64 * 1024
-    tools: Count = 512
+    tools: Count = 1024
     depth: Annotated[int, Meta(ge=8, le=500)] = 128
+    json_values: Count = 500_000
+    items: Count = 10_000
     output_bytes: Count = 256 * 1024 * 1024
     concurrent: Count = 2000
     concurrent_per_key: Count = 500
@@ -143,7 +148,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `aliases` are further names of models, each for another name or `upstream/model`; `models` says what
     models (by name, with wildcards) can do. `api_keys` are what clients have to show: keys, `${VARIABLE}`
     or `sha256:…` in the file, hashes here; `operator_keys`, in the same way, what those have to show who read
-    `/metrics`. `sealing_key_env` names the variable that holds the key for
+    `/metrics`. `cors_origins` are the web pages that may ask, as `https://app.example`, or `*`;
+    `allowed_hosts` the names under which the server is asked beside those of loopback, without ports: without
+    keys no others are answered. `sealing_key_env` names the variable that holds the key for
     `encrypted_content`, 32 bytes in hex or base64; without, one is made and kept in the data folder.
 
     `stored_responses` bounds the store in memory. `retention` is how long responses are kept, as `90m`,
@@ -161,6 +168,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     api_keys: list[str] = []
     operator_keys: list[str] = []
     cors_origins: list[str] = []
+    allowed_hosts: list[str] = []
     sealing_key_env: str | None = None
     limits: Limits = Limits()
     timeouts: Timeouts = Timeouts()
@@ -190,6 +198,10 @@ def load_settings(config: Path | None = None, **overrides: Any) -> Settings:
             if upstream.url is None and upstream.profile is None:
                 raise SettingsError(f"neither url nor profile is given - at `$.upstreams[{number}]`")
             api_key(upstream)
+        for number, host in enumerate(settings.allowed_hosts):
+            if named_host(host) is None:
+                what = f"{host[:80]!r} is not the name or address of a host"
+                raise SettingsError(f"{what} - at `$.allowed_hosts[{number}]`")
     except (msgspec.ValidationError, SettingsError) as error:
         raise SettingsError(f"{where}{error}") from error
     keys = {name: _hashes(getattr(settings, name), variable) for name, variable in _KEYS_VARIABLES.items()}

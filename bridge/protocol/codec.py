@@ -34,6 +34,11 @@ _REFUSED = (msgspec.MsgspecError, RecursionError, UnicodeError)
 _LARGEST_FLOAT: Final = float_info.max
 _MOST_DIGITS: Final = 400  # more than any number has that means something; Python reads ten times as many
 
+
+class _Tagged(msgspec.Struct):
+    type: Any = None
+
+
 _encoder = msgspec.json.Encoder(enc_hook=enc_hook)
 _events: msgspec.json.Decoder[Any] = msgspec.json.Decoder(KnownEvent)
 _items: msgspec.json.Decoder[Any] = msgspec.json.Decoder(KnownItem)
@@ -41,6 +46,7 @@ _response: msgspec.json.Decoder[Response] = msgspec.json.Decoder(Response)
 _create: msgspec.json.Decoder[CreateResponse] = msgspec.json.Decoder(CreateResponse)
 _compact: msgspec.json.Decoder[CompactRequest] = msgspec.json.Decoder(CompactRequest)
 _message: msgspec.json.Decoder[ResponseCreateMessage] = msgspec.json.Decoder(ResponseCreateMessage)
+_tagged: msgspec.json.Decoder[_Tagged] = msgspec.json.Decoder(_Tagged)
 _anything: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
@@ -94,7 +100,8 @@ def _held(number: str) -> int:
 def _decode_surrogates(data: bytes | str, first: Exception) -> Any:
     if isinstance(data, str) or b"\\u" in data:
         try:
-            return json.loads(data, parse_constant=_refuse, parse_float=_finite)
+            text = data if isinstance(data, str) else data.decode()  # json would guess at other encodings
+            return json.loads(text, parse_constant=_refuse, parse_float=_finite)
         except (ValueError, RecursionError):
             pass
     raise WireError(WireError.INVALID_JSON, str(first)) from first
@@ -182,11 +189,19 @@ def decode_compact_request(data: bytes | str) -> CompactRequest:
 def decode_create_message(data: bytes | str) -> ResponseCreateMessage:
     """A client's WebSocket frame. Raises InvalidRequestError with `param`."""
     tag = ResponseCreateMessage.type
-    if _plain_object(data).get("type") != tag:
+    if not _is_tagged(data, tag) and _plain_object(data).get("type") != tag:
         raise InvalidRequestError(
             InvalidRequestError.INVALID_VALUE, f"Expected `{tag}` - at `$.type`", param="type"
         )
     return _request(_message, ResponseCreateMessage, data)
+
+
+def _is_tagged(data: bytes | str, tag: str) -> bool:
+    """Whether the type is plain to see; all the rest is passed over."""
+    try:
+        return bool(_tagged.decode(data).type == tag)
+    except _REFUSED:
+        return False
 
 
 def _request(decoder: msgspec.json.Decoder[T], struct: type[T], data: bytes | str) -> T:

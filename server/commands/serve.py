@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import resource
 import socket
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from server.hosts import is_loopback
 from server.settings import Settings, SettingsError, load_settings, to_workers
 from server.upstreams.catalog import is_pattern
 
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 
 _LAST_SECONDS = 3  # for connections that are still open when all responses have ended
 _OTHER_FILES = 256  # that the process has open beside connections
-_LOOPBACK = ("localhost", "::1")
 _OWN_STORE = "Each worker keeps its own store: a response is found by the worker that made it."
 _OWN_LOG = (
     "Each worker keeps its own event log: a response can be cancelled, and followed word by word, only at "
@@ -28,6 +29,11 @@ _OWN_LOG = (
 
 def _variable(name: str) -> str:
     return f"OPENRESPONSES_BRIDGE_{name}"
+
+
+def _listed(given: Iterable[str]) -> list[str] | None:
+    """The names given one by one, or in an environment variable with commas or spaces between them."""
+    return [name for each in given for name in each.replace(",", " ").split()] or None
 
 
 @click.command()
@@ -65,6 +71,14 @@ def _variable(name: str) -> str:
     envvar=_variable("RETENTION"),
     metavar="TIME",
     help="How long responses are kept: 30d, 12h, 90m (default 30d), or `forever`.",
+)
+@click.option(
+    "--allowed-host",
+    "allowed_hosts",
+    envvar=_variable("ALLOWED_HOSTS"),
+    multiple=True,
+    callback=lambda _context, _option, given: _listed(given),
+    help="Another name under which the server is asked, beside localhost; may be given several times.",
 )
 @click.option("--workers", type=int, help="Number of processes (default 1).")
 def command(
@@ -136,7 +150,7 @@ def _config(app: Any, settings: Settings, **more: Any) -> Config:
 def _check_reach(settings: Settings) -> None:
     """Law S7: without keys only loopback is bound."""
     host = settings.host
-    if not settings.api_keys and host not in _LOOPBACK and not host.startswith("127."):
+    if not settings.api_keys and not is_loopback(host):
         raise SettingsError(
             f"host {host}: without API keys only a loopback address can be bound; set api_keys in the "
             "config or OPENRESPONSES_BRIDGE_API_KEYS"

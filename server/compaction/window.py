@@ -62,7 +62,7 @@ def _kept(items: Sequence[Any]) -> list[Item]:
     for item in reversed(items):
         if not isinstance(item, MessageParam | Message):
             continue
-        if item.role == "user":
+        if item.role == "user" and left >= 0:  # what does not fit any more need not be measured
             left -= item_tokens(item)
         if item.role in _RULES or (item.role == "user" and left >= 0):
             kept.append(_message(item))

@@ -1,36 +1,78 @@
-"""Reading a request's body: its type and size are checked before it is believed."""
+"""Reading what a client has sent: its type, size, encoding and shape are checked before it is believed.
+
+Every JSON body goes through `read_json`, every message of a WebSocket through `decoded`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
+import anyio
 from starlette.requests import Request
 
+from server.encodings import Compressed, decoding
 from server.errors import HttpError
-from server.limits import check_depth
-from server.settings import Settings
+from server.json_bounds import check_json
+from server.off_loop import off_loop
+from server.settings import Limits, Settings
+
+T = TypeVar("T")
 
 
-async def read_json_body(request: Request, settings: Settings) -> bytes:
-    """The body of a JSON request, not larger and not deeper than the settings allow.
+async def read_json(request: Request, settings: Settings, decode: Callable[[bytes], T]) -> T:
+    """The body of a JSON request, decoded. Its content type has to be named: a web page may send any other
+    to any server.
 
-    Raises HttpError 415 for another content type, 413 for a larger body, InvalidRequestError for a
-    deeper one.
+    Raises HttpError 415 for another content type or encoding, 413 for a larger body than the settings
+    allow, and what `decoded` raises.
     """
-    limit = settings.max_body_bytes
-    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    _check_type(request.headers.get("content-type", ""))
+    return await decoded(await _read(request, settings.max_body_bytes), settings.limits, decode)
+
+
+async def decoded(data: bytes | str, limits: Limits, decode: Callable[[bytes], T]) -> T:
+    """A JSON text, decoded; a large one on a thread.
+
+    Raises InvalidRequestError for what is beyond the limits, and what `decode` raises.
+    """
+
+    def work() -> T:
+        text = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+        check_json(text, limits)
+        return decode(text)
+
+    return await off_loop(len(data), work)
+
+
+def _check_type(given: str) -> None:
+    kind = given.partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
-        raise HttpError(415, f"The content type must be application/json, not {kind[:80] or 'nothing'}.")
-    told = request.headers.get("content-length", "")
-    if told.isdecimal() and int(told) > limit:
+        named = f"not {kind[:80]}" if kind else "and has to be named"
+        raise HttpError(415, f"The content type must be application/json, {named}.")
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    """The bytes, uncompressed. The limit is for those that come and for what they stand for."""
+    encoding = decoding(request.headers.getlist("content-encoding"))
+    said = request.headers.get("content-length", "")
+    if said.isdecimal() and len(said) < 20 and int(said) > limit:
         raise _too_large(limit)
-    chunks, size = [], 0
+    pieces: list[bytes] = []
+    received = size = 0
     async for chunk in request.stream():
-        size += len(chunk)
-        if size > limit:
+        received += len(chunk)
+        if received > limit:
             raise _too_large(limit)
-        chunks.append(chunk)
-    body = b"".join(chunks)
-    check_depth(body, settings.limits.depth)
-    return body
+        for piece in encoding.feed(chunk):
+            size += len(piece)
+            if size > limit:
+                raise _too_large(limit)
+            pieces.append(piece)
+            if isinstance(encoding, Compressed):
+                await anyio.lowlevel.checkpoint()
+    encoding.close()
+    return b"".join(pieces)
 
 
 def _too_large(limit: int) -> HttpError:

@@ -16,7 +16,7 @@ from bridge.protocol.response import Response
 from bridge.tools.identity import ToolIdentityMap
 from server.auth import client_key
 from server.budget import Hold
-from server.limits import check_tools
+from server.limits import check_conversation, check_request
 from server.requests.answer_format import check_format
 from server.requests.constraints import ConstrainedStream, machine_for
 from server.requests.outgoing import ask, inbound
@@ -53,13 +53,15 @@ async def prepare(
     history: History | None = None,
     hold: Hold | None = None,
     taken: Taken | None = None,
+    place: str = "input",
     schema_param: str = "text.format.schema",
 ) -> tuple[Run, dict[str, str]]:
     """The run that answers this request, and headers for the answer. `owner` is whose responses
     it may refer to and whose it will be; `losses` are those that the request had before; `history` is what
     `previous_response_id` stands for, and its input then holds no references: when it is not given, both
     are looked up in the store; `hold` is what it holds in memory already; `taken` is the record that a queued
-    response has already; `schema_param` is where the client's own request has the schema for its answer.
+    response has already; `place` is where the client's own request has its input, `schema_param` where it
+    has the schema for its answer.
 
     Raises HttpError or InvalidRequestError for what can't be honoured, with `param`.
     """
@@ -67,7 +69,7 @@ async def prepare(
     if request.background and not stored:
         what = "a response in the background has to be stored"
         raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param="background")
-    check_tools(request.tools, service.settings.limits.tools)
+    check_request(request, service.settings.limits, place=place)
     check_format(request, service.settings.limits, schema_param)
     if stored and taken is None:
         await service.runs.check_store()
@@ -80,6 +82,7 @@ async def prepare(
     identities = ToolIdentityMap()
     hold = hold or service.room.budget.hold(owner)
     try:
+        check_conversation(request, len(history), service.settings.limits)
         asked = ask(target, request, history, identities)
         hold.grow(len(asked.outgoing.body))
     except BridgeError:

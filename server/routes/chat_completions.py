@@ -10,7 +10,7 @@ from bridge.dialects.chat_completions import Outbound, answer_options
 from bridge.errors import InvalidRequestError
 from server.answers.delivery import StreamedAnswer, WholeAnswer
 from server.answers.foreign import CHAT, ForeignForm
-from server.requests.bodies import read_json_body
+from server.requests.bodies import read_json
 from server.requests.prepare import prepare
 from server.service import service_of
 
@@ -18,9 +18,9 @@ from server.service import service_of
 async def create(request: Request) -> ASGIApp:
     """Chunks with `stream`, else one completion. Nothing is stored: this API has no use for it."""
     service = service_of(request)
-    body = await read_json_body(request, service.settings)
-    asked, losses = CHAT.request(body, service.sealer)
-    options = answer_options(body)
+    (asked, losses), options = await read_json(
+        request, service.settings, lambda body: (CHAT.request(body, service.sealer), answer_options(body))
+    )
     if options.n != 1:
         raise InvalidRequestError(
             InvalidRequestError.UNSUPPORTED, "only one choice is made for a request", param="n"
@@ -32,6 +32,7 @@ async def create(request: Request) -> ASGIApp:
         request.state.request_id,
         owner=request.state.owner,
         losses=losses,
+        place="messages",
         schema_param="response_format.json_schema.schema",
     )
     answer = StreamedAnswer if asked.stream else WholeAnswer

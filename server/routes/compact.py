@@ -14,7 +14,9 @@ from server.answers.delivery import WholeAnswer
 from server.compaction.condensing import TRIGGER
 from server.compaction.window import CompactionForm
 from server.errors import HttpError
-from server.requests.bodies import read_json_body
+from server.limits import check_conversation, check_request
+from server.off_loop import on_thread
+from server.requests.bodies import read_json
 from server.requests.outgoing import opened
 from server.requests.prepare import prepare
 from server.service import service_of
@@ -26,7 +28,8 @@ async def compact(request: Request) -> ASGIApp:
     """The input window that a new chain begins with (schema CompactResource). The conversation is what
     `previous_response_id` stands for, then `input`. Nothing is stored."""
     service = service_of(request)
-    given = decode_compact_request(await read_json_body(request, service.settings))
+    given = await read_json(request, service.settings, decode_compact_request)
+    check_request(CreateResponse(input=given.input), service.settings.limits)
     owner = request.state.owner
     asked, before, hold = await continued(service.store, _condensing(given), owner, service.room)
     items = [*before.items, *own_input(asked)[:-1]]
@@ -61,11 +64,14 @@ async def input_tokens(request: Request) -> Response:
     """About how many tokens the input of a request is, sealed summaries counted by what they say. Real
     counts come with each response; see `bridge.token_estimate` for what this one rests on."""
     service = service_of(request)
-    asked = decode_request(await read_json_body(request, service.settings))
+    asked = await read_json(request, service.settings, decode_request)
     target = service.router.resolve(asked.model).bound(request.state.owner)
+    check_request(asked, service.settings.limits)
     asked, before, hold = await continued(service.store, asked, request.state.owner, service.room)
+    check_conversation(asked, len(before.items), service.settings.limits)
     earlier, own = opened(target, asked, before.items)
     others = CreateResponse(instructions=asked.instructions, tools=asked.tools)
+    tokens = await on_thread(lambda: request_tokens(others, [*earlier, *own]))
     hold.release()
-    told = {"object": "response.input_tokens", "input_tokens": request_tokens(others, [*earlier, *own])}
+    told = {"object": "response.input_tokens", "input_tokens": tokens}
     return Response(encode(told), media_type="application/json")

@@ -8,7 +8,7 @@ from starlette.types import ASGIApp
 from bridge.dialects.anthropic_messages import Outbound
 from server.answers.delivery import StreamedAnswer, WholeAnswer
 from server.answers.foreign import MESSAGES, ForeignForm
-from server.requests.bodies import read_json_body
+from server.requests.bodies import read_json
 from server.requests.prepare import prepare
 from server.service import service_of
 
@@ -17,7 +17,7 @@ async def create(request: Request) -> ASGIApp:
     """Events with `stream`, else one message. Nothing is stored: this API has no use for it."""
     service = service_of(request)
     sealer = service.sealer.bound(request.state.owner)
-    asked, losses = MESSAGES.request(await read_json_body(request, service.settings), sealer)
+    asked, losses = await read_json(request, service.settings, lambda body: MESSAGES.request(body, sealer))
     run, headers = await prepare(
         service,
         asked,
@@ -25,6 +25,7 @@ async def create(request: Request) -> ASGIApp:
         request.state.request_id,
         owner=request.state.owner,
         losses=losses,
+        place="messages",
         schema_param="output_config.format.schema",
     )
     answer = StreamedAnswer if asked.stream else WholeAnswer

@@ -17,7 +17,7 @@ from bridge.protocol.codec import decode_request, encode
 from server.answers.delivery import StreamedAnswer, WholeAnswer
 from server.answers.forms import SSE_TYPE, ResponseForm
 from server.requests.background import begin
-from server.requests.bodies import read_json_body
+from server.requests.bodies import read_json
 from server.requests.prepare import prepare
 from server.routes.stored import counted, unknown_response
 from server.runs.run import Run
@@ -33,7 +33,7 @@ async def create(request: Request) -> ASGIApp:
     """`POST /v1/responses`: the answer is server-sent events with `stream`, else JSON; in the
     `background` it is the queued response."""
     service = service_of(request)
-    asked = decode_request(await read_json_body(request, service.settings))
+    asked = await read_json(request, service.settings, decode_request)
     owner = request.state.owner
     run, headers = await prepare(service, asked, request.headers, request.state.request_id, owner=owner)
     if asked.background:

@@ -9,7 +9,7 @@ from starlette.types import ASGIApp
 from bridge.dialects.vscode import Outbound
 from server.answers.delivery import StreamedAnswer
 from server.answers.foreign import PARTS, ForeignForm
-from server.requests.bodies import read_json_body
+from server.requests.bodies import read_json
 from server.requests.prepare import prepare
 from server.service import service_of
 
@@ -17,7 +17,9 @@ from server.service import service_of
 async def chat(request: Request) -> ASGIApp:
     """Parts as JSON lines. The whole chat comes with each request, so nothing is stored."""
     service = service_of(request)
-    asked, losses = PARTS.request(await read_json_body(request, service.settings), service.sealer)
+    asked, losses = await read_json(
+        request, service.settings, lambda body: PARTS.request(body, service.sealer)
+    )
     run, headers = await prepare(
         service,
         replace(asked, store=False),
@@ -25,6 +27,7 @@ async def chat(request: Request) -> ASGIApp:
         request.state.request_id,
         owner=request.state.owner,
         losses=losses,
+        place="messages",
     )
     form = ForeignForm(PARTS, Outbound(), service.sealer)
     return StreamedAnswer(run, headers, service.settings.keep_alive, form)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from typing import Final
-from urllib.parse import urlsplit
 
 import anyio
 from anyio.abc import TaskGroup
@@ -25,7 +24,6 @@ _NO_UPGRADE: Final = HttpError(
     code="upgrade_required",
     headers={"upgrade": "websocket", "connection": "Upgrade"},
 )
-_FOREIGN: Final = HttpError(403, "A web page of another origin can't open this connection.")
 _LIMIT_CLOSE: Final = 1000  # RFC 6455: the connection has fulfilled its purpose
 
 
@@ -38,8 +36,6 @@ async def responses(socket: WebSocket) -> None:
     """Messages `response.create`, one turn at a time, until the client leaves or the limit is reached."""
     service: Service = socket.app.state.service
     try:
-        if _is_foreign(socket):
-            raise _FOREIGN
         with service.gate.sockets.held(socket.state.owner):
             await socket.accept()
             await Connection(socket, service).serve()
@@ -50,14 +46,6 @@ async def responses(socket: WebSocket) -> None:
         await socket.send_denial_response(
             Response(body, error.http_status, error.headers, "application/json")
         )
-
-
-def _is_foreign(socket: WebSocket) -> bool:
-    """Whether a browser opens it from somebody else's page: no CORS protects a WebSocket."""
-    origin = socket.headers.get("origin")
-    if origin is None or origin in socket.app.state.service.settings.cors_origins:
-        return False
-    return urlsplit(origin).netloc.lower() != socket.headers.get("host", "").lower()
 
 
 class Connection:

@@ -17,14 +17,15 @@ import structlog
 from msgspec.structs import replace
 
 from bridge.emitter.machine import ResponseStreamStateMachine
-from bridge.errors import BridgeError, WireError
+from bridge.errors import BridgeError, InvalidRequestError, WireError
 from bridge.protocol.codec import decode_create_message, decode_json, encode, encode_sse
 from bridge.protocol.events import ErrorEvent, Event, ResponseFailed
 from bridge.protocol.request import CreateResponse
 from bridge.protocol.usage import Usage
 from bridge.protocol.websocket import ResponseCreateMessage
 from server.frames import Frames
-from server.limits import check_depth
+from server.limits import check_conversation, check_request
+from server.requests.bodies import decoded
 from server.requests.prepare import prepare
 from server.requests.wire import choose_wire
 from server.runs.run import Run
@@ -81,12 +82,13 @@ class Turns:
 
     async def _turn(self, message: str | bytes, request_id: str) -> str:
         self._service.gate.check_open()
-        data = message.encode("utf-8", "surrogatepass") if isinstance(message, str) else message
-        check_depth(data, self._service.settings.limits.depth)
-        decoded = decode_create_message(data)
-        asked = _request_of(decoded)
+        limits = self._service.settings.limits
+        given = await decoded(message, limits, decode_create_message)
+        asked = _request_of(given)
+        check_request(asked, limits)
         request, before, hold = await self._memory.continued(self._service.store, asked)
-        if decoded.generate is False:
+        check_conversation(request, len(before.items), limits)
+        if given.generate is False:
             return await self._warm_up(request, before)
         run, _ = await prepare(
             self._service,
@@ -164,9 +166,19 @@ class Turns:
             self.busy = False
 
     async def _refuse(self, error: BridgeError, message: str | bytes) -> None:
-        self._memory.evict(_continued(message))
+        self._memory.evict(await self._continued(message))
         await self._send(envelope(error))
         self.busy = False
+
+    async def _continued(self, message: str | bytes) -> str | None:
+        """The response that a message, however broken, meant to continue; None for one beyond the limits,
+        which is not read."""
+        try:
+            value = await decoded(message, self._service.settings.limits, decode_json)
+        except (WireError, InvalidRequestError):
+            return None
+        wanted = value.get("previous_response_id") if isinstance(value, dict) else None
+        return wanted if isinstance(wanted, str) else None
 
 
 def _request_of(message: ResponseCreateMessage) -> CreateResponse:
@@ -181,13 +193,3 @@ def _without_error(events: list[Event]) -> list[Event]:
     failed = events[-1]
     assert isinstance(failed, ResponseFailed)
     return [*events[:-2], replace(failed, sequence_number=events[-2].sequence_number)]
-
-
-def _continued(message: str | bytes) -> str | None:
-    """The response that a message, however broken, meant to continue."""
-    try:
-        value = decode_json(message)
-    except WireError:
-        return None
-    wanted = value.get("previous_response_id") if isinstance(value, dict) else None
-    return wanted if isinstance(wanted, str) else None

@@ -107,3 +107,21 @@ def test_several_workers_with_an_event_log_each_are_warned_of() -> None:
 def test_several_workers_that_share_an_event_log_are_not_warned_of() -> None:
     with redis_server() as url:
         assert "its own" not in warnings_of("--workers", "2", "--event-log", url)
+
+
+def test_s7_a_name_that_begins_like_loopback_is_not() -> None:
+    assert "loopback" in refused("--host", "127.example.com")
+
+
+def test_s10_allowed_hosts_are_flags_or_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENRESPONSES_BRIDGE_ALLOWED_HOSTS", "one.example, two.example")
+    hosts = ("one.example", "two.example", "three.example")
+
+    def answered(base: str) -> list[bool]:
+        return [call(base, "GET", "/healthz", headers={"host": host}).status == 200 for host in hosts]
+
+    with serve() as (base, _):
+        assert answered(base) == [True, True, False]
+    with serve("--allowed-host", "two.example", "--allowed-host", "three.example") as (base, _):
+        assert answered(base) == [False, True, True]
+    assert "$.allowed_hosts[0]" in refused("--allowed-host", "http://one.example")

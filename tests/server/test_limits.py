@@ -15,7 +15,7 @@ import pytest
 from bridge.errors import InvalidRequestError
 from server.errors import HttpError
 from server.gate import Gate
-from server.limits import check_depth
+from server.json_bounds import check_json
 from server.settings import Limits, Settings, UpstreamSettings
 from tests.support.serving import Reply, call, opened, respond, serving, stream
 from tests.support.shared import REPOSITORY
@@ -67,13 +67,13 @@ def test_s8_depth_is_counted_exactly(depth: int, pair: str) -> None:
     body = (opening * depth + r'"]]}\"{{[["' + closing * depth).encode() + b"[]" * 50
     if depth * len(opening) > 8:
         with pytest.raises(InvalidRequestError):
-            check_depth(body, 8)
+            check_json(body, Limits(depth=8))
     else:
-        check_depth(body, 8)
+        check_json(body, Limits(depth=8))
 
 
 def test_s8_depth_leaves_what_is_no_json_to_others() -> None:
-    check_depth(b"]" * 50 + b"[" * 50, 8)
+    check_json(b"]" * 50 + b"[" * 50, Limits(depth=8))
 
 
 def test_s8_output(small: str, upstream: ScriptedUpstream) -> None:
@@ -149,7 +149,7 @@ def test_s8_metrics_count_and_tell_no_secrets(
 
 def test_cors_is_off_unless_set() -> None:
     preflight = {"origin": "https://app.example", "access-control-request-method": "POST"}
-    for origins, status in (([], 405), (["https://app.example"], 200)):
+    for origins, status in (([], 403), (["https://app.example"], 200)):
         with serving(Settings(cors_origins=origins)) as base:
             asked = call(base, "OPTIONS", "/v1/responses", headers=preflight)
             got = respond(base, {"origin": "https://app.example"}, model="demo")

@@ -174,7 +174,8 @@ def raw_chunks(base: str, **request: Any) -> list[bytes]:
     body = json.dumps({"input": "Hello", "stream": True, **request}).encode()
     address = urlsplit(base)
     head = (
-        f"POST /v1/responses HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
+        "POST /v1/responses HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
     )
     with socket.create_connection((address.hostname, address.port), timeout=10) as connection:
         connection.sendall(head.encode() + body)

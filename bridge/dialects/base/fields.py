@@ -37,7 +37,10 @@ def extension(slug: str, name: str) -> str:
 def typed(found: Any, param: str, *kinds: type[T]) -> T | None:
     """A field's value, which is of one of these types; null counts as absent."""
     if float in kinds and type(found) is int:
-        found = float(found)
+        try:
+            found = float(found)
+        except OverflowError:
+            raise invalid(param, "the number is too large") from None
     if found is None or (isinstance(found, kinds) and (type(found) is not bool or bool in kinds)):
         return found
     raise invalid(param, f"expected {' or '.join(_NAMES[kind] for kind in kinds)}")

@@ -1,0 +1,351 @@
+"""Laws S8 and S10: what a body is held to before it is believed, on every endpoint that takes one."""
+
+import asyncio
+import gzip
+import http.client
+import json
+import random
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from starlette.requests import Request
+
+from bridge.errors import InvalidRequestError
+from bridge.protocol.codec import decode_json
+from server.app import _ROUTES
+from server.encodings import Compressed, decoding, zstd
+from server.errors import HttpError
+from server.json_bounds import check_json
+from server.requests.bodies import read_json
+from server.settings import Limits, Settings
+from tests.support.serving import call, serving
+from tests.support.sockets import opened_socket
+
+LIMITS = Limits(depth=20, json_values=300, items=12, tools=5)
+ROUTES = [
+    "/v1/responses",
+    "/v1/responses/compact",
+    "/v1/responses/input_tokens",
+    "/v1/chat/completions",
+    "/v1/messages",
+    "/vscode/v1/chat",
+]
+BODILESS = {"/v1/responses/{id}/cancel"}
+OWN = ROUTES[:3]
+TOOL = {"type": "function", "name": "f", "parameters": {}}
+WIDE = Limits(json_values=10**9)
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[str]:
+    with serving(Settings(limits=LIMITS, max_body_bytes=20_000)) as base:
+        yield base
+
+
+def request_of(path: str, **more: Any) -> dict[str, Any]:
+    said = {"role": "user", "content": "Hello"}
+    if path in OWN:
+        return {"model": "demo", "input": [said], **more}
+    part = {"type": "text", "value": "Hello"}
+    messages = [{"role": "user", "content": [part]}] if path.startswith("/vscode") else [said]
+    return {"model": "demo", "max_tokens": 9, "messages": messages, **more}
+
+
+def said(base: str, path: str, body: bytes, headers: dict[str, str] | None = None) -> tuple[int, str]:
+    """(status, message): the same place in every surface's shape."""
+    reply = call(base, "POST", path, body, headers)
+    return reply.status, reply.error["message"] if reply.status >= 400 else ""
+
+
+def test_every_endpoint_that_takes_a_body_is_here() -> None:
+    posted = {route.path for route in _ROUTES if "POST" in (getattr(route, "methods", None) or ())}
+    assert posted - BODILESS == set(ROUTES)
+
+
+# ── types ──────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize("path", ROUTES)
+def test_s10_json_has_to_be_named(demo: str, path: str) -> None:
+    body = json.dumps(request_of(path)).encode()
+    for kind in ("text/plain", "text/plain;a=application/json", "multipart/form-data", "json", ""):
+        assert said(demo, path, body, {"content-type": kind})[0] == 415
+    address = urlsplit(demo)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=10)
+    connection.request("POST", path, body)
+    answer = connection.getresponse()
+    assert (answer.status, b"has to be named" in answer.read()) == (415, True)
+    connection.close()
+    assert said(demo, path, body) == (200, "")
+
+
+# ── limits ─────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize("path", ROUTES)
+def test_s8_the_shape_of_the_json_is_bounded(small: str, path: str) -> None:
+    body = json.dumps(request_of(path))[:-1].encode()
+    for more, why in (
+        (b'"x": [' + b"[]," * 300 + b"0]}", "more values than the limit of 300"),
+        (b'"x": [' + b"0," * 300 + b"0]}", "more values than the limit of 300"),
+        (b'"x": {' + b",".join(b'"%d":0' % n for n in range(300)) + b"}}", "more values than the limit"),
+        (b'"x": ' + b"[" * 30 + b"]" * 30 + b"}", "deeper than the limit of 20"),
+    ):
+        status, message = said(small, path, body + b"," + more)
+        assert (status, why in message) == (400, True), message
+    text = ", ".join("[{}]" * 40).encode()
+    assert said(small, path, body + b', "x": "' + text + b'"}') == (200, "")
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_s8_items_are_bounded(small: str, path: str) -> None:
+    asked = request_of(path)
+    place = "input" if path in OWN else "messages"
+    asked[place] *= 13
+    reply = call(small, "POST", path, asked)
+    assert (reply.status, "13 items; the limit is 12" in reply.error["message"]) == (400, True)
+    assert reply.error.get("param", place) == place
+
+
+def test_s8_items_of_the_turns_before_count(small: str) -> None:
+    link: str | None = None
+    for _ in range(6):
+        reply = call(
+            small, "POST", "/v1/responses", {"model": "demo", "input": "x", "previous_response_id": link}
+        )
+        assert reply.status == 200
+        link = reply.json["id"]
+    for path in OWN:
+        reply = call(small, "POST", path, {"model": "demo", "input": "x", "previous_response_id": link})
+        assert (reply.status, reply.error["param"]) == (400, "previous_response_id")
+        assert "has 1" in reply.error["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/responses/input_tokens"])
+def test_s8_tools_count_wherever_they_are_declared(small: str, path: str) -> None:
+    tools = [{**TOOL, "name": f"f{number}"} for number in range(5)]
+    within = {"type": "namespace", "name": "n", "tools": tools}
+    brought = {"type": "additional_tools", "role": "developer", "tools": tools[:3]}
+    unknown = {"type": "acme:tools", "tools": tools}
+    for asked in (
+        {"tools": [within]},
+        {"tools": [unknown]},
+        {"tools": tools[:3], "input": [brought, {"role": "user", "content": "x"}]},
+    ):
+        reply = call(small, "POST", path, request_of(path, **asked))
+        assert (reply.status, reply.error["param"]) == (400, "tools")
+        assert "6 tools; the limit is 5" in reply.error["message"]
+
+
+def test_s8_a_websocket_has_the_same_limits(small: str) -> None:
+    message = {"type": "response.create", "model": "demo", "input": "x"}
+    tools = [{"type": "namespace", "name": "n", "tools": [{**TOOL, "name": f"f{n}"} for n in range(5)]}]
+    with opened_socket(small) as socket:
+        for more, why in (
+            ({"x": [0] * 300}, "more values"),
+            ({"x": json.loads("[" * 30 + "]" * 30)}, "deeper"),
+            ({"input": [{"role": "user", "content": "x"}] * 13}, "13 items"),
+            ({"tools": tools}, "6 tools"),
+        ):
+            for generate in (True, False):
+                error = socket.raw(json.dumps({**message, **more, "generate": generate})).error
+                assert (error["status"], why in error["error"]["message"]) == (400, True)
+        assert socket.turn(input="Hello").final["status"] == "completed"
+
+
+# ── the scan ───────────────────────────────────────────────────────────────────────────────────────────
+def nested(value: Any) -> tuple[int, int]:
+    """(values, depth), the slow way."""
+    within = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else None
+    if within is None:
+        return 1, 0
+    found = [nested(each) for each in within]
+    return 1 + sum(each[0] for each in found), 1 + max((each[1] for each in found), default=0)
+
+
+def some_json(source: random.Random, depth: int) -> Any:
+    kind = source.randrange(6 if depth else 4)
+    text = "".join(source.choice(r'[]{},:"\xé' + "\n") for _ in range(source.randrange(8)))
+    if kind < 4:
+        return (text, 1.5, None, text)[kind]
+    children = [some_json(source, depth - 1) for _ in range(source.randrange(5))]
+    return children if kind == 4 else {f"{number}{text}": each for number, each in enumerate(children)}
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 7, 65536])
+def test_s8_values_and_depth_are_counted_as_a_decoder_finds_them(
+    monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
+    monkeypatch.setattr("server.json_bounds._PIECE", piece)
+    source = random.Random(piece)
+    for _ in range(150):
+        value = [some_json(source, 9)]
+        text = json.dumps(value, ensure_ascii=source.random() < 0.5).encode()
+        values, depth = nested(value)
+        empty = text.count(b"[") + text.count(b"{") + 2  # an empty container counts its absent first value
+        check_json(text, Limits(depth=max(depth, 8), json_values=values + empty))
+        with pytest.raises(InvalidRequestError, match="values"):
+            check_json(text, Limits(json_values=max(values - 1, 1)))
+        if depth > 8:
+            with pytest.raises(InvalidRequestError, match="deeper"):
+                check_json(text, Limits(depth=depth - 1))
+
+
+GROWING: dict[str, Callable[[int], bytes]] = {
+    "unclosed after brackets": lambda n: b"[" * 130 + b'"' + b"x" * n,
+    "quotes and backslashes": lambda n: b"[" * 200 + rb"\"" * (n // 2),
+    "escaped quotes in an unclosed string": lambda n: b"[" * 200 + b'"' + rb"\"" * (n // 2),
+    "backslashes": lambda n: b"[" * 200 + b'"' + b"\\" * n,
+    "quotes": lambda n: b"[" * 200 + b'"' * n,
+    "open": lambda n: b"[" * n,
+    "closed": lambda n: b"]" * n,
+    "empty lists": lambda n: b"[" + b"[]," * (n // 3) + b"0]",
+    "combs": lambda n: b"[" + (b"[" * 120 + b"]" * 120 + b",") * (n // 241) + b"0]",
+    "unclosed objects": lambda n: b'{"a":[' * (n // 6),
+    "strings of brackets": lambda n: b'["[[[[",' * (n // 8),
+}
+
+
+@pytest.mark.parametrize("kind", GROWING)
+def test_s10_the_scan_is_linear(kind: str) -> None:
+    def spent(size: int) -> float:
+        body = GROWING[kind](size)
+        best = 1e9
+        for _ in range(3):
+            started = time.process_time()
+            check_json(body, WIDE)
+            best = min(best, time.process_time() - started)
+        return best
+
+    few, many = spent(600_000), spent(4_800_000)
+    assert many < 8 * 4 * max(few, 0.001), (few, many)
+
+
+def test_s10_160_bytes_do_not_stop_the_server(demo: str) -> None:
+    body = b'{"model":"demo","input":"' + b"[" * 130 + b'""' + b"x" * 60
+    for path in ROUTES:
+        assert said(demo, path, body)[0] == 400
+    with opened_socket(demo) as socket:
+        assert socket.raw(body.decode()).error["status"] == 400
+
+
+def test_json_in_another_encoding_is_not_json() -> None:
+    """Its bytes can't be scanned: half of a character may look like a quote."""
+    for encoding in ("utf-16", "utf-16-le", "utf-32", "utf-8-sig"):
+        with pytest.raises(Exception, match="malformed"):
+            decode_json('{"x": "\\ud800畜"}'.encode(encoding))
+
+
+# ── encodings ──────────────────────────────────────────────────────────────────────────────────────────
+def wide_window(data: bytes) -> bytes:
+    parameter = zstd.CompressionParameter
+    options = {parameter.window_log: 24, parameter.content_size_flag: 0}
+    packer = zstd.ZstdCompressor(options=options)
+    return packer.compress(data) + packer.flush()
+
+
+PACKED: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "x-gzip": gzip.compress,
+    "GZIP ": gzip.compress,
+    "zstd": zstd.compress,
+    "identity": bytes,
+    "identity, gzip": gzip.compress,
+}
+
+
+@pytest.mark.parametrize("path", ROUTES)
+@pytest.mark.parametrize("encoding", PACKED)
+def test_compressed_bodies_are_read(demo: str, path: str, encoding: str) -> None:
+    body = json.dumps(request_of(path)).encode()
+    for packed in (PACKED[encoding](body), PACKED[encoding](body[:9]) + PACKED[encoding](body[9:])):
+        assert said(demo, path, packed, {"content-encoding": encoding}) == (200, "")
+
+
+@pytest.mark.parametrize("path", ROUTES)
+@pytest.mark.parametrize(
+    "encoding", ["br", "deflate", "compress", "gzip, gzip", "gzip, zstd", "x" * 500, "*"]
+)
+def test_other_encodings_are_a_415_that_names_what_is_taken(demo: str, path: str, encoding: str) -> None:
+    reply = call(demo, "POST", path, b"{}", {"content-encoding": encoding})
+    assert (reply.status, reply.headers["accept-encoding"]) == (415, "gzip, zstd")
+    assert "one of gzip, zstd" in reply.error["message"]
+
+
+BROKEN: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    "truncated gzip": ("gzip", lambda body: gzip.compress(body)[:-1]),
+    "truncated zstd": ("zstd", lambda body: zstd.compress(body)[:-1]),
+    "garbage after gzip": ("gzip", lambda body: gzip.compress(body) + b"garbage"),
+    "garbage after zstd": ("zstd", lambda body: zstd.compress(body) + b"garbage"),
+    "a second member cut": ("gzip", lambda body: gzip.compress(body) + gzip.compress(body)[:9]),
+    "bad checksum": ("gzip", lambda body: gzip.compress(body)[:-8] + b"\0" * 8),
+    "not gzip": ("gzip", lambda body: body),
+    "not zstd": ("zstd", lambda body: body),
+    "zlib for gzip": ("gzip", zlib.compress),
+    "a window of 16 MB": ("zstd", wide_window),
+    "empty members": ("gzip", lambda body: gzip.compress(b"") * 2000),
+    "empty frames": ("zstd", lambda body: zstd.compress(b"") * 2000),
+    "skippable frames": ("zstd", lambda body: b"\x50\x2a\x4d\x18\0\0\0\0" * 2000),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_broken_compressed_bodies_are_a_400(demo: str, case: str) -> None:
+    encoding, make = BROKEN[case]
+    body = make(json.dumps(request_of("/v1/responses")).encode())
+    reply = call(demo, "POST", "/v1/responses", body, {"content-encoding": encoding})
+    assert (reply.status, reply.error["code"]) == (400, "invalid_content_encoding"), reply.body
+    assert encoding in reply.error["message"]
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+def test_s10_a_bomb_is_a_413_and_no_more_than_the_limit_is_made_of_it(encoding: str) -> None:
+    """100 MB in a few bytes; of what comes out nothing beyond the limit is kept or made."""
+    bomb = PACKED[encoding](b" " * 100_000_000)
+    made = 0
+    feed = Compressed.feed
+
+    def counted(self: Compressed, data: bytes) -> Iterator[bytes]:
+        nonlocal made
+        for piece in feed(self, data):
+            made += len(piece)
+            yield piece
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Compressed, "feed", counted)
+        with pytest.raises(HttpError) as refused:
+            asyncio.run(received(bomb, encoding, 1_000_000))
+    assert refused.value.http_status == 413
+    assert made < 1_500_000
+
+
+def test_s10_compressed_bytes_count_too() -> None:
+    """Such as stand for nothing."""
+    skipped = b"\x50\x2a\x4d\x18" + (50_000).to_bytes(4, "little") + b"x" * 50_000
+    with pytest.raises(HttpError) as refused:
+        asyncio.run(received(skipped, "zstd", 10_000))
+    assert refused.value.http_status == 413
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+def test_any_split_of_a_compressed_body_is_the_same(encoding: str) -> None:
+    body = bytes(random.Random(1).randbytes(3000)) * 200
+    packed = PACKED[encoding](body) + PACKED[encoding](b"end")
+    for size in (1, 7, 1000, len(packed)):
+        reading = decoding([encoding])
+        pieces = [
+            piece for at in range(0, len(packed), size) for piece in reading.feed(packed[at : at + size])
+        ]
+        reading.close()
+        assert b"".join(pieces) == body + b"end"
+
+
+async def received(body: bytes, encoding: str, limit: int) -> bytes:
+    """What `read_json` makes of it, without a server."""
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    headers = [(b"content-type", b"application/json"), (b"content-encoding", encoding.encode())]
+    request = Request({"type": "http", "method": "POST", "headers": headers}, receive)
+    return await read_json(request, Settings(max_body_bytes=limit), bytes)
