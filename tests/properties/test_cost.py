@@ -13,7 +13,7 @@ from bridge.dialects.chat_completions.upstream.think_tags import ThinkTags
 from bridge.emitter import ResponseStreamStateMachine
 from bridge.protocol.request import CreateResponse
 from bridge.tools.identity import ToolIdentityMap, ToolKind
-from server.runs.answer_format import AnswerFormat
+from server.requests.answer_format import AnswerFormat
 
 # ten times fewer where every line is traced for coverage
 FEW, MANY = (20_000, 200_000) if sys.gettrace() is None else (2_000, 20_000)

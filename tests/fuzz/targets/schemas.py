@@ -9,7 +9,7 @@ from typing import Any
 from bridge.errors import BridgeError, InvalidRequestError
 from bridge.protocol.codec import decode_json
 from bridge.protocol.request import CreateResponse, JsonSchemaFormatParam, TextParam
-from server.runs.answer_format import AnswerFormat, check_format, instructed
+from server.requests.answer_format import AnswerFormat, check_format, instructed
 from server.settings import Limits
 from server.upstreams.demo.samples import sample
 from tests.fuzz.core import Target
