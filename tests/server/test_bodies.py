@@ -349,3 +349,32 @@ async def received(body: bytes, encoding: str, limit: int) -> bytes:
     headers = [(b"content-type", b"application/json"), (b"content-encoding", encoding.encode())]
     request = Request({"type": "http", "method": "POST", "headers": headers}, receive)
     return await read_json(request, Settings(max_body_bytes=limit), bytes)
+
+
+# ── values that are awkward to handle ──────────────────────────────────────────────────────────────────
+AWKWARD = {
+    "lone surrogate": rb'"\ud800"',
+    "lone surrogate as a name": rb'{"\udfff": 1}',
+    "huge integer": b"1" + b"0" * 400,
+    "negative zero": b"-0",
+    "NUL": rb'"\u0000"',
+    "duplicate names": b'{"a": 1, "a": {"b": []}}',
+}
+
+
+@pytest.mark.parametrize("path", ROUTES)
+@pytest.mark.parametrize("kind", AWKWARD)
+def test_awkward_values_are_answered_or_refused(demo: str, path: str, kind: str) -> None:
+    value = AWKWARD[kind]
+    asked = json.dumps(request_of(path))[:-1].encode()
+    tool = b'{"type": "function", "name": "f", "description": "d", "parameters": {"x": ' + value + b"}}"
+    for more in (
+        b'"x": ' + value,
+        b'"tools": [' + tool + b"]",
+        b'"temperature": ' + value,
+        b'"metadata": {"a": ' + value + b"}",
+        b'"instructions": ' + value,
+    ):
+        reply = call(demo, "POST", path, asked + b", " + more + b"}")
+        assert reply.status in (200, 400), (more, reply.body)
+        assert b"internal_error" not in reply.body
