@@ -159,6 +159,11 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         self._wake()
         return message
 
+    def handle_ping(self) -> None:
+        """Nothing is written behind our own end, also not for what came in the same piece."""
+        if not self._ended:
+            super().handle_ping()
+
     def handle_cont(self, event: Frame) -> None:
         """One buffer for all fragments: as objects, small ones would take a hundred times their size."""
         if not isinstance(self.frames[0], bytearray):

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.fuzz.targets import server
+from tests.fuzz.targets import edge, server
 
 
 @pytest.fixture(scope="package", autouse=True)
-def _server() -> Iterator[None]:
+def _servers() -> Iterator[None]:
     yield
-    server.close()
+    for each in (edge, server):
+        each.close()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.fuzz.core import all_targets, check
+from tests.fuzz.targets.edge import frame
 from tests.support import anthropic
 from tests.support import codex as notes
 
@@ -25,6 +26,7 @@ def encoded(frame: Any) -> bytes:
     return frame if isinstance(frame, bytes) else json.dumps(frame).encode()
 
 
+PONG = frame(10, b"x" * 60)  # so long that what follows it comes in one piece
 HOSTED = [anthropic.start(), anthropic.opened(0, "/odd kind", id="s"), anthropic.closed(0), *anthropic.stop()]
 CUSTOM_ALLOWED = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom", "name": "c"}]}
 FOUND = [
@@ -39,6 +41,7 @@ FOUND = [
         "an item's type that none of ours can hold",
         lines(notes.started(), notes.item("started", "a b", "x")),
     ),
+    ("frames", "a ping behind what ended the connection", PONG + frame(1, b"\xff") + frame(9, b"ping")),
     ("http", "a query that is no UTF-8, where an error is answered", b"GET /v1/responses/x?\x80a=1\n\n"),
     (
         "request-responses",
