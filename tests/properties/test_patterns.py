@@ -121,7 +121,6 @@ ROWS: dict[str, tuple[Any, ...]] = {
     "server/errors.py:_ERROR_STATUS": ("fullmatch", "4"),
     "server/hosts.py:_AUTHORITY": ("fullmatch", "a", ("[", "1:", ""), ("a:", "1", "")),
     "server/json_bounds.py:_STRINGS": ("sub", '"', ('"', "a", ""), '"a'),
-    "server/limits.py:_STRINGS": ("sub", '"', ('"', "a", ""), ('"', '\\"', ""), ('"', '\\"', "\\")),
     "server/middleware.py:_USABLE": ("fullmatch", "a"),
     "server/origins.py:_ORIGIN": ("fullmatch", "a", ("a://", "a", "")),
     "server/routes/openapi.py:_CONVERTER": ("sub", ":", (":", "a", ""), ":a"),
@@ -228,8 +227,8 @@ def compiled(found: Found) -> Any:
 FOUND = {each.key: each for each in patterns()}
 
 
-def test_every_pattern_has_a_row() -> None:
-    assert set(FOUND) - set(ROWS) == set()
+def test_every_pattern_has_a_row_and_every_row_a_pattern() -> None:
+    assert set(FOUND) ^ set(ROWS) == set()
 
 
 def test_pattern_without_a_row_and_one_that_backtracks_would_be_seen() -> None:
