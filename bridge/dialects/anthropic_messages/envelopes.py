@@ -33,7 +33,7 @@ def seal_reasoning(sealer: Sealer, fields: dict[str, Any]) -> str:
 
 
 def open_sealed(sealer: Sealer, text: str) -> tuple[str, dict[str, Any]]:
-    """(kind, object) of an envelope. Raises SealError, for a sealed text that is no object too."""
+    """(kind, object) of an envelope. Raises SealError, also for a sealed text that is not an object."""
     kind, payload = sealer.open(text)
     try:
         value = decode_json(payload)

@@ -23,7 +23,7 @@ class ModelFacts(Struct, frozen=True):
 
 
 class MessagesOptions(Struct, frozen=True, kw_only=True):
-    """The manners of one upstream.
+    """What one upstream wants where servers differ.
 
     `facts`: instead of the table's. `cache_control`: put on the ends of tools, system prompt and
     conversation, as `{"type": "ephemeral"}`. `foreign_reasoning`: what to do with `encrypted_content`

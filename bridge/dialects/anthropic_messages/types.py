@@ -56,7 +56,7 @@ Delta = TextDelta | InputJsonDelta | ThinkingDelta | SignatureDelta | CitationsD
 
 NO_INDEX = -1
 SLUG: Final = "anthropic:"  # before a hosted block's type stands for its item's
-# where Anthropic's documentation puts a tool's input that is no JSON object
+# where Anthropic's documentation puts a tool's input that is not a JSON object
 INVALID_JSON: Final = "INVALID_JSON"
 
 

@@ -19,9 +19,9 @@ from bridge.dialects.base.failures import (
     LONGEST_NAME,
     NO_MESSAGE,
     UPSTREAM_ERROR,
+    error_text,
     failure,
     name,
-    word,
 )
 from bridge.dialects.base.fields import Fields, body_of, extension, invalid, number_of
 from bridge.dialects.base.streams import Chunk, Inbound, Outbound
@@ -46,11 +46,11 @@ __all__ = [
     "RequestContext",
     "UpstreamSide",
     "body_of",
+    "error_text",
     "extension",
     "failure",
     "invalid",
     "name",
     "number_of",
     "type_of",
-    "word",
 ]

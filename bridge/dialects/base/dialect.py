@@ -1,7 +1,7 @@
 """What a dialect is to everybody else: one entry that its package exports as `DIALECT`.
 
 A server, the reader of a capture and a command take all they need of a dialect from its entry, and describe
-none themselves. Addresses, headers and content types are no part of it: those belong to a transport.
+none themselves. Addresses, headers and content types are not in it: those belong to a transport.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def failure(code: str, message: str) -> ErrorPayload:
     return ErrorPayload("server_error", code, message, None)
 
 
-def word(value: Any) -> str | None:
+def error_text(value: Any) -> str | None:
     """A fact of an upstream's error: text, or a number such as a status; None for anything else."""
     return str(value) if isinstance(value, str | int) and value != "" else None
 
@@ -28,5 +28,5 @@ def word(value: Any) -> str | None:
 def name(value: Any) -> str | None:
     """The same for what programs read, a type, a code or a param: one that is longer than any real one is
     cut."""
-    found = word(value)
+    found = error_text(value)
     return None if found is None else found[:LONGEST_NAME]

@@ -47,7 +47,7 @@ def typed(found: Any, param: str, *kinds: type[T]) -> T | None:
 
 
 def number_of(value: Any) -> float | None:
-    """A foreign number as one that we can tell; None for what is none, or has too many digits to be one."""
+    """A foreign number as a number; None for anything else, and for one with too many digits."""
     if type(value) not in (int, float):
         return None
     try:
@@ -117,7 +117,7 @@ class Fields:
         return typed(self._value.get(name), self.at(name), *kinds)
 
     def one_of(self, name: str, allowed: tuple[str, ...]) -> str | None:
-        """A word out of a few."""
+        """One of these texts."""
         found = self.get(name, str)
         if found is None or found in allowed:
             return found

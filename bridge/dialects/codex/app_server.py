@@ -68,7 +68,7 @@ class AppServer:
             "reasoning": self._reasoning_done,
         }
 
-    def tell(self, said: Notification) -> list[Event]:
+    def read(self, said: Notification) -> list[Event]:
         """One notification or request."""
         handler = self._handlers.get(said.name)
         if handler is not None:

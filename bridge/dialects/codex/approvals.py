@@ -17,7 +17,7 @@ _KINDS = {"exec_command": "command_execution", "exec": "command_execution", "app
 
 
 def plain(body: dict[str, Any]) -> dict[str, Any]:
-    """A notification's facts in our spelling, without what only tells where it belongs."""
+    """A notification's facts in our spelling, without what only says where it belongs."""
     fields = {snake(name): value for name, value in body.items() if value is not None}
     return {name: value for name, value in fields.items() if name not in _BOOKKEEPING}
 

@@ -1,4 +1,4 @@
-"""Codex's errors → ours. `codexErrorInfo` is a word, or one word with the upstream's HTTP status."""
+"""Codex's errors → ours. `codexErrorInfo` is a name, or one name with the upstream's HTTP status."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _BY_STATUS = {
     529: (_SERVER, "server_is_overloaded"),
 }
 _UNKNOWN = (_SERVER, UPSTREAM_ERROR)
-# Codex tells an incomplete response as an error; the reason stands in its words
+# Codex reports an incomplete response as an error; the reason stands in its message
 _INCOMPLETE = re.compile(r"Incomplete response returned, reason: (\w+)")
 
 

@@ -1,6 +1,6 @@
 """What Codex does by itself (runs a command, changes files, …) → items of ours.
 
-Such an item is an extension's: its type is `codex:` and Codex's own word, its fields are Codex's in
+Such an item is an extension's: its type is `codex:` and Codex's own name, its fields are Codex's in
 our spelling. `status` says whether it is over, as for every item; how it went stands in `outcome`
 (completed, failed, declined).
 """
@@ -65,8 +65,8 @@ class HostedItem:
 
     def done(self, outcome: str, fields: dict[str, Any], over: bool = True) -> UnknownItem:
         """The finished item; its own account of the output counts over the pieces."""
-        told = {**self.fields, **fields}
+        merged = {**self.fields, **fields}
         if self._pieces:
-            told.setdefault("aggregated_output", "".join(self._pieces))
+            merged.setdefault("aggregated_output", "".join(self._pieces))
         status = "completed" if over else "incomplete"
-        return UnknownItem({"type": self.kind, "id": self.id, "status": status, "outcome": outcome, **told})
+        return UnknownItem({"type": self.kind, "id": self.id, "status": status, "outcome": outcome, **merged})

@@ -1,7 +1,7 @@
 """Codex's notifications → machine calls. A frame is one JSON line, bare or as a recording wraps it.
 
-Servers tell a turn in two generations side by side. One of them is chosen for the stream: the one that
-says more, as long as nothing was told in another yet.
+Servers send a turn in two generations side by side. One of them is chosen for the stream: the one that
+says more, as long as nothing was sent in another yet.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from bridge.protocol.events import Event
 from bridge.state import ResponseStreamPhase
 
 _IN_PROGRESS = ResponseStreamPhase.IN_PROGRESS
-# what ends a turn also where the turn is told by a proxy's notifications
+# what ends a turn also where the turn is reported by a proxy's notifications
 _ENDS = frozenset({"turn/completed", "task_complete", "turn_aborted", "error"})
-# what tells of a turn; other methods of the app-server are about the thread or the account
+# what is about a turn; other methods of the app-server are about the thread or the account
 _TURN_METHODS = ("turn/", "item/", "error")
 
 
@@ -44,9 +44,9 @@ class Inbound:
         self._turn_id = turn_id
         self._committed = False
         self._readers: dict[Generation, Callable[[Notification], list[Event]]] = {
-            Generation.LEGACY: Legacy(self._turn).tell,
-            Generation.APP_SERVER: AppServer(self._turn).tell,
-            Generation.RESPONSE: Proxy(self._turn).tell,
+            Generation.LEGACY: Legacy(self._turn).read,
+            Generation.APP_SERVER: AppServer(self._turn).read,
+            Generation.RESPONSE: Proxy(self._turn).read,
         }
 
     def feed(self, data: bytes, event: str = "") -> list[Event]:
@@ -100,7 +100,7 @@ class Inbound:
         return events
 
     def _is_heard_beside(self, said: Notification, about_turn: bool) -> bool:
-        """A request waits for its answer and the end is the end, whoever tells them."""
+        """A request waits for its answer and the end is the end, whoever sends them."""
         if said.request_id is not None or not about_turn:
             return True
         return self.generation is Generation.RESPONSE and said.name in _ENDS

@@ -88,7 +88,7 @@ class Legacy:
             "agent_reasoning_raw_content": ("reasoning", self._raw_whole),
         }
 
-    def tell(self, said: Notification) -> list[Event]:
+    def read(self, said: Notification) -> list[Event]:
         """One notification."""
         spoken = self._spoken.get(said.name)
         if spoken is not None:
@@ -210,15 +210,16 @@ def _plain(body: dict[str, Any]) -> dict[str, Any]:
 
 def _command(body: dict[str, Any]) -> dict[str, Any]:
     """A command's facts as the app-server gives them: one line, milliseconds, one output."""
-    told = {name: value for name, value in body.items() if name not in _COMMAND_TWINS}
+    fields = {name: value for name, value in body.items() if name not in _COMMAND_TWINS}
     argv, duration = body.get("command"), object_of(body.get("duration"))
     if isinstance(argv, list):
-        told["command"] = shlex.join(text_of(word) for word in argv)
+        fields["command"] = shlex.join(text_of(word) for word in argv)
     if duration:
-        told["duration_ms"] = count_of(duration.get("secs")) * 1000 + count_of(duration.get("nanos")) // 10**6
-    if "aggregated_output" not in told and "stdout" in body:
-        told["aggregated_output"] = text_of(body.get("stdout")) + text_of(body.get("stderr"))
-    return told
+        seconds, nanos = count_of(duration.get("secs")), count_of(duration.get("nanos"))
+        fields["duration_ms"] = seconds * 1000 + nanos // 10**6
+    if "aggregated_output" not in fields and "stdout" in body:
+        fields["aggregated_output"] = text_of(body.get("stdout")) + text_of(body.get("stderr"))
+    return fields
 
 
 _COMMAND_TWINS = frozenset({"parsed_cmd", "stdout", "stderr", "formatted_output", "duration"})

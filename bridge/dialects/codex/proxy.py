@@ -60,7 +60,7 @@ class Proxy:
             "response.error": self._fail,
         }
 
-    def tell(self, said: Notification) -> list[Event]:
+    def read(self, said: Notification) -> list[Event]:
         """One notification. What can't be read in it ends the response as failed."""
         handler = self._handlers.get(said.name)
         if handler is None:
@@ -120,7 +120,7 @@ class Proxy:
             return self._handlers[other](body)
         events: list[Event] = []
         for item in list_of(response.get("output")):
-            # what no event has told yet
+            # what no event has brought yet
             if object_of(item).get("type") in ("message", *CALL_TYPES):
                 events += self._done({"item": item})
         return events + self._facts(response) + self._turn.finish()

@@ -1,4 +1,4 @@
-"""A proxy's tool calls: by which of their names a fragment calls them, and what was told of them."""
+"""A proxy's tool calls: by which of their names a fragment calls them, and what was sent of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CALL_TYPES = ("function_call", "custom_tool_call")
 
 
 class ProxyCalls:
-    """Calls on their way into the machine. Each is told once, however often it is named; arguments
+    """Calls on their way into the machine. Each is sent once, however often it is named; arguments
     beyond the aggregator's limit raise ToolError."""
 
     def __init__(self, machine: ResponseStream) -> None:
@@ -73,16 +73,16 @@ class ProxyCalls:
         )
 
     def _complete(self, call: AggregatedCall, item: dict[str, Any], whole: str) -> list[Event]:
-        told, rest = call.arguments, ""
-        if not call.arguments_done and whole.startswith(told):
-            rest = whole[len(told) :]
-        elif whole and whole != told:
+        sent, rest = call.arguments, ""
+        if not call.arguments_done and whole.startswith(sent):
+            rest = whole[len(sent) :]
+        elif whole and whole != sent:
             self._machine.diagnostics.loss(
                 "tool_call.arguments", "differ from what was streamed, which stands"
             )
         if rest:
             self._calls.append(rest, call.output_index, call.item_id, call.call_id)
-        call.arguments_done = bool(whole or told)
+        call.arguments_done = bool(whole or sent)
         return self._tell(call, item, rest)
 
     def _tell(self, call: AggregatedCall, item: dict[str, Any], arguments: str) -> list[Event]:

@@ -1,6 +1,6 @@
 """One turn on its way into the machine: the part that all generations share.
 
-Text and reasoning arrive by item id, streamed or whole; what was streamed is not told again when the
+Text and reasoning arrive by item id, streamed or whole; what was streamed is not sent again when the
 item completes. What Codex does by itself is an item from its start to its end, and what it prints meanwhile
 are events of that item.
 """
@@ -79,7 +79,7 @@ class Turn:
         )
 
     def message_done(self, item_id: str, text: str) -> list[Event]:
-        """A message is whole. One that was told before is not told again."""
+        """A message is whole. One that was sent before is not sent again."""
         if item_id in self._told:
             return []
         events = [] if (item_id, "text") in self._streamed else self.message(item_id, text)
@@ -110,7 +110,7 @@ class Turn:
 
     # ── what Codex does by itself ──────────────────────────────────────────────────────────────────
     def hosted_begin(self, kind: str, item_id: str, fields: dict[str, Any]) -> list[Event]:
-        """Something starts: an item that is told whole later."""
+        """Something starts: an item that is sent whole later."""
         item = self._running[item_id] = HostedItem(kind, item_id, fields)
         self.open_id = None
         return self.machine.item_added(item.begun())
@@ -122,8 +122,8 @@ class Turn:
             self.diagnostics.ignored("output_delta", "of an item that is not running")
             return []
         shown = item.encoded_output(delta) if encoded else item.output(delta)
-        told = f"{item.kind}.output_delta"
-        return self.machine.item_event(item_id, told, {"delta": shown}) if shown else []
+        name = f"{item.kind}.output_delta"
+        return self.machine.item_event(item_id, name, {"delta": shown}) if shown else []
 
     def hosted_done(self, kind: str, item_id: str, outcome: str, fields: dict[str, Any]) -> list[Event]:
         """It is over: the item."""
@@ -133,7 +133,7 @@ class Turn:
 
     def _settle(self, over: bool) -> list[Event]:
         """What still runs when the turn ends, with what it printed. A command that was left in the
-        background is no cut."""
+        background is not a cut."""
         events: list[Event] = []
         for item in self._running.values():
             events += self.machine.item(item.done(IN_PROGRESS, {}, over))
@@ -153,7 +153,7 @@ class Turn:
         return self._settle(over=True) + self.machine.finish(reason)
 
     def cancel(self) -> list[Event]:
-        # telling an item would close a text that is still open as if it were whole
+        # sending an item would close a text that is still open as if it were whole
         settled = self._settle(over=False) if self.open_id is None else []
         return settled + self.machine.cancel()
 

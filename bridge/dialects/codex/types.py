@@ -12,7 +12,7 @@ _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 class Generation(IntEnum):
-    """A way of telling a turn. Servers tell the same turn in two of them side by side; the greater
+    """A spelling of a turn. Servers send the same turn in two of them side by side; the greater
     one says more and is believed."""
 
     NONE = 0

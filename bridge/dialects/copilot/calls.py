@@ -35,7 +35,7 @@ class OutgoingCalls:
         return len(self._whole)
 
     def begin(self, output_index: int, item: AnyCall) -> BeginToolCall | None:
-        """What Copilot is told when a call begins: the first one only, to show that tools follow."""
+        """What Copilot gets when a call begins: the first one only, to show that tools follow."""
         first = not self._open and not self._whole
         self._open[output_index] = item
         return BeginToolCall(item.name, item.call_id) if first else None
@@ -58,11 +58,11 @@ class OutgoingCalls:
     def settle(self, item: AnyCall) -> None:
         """A whole item: kept once, whichever event brought it. Another call under an id that was given
         before gets one of its own."""
-        told = item.name, arguments_of(item), item.call_id
-        if item.status != "incomplete" and told not in self._settled:
-            self._settled.add(told)
+        facts = item.name, arguments_of(item), item.call_id
+        if item.status != "incomplete" and facts not in self._settled:
+            self._settled.add(facts)
             call_id = unique_call_id(item.call_id, set(self._whole))
-            self._whole[call_id] = ToolCall(item.name, told[1], call_id)
+            self._whole[call_id] = ToolCall(item.name, facts[1], call_id)
 
     def all(self) -> list[ToolCall]:
         """The whole calls, in order."""

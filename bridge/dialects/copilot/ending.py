@@ -32,16 +32,17 @@ def usage_of(usage: Usage | None) -> dict[str, Any] | None:
     """APIUsage: the three totals, and the details that say something."""
     if usage is None:
         return None
-    told: dict[str, Any] = {
+    counts: dict[str, Any] = {
         "completion_tokens": usage.output_tokens,
         "prompt_tokens": usage.input_tokens,
         "total_tokens": usage.total_tokens,
     }
     if usage.input_tokens_details.cached_tokens:
-        told["prompt_tokens_details"] = {"cached_tokens": usage.input_tokens_details.cached_tokens}
+        counts["prompt_tokens_details"] = {"cached_tokens": usage.input_tokens_details.cached_tokens}
     if usage.output_tokens_details.reasoning_tokens:
-        told["completion_tokens_details"] = {"reasoning_tokens": usage.output_tokens_details.reasoning_tokens}
-    return told
+        reasoning = usage.output_tokens_details.reasoning_tokens
+        counts["completion_tokens_details"] = {"reasoning_tokens": reasoning}
+    return counts
 
 
 def reason_of(response: Response, finished: str) -> str:

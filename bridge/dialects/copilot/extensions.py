@@ -1,4 +1,4 @@
-"""Fields of a delta that no event has a word for, and the extension events that carry them whole."""
+"""Fields of a delta that no event has a place for, and the extension events that carry them whole."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FIELDS = {
     "retryReason": ("retry_reason", "copilot:retry_reason"),
     "statefulMarker": ("stateful_marker", "copilot:stateful_marker"),
 }
-# references that are no citations of an address; those have events of their own
+# references that do not cite an address; those have events of their own
 REFERENCES = "copilot:references"
 
 EVENT_OF_FIELD = {wire: event for wire, (_, event) in _FIELDS.items()}

@@ -53,7 +53,7 @@ class Inbound:
         self._spoke = False
         self._calls = IncomingCalls(machine)
         self._thinking_id: str | None = None
-        # in the order in which one delta's fields are told; an error ends the stream, so it is last
+        # in the order in which one delta's fields are read; an error ends the stream, so it is last
         self._fields: dict[str, Callable[[dict[str, Any]], list[Event]]] = {
             "usage": self._on_usage,
             "thinking": self._on_thinking,

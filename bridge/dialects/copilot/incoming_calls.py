@@ -9,13 +9,13 @@ from bridge.protocol.events import Event
 
 
 class _Call:
-    __slots__ = ("call_id", "done", "index", "name", "told")
+    __slots__ = ("call_id", "done", "index", "name", "sent")
 
     def __init__(self, index: int, call_id: str, name: str) -> None:
         self.index = index
         self.call_id = call_id
         self.name = name
-        self.told = ""
+        self.sent = ""
         self.done = False
 
 
@@ -41,7 +41,7 @@ class IncomingCalls:
         return [] if call is None or call.done else self._show(call, _text(facts.get("arguments")))
 
     def settle(self, facts: dict[str, Any]) -> list[Event]:
-        """A whole call; told again it is left out."""
+        """A whole call; one that comes again is left out."""
         call = self._find(facts)
         if call is None or call.done:
             return []
@@ -65,9 +65,9 @@ class IncomingCalls:
 
     def _show(self, call: _Call, arguments: str) -> list[Event]:
         rest = ""
-        if arguments.startswith(call.told):
-            rest = arguments[len(call.told) :]
-            call.told = arguments
+        if arguments.startswith(call.sent):
+            rest = arguments[len(call.sent) :]
+            call.sent = arguments
         elif arguments:
             self._diagnostics.loss("tool_calls.arguments", "differ from what was streamed, which stands")
         return self._machine.tool_call(call.index, call.call_id, call.name, rest)

@@ -89,7 +89,7 @@ class Outbound:
         }
 
     def feed(self, event: Event) -> list[Chunk]:
-        """The chunks one event gives; none for those Copilot has no word for."""
+        """The chunks one event gives; none for those Copilot has no field for."""
         handler = self._handlers.get(type(event))
         return [] if handler is None else handler(event)
 
@@ -181,9 +181,9 @@ class Outbound:
         return []
 
     def _reasoning_done(self, item: it.ReasoningItem) -> list[Chunk]:
-        told = item.id in self._thought
+        shown = item.id in self._thought
         self._thought.discard(item.id)
-        parts = [] if told else [*(item.content or []), *item.summary]
+        parts = [] if shown else [*(item.content or []), *item.summary]
         text = "".join(getattr(part, "text", "") for part in parts) or None
         encrypted = item.encrypted_content or None
         return self._chunk(thinking=Thinking(item.id, text, encrypted)) if text or encrypted else []
@@ -210,12 +210,12 @@ class Outbound:
             return []
         self._ended = True
         response: Response = event.response
-        chunks = self._last_words(response)
+        chunks = self._last_text(response)
         if response.error is not None:
             chunks += self._tell(error_of(response.error))
         return [*chunks, self._completion(response)]
 
-    def _last_words(self, response: Response) -> list[Chunk]:
+    def _last_text(self, response: Response) -> list[Chunk]:
         if response.status == "failed":
             return []
         untold = "" if self._text.pieces else response.output_text

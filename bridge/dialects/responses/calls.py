@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bridge.dialects.responses.text import TextFeeder
 from bridge.dialects.responses.types import Track
-from bridge.dialects.responses.words import WordFeeder
 from bridge.emitter.stream import ResponseStream
 from bridge.protocol import items as it
 from bridge.protocol.events import Event
@@ -12,15 +12,15 @@ AnyCall = it.FunctionCall | it.CustomToolCall
 
 
 class CallFeeder:
-    """Opens, feeds and ends calls; a call that has a name makes words end (law E5)."""
+    """Opens, feeds and ends calls; a call that has a name makes text end (law E5)."""
 
-    def __init__(self, machine: ResponseStream, words: WordFeeder) -> None:
+    def __init__(self, machine: ResponseStream, texts: TextFeeder) -> None:
         self._machine = machine
         self._diagnostics = machine.diagnostics
-        self._words = words
+        self._texts = texts
 
     def open(self, track: Track, item: AnyCall, out: list[Event]) -> None:
-        """The call as its `added` tells it. A payload in there waits: deltas may say it again."""
+        """The call as its `added` event has it. A payload in there waits: deltas may repeat it."""
         track.pending = _payload(item)
         self._identify(track, item, out)
 
@@ -28,7 +28,7 @@ class CallFeeder:
         if track.named or not item.name:
             return
         track.named = True
-        self._words.leave()
+        self._texts.leave()
         kind = "custom" if isinstance(item, it.CustomToolCall) else "function"
         self._machine.expect_item(track.item_id)
         out += self._machine.tool_call(

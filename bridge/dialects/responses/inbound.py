@@ -61,7 +61,7 @@ class Inbound:
         self._handlers: dict[type[Any], Handler] = {
             **dict.fromkeys(_BEGINNINGS, lambda event, out: None),
             **dict.fromkeys(_STATUSES, self._ended),
-            ev.ErrorEvent: self._told_error,
+            ev.ErrorEvent: self._error_event,
             UnknownEvent: self._unknown,
             **self._items.handlers,
         }
@@ -106,7 +106,7 @@ class Inbound:
         for path, what in repairs:
             if what == MISSING and path.startswith("$.response."):
                 self.diagnostics.repair("response", "required fields missing, filled")
-            elif path != "$.sequence_number":  # told with the numbers
+            elif path != "$.sequence_number":  # reported with the numbers
                 self.diagnostics.repair(f"{event.type} {path}", what)
         return event
 
@@ -200,12 +200,12 @@ class Inbound:
         self._items.settle(response.output, out, only_whole=True)
         error = response.error
         # the error event says more than the response it precedes: type and param
-        told = self._error
-        if told is None and error is not None:
-            told = ErrorPayload("server_error", error.code, error.message, None)
-        out += self.machine.fail(told or _FAILED)
+        reported = self._error
+        if reported is None and error is not None:
+            reported = ErrorPayload("server_error", error.code, error.message, None)
+        out += self.machine.fail(reported or _FAILED)
 
-    def _told_error(self, event: ev.ErrorEvent, out: list[Event]) -> None:
+    def _error_event(self, event: ev.ErrorEvent, out: list[Event]) -> None:
         self._error = self._error or event.payload
 
     def _unknown(self, event: UnknownEvent, out: list[Event]) -> None:

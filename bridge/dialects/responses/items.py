@@ -12,9 +12,9 @@ from typing import Any
 
 from bridge.dialects.responses import parts
 from bridge.dialects.responses.calls import CallFeeder
+from bridge.dialects.responses.text import TextFeeder
 from bridge.dialects.responses.tracks import Tracks
 from bridge.dialects.responses.types import CALLS, Track
-from bridge.dialects.responses.words import WordFeeder
 from bridge.emitter.stream import ResponseStream
 from bridge.protocol import events as ev
 from bridge.protocol import items as it
@@ -32,8 +32,8 @@ class ItemFeeder:
         self._machine = machine
         self._diagnostics = machine.diagnostics
         self._tracks = Tracks(machine.diagnostics)
-        self._words = WordFeeder(machine)
-        self._calls = CallFeeder(machine, self._words)
+        self._texts = TextFeeder(machine)
+        self._calls = CallFeeder(machine, self._texts)
         self._announced: set[str] = set()
         self.handlers: dict[type[Any], Handler] = {
             ev.OutputItemAdded: self._added,
@@ -62,23 +62,23 @@ class ItemFeeder:
     @property
     def cut(self) -> bool:
         """Whether an item ended as incomplete."""
-        return self._words.cut
+        return self._texts.cut
 
     def _nothing(self, event: Event, out: list[Event]) -> None:
         """What the machine says by itself."""
 
-    # ── words ──────────────────────────────────────────────────────────────────────────────────────
+    # ── text ───────────────────────────────────────────────────────────────────────────────────────
     def _text(self, event: ev.OutputTextDelta, out: list[Event]) -> None:
-        words, index = self._words, event.output_index
-        if words.place != (event.item_id, index, event.content_index):
+        texts, index = self._texts, event.output_index
+        if texts.place != (event.item_id, index, event.content_index):
             if not event.delta and not event.logprobs:
                 return
-            words.reach(self._open_track("text", event), "text", event.content_index, out, index)
-        words.said.add(event.delta)
+            texts.reach(self._open_track("text", event), "text", event.content_index, out, index)
+        texts.said.add(event.delta)
         out += self._machine.text(event.delta, event.logprobs or None)
 
     def _delta(self, kind: str, event: Any, out: list[Event]) -> None:
-        self._words.say(self._open_track(kind, event), kind, _part_index(event), event.delta, out)
+        self._texts.say(self._open_track(kind, event), kind, _part_index(event), event.delta, out)
 
     def _open_track(self, kind: str, event: Any) -> Track:
         """The item of a delta: what comes after an item's end begins another one."""
@@ -86,27 +86,27 @@ class ItemFeeder:
         return self._tracks.implied(event.output_index, event.item_id) if track.closed else track
 
     def _track(self, kind: str, event: Any) -> Track:
-        return self._tracks.of_words(event.type, event.output_index, event.item_id, kind)
+        return self._tracks.of_text(event.type, event.output_index, event.item_id, kind)
 
     def _rest(self, kind: str, event: Any, whole: str, out: list[Event]) -> None:
-        self._words.whole(self._track(kind, event), kind, _part_index(event), whole, out)
+        self._texts.whole(self._track(kind, event), kind, _part_index(event), whole, out)
 
     def _text_done(self, event: ev.OutputTextDone, out: list[Event]) -> None:
         track = self._track("text", event)
-        self._words.whole(track, "text", event.content_index, event.text, out, event.logprobs or None)
+        self._texts.whole(track, "text", event.content_index, event.text, out, event.logprobs or None)
 
     def _part_done(self, event: ev.ContentPartDone | ev.ReasoningSummaryPartDone, out: list[Event]) -> None:
         kind = parts.kind_of(event.part)
         if kind:
             track, index = self._track(kind, event), _part_index(event)
-            self._words.part(track, index, event.part, out)
-            self._words.part_done(track, kind, index, out)
+            self._texts.part(track, index, event.part, out)
+            self._texts.part_done(track, kind, index, out)
 
     def _annotation(self, event: ev.OutputTextAnnotationAdded, out: list[Event]) -> None:
         if event.annotation is None:
             self._diagnostics.ignored(event.type, "null annotation")
             return
-        self._words.cite(self._open_track("text", event), event.content_index, event.annotation, out)
+        self._texts.cite(self._open_track("text", event), event.content_index, event.annotation, out)
 
     # ── calls ──────────────────────────────────────────────────────────────────────────────────────
     def _call_delta(self, event: Any, out: list[Event]) -> None:
@@ -122,15 +122,15 @@ class ItemFeeder:
             return
         track = self._tracks.added(event.output_index, item)
         if track is None or isinstance(item, it.Message):
-            return  # a message opens with its words: servers announce some that get none
+            return  # a message opens with its text: servers announce some that get none
         if isinstance(item, it.ReasoningItem):
             if track.silent:
-                self._words.announce(track, item, out)
+                self._texts.announce(track, item, out)
             return
         if isinstance(item, CALLS):
             self._calls.open(track, item, out)
             return
-        self._words.leave()
+        self._texts.leave()
         self._announce(track, item, out)
 
     def _announce(self, track: Track, item: it.Item, out: list[Event]) -> None:
@@ -147,7 +147,7 @@ class ItemFeeder:
             self._whole(self._tracks.done(event.output_index, event.item), event.item, out)
 
     def settle(self, output: list[it.Item], out: list[Event], only_whole: bool = False) -> None:
-        """What the terminal response's items tell that nothing before did. `only_whole`: of a failed
+        """What the terminal response's items hold that nothing before did. `only_whole`: of a failed
         response, where what is open stays open."""
         for track, item in self._tracks.of_output([item for item in output if self._sane(item)]):
             if not only_whole or (track.silent and getattr(item, "status", None) == "completed"):
@@ -163,16 +163,16 @@ class ItemFeeder:
         return bool(item.type)
 
     def _whole(self, track: Track, item: it.Item, out: list[Event]) -> None:
-        """The item as its done event or the terminal response tells it. Told once."""
+        """The item as its done event or the terminal response has it. Sent once."""
         if track.closed:
             return
         track.closed = True
         if isinstance(item, CALLS):
             self._calls.whole(track, item, out)
         elif isinstance(item, it.Message | it.ReasoningItem):
-            self._words.item(track, item, out)
+            self._texts.item(track, item, out)
         else:
-            self._words.leave()
+            self._texts.leave()
             out += self._machine.item(it.with_id(item, track.item_id) if track.announced else item)
 
     def progress(self, event: UnknownEvent, out: list[Event]) -> bool:

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class ResponsesOptions(Struct, frozen=True, kw_only=True):
-    """The manners of one upstream.
+    """What one upstream wants where servers differ.
 
     `supersets`: it knows OpenAI's own tools, items and fields; without, tools and their calls leave as
     functions and the rest is a loss.

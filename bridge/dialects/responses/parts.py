@@ -18,12 +18,12 @@ _KINDS = {
 
 
 def kind_of(part: ct.ContentPart) -> str:
-    """Which words a part holds; empty for one that holds none."""
+    """Which kind of text a part holds; empty for one that holds none."""
     return _KINDS.get(part.type, "")
 
 
 def text_of(part: ct.ContentPart) -> str:
-    """The words of a part that has some."""
+    """The text of a part that has some."""
     text = part.refusal if isinstance(part, ct.RefusalContent) else getattr(part, "text", "")
     return text if isinstance(text, str) else ""
 

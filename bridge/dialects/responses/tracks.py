@@ -23,8 +23,8 @@ class Tracks:
         self._by_index: dict[int, Track] = {}
         self._by_id: dict[str, Track] = {}
 
-    def of_words(self, event: str, output_index: int, item_id: str, kind: str) -> Track:
-        """The item that an event with words of this kind belongs to, begun when there is none."""
+    def of_text(self, event: str, output_index: int, item_id: str, kind: str) -> Track:
+        """The item that an event with text of this kind belongs to, begun when there is none."""
         here = self._by_index.get(output_index)
         if here is not None and not here.holds(kind):
             here = None
@@ -57,7 +57,7 @@ class Tracks:
         if here is not None and not here.closed:
             if here.item is None and here.holds_item(item):
                 self._diagnostics.repair("response.output_item.added", "came after the item's first words")
-                return self._told(here, item)
+                return self._known(here, item)
             if here.item_id == item.id and here.kind == item.type:
                 self._diagnostics.ignored("response.output_item.added", "sent twice")
                 return None
@@ -72,7 +72,7 @@ class Tracks:
             named = self._by_id.get(item.id)
             here = named if named is not None and named.holds_item(item) else here
         if here is not None and here.holds_item(item) and not (here.closed and here.item_id != item.id):
-            return here if here.item is not None else self._told(here, item)
+            return here if here.item is not None else self._known(here, item)
         self._diagnostics.repair("response.output_item.added", _MISSING)
         return self._begin(output_index, Track(len(self._all), item.id, item))
 
@@ -85,7 +85,7 @@ class Tracks:
                 self._diagnostics.repair("response.output_item.added", _MISSING)
                 track = self._begin(len(self._all), Track(len(self._all), item.id, item))
             taken.add(track.slot)
-            yield (track if track.item is not None else self._told(track, item)), item
+            yield (track if track.item is not None else self._known(track, item)), item
 
     def _match(self, index: int, item: Item, taken: set[int]) -> Track | None:
         def fits(track: Track | None) -> bool:
@@ -109,7 +109,7 @@ class Tracks:
             self._by_id.setdefault(track.item_id, track)
         return track
 
-    def _told(self, track: Track, item: Item) -> Track:
+    def _known(self, track: Track, item: Item) -> Track:
         track.item, track.kind = item, item.type
         track.item_id = track.item_id or item.id
         if item.id:

@@ -1,4 +1,4 @@
-"""What one item of the upstream's stream has told so far."""
+"""What one item of the upstream's stream has brought so far."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _UTF_16 = "utf-16-le"
 _MANY = 64  # deltas
 CALLS = (FunctionCall, CustomToolCall)
 
-# kind of words → the items that can hold them
+# kind of text → the items that can hold them
 HOLDERS: dict[str, frozenset[str]] = {
     "text": frozenset({"message"}),
     "refusal": frozenset({"message"}),
@@ -57,7 +57,7 @@ class Said:
 
 class Track:
     """One upstream item. `slot` is its number here and the machine's index of a call; `item` is None
-    until an event has told it; `pending` is a payload that stood in a call's `added` already."""
+    until an event has brought it; `pending` is a payload that stood in a call's `added` already."""
 
     __slots__ = (
         "announced",
@@ -87,7 +87,7 @@ class Track:
         self.sealed = False
         self.pending = ""
         self.named = False  # its call was opened in the machine
-        self.opened = False  # its reasoning item was, before it had words
+        self.opened = False  # its reasoning item was, before it had text
         self.announced = False  # its item was, which a server fills by itself
         self.closed = False
 
@@ -100,7 +100,7 @@ class Track:
         return not self.kind or self.kind in HOLDERS[kind]
 
     def holds_item(self, item: Item) -> bool:
-        """Whether `item` can be this one: of its kind, or words of its kind came before it."""
+        """Whether `item` can be this one: of its kind, or text of its kind came before it."""
         if self.kind:
             return self.kind == item.type
         return all(item.type in HOLDERS[kind] for kind, _ in self.said)
@@ -111,7 +111,7 @@ class Track:
         self.sealed = False
 
     def part(self, kind: str, index: int) -> Said:
-        """What was said of one part, begun when it is the first word of it."""
+        """What was said of one part, begun when it is the first piece of it."""
         said = self.said.get((kind, index))
         if said is None:
             said = self.said[kind, index] = Said()

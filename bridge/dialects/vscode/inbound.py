@@ -1,6 +1,6 @@
 """VS Code's parts → machine calls, so that a VS Code model can be a back end.
 
-A frame is one part as a JSON line, or `{"error": …}` where the provider threw. Parts have no word for
+A frame is one part as a JSON line, or `{"error": …}` where the provider threw. Parts have no sign of
 the end: a provider that returns is done.
 """
 

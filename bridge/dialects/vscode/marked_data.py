@@ -1,4 +1,4 @@
-"""Data parts whose media type says that they are no content: Copilot's own bookkeeping in a message."""
+"""Data parts whose media type says that they are not content: Copilot's own bookkeeping in a message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PHASES: dict[Any, MessagePhase] = {phase: phase for phase in get_args(MessagePh
 
 
 def json_of(data: bytes) -> Any:
-    """The JSON in a part's bytes; its text where it is no JSON."""
+    """The JSON in a part's bytes; its text where it is not JSON."""
     try:
         return decode_json(data)
     except WireError:
@@ -53,5 +53,5 @@ def thinking_of(data: bytes) -> tuple[str, str, str]:
     text = value.get("text", value.get("thinking"))
     joined = "".join(each for each in text if isinstance(each, str)) if isinstance(text, list) else text
     facts = value.get("id"), joined, value.get("encrypted", value.get("encrypted_content"))
-    block, words, encrypted = (fact if isinstance(fact, str) else "" for fact in facts)
-    return block, words, encrypted
+    block, text, encrypted = (fact if isinstance(fact, str) else "" for fact in facts)
+    return block, text, encrypted

@@ -1,5 +1,5 @@
 """Data parts ↔ content of input items: images by their bytes, texts, files, and the media types that
-are no content at all."""
+are not content at all."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def invalid(param: str, message: str) -> InvalidRequestError:
 
 
 def decode_chat(data: bytes | str) -> ChatRequest:
-    """The body of a chat request. Raises InvalidRequestError with `param`, WireError when it is no JSON."""
+    """The body of a chat request. Raises InvalidRequestError with `param`, WireError when it is not JSON."""
     body = decode_json(data)
     if not isinstance(body, dict):
         raise invalid("", "expected a JSON object")
@@ -185,8 +185,8 @@ def _call(value: dict[str, Any], _: str) -> Part:
 def _result(value: dict[str, Any], path: str) -> Part:
     content = value.get("content")
     parts = content if isinstance(content, list) else [] if content is None else [content]
-    told = [_result_content(part, f"{path}.content[{place}]") for place, part in enumerate(parts)]
-    return LanguageModelToolResultPart(_string(value, "callId"), told, bool(value.get("isError")))
+    results = [_result_content(part, f"{path}.content[{place}]") for place, part in enumerate(parts)]
+    return LanguageModelToolResultPart(_string(value, "callId"), results, bool(value.get("isError")))
 
 
 def _result_content(value: Any, path: str) -> Part | Any:

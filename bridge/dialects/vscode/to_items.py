@@ -139,18 +139,18 @@ class ItemBuilder:
     def _flush(self) -> None:
         self.items += self._thinking.flush()
         content, self._content = self._content, []
-        words = [part.text for part in content if isinstance(part, InputTextContent)]
-        if len(words) < len(content) or "".join(words).strip():
-            self.items += _MESSAGES[self._role is vs.Role.ASSISTANT](self, content, words)
+        texts = [part.text for part in content if isinstance(part, InputTextContent)]
+        if len(texts) < len(content) or "".join(texts).strip():
+            self.items += _MESSAGES[self._role is vs.Role.ASSISTANT](self, content, texts)
 
-    def _other_message(self, content: list[InputPart], words: list[str]) -> list[InputItem]:
-        told = "".join(words) if len(words) == len(content) else content
-        return [MessageParam(_ROLE_NAMES[self._role], told)]
+    def _other_message(self, content: list[InputPart], texts: list[str]) -> list[InputItem]:
+        content_or_text = "".join(texts) if len(texts) == len(content) else content
+        return [MessageParam(_ROLE_NAMES[self._role], content_or_text)]
 
-    def _assistant_message(self, content: list[InputPart], words: list[str]) -> list[InputItem]:
+    def _assistant_message(self, content: list[InputPart], texts: list[str]) -> list[InputItem]:
         # an assistant's message holds text only; what it showed besides comes from the user again
         items: list[InputItem] = []
-        text = "".join(words)
+        text = "".join(texts)
         if text.strip():
             phase = self._phase or UNSET
             items.append(MessageParam("assistant", [OutputTextParam(text)], phase=phase))

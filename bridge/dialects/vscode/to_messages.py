@@ -117,7 +117,7 @@ class MessageBuilder:
             self.messages.append(vs.ChatMessage(shown, parts))
 
     def _is_speechless(self) -> bool:
-        """Whether the last message holds no words yet: reasoning and what follows it are one turn."""
+        """Whether the last message holds no text yet: reasoning and what follows it are one turn."""
         last = self.messages[-1].content if self.messages else ()
         return all(isinstance(part, LanguageModelThinkingPart) for part in last)
 
@@ -152,8 +152,8 @@ class MessageBuilder:
         self._result(item, content_parts(item.output, self._diagnostics))
 
     def _own_output(self, item: Any) -> None:
-        told = getattr(item, "output", None) or getattr(item, "tools", "")
-        text = told if isinstance(told, str) else msgspec.json.encode(told).decode()
+        output = getattr(item, "output", None) or getattr(item, "tools", "")
+        text = output if isinstance(output, str) else msgspec.json.encode(output).decode()
         self._result(item, list(text_or_nothing(text)))
 
     def _compaction(self, item: Any) -> None:

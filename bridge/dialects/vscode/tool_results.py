@@ -21,10 +21,10 @@ _TEXT_NODE = 2  # the number of a text node in a rendered prompt-tsx tree
 
 def output_of(content: list[Any]) -> str | list[ToolOutputPart]:
     """Text joined where there is nothing else; empty where there is nothing."""
-    told = [_content(value) for value in content]
-    if all(isinstance(part, InputTextContent) for part in told):
-        return "".join(part.text for part in told if isinstance(part, InputTextContent))
-    return [part for part in told if not (isinstance(part, InputTextContent) and not part.text)]
+    parts = [_content(value) for value in content]
+    if all(isinstance(part, InputTextContent) for part in parts):
+        return "".join(part.text for part in parts if isinstance(part, InputTextContent))
+    return [part for part in parts if not (isinstance(part, InputTextContent) and not part.text)]
 
 
 def _content(value: Any) -> InputTextContent | InputImageParam | InputFileContent:

@@ -55,7 +55,7 @@ class ChatRequest(Struct, frozen=True, rename="camel"):
     model_options: dict[str, Any] = field(default_factory=dict)
 
 
-# Media types by which Copilot marks data parts that are no content
+# Media types by which Copilot marks data parts that are not content
 CACHE_CONTROL = "cache_control"
 STATEFUL_MARKER = "stateful_marker"
 THINKING = "thinking"

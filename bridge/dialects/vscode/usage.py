@@ -47,5 +47,5 @@ def failure_of(error: Any) -> ErrorPayload:
     kind, known = (
         _CODES.get(code, ("server_error", None)) if isinstance(code, str) else ("server_error", None)
     )
-    told = message if isinstance(message, str) and message else "the provider failed without a message"
-    return ErrorPayload(kind, known or (code if isinstance(code, str) else UPSTREAM_ERROR), told, None)
+    text = message if isinstance(message, str) and message else "the provider failed without a message"
+    return ErrorPayload(kind, known or (code if isinstance(code, str) else UPSTREAM_ERROR), text, None)

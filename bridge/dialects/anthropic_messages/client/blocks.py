@@ -20,7 +20,7 @@ from bridge.tools.presentation import call_view
 _CONDENSED = ("content", "encrypted_content")
 
 
-class Numbering:
+class BlockWriter:
     """`kind` is the open block's, "" when none is."""
 
     __slots__ = ("index", "kind")
@@ -55,7 +55,7 @@ class ItemWriter:
     """Writes finished items into one message's blocks."""
 
     def __init__(
-        self, blocks: Numbering, sealer: Sealer, identities: ToolIdentityMap, diagnostics: Diagnostics
+        self, blocks: BlockWriter, sealer: Sealer, identities: ToolIdentityMap, diagnostics: Diagnostics
     ) -> None:
         self._blocks = blocks
         self._sealer = sealer
@@ -105,7 +105,7 @@ class ItemWriter:
 
     # ── whole items ────────────────────────────────────────────────────────────────────────────────
     def call(self, item: Item) -> list[t.Chunk] | None:
-        """A call whose arguments were not streamed (shell, patch); None when the item is no call."""
+        """A call whose arguments were not streamed (shell, patch); None when the item is not a call."""
         view = call_view(item, self._identities)
         if view is None:
             return None

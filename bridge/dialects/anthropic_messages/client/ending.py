@@ -1,4 +1,4 @@
-"""The beginning and the end of an outgoing message, and what is told only there."""
+"""The beginning and the end of an outgoing message, and what is sent only there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.anthropic_messages import types as t
-from bridge.dialects.anthropic_messages.client.blocks import Numbering
+from bridge.dialects.anthropic_messages.client.blocks import BlockWriter
 from bridge.dialects.base import CUT
 from bridge.protocol import events as ev
 from bridge.protocol.errors import ErrorPayload
@@ -14,7 +14,7 @@ from bridge.protocol.response import Response
 from bridge.protocol.usage import Usage
 
 REFUSAL = "refusal"
-# incomplete reason → stop reason; None is an error, for Anthropic has no word for it
+# incomplete reason → stop reason; None is an error, for Anthropic has no reason for it
 _STOP_REASONS: dict[str, str | None] = {
     "max_output_tokens": "max_tokens",
     "content_filter": REFUSAL,
@@ -52,17 +52,17 @@ _TYPE_OF_CODE: dict[str, str] = {
 }
 
 
-class Ending:
-    """Tells how a response began and ended. `calls` says whether any call is whole."""
+class MessageBounds:
+    """The first and the last frames of a message. `calls` says whether any call is whole."""
 
-    def __init__(self, blocks: Numbering, diagnostics: Diagnostics, input_tokens: int) -> None:
+    def __init__(self, blocks: BlockWriter, diagnostics: Diagnostics, input_tokens: int) -> None:
         self._blocks = blocks
         self._diagnostics = diagnostics
         self._input_tokens = input_tokens
         self._begun = False
         self._ended = False
         self._error: ErrorPayload | None = None
-        self._asides: dict[str, dict[str, Any]] = {}
+        self._extras: dict[str, dict[str, Any]] = {}
         self.refusal: list[str] = []
         self.calls = False
 
@@ -70,11 +70,11 @@ class Ending:
         """`message_start`, once."""
         return self._start(event.response)
 
-    def take_aside(self, name: str, value: Any) -> bool:
-        """What Anthropic tells in `message_delta` beside reason and usage."""
+    def keep_extra(self, name: str, value: Any) -> bool:
+        """What Anthropic sends in `message_delta` beside reason and usage."""
         if name not in ("context_management", "container") or not isinstance(value, dict):
             return False
-        self._asides[name] = value
+        self._extras[name] = value
         return True
 
     def error(self, event: ev.ErrorEvent) -> list[t.Chunk]:
@@ -98,10 +98,10 @@ class Ending:
         details: dict[str, Any] = {"stop_reason": reason, "stop_sequence": None}
         if self.refusal:
             chunks += self._refuse(response, details)
-        if "container" in self._asides:
-            details["container"] = self._asides["container"]
+        if "container" in self._extras:
+            details["container"] = self._extras["container"]
         usage = usage_body(response.usage)
-        delta = t.MessageDelta(details, usage, self._asides.get("context_management"))
+        delta = t.MessageDelta(details, usage, self._extras.get("context_management"))
         return [*chunks, *self._blocks.stop(), delta, t.MessageStop()]
 
     def close(self) -> list[t.Chunk]:

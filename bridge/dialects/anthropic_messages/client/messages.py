@@ -23,7 +23,7 @@ _SYSTEM_ROLES: Final = ("system", "developer")
 CARRIER: Final = "cache_control"  # stands on any block, and has no counterpart
 
 
-class Reader:
+class MessageReader:
     """Turns messages into items, in order. Raises InvalidRequestError with the place of what is wrong."""
 
     def __init__(self, sealer: Sealer, diagnostics: Diagnostics) -> None:

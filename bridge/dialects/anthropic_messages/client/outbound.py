@@ -13,8 +13,8 @@ from typing import Any, get_args
 
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.anthropic_messages import types as t
-from bridge.dialects.anthropic_messages.client.blocks import ItemWriter, Numbering
-from bridge.dialects.anthropic_messages.client.ending import Ending
+from bridge.dialects.anthropic_messages.client.blocks import BlockWriter, ItemWriter
+from bridge.dialects.anthropic_messages.client.ending import MessageBounds
 from bridge.dialects.anthropic_messages.types import SLUG
 from bridge.protocol import events as ev
 from bridge.protocol.codec import encode
@@ -49,9 +49,9 @@ class Outbound:
     ) -> None:
         self.diagnostics = Diagnostics()
         self._identities = tool_identities or ToolIdentityMap()
-        self._blocks = Numbering()
+        self._blocks = BlockWriter()
         self._items = ItemWriter(self._blocks, sealer or Sealer(), self._identities, self.diagnostics)
-        self._ending = Ending(self._blocks, self.diagnostics, input_tokens)
+        self._bounds = MessageBounds(self._blocks, self.diagnostics, input_tokens)
         self._current: int | None = None
         self._waiting: dict[int, list[Event]] = {}
         self._in_line: list[int] = []  # a heap of their indexes
@@ -72,8 +72,8 @@ class Outbound:
             ev.OutputItemDone: self._finished,
         }
         self._about: dict[type, _Handler] = {
-            ev.ResponseCreated: self._ending.begin,
-            ev.ErrorEvent: self._ending.error,
+            ev.ResponseCreated: self._bounds.begin,
+            ev.ErrorEvent: self._bounds.error,
             ev.ResponseCompleted: self._end,
             ev.ResponseIncomplete: self._end,
             ev.ResponseFailed: self._end,
@@ -100,7 +100,7 @@ class Outbound:
 
     def close(self) -> list[t.Chunk]:
         """The events have ended. Without a terminal one before, that is an error."""
-        return self._ending.close()
+        return self._bounds.close()
 
     # ── turns ──────────────────────────────────────────────────────────────────────────────────────
     def _out_of_turn(self, event: Any) -> list[t.Chunk]:
@@ -144,7 +144,7 @@ class Outbound:
         return [self._blocks.delta(delta)]
 
     def _refusal(self, event: ev.RefusalDelta) -> list[t.Chunk]:
-        self._ending.refusal.append(event.delta)
+        self._bounds.refusal.append(event.delta)
         return []
 
     def _reasoning(self, event: Any) -> list[t.Chunk]:
@@ -193,13 +193,13 @@ class Outbound:
         return chunks + self._advance() if self._waiting else chunks
 
     def _function_call(self, item: FunctionCall) -> list[t.Chunk]:
-        self._ending.calls = self._ending.calls or item.status == "completed"
+        self._bounds.calls = self._bounds.calls or item.status == "completed"
         return self._blocks.stop()
 
     def _custom_call(self, item: CustomToolCall) -> list[t.Chunk]:
         if item.status == "incomplete":
             return self._blocks.stop()
-        self._ending.calls = True
+        self._bounds.calls = True
         return [self._blocks.delta(t.InputJsonDelta('"}')), *self._blocks.stop()]
 
     def _whole_call(self, item: Any) -> list[t.Chunk]:
@@ -207,13 +207,13 @@ class Outbound:
         if chunks is None:
             self.diagnostics.loss(f"item.{getattr(item, 'type', None)}", "Anthropic has no such block")
             return []
-        self._ending.calls = True
+        self._bounds.calls = True
         return chunks
 
     # ── everything else ────────────────────────────────────────────────────────────────────────────
     def _extension(self, event: UnknownEvent) -> list[t.Chunk]:
         name = event.type.removeprefix(SLUG)
-        if not self._ending.take_aside(name, event.raw.get(name)):
+        if not self._bounds.keep_extra(name, event.raw.get(name)):
             self.diagnostics.ignored(f"event.{event.type}", "not Anthropic's")
         return []
 
@@ -222,7 +222,7 @@ class Outbound:
         while self._waiting:
             self._current = None
             chunks += self._advance()
-        return chunks + self._ending.terminal(event.response)
+        return chunks + self._bounds.terminal(event.response)
 
 
 def encode_sse(chunks: Iterable[t.Chunk]) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import UNSET
 
 from bridge.diagnostics import Diagnostics
-from bridge.dialects.anthropic_messages.client.messages import CARRIER, Reader
+from bridge.dialects.anthropic_messages.client.messages import CARRIER, MessageReader
 from bridge.dialects.anthropic_messages.thinking import effort_from
 from bridge.dialects.anthropic_messages.types import SLUG
 from bridge.dialects.base import Fields, body_of, invalid
@@ -33,7 +33,7 @@ def from_messages(
     """
     diagnostics = Diagnostics()
     given = body_of(body)
-    reader = Reader(sealer or Sealer(), diagnostics)
+    reader = MessageReader(sealer or Sealer(), diagnostics)
     given.need("messages", list)
     for message in given.each("messages"):
         reader.message(message)

@@ -1,7 +1,7 @@
 """The blocks of an incoming message, one class for each kind, from start to stop.
 
 A block turns its deltas into machine calls. Adjacent text blocks are one text: Anthropic cuts a text
-into blocks only to hang citations on its pieces, and a message for each would be torn to shreds.
+into blocks only to hang citations on its pieces, and a message for each would be many messages.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 from bridge.dialects.anthropic_messages import types as t
 from bridge.dialects.anthropic_messages.envelopes import seal_block
-from bridge.dialects.anthropic_messages.upstream.context import Flow
+from bridge.dialects.anthropic_messages.upstream.context import MessageContext
 from bridge.dialects.anthropic_messages.upstream.hosted import CompactionBlock, HostedBlock
 from bridge.protocol.content import UrlCitation
 from bridge.protocol.events import Event
@@ -33,15 +33,15 @@ class Block(Protocol):
 class TextBlock:
     """Visible text. Its citations leave at its end, when the range they cover is known."""
 
-    __slots__ = ("_citations", "_flow", "_say", "_start", "_text")
+    __slots__ = ("_citations", "_context", "_send", "_start", "_text")
 
-    def __init__(self, flow: Flow, block: dict[str, Any]) -> None:
-        self._flow = flow
-        self._say = flow.machine.text
+    def __init__(self, context: MessageContext, block: dict[str, Any]) -> None:
+        self._context = context
+        self._send = context.machine.text
         self._text = block.get("text")
         citations = block.get("citations")
         self._citations: list[Any] = list(citations) if isinstance(citations, list) else []
-        self._start = flow.position
+        self._start = context.position
 
     def begin(self) -> list[Event]:
         return self.feed(t.TextDelta(self._text)) if isinstance(self._text, str) else []
@@ -51,12 +51,12 @@ class TextBlock:
             text = delta.text
             if not text:
                 return []
-            self._flow.position += len(text)
-            return self._say(text)
+            self._context.position += len(text)
+            return self._send(text)
         if type(delta) is t.CitationsDelta:
             self._citations.append(delta.citation)
             return []
-        return self._flow.misplaced(delta, "text")
+        return self._context.misplaced(delta, "text")
 
     def stop(self) -> list[Event]:
         if not self._citations:
@@ -64,7 +64,7 @@ class TextBlock:
         events: list[Event] = []
         for given in self._citations:
             if (citation := self._citation(given)) is not None:
-                events += self._flow.machine.annotation(citation)
+                events += self._context.machine.annotation(citation)
         return events
 
     def _citation(self, given: Any) -> UrlCitation | None:
@@ -72,15 +72,15 @@ class TextBlock:
         field = _URL_OF_CITATION.get(str(kind))
         url = given.get(field) if field is not None else None
         if not isinstance(url, str) or not url.startswith(("http://", "https://")):
-            self._flow.diagnostics.loss(f"citation.{kind}", "not of a web address")
+            self._context.diagnostics.loss(f"citation.{kind}", "not of a web address")
             return None
-        if self._flow.position == self._start:
-            self._flow.diagnostics.loss(f"citation.{kind}", "of no text")
+        if self._context.position == self._start:
+            self._context.diagnostics.loss(f"citation.{kind}", "of no text")
             return None
         for name in ("cited_text", "encrypted_index"):
             if given.get(name):
-                self._flow.diagnostics.loss(f"citation.{name}", "no place for it")
-        return UrlCitation(url, self._start, self._flow.position, str(given.get("title") or ""))
+                self._context.diagnostics.loss(f"citation.{name}", "no place for it")
+        return UrlCitation(url, self._start, self._context.position, str(given.get("title") or ""))
 
 
 _URL_OF_CITATION = {"web_search_result_location": "url", "search_result_location": "source"}
@@ -89,10 +89,10 @@ _URL_OF_CITATION = {"web_search_result_location": "url", "search_result_location
 class ThinkingBlock:
     """Thinking, and the signature without which it can't be sent back."""
 
-    __slots__ = ("_block", "_flow", "_signature", "_text")
+    __slots__ = ("_block", "_context", "_signature", "_text")
 
-    def __init__(self, flow: Flow, block: dict[str, Any]) -> None:
-        self._flow = flow
+    def __init__(self, context: MessageContext, block: dict[str, Any]) -> None:
+        self._context = context
         self._block = block
         self._text: list[str] = []
         self._signature: list[str] = []
@@ -108,45 +108,46 @@ class ThinkingBlock:
         if type(delta) is t.SignatureDelta:
             self._signature.append(delta.signature or "")
             return []
-        return self._flow.misplaced(delta, "thinking")
+        return self._context.misplaced(delta, "thinking")
 
     def _think(self, text: str | None) -> list[Event]:
         if not text:
             return []
         self._text.append(text)
-        self._flow.position = 0
-        return self._flow.machine.reasoning(text)
+        self._context.position = 0
+        return self._context.machine.reasoning(text)
 
     def stop(self) -> list[Event]:
         signature = "".join(self._signature)
         if not signature:
-            self._flow.unsigned = bool(self._text)
+            self._context.unsigned = bool(self._text)
             return []
-        self._flow.position = 0
+        self._context.position = 0
         block = {**self._block, "thinking": "".join(self._text), "signature": signature}
-        machine = self._flow.machine
-        return machine.reasoning_encrypted(seal_block(self._flow.sealer, block)) + machine.block_done()
+        machine = self._context.machine
+        return machine.reasoning_encrypted(seal_block(self._context.sealer, block)) + machine.block_done()
 
 
 class RedactedBlock:
     """Thinking that only Anthropic can read."""
 
-    __slots__ = ("_block", "_flow")
+    __slots__ = ("_block", "_context")
 
-    def __init__(self, flow: Flow, block: dict[str, Any]) -> None:
-        self._flow = flow
+    def __init__(self, context: MessageContext, block: dict[str, Any]) -> None:
+        self._context = context
         self._block = block
 
     def begin(self) -> list[Event]:
         return []
 
     def feed(self, delta: t.Delta) -> list[Event]:
-        return self._flow.misplaced(delta, "redacted_thinking")
+        return self._context.misplaced(delta, "redacted_thinking")
 
     def stop(self) -> list[Event]:
-        self._flow.position = 0
-        machine = self._flow.machine
-        return machine.reasoning_encrypted(seal_block(self._flow.sealer, self._block)) + machine.block_done()
+        self._context.position = 0
+        machine = self._context.machine
+        sealed = seal_block(self._context.sealer, self._block)
+        return machine.reasoning_encrypted(sealed) + machine.block_done()
 
 
 _OF_A_CALL = frozenset({"type", "id", "name", "input"})
@@ -155,21 +156,21 @@ _OF_A_CALL = frozenset({"type", "id", "name", "input"})
 class ToolUseBlock:
     """A call of one of the client's tools. Its input comes in deltas; some send it whole at the start."""
 
-    __slots__ = ("_block", "_flow", "_fragments", "_index")
+    __slots__ = ("_block", "_context", "_fragments", "_index")
 
-    def __init__(self, flow: Flow, block: dict[str, Any]) -> None:
-        self._flow = flow
+    def __init__(self, context: MessageContext, block: dict[str, Any]) -> None:
+        self._context = context
         self._block = block
-        self._index = flow.calls
+        self._index = context.calls
         self._fragments = False
-        flow.calls += 1
-        flow.position = 0
+        context.calls += 1
+        context.position = 0
 
     def begin(self) -> list[Event]:
         for field in self._block.keys() - _OF_A_CALL:
-            self._flow.diagnostics.loss(f"tool_use.{field[:64]}", "no place for it")
+            self._context.diagnostics.loss(f"tool_use.{field[:64]}", "no place for it")
         call_id, name = self._block.get("id"), self._block.get("name")
-        return self._flow.machine.tool_call(
+        return self._context.machine.tool_call(
             self._index,
             call_id if isinstance(call_id, str) else None,
             name if isinstance(name, str) else None,
@@ -177,24 +178,24 @@ class ToolUseBlock:
 
     def feed(self, delta: t.Delta) -> list[Event]:
         if type(delta) is not t.InputJsonDelta:
-            return self._flow.misplaced(delta, "tool_use")
+            return self._context.misplaced(delta, "tool_use")
         fragment = delta.partial_json
         if not fragment:
             return []
         self._fragments = self._fragments or not fragment.isspace()
-        return self._flow.machine.tool_call(self._index, None, None, fragment)
+        return self._context.machine.tool_call(self._index, None, None, fragment)
 
     def stop(self) -> list[Event]:
-        machine = self._flow.machine
+        machine = self._context.machine
         if not self._block.get("name"):
-            return []  # the finish tells that it never got one
+            return []  # the finish reports that it never got one
         if self._fragments:
             return machine.tool_call_done(self._index)
         given = self._block.get("input")
         if given:
             whole = given if isinstance(given, str) else msgspec.json.encode(given).decode()
             return machine.tool_call(self._index, arguments=whole) + machine.tool_call_done(self._index)
-        self._flow.undecided = self._index
+        self._context.undecided = self._index
         return []
 
 
@@ -207,8 +208,8 @@ BLOCKS: dict[str, type[Block]] = {
 }
 
 
-def open_block(flow: Flow, block: dict[str, Any]) -> Block:
+def open_block(context: MessageContext, block: dict[str, Any]) -> Block:
     """The block of this kind."""
     make: Any = BLOCKS.get(block["type"], HostedBlock)
-    opened: Block = make(flow, block)
+    opened: Block = make(context, block)
     return opened

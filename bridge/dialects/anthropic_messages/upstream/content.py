@@ -108,7 +108,7 @@ def _data_url(url: str, param: str) -> tuple[str, str]:
 
 
 def _as_text(data: str, param: str) -> str | None:
-    """The text that base64 data holds; None when it is no text."""
+    """The text that base64 data holds; None when it is not text."""
     try:
         raw = b64decode(data, validate=True)
     except ValueError as error:

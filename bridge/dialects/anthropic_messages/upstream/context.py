@@ -9,11 +9,11 @@ from bridge.protocol.events import Event
 from bridge.seal import Sealer
 
 
-class Flow:
+class MessageContext:
     """The machine, the sealer and what one block has to know of another.
 
     `position` is the length of the text so far in code points, `undecided` the call that ended without
-    arguments: only what follows tells whether it had none or was cut (law E6). `unsigned` says that
+    arguments: only what follows shows whether it had none or was cut (law E6). `unsigned` says that
     thinking ended without its signature: either way its item is still open.
     """
 

@@ -1,23 +1,23 @@
-"""Why an incoming message ended, as far as it has been told."""
+"""Why an incoming message ended, as far as is known."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from bridge.diagnostics import Diagnostics
-from bridge.dialects.base import NO_MESSAGE, UPSTREAM_ERROR, name, word
+from bridge.dialects.base import NO_MESSAGE, UPSTREAM_ERROR, error_text, name
 from bridge.emitter.finish_reasons import outcome
 from bridge.protocol.errors import ErrorPayload
 
 END_TURN = "end_turn"
-_TOLD_OTHERWISE = {
+_REPLACED = {
     "pause_turn": "told as completed; the turn can be continued",
     "model_context_window_exceeded": "told as max_output_tokens",
 }
-_TOLD = frozenset({"type", "explanation"})
+_READ = frozenset({"type", "explanation"})
 
 
-class Ending:
+class StopState:
     """`reason` is None until one was given; `explanation` is the API's own when it refused."""
 
     __slots__ = ("_diagnostics", "explanation", "reason")
@@ -36,14 +36,14 @@ class Ending:
         """`stop_reason`, `stop_sequence` and `stop_details`, wherever they stood; null says nothing."""
         if isinstance(reason, str):
             self.reason = reason
-            if reason in _TOLD_OTHERWISE:
-                self._diagnostics.loss(f"stop_reason.{reason}", _TOLD_OTHERWISE[reason])
+            if reason in _REPLACED:
+                self._diagnostics.loss(f"stop_reason.{reason}", _REPLACED[reason])
         if sequence:
             self._diagnostics.loss("stop_sequence", "no place for it")
         if isinstance(details, dict):
             explanation = details.get("explanation")
             self.explanation = explanation if isinstance(explanation, str) else ""
-            for name in sorted(details.keys() - _TOLD):
+            for name in sorted(details.keys() - _READ):
                 if details[name] is not None:
                     self._diagnostics.loss(f"stop_details.{name}", "no place for it")
 
@@ -57,5 +57,5 @@ def reported(error: dict[str, Any] | None) -> ErrorPayload:
     given = error or {}
     kind = name(given.get("type"))
     code = name(given.get("code")) or kind or UPSTREAM_ERROR
-    message = word(given.get("message")) or NO_MESSAGE
+    message = error_text(given.get("message")) or NO_MESSAGE
     return ErrorPayload(kind or "server_error", code, message, name(given.get("param")))

@@ -44,7 +44,7 @@ _TYPES: dict[str, type] = {
 
 
 def lenient(data: bytes, event: str, diagnostics: Diagnostics) -> t.Frame:
-    """A payload that `strict` refused. Raises WireError when it is no JSON object."""
+    """A payload that `strict` refused. Raises WireError when it is not a JSON object."""
     value = decode_frame(data)
     if not isinstance(value, dict):
         raise WireError(WireError.INVALID_SHAPE, f"expected a JSON object, got {type(value).__name__}")

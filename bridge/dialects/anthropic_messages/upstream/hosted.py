@@ -1,4 +1,4 @@
-"""The incoming blocks that are no words and no calls of the client: whole items at their end."""
+"""The incoming blocks that are neither text nor calls of the client's tools: whole items at their end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from bridge.dialects.anthropic_messages import types as t
 from bridge.dialects.anthropic_messages.envelopes import seal_block
 from bridge.dialects.anthropic_messages.types import SLUG
-from bridge.dialects.anthropic_messages.upstream.context import Flow
+from bridge.dialects.anthropic_messages.upstream.context import MessageContext
 from bridge.dialects.base import extension
 from bridge.errors import WireError
 from bridge.protocol.codec import decode_json
@@ -19,10 +19,10 @@ from bridge.protocol.unknown import UnknownItem
 class CompactionBlock:
     """A condensed history; it stands for all that was said before it."""
 
-    __slots__ = ("_block", "_content", "_flow")
+    __slots__ = ("_block", "_content", "_context")
 
-    def __init__(self, flow: Flow, block: dict[str, Any]) -> None:
-        self._flow = flow
+    def __init__(self, context: MessageContext, block: dict[str, Any]) -> None:
+        self._context = context
         self._block = dict(block)
         self._content: list[str] = []
 
@@ -31,7 +31,7 @@ class CompactionBlock:
 
     def feed(self, delta: t.Delta) -> list[Event]:
         if type(delta) is not t.CompactionDelta:
-            return self._flow.misplaced(delta, "compaction")
+            return self._context.misplaced(delta, "compaction")
         self._content += [delta.content] if delta.content else []
         if delta.encrypted_content:
             self._block["encrypted_content"] = delta.encrypted_content
@@ -40,18 +40,18 @@ class CompactionBlock:
     def stop(self) -> list[Event]:
         if self._content:
             self._block["content"] = "".join(self._content)
-        self._flow.position = 0
-        return self._flow.machine.item(CompactionItem("", seal_block(self._flow.sealer, self._block)))
+        self._context.position = 0
+        return self._context.machine.item(CompactionItem("", seal_block(self._context.sealer, self._block)))
 
 
 class HostedBlock:
     """What Anthropic's own tools did (server tools, MCP, containers), and any kind we do not know: an
     extension item that holds the block as it came."""
 
-    __slots__ = ("_block", "_flow", "_json")
+    __slots__ = ("_block", "_context", "_json")
 
-    def __init__(self, flow: Flow, block: dict[str, Any]) -> None:
-        self._flow = flow
+    def __init__(self, context: MessageContext, block: dict[str, Any]) -> None:
+        self._context = context
         self._block = dict(block)
         self._json: list[str] = []
 
@@ -60,7 +60,7 @@ class HostedBlock:
 
     def feed(self, delta: t.Delta) -> list[Event]:
         if type(delta) is not t.InputJsonDelta:
-            return self._flow.misplaced(delta, str(self._block.get("type")))
+            return self._context.misplaced(delta, str(self._block.get("type")))
         self._json += [delta.partial_json] if delta.partial_json else []
         return []
 
@@ -72,10 +72,10 @@ class HostedBlock:
                 self._block["input"] = decode_json(text)
             except WireError:
                 status = "incomplete"
-                self._flow.diagnostics.loss(f"{self._block['type']}.input", "cut")
-        self._flow.position = 0
+                self._context.diagnostics.loss(f"{self._block['type']}.input", "cut")
+        self._context.position = 0
         fields = {"type": extension(SLUG, self._block["type"]), "id": self._id(), "status": status}
-        return self._flow.machine.item(UnknownItem({**fields, "block": self._block}))
+        return self._context.machine.item(UnknownItem({**fields, "block": self._block}))
 
     def _id(self) -> str:
         own, answered = self._block.get("id"), self._block.get("tool_use_id")

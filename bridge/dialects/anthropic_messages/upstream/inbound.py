@@ -8,8 +8,8 @@ from typing import Any
 from bridge.dialects.anthropic_messages import types as t
 from bridge.dialects.anthropic_messages.types import SLUG
 from bridge.dialects.anthropic_messages.upstream.blocks import Block, open_block
-from bridge.dialects.anthropic_messages.upstream.context import Flow
-from bridge.dialects.anthropic_messages.upstream.ending import END_TURN, Ending, reported
+from bridge.dialects.anthropic_messages.upstream.context import MessageContext
+from bridge.dialects.anthropic_messages.upstream.ending import END_TURN, StopState, reported
 from bridge.dialects.anthropic_messages.upstream.frames import NOT_STRICT, lenient, strict
 from bridge.dialects.anthropic_messages.upstream.usage import UsageCounter
 from bridge.dialects.base import CUT, EMPTY, INVALID_JSON, INVALID_SHAPE, failure
@@ -33,14 +33,14 @@ class Inbound:
 
     __slots__ = (
         "_blocks",
+        "_context",
         "_ended",
-        "_ending",
-        "_flow",
         "_frames",
         "_handlers",
         "_id",
         "_live",
         "_machine",
+        "_stop_state",
         "_usage",
         "diagnostics",
     )
@@ -48,16 +48,16 @@ class Inbound:
     def __init__(self, machine: ResponseStream, sealer: Sealer | None = None) -> None:
         self._machine = machine
         self.diagnostics = machine.diagnostics
-        self._flow = Flow(machine, sealer or Sealer())
+        self._context = MessageContext(machine, sealer or Sealer())
         self._usage = UsageCounter(machine.diagnostics)
         self._blocks: dict[int, Block] = {}
         self._id: str | None = None  # the message's, None before it started
-        self._ending = Ending(machine.diagnostics)
+        self._stop_state = StopState(machine.diagnostics)
         self._frames = 0
         self._live = False  # between the first frame and the end
         self._ended = False
         self._handlers: dict[type, Callable[[Any], list[Event]]] = {
-            t.ContentBlockDelta: self._stray,
+            t.ContentBlockDelta: self._unannounced,
             t.ContentBlockStart: self._block_start,
             t.ContentBlockStop: self._block_stop,
             t.MessageStart: self._message_start,
@@ -88,16 +88,16 @@ class Inbound:
             code = INVALID_JSON if error.code == error.INVALID_JSON else INVALID_SHAPE
             message = f"frame {self._frames} of the upstream's stream: {error.message}"
             return self._fail(failure(code, message))
-        except BridgeError as lie:
+        except BridgeError as error:
             # the machine refused what the frames amount to: that is the upstream's failure
-            return self._fail(lie)
+            return self._fail(error)
 
     def close(self) -> list[Event]:
         """The upstream has ended. Without `message_stop` or a stop reason before, it was cut."""
         if self._ended:
             return []
         events = self._begin()
-        if self._ending.reason is not None:
+        if self._stop_state.reason is not None:
             self.diagnostics.repair("message_stop", "missing, the stop reason was there")
             return events + self._finish()
         where = f"after {self._frames} frames" if self._frames else "before its first frame"
@@ -115,7 +115,7 @@ class Inbound:
         return self._machine.start() if self._machine.phase is ResponseStreamPhase.IDLE else []
 
     # ── blocks ─────────────────────────────────────────────────────────────────────────────────────
-    def _stray(self, frame: t.ContentBlockDelta) -> list[Event]:
+    def _unannounced(self, frame: t.ContentBlockDelta) -> list[Event]:
         index = frame.index
         if (delta := frame.delta) is None:
             return []
@@ -141,8 +141,8 @@ class Inbound:
         if self._id is None:
             self._id = ""
             self.diagnostics.repair("message_start", "missing")
-        events = self._stop(index) + self._flow.settle()
-        opened = self._blocks[index] = open_block(self._flow, block)
+        events = self._stop(index) + self._context.settle()
+        opened = self._blocks[index] = open_block(self._context, block)
         return events + opened.begin()
 
     def _block_stop(self, frame: t.ContentBlockStop) -> list[Event]:
@@ -166,9 +166,9 @@ class Inbound:
             self.diagnostics.repair("message_start", "sent twice")
         elif self._id is not None:
             self.diagnostics.repair("message_start", "another message spliced in, its blocks follow on")
-            events = self._stop_all() + self._flow.settle()
+            events = self._stop_all() + self._context.settle()
             self._usage.splice()
-            self._ending.forget()
+            self._stop_state.forget()
         self._id = str(message.get("id") or "")
         self._count(message.get("usage"))
         content = message.get("content")
@@ -179,12 +179,12 @@ class Inbound:
     def _message_delta(self, frame: t.MessageDelta) -> list[Event]:
         delta = frame.delta or {}
         self._count(frame.usage)
-        self._ending.take(delta.get("stop_reason"), delta.get("stop_sequence"), delta.get("stop_details"))
-        return self._aside("container", delta.get("container")) + self._aside(
+        self._stop_state.take(delta.get("stop_reason"), delta.get("stop_sequence"), delta.get("stop_details"))
+        return self._extension("container", delta.get("container")) + self._extension(
             "context_management", frame.context_management
         )
 
-    def _aside(self, name: str, value: Any) -> list[Event]:
+    def _extension(self, name: str, value: Any) -> list[Event]:
         """What has no place in a response: an extension event of its own."""
         return self._machine.extension_event(SLUG + name, {name: value}) if isinstance(value, dict) else []
 
@@ -193,11 +193,11 @@ class Inbound:
             self._machine.usage(self._usage.take(usage))
 
     def _message_stop(self, _frame: t.MessageStop) -> list[Event]:
-        if self._ending.reason is None:
+        if self._stop_state.reason is None:
             if self._id is None:
                 return self._fail(failure(EMPTY, "the upstream ended without a message"))
             self.diagnostics.repair("stop_reason", "missing, taken as end_turn")
-            self._ending.reason = END_TURN
+            self._stop_state.reason = END_TURN
         return self._finish()
 
     def _whole(self, frame: t.WholeMessage) -> list[Event]:
@@ -206,9 +206,9 @@ class Inbound:
         events: list[Event] = []
         for block in frame.content or ():
             events += self._whole_block(block)
-        self._ending.take(frame.stop_reason, frame.stop_sequence, frame.stop_details)
-        events += self._aside("container", frame.container)
-        events += self._aside("context_management", frame.context_management)
+        self._stop_state.take(frame.stop_reason, frame.stop_sequence, frame.stop_details)
+        events += self._extension("container", frame.container)
+        events += self._extension("context_management", frame.context_management)
         return events + self._message_stop(t.MessageStop())
 
     def _whole_block(self, block: Any) -> list[Event]:
@@ -231,14 +231,14 @@ class Inbound:
     def _finish(self) -> list[Event]:
         events: list[Event] = []
         try:
-            if self._ending.whole:
+            if self._stop_state.whole:
                 # an end that cuts nothing: what was not closed is whole
-                events += self._stop_all() + self._flow.settle()
-            if self._ending.explanation:
-                events += self._machine.refusal(self._ending.explanation)
-            events += self._machine.finish(self._ending.reason)
-        except BridgeError as lie:
-            return events + self._fail(lie)
+                events += self._stop_all() + self._context.settle()
+            if self._stop_state.explanation:
+                events += self._machine.refusal(self._stop_state.explanation)
+            events += self._machine.finish(self._stop_state.reason)
+        except BridgeError as error:
+            return events + self._fail(error)
         self._live, self._ended = False, True
         return events
 

@@ -20,7 +20,7 @@ from bridge.tools.presentation import CallView, OutputView, call_view, output_vi
 Block = dict[str, Any]
 
 
-class Conversation:
+class MessagesBuilder:
     """Builds both from a list of items. `param` names a field of the item at an index,
     as errors do.
 
@@ -111,7 +111,7 @@ class Conversation:
         self._open.append((tool_id, answer))
 
     def _answer(self, index: int) -> None:
-        """Someone else than the assistant has the word at `index`: first all open calls are answered."""
+        """Someone else than the assistant speaks at `index`: first all open calls are answered."""
         for tool_id, answer in self._open:
             if any(view is None for view in self._views[index:answer]):
                 self._diagnostics.repair("function_call_output", "moved up to its call")

@@ -8,7 +8,7 @@ from typing import Any
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.anthropic_messages.models import DEFAULT_OPTIONS, MessagesOptions, ModelFacts, facts_of
 from bridge.dialects.anthropic_messages.thinking import effort_of, plan_thinking
-from bridge.dialects.anthropic_messages.upstream.messages import Conversation
+from bridge.dialects.anthropic_messages.upstream.messages import MessagesBuilder
 from bridge.dialects.anthropic_messages.upstream.tools import ToolChoice, text_format, tool_bodies
 from bridge.dialects.anthropic_messages.upstream.turns import THINKING_BLOCKS, lacks_thinking
 from bridge.errors import InvalidRequestError
@@ -53,17 +53,17 @@ def to_messages(
     active = active_tools(request.tools, items, len(history))
     functions, others = present_tools(active, identities, diagnostics)
     choice = ToolChoice(request, functions, identities, diagnostics)
-    enforced, told = text_format(request, facts, diagnostics)
-    conversation = Conversation(
+    enforced, instructed = text_format(request, facts, diagnostics)
+    builder = MessagesBuilder(
         items, _places(len(history), request), identities, sealer or Sealer(), options, diagnostics
     )
-    messages = conversation.build(request.instructions)
+    messages = builder.build(request.instructions)
     if not messages:
         raise InvalidRequestError(
             InvalidRequestError.INVALID_VALUE, "there is no message to answer", param="input"
         )
-    if told:
-        conversation.system.append({"type": "text", "text": told})
+    if instructed:
+        builder.system.append({"type": "text", "text": instructed})
     allowed = [view for view in functions if choice.allowed is None or view.name in choice.allowed]
     tools = tool_bodies(allowed, others, facts, diagnostics)
     body: dict[str, Any] = {
@@ -71,8 +71,8 @@ def to_messages(
         "max_tokens": _max_tokens(request, facts, diagnostics),
         "messages": messages,
     }
-    if conversation.system:
-        body["system"] = conversation.system
+    if builder.system:
+        body["system"] = builder.system
     body |= _tools(tools, choice, messages, diagnostics)
     body |= _thinking(request, facts, body, choice, diagnostics)
     if enforced is not None:

@@ -106,7 +106,7 @@ class ToolChoice:
 def text_format(
     request: CreateResponse, facts: ModelFacts, diagnostics: Diagnostics
 ) -> tuple[dict[str, Any] | None, str]:
-    """(what the API enforces, what the model is told instead)."""
+    """(what the API enforces, what the model is instructed to do instead)."""
     given = request.text.format if request.text is not None else None
     if not given or isinstance(given, TextFormat):
         return None, ""

@@ -30,7 +30,7 @@ class Turns:
         self._turns[-1]["content"].extend(blocks)
 
     def tool_id(self, call_id: str) -> str:
-        """A legal id for a call, used once in the conversation."""
+        """A legal id for a call, used once in the builder."""
         legal = candidate = _ILLEGAL.sub("_", call_id) or "call"
         turn = 1
         while candidate in self._tool_ids:

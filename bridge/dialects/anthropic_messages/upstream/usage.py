@@ -13,7 +13,7 @@ _COUNTED = ("input_tokens", _WRITTEN, _READ, "output_tokens")
 
 
 class UsageCounter:
-    """The counts of one message as they are told, corrected and, after a splice, added up."""
+    """The counts of one message as they are reported, corrected and, after a splice, added up."""
 
     __slots__ = ("_base", "_diagnostics", "_now")
 

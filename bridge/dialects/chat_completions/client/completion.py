@@ -34,7 +34,7 @@ from bridge.emitter.finished import events_of, is_cut_call
 from bridge.protocol.events import Event
 from bridge.protocol.response import Response
 
-_WORDS = ("content", "refusal", "reasoning_content", "reasoning")
+_TEXTS = ("content", "refusal", "reasoning_content", "reasoning")
 
 
 def completion(
@@ -65,7 +65,7 @@ class Folding:
         self._first: StreamChunk | None = None
         self._finish: str | None = None
         self._usage: Any = UNSET
-        self._words: dict[str, list[str]] = {}
+        self._texts: dict[str, list[str]] = {}
         self._annotations: list[object] = []
         self._logprobs: list[ChatLogProb] = []
         self._calls: dict[int, tuple[ChatToolCall, list[str]]] = {}
@@ -80,9 +80,9 @@ class Folding:
             self._delta(choice.delta)
 
     def _delta(self, delta: ChatDelta) -> None:
-        for name in _WORDS:
+        for name in _TEXTS:
             if text := getattr(delta, name):
-                self._words.setdefault(name, []).append(text)
+                self._texts.setdefault(name, []).append(text)
         self._annotations += delta.annotations or ()
         for call in delta.tool_calls or ():
             known = self._calls.setdefault(call.index or 0, (call, []))
@@ -95,10 +95,10 @@ class Folding:
         first = self._first
         if first is None:
             raise ValueError("there is no chunk to make an answer of")
-        words: dict[str, Any] = {name: "".join(pieces) for name, pieces in self._words.items()}
+        texts: dict[str, Any] = {name: "".join(pieces) for name, pieces in self._texts.items()}
         message = AnswerMessage(
             role="assistant",
-            **({"content": None, "refusal": None} | words),
+            **({"content": None, "refusal": None} | texts),
             annotations=self._annotations or UNSET,
             tool_calls=[_call(*known) for known in self._calls.values()] or UNSET,
         )
@@ -119,7 +119,7 @@ class Choices:
     """`feed(choice, event)` for the events of each machine, in any mixture.
 
     Options are those of `Outbound`, but for `choice`. An error of one ends the stream, since a client
-    can't tell whose it was; usage is told once, as the sum.
+    can't tell whose it was; usage is sent once, as the sum.
     """
 
     def __init__(self, n: int, *, id: str, created: int, **options: Unpack[ChoicesOptions]) -> None:

@@ -1,4 +1,4 @@
-"""How an answer ends, and what it cost, in Chat's words."""
+"""How an answer ends, and what it cost, in Chat's fields."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from bridge.protocol import content as ct
 from bridge.protocol import input_items as ii
 
 
-class Conversation:
+class MessageReader:
     """Takes messages in order; `items` is the input, complete after `close()`."""
 
     def __init__(self, diagnostics: Diagnostics) -> None:
@@ -129,13 +129,13 @@ class Conversation:
         self.items.append(output(call_id, content))
 
 
-_ROLES: dict[str, Callable[[Conversation, Fields, str], None]] = {
-    "system": Conversation._instruct,
-    "developer": Conversation._instruct,
-    "user": Conversation._ask,
-    "assistant": Conversation._answer,
-    "tool": Conversation._tool,
-    "function": Conversation._function,
+_ROLES: dict[str, Callable[[MessageReader, Fields, str], None]] = {
+    "system": MessageReader._instruct,
+    "developer": MessageReader._instruct,
+    "user": MessageReader._ask,
+    "assistant": MessageReader._answer,
+    "tool": MessageReader._tool,
+    "function": MessageReader._function,
 }
 
 

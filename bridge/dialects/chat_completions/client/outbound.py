@@ -1,7 +1,7 @@
 """OpenResponses events → Chat Completions chunks.
 
 One answer is one message there: texts of several messages follow each other in `content`, all calls
-stand beside them. What has no place in it is a loss, told in the diagnostics.
+stand beside them. What has no place in it is a loss, reported in the diagnostics.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class Outbound:
         # an answer that begins with a call may have no text at all
         return [self._chunk(ChatDelta("assistant", None if first.tool_calls else ""))]
 
-    # ── words ──────────────────────────────────────────────────────────────────────────────────────
+    # ── text ───────────────────────────────────────────────────────────────────────────────────────
     def _on_text(self, event: ev.OutputTextDelta) -> list[Chunk]:
         delta = event.delta
         if self._drops and self._calls:
@@ -234,9 +234,9 @@ class Outbound:
             return []
         call: AnyCall = it.FunctionCall(item.id, view.call_id, view.name, view.arguments, "completed")
         begun = self._call(self._calls.begin(output_index, call))
-        told = self._call(self._calls.grow(output_index, view.arguments))
+        grown = self._call(self._calls.grow(output_index, view.arguments))
         self._calls.end(output_index, call)
-        return begun + told
+        return begun + grown
 
     def _on_unknown(self, event: UnknownEvent) -> list[Chunk]:
         self.diagnostics.ignored(event.type or "event", "has no form in a chunk")

@@ -75,7 +75,7 @@ class OutgoingCalls:
 
 
 class OutgoingReasoning:
-    """A summary goes where reasoning goes, unless the reasoning itself was told."""
+    """A summary goes where reasoning goes, unless the reasoning itself was sent."""
 
     __slots__ = ("_diagnostics", "_field", "_summary", "_thought")
 

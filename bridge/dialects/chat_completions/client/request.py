@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.base import Fields, body_of, invalid
-from bridge.dialects.chat_completions.client.messages import Conversation
+from bridge.dialects.chat_completions.client.messages import MessageReader
 from bridge.dialects.chat_completions.client.tools import choice_of, text_of, tools_of
 from bridge.protocol import request as rq
 
@@ -57,18 +57,18 @@ def from_chat(body: bytes | str | Mapping[str, Any]) -> tuple[rq.CreateResponse,
     """
     diagnostics = Diagnostics()
     fields = body_of(body)
-    conversation = Conversation(diagnostics)
+    reader = MessageReader(diagnostics)
     fields.need("messages", list)
     for message in fields.each("messages"):
-        conversation.message(message)
-    conversation.close()
-    if not conversation.items:
+        reader.message(message)
+    reader.close()
+    if not reader.items:
         raise invalid("messages", "at least one message is required")
     same: dict[str, Any] = {name: fields.get(name, kind) for name, kind in _SAME.items()}
     logprobs, top = _logprobs(fields)
     request = rq.CreateResponse(
         model=fields.need("model", str),
-        input=conversation.items,
+        input=reader.items,
         tools=tools_of(fields),
         tool_choice=choice_of(fields),
         text=text_of(fields),

@@ -26,7 +26,7 @@ from bridge.protocol.events import Event
 Text = Callable[[str], list[Event]]
 
 
-class Answer:
+class DeltaReader:
     """The first choice of a stream. `text` takes plain text; it is the machine's own method as soon as
     no think tag can come and no log probabilities wait. What the machine refuses, it raises."""
 

@@ -1,16 +1,16 @@
-"""Why an upstream's answer ended, as far as it has been told."""
+"""Why an upstream's answer ended, as far as is known."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from bridge.diagnostics import Diagnostics
-from bridge.dialects.base import CUT, EMPTY, NO_MESSAGE, UPSTREAM_ERROR, failure, name, word
+from bridge.dialects.base import CUT, EMPTY, NO_MESSAGE, UPSTREAM_ERROR, error_text, failure, name
 from bridge.emitter.stream import ResponseStream
 from bridge.protocol.errors import ErrorPayload
 
 _NO_REASON = frozenset({"null", "none"})
-# finish reasons that are no ending but a failure → what to say of them
+# finish reasons that stand for a failure → its message
 FAILING_REASONS: dict[str, str] = {
     "error": "the upstream ended with an error",
     "network_error": "the upstream lost the connection to its model",
@@ -23,7 +23,7 @@ FAILING_REASONS: dict[str, str] = {
 }
 
 
-class Ending:
+class FinishState:
     """`reason` is the first finish reason that was one, `failure` what went wrong; both None at first."""
 
     __slots__ = ("_diagnostics", "failure", "reason")
@@ -68,9 +68,9 @@ def reported(error: Any) -> ErrorPayload:
             return reported(inner)
         kind = name(error.get("type"))
         code = name(error.get("code")) or name(error.get("status")) or kind or UPSTREAM_ERROR
-        message = word(error.get("message")) or word(error.get("detail")) or NO_MESSAGE
+        message = error_text(error.get("message")) or error_text(error.get("detail")) or NO_MESSAGE
         return ErrorPayload(kind or "server_error", code, message, name(error.get("param")))
-    return failure(UPSTREAM_ERROR, word(error) or NO_MESSAGE)
+    return failure(UPSTREAM_ERROR, error_text(error) or NO_MESSAGE)
 
 
 def is_error_object(frame: dict[str, Any]) -> bool:

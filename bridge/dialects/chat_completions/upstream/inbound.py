@@ -1,7 +1,7 @@
 """Chat Completions chunks, or one whole completion → machine calls → events.
 
-What a stream says is taken at its word where it is well formed, repaired where the meaning is plain,
-and ended as a failure where it is not: an upstream that lies or is cut never ends as completed.
+What a stream says is believed where it is well formed, repaired where the meaning is plain,
+and ended as a failure where it is not: an upstream that contradicts itself or is cut never ends as completed.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 from bridge.dialects.base import INVALID_JSON, INVALID_SHAPE, failure
 from bridge.dialects.chat_completions.types import ChatChoice, ChatOutput, ChatUsage
 from bridge.dialects.chat_completions.upstream.decoding import UNDECODABLE, decode_output, decode_plain, read
-from bridge.dialects.chat_completions.upstream.deltas import Answer
-from bridge.dialects.chat_completions.upstream.ending import Ending, is_error_object, reported
+from bridge.dialects.chat_completions.upstream.deltas import DeltaReader
+from bridge.dialects.chat_completions.upstream.ending import FinishState, is_error_object, reported
 from bridge.dialects.chat_completions.upstream.usage import usage_of
 from bridge.emitter.stream import ResponseStream
 from bridge.errors import BridgeError, WireError
@@ -33,9 +33,9 @@ class Inbound:
     """
 
     __slots__ = (
-        "_answer",
+        "_deltas",
         "_ended",
-        "_ending",
+        "_finish",
         "_frames",
         "_live",
         "_machine",
@@ -49,9 +49,9 @@ class Inbound:
     def __init__(self, machine: ResponseStream, *, think_tags: bool = True) -> None:
         self._machine = machine
         self.diagnostics = machine.diagnostics
-        self._answer = Answer(machine, think_tags)
+        self._deltas = DeltaReader(machine, think_tags)
         self._usage: ChatUsage | None = None
-        self._ending = Ending(machine.diagnostics)
+        self._finish = FinishState(machine.diagnostics)
         self._frames = 0
         self._plain = False  # the next chunk is likely to say one thing only
         self._misses = 0
@@ -71,11 +71,11 @@ class Inbound:
                 self._frames += 1
                 try:
                     if delta.tool_calls or delta.reasoning_content or delta.reasoning or not delta.content:
-                        plain = self._answer.plain(delta)
+                        plain = self._deltas.plain(delta)
                     else:
-                        plain = self._answer.text(delta.content)
+                        plain = self._deltas.text(delta.content)
                 except BridgeError as error:
-                    plain = self._lie(error)
+                    plain = self._fail(error)
                 if plain is not None:
                     return plain
                 self._frames -= 1
@@ -93,7 +93,7 @@ class Inbound:
         """The upstream has ended. Without `[DONE]` or a finish reason before, it was cut."""
         return [] if self._ended else [*self._begin(), *self._end(self._whole)]
 
-    # ── frames that are no plain text ──────────────────────────────────────────────────────────────
+    # ── frames that are not plain ──────────────────────────────────────────────────────────────────
     def _one(self, output: ChatOutput) -> list[Event] | None:
         """The quick way for a chunk that says one thing; None for all others, with nothing done."""
         choices = output.choices
@@ -106,9 +106,9 @@ class Inbound:
         if delta is None:
             return None
         try:
-            events = self._answer.one(delta)
+            events = self._deltas.one(delta)
         except BridgeError as error:
-            return self._lie(error)
+            return self._fail(error)
         # a stream may go on as plainly; servers that always send more than that miss each time
         self._plain = events is not None and self._misses < _MISSES
         return events
@@ -153,8 +153,9 @@ class Inbound:
                 events += self._fail(reported(error))
             elif output.choices is None and output.usage is None and output.x_groq is None:
                 events += self._without_choices(decode_frame(data) if value is None else value)
-        except BridgeError as lie:
-            events += self._lie(lie)
+        except BridgeError as error:
+            # the machine refused what the frames amount to: that is the upstream's failure
+            events += self._fail(error)
         return events
 
     def _read(self, output: ChatOutput, events: list[Event]) -> None:
@@ -170,15 +171,15 @@ class Inbound:
 
     def _choice(self, choice: ChatChoice, events: list[Event]) -> None:
         if choice.delta is not None:
-            self._answer.delta(choice.delta, choice.logprobs, events)
+            self._deltas.delta(choice.delta, choice.logprobs, events)
         elif choice.message is not None:
             self._whole = True
-            self._answer.message(choice.message, choice.logprobs, events)
+            self._deltas.message(choice.message, choice.logprobs, events)
         self._usage = choice.usage or self._usage
         if choice.error:
-            self._ending.failure = reported(choice.error)
+            self._finish.failure = reported(choice.error)
         if choice.finish_reason:
-            self._ending.take(choice.finish_reason)
+            self._finish.take(choice.finish_reason)
 
     def _without_choices(self, frame: dict[str, Any]) -> list[Event]:
         if is_error_object(frame):
@@ -189,20 +190,21 @@ class Inbound:
     # ── the end ────────────────────────────────────────────────────────────────────────────────────
     def _end(self, said_done: bool) -> list[Event]:
         events: list[Event] = []
-        ending = self._ending
+        finish = self._finish
         try:
-            events += self._answer.close()
-            ending.conclude(said_done, self._frames, self._machine)
-            if ending.failure is not None:
-                return events + self._fail(ending.failure)
-            self._tell_usage()
-            events += self._machine.finish(ending.reason)
+            events += self._deltas.close()
+            finish.conclude(said_done, self._frames, self._machine)
+            if finish.failure is not None:
+                return events + self._fail(finish.failure)
+            self._report_usage()
+            events += self._machine.finish(finish.reason)
             self._over()
-        except BridgeError as lie:
-            events += self._lie(lie)
+        except BridgeError as error:
+            # the machine refused what the frames amount to: that is the upstream's failure
+            events += self._fail(error)
         return events
 
-    def _tell_usage(self) -> None:
+    def _report_usage(self) -> None:
         if self._usage is not None:
             self._machine.usage(usage_of(self._usage, self.diagnostics))
 
@@ -214,9 +216,5 @@ class Inbound:
         if self._machine.phase in TERMINAL_PHASES:
             self.diagnostics.ignored("frame", "came after the response had ended")
             return []
-        self._tell_usage()
+        self._report_usage()
         return self._machine.fail(error)
-
-    def _lie(self, error: BridgeError) -> list[Event]:
-        """The machine refused what the upstream's frames amount to: that is the upstream's failure."""
-        return self._fail(error)

@@ -25,7 +25,7 @@ from bridge.tools.pairing import pair
 from bridge.tools.presentation import CallView, OutputView, call_view, output_view
 
 
-class Messages:
+class MessagesBuilder:
     """Builds the message list: `build(entries)`. Raises InvalidRequestError with the item's place."""
 
     def __init__(self, identities: ToolIdentityMap, options: ChatOptions, diagnostics: Diagnostics) -> None:
@@ -200,18 +200,18 @@ _TEXTS = (
     ct.ReasoningTextContent,
 )
 
-_HANDLERS: dict[type[Any], Callable[[Messages, Entry], None]] = {
-    params.ToolSearchCallParam: Messages._searched,
-    items.ToolSearchCall: Messages._searched,
-    params.ToolSearchOutputParam: Messages._output,
-    items.ToolSearchOutput: Messages._output,
-    params.MessageParam: Messages._message,
-    items.Message: Messages._message,
-    params.ReasoningParam: Messages._think,
-    items.ReasoningItem: Messages._think,
-    params.AdditionalTools: Messages._tools,
-    params.ItemReference: Messages._reference,
-    params.CompactionParam: Messages._compaction,
-    items.CompactionItem: Messages._compaction,
-    UnknownItem: Messages._unknown,
+_HANDLERS: dict[type[Any], Callable[[MessagesBuilder, Entry], None]] = {
+    params.ToolSearchCallParam: MessagesBuilder._searched,
+    items.ToolSearchCall: MessagesBuilder._searched,
+    params.ToolSearchOutputParam: MessagesBuilder._output,
+    items.ToolSearchOutput: MessagesBuilder._output,
+    params.MessageParam: MessagesBuilder._message,
+    items.Message: MessagesBuilder._message,
+    params.ReasoningParam: MessagesBuilder._think,
+    items.ReasoningItem: MessagesBuilder._think,
+    params.AdditionalTools: MessagesBuilder._tools,
+    params.ItemReference: MessagesBuilder._reference,
+    params.CompactionParam: MessagesBuilder._compaction,
+    items.CompactionItem: MessagesBuilder._compaction,
+    UnknownItem: MessagesBuilder._unknown,
 }

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class ChatOptions(Struct, frozen=True, kw_only=True):
-    """The manners of one upstream.
+    """What one upstream wants where servers differ.
 
     `developer_role`: what developer messages are sent as; every server knows `system`.
     `max_tokens_field`: where the output limit goes; older servers know `max_tokens` only.

@@ -8,7 +8,7 @@ from typing import Any
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.chat_completions.types import ChatRequest
 from bridge.dialects.chat_completions.upstream.entries import HISTORY, AnyItem, Entry, entries_of
-from bridge.dialects.chat_completions.upstream.messages import Messages
+from bridge.dialects.chat_completions.upstream.messages import MessagesBuilder
 from bridge.dialects.chat_completions.upstream.options import DEFAULT_OPTIONS, ChatOptions
 from bridge.dialects.chat_completions.upstream.tools import Chosen, choose
 from bridge.errors import InvalidRequestError
@@ -56,7 +56,7 @@ def to_chat(
     identities = ToolIdentityMap() if tool_identities is None else tool_identities
     entries = entries_of(request.input, history)
     tools, choice = _tools(request, entries, identities, diagnostics)
-    messages = Messages(identities, options, diagnostics).build(entries, request.instructions)
+    messages = MessagesBuilder(identities, options, diagnostics).build(entries, request.instructions)
     if not messages:
         raise _missing("input", "there is nothing to answer: give input or instructions")
     name = model or request.model

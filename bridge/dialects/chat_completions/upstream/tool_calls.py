@@ -76,7 +76,7 @@ class _Call:
 
     @property
     def whole(self) -> bool:
-        """Its arguments are complete JSON already; free text never tells. Reads what came since it was
+        """Its arguments are complete JSON already; free text never is. Reads what came since it was
         asked, and all of it once, when the outermost bracket closes."""
         if self.type != "function" or not self.last.rstrip().endswith(("}", "]")):
             return False

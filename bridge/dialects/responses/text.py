@@ -13,18 +13,18 @@ from bridge.protocol import items as it
 from bridge.protocol.events import Event
 
 
-class WordFeeder:
+class TextFeeder:
     """Knows which item the machine has open. `cut`: a message or reasoning ended as incomplete."""
 
     def __init__(self, machine: ResponseStream) -> None:
         self._machine = machine
         self._diagnostics = machine.diagnostics
         self._open: Track | None = None
-        # the text part that is spoken now: its place as its deltas name it, and what was said of it
+        # the text part that grows now: its place as its deltas name it, and what was said of it
         self.place: tuple[str, int, int] | None = None
         self.said = Said()
         self.cut = False
-        self._speakers: dict[str, Callable[[str], list[Event]]] = {
+        self._senders: dict[str, Callable[[str], list[Event]]] = {
             "text": machine.text,
             "refusal": machine.refusal,
             "reasoning": machine.reasoning,
@@ -57,7 +57,7 @@ class WordFeeder:
         return said
 
     def announce(self, track: Track, item: it.ReasoningItem, out: list[Event]) -> None:
-        """Open a reasoning item before it has words: clients show that the model thinks."""
+        """Open a reasoning item before it has text: clients show that the model thinks."""
         self._open, self.place, track.opened = track, None, True
         out += self._machine.item_added(item)
 
@@ -79,7 +79,7 @@ class WordFeeder:
         if kind == "summary":
             out += self._machine.reasoning_summary(delta, index)
         else:
-            out += self._speakers[kind](delta)
+            out += self._senders[kind](delta)
 
     def whole(
         self,
@@ -90,7 +90,7 @@ class WordFeeder:
         out: list[Event],
         logprobs: list[ct.LogProb] | None = None,
     ) -> None:
-        """All of a part's words, as a done event tells them: what the deltas lacked goes out."""
+        """All of a part's text, as a done event holds it: what the deltas lacked goes out."""
         said = track.said.get((kind, index))
         rest = whole if said is None else said.rest(whole)
         if rest:
@@ -104,7 +104,7 @@ class WordFeeder:
             self._diagnostics.warning(f"{kind} done", "differs from its deltas, which stand")
 
     def part(self, track: Track, index: int, part: ct.ContentPart, out: list[Event]) -> None:
-        """A finished part: its words, and the citations that no event told."""
+        """A finished part: its text, and the citations that no event held."""
         kind = parts.kind_of(part)
         if track.kind and track.kind not in HOLDERS.get(kind, ()):
             self._diagnostics.loss("output_item.content", f"a part of type {part.type}")
@@ -113,8 +113,8 @@ class WordFeeder:
             self.whole(track, kind, index, parts.text_of(part), out)
             return
         self.whole(track, kind, index, part.text, out, part.logprobs or None)
-        told = track.said[kind, index].citations if (kind, index) in track.said else 0
-        for annotation in part.annotations[told:]:
+        sent = track.said[kind, index].citations if (kind, index) in track.said else 0
+        for annotation in part.annotations[sent:]:
             if self._open is track and track.content == (kind, index):
                 self._diagnostics.repair("annotation", "stood in the finished part only")
                 self.cite(track, index, annotation, out)
@@ -141,7 +141,7 @@ class WordFeeder:
         out += self._machine.annotation(annotation)
 
     def item(self, track: Track, item: it.Message | it.ReasoningItem, out: list[Event]) -> None:
-        """The finished item: what nothing before has told of it, then its end."""
+        """The finished item: what nothing before has sent of it, then its end."""
         if track.silent:
             self.leave()
             whole = parts.sayable(item, self._diagnostics) if isinstance(item, it.Message) else item
