@@ -185,7 +185,7 @@ ROWS = (
 # ── the measure ────────────────────────────────────────────────────────────────────────────────────────
 @pytest.fixture(scope="module")
 def app() -> Iterator[InProcess]:
-    running = InProcess(Settings(limits=Limits(tools=4_000)))
+    running = InProcess(Settings(limits=Limits(tools=4_000, items=100_000)))
     yield running
     running.close()
 
