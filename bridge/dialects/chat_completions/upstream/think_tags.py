@@ -67,7 +67,8 @@ class ThinkTags:
 
     def _head(self, text: str) -> str:
         start = text.lstrip()
-        self._blank.append(text[: len(text) - len(start)])
+        if len(start) < len(text):
+            self._blank.append(text[: len(text) - len(start)])
         if OPEN.startswith(start) and start != OPEN:
             self._held = start
             return ""

@@ -124,3 +124,11 @@ def test_length_while_thinking_keeps_the_reasoning_case_24() -> None:
     assert ran.status == "incomplete"
     assert [(item.type, item.status) for item in ran.output] == [("reasoning", "incomplete")]
     assert ran.output[0].content[0].text == "Hm. </th"  # type: ignore[union-attr]
+
+
+def test_an_empty_fragment_holds_nothing_back() -> None:
+    """Servers send one beside the first fragment of a call: the head stays undecided, and nothing waits."""
+    tags = ThinkTags()
+    assert tags.feed("") == ("", "")
+    assert (tags.settled, tags.decided) == (True, False)
+    assert tags.feed("<think>a</think>b") == ("a", "b")
