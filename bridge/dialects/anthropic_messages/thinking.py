@@ -43,7 +43,7 @@ def plan_thinking(
         diagnostics.loss("reasoning.effort", "the output limit leaves no room for thinking")
         return {}
     if effort not in _BUDGETS:
-        diagnostics.loss("reasoning.effort", f"{effort[:32]!r} told as {_DEFAULT}")
+        diagnostics.loss("reasoning.effort", f"{effort[:32]!r} sent as {_DEFAULT}")
     return {
         "thinking": {"type": "enabled", "budget_tokens": min(_BUDGETS.get(effort, _BUDGETS[_DEFAULT]), room)}
     }
@@ -54,7 +54,7 @@ def _adaptive(
 ) -> dict[str, Any]:
     known = effort if effort in facts.efforts else _EFFORTS.get(effort, _DEFAULT)
     if known != effort:
-        diagnostics.loss("reasoning.effort", f"{effort[:32]!r} told as {known}")
+        diagnostics.loss("reasoning.effort", f"{effort[:32]!r} sent as {known}")
     thinking = {"type": "adaptive"}
     if request.reasoning is not None and request.reasoning.summary:
         thinking["display"] = "summarized"

@@ -65,7 +65,7 @@ def object_of(body: bytes | str | Mapping[str, Any]) -> dict[str, Any]:
     except WireError as error:
         raise InvalidRequestError("invalid_json", error.message) from error
     if not isinstance(value, dict):
-        raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, "the body is no JSON object")
+        raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, "the body is not a JSON object")
     return value
 
 

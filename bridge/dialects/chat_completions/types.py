@@ -1,7 +1,7 @@
 """The Chat Completions wire as structs, for both directions.
 
 Read side: everything is optional, null is the same as absent, unknown fields are skipped; what has
-another type than here goes through `lenient`. Write side: what has its default is left out.
+another type than here goes through `decoding`. Write side: what has its default is left out.
 Counts are tokens, `created` is Unix seconds, log probabilities are natural logarithms.
 """
 

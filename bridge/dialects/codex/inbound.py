@@ -78,7 +78,7 @@ class Inbound:
         except WireError as error:
             return events + self._broken(INVALID_JSON, error.message)
         if not isinstance(frame, dict):
-            return events + self._broken(INVALID_SHAPE, "a frame is no JSON object")
+            return events + self._broken(INVALID_SHAPE, "a frame is not a JSON object")
         said = notification_of(frame)
         return events if said is None else events + self._hear(said)
 

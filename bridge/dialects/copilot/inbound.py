@@ -92,7 +92,7 @@ class Inbound:
             return self._machine.fail(failure(INVALID_JSON, error.message))
         if isinstance(frame, dict):
             return self._on_frame(frame)
-        return self._machine.fail(failure(INVALID_SHAPE, "a frame is no JSON object"))
+        return self._machine.fail(failure(INVALID_SHAPE, "a frame is not a JSON object"))
 
     def _on_frame(self, frame: dict[str, Any]) -> list[Event]:
         index = frame.get("index")
@@ -172,7 +172,7 @@ class Inbound:
     def _on_errors(self, delta: dict[str, Any]) -> list[Event]:
         errors = objects(delta["copilotErrors"])
         for _ in errors[1:]:
-            self.diagnostics.loss("copilotErrors", "only the first error is told")
+            self.diagnostics.loss("copilotErrors", "only the first error is reported")
         return self._machine.fail(failure_of(errors[0])) if errors else []
 
     def _on_completion(self, frame: dict[str, Any]) -> list[Event]:

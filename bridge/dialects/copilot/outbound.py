@@ -131,7 +131,7 @@ class Outbound:
         return self._begin_text(event.output_index, event.content_index) + self._chunk(event.text)
 
     def _on_refusal(self, event: ev.RefusalDelta) -> list[Chunk]:
-        self.diagnostics.loss("refusal", "told as text")
+        self.diagnostics.loss("refusal", "sent as text")
         return self._begin_text(event.output_index, event.content_index) + self._chunk(event.delta)
 
     def _on_annotation(self, event: ev.OutputTextAnnotationAdded) -> list[Chunk]:

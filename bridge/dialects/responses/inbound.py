@@ -213,7 +213,7 @@ class Inbound:
         if event.type in _CANCELLED_EVENTS:
             known = event_from({**event.raw, "type": "response.incomplete"})
         if known is not None:
-            self.diagnostics.repair(event.type, f"told as {known.type}")
+            self.diagnostics.repair(event.type, f"read as {known.type}")
             self._take(known, out)
         elif self.machine.phase is not _IN_PROGRESS or not self._items.progress(event, out):
             self._extension(event, out)

@@ -163,6 +163,6 @@ class TextFeeder:
 
     def _encrypted(self, track: Track, content: str, out: list[Event]) -> None:
         if self._open is not track:
-            self._diagnostics.repair("encrypted_content", "came late, told in an item of its own")
+            self._diagnostics.repair("encrypted_content", "came late, sent in an item of its own")
             self._begin(track, out)
         out += self._machine.reasoning_encrypted(content)

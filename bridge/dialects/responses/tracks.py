@@ -56,7 +56,7 @@ class Tracks:
         here = self._by_index.get(output_index)
         if here is not None and not here.closed:
             if here.item is None and here.holds_item(item):
-                self._diagnostics.repair("response.output_item.added", "came after the item's first words")
+                self._diagnostics.repair("response.output_item.added", "came after the item's first text")
                 return self._known(here, item)
             if here.item_id == item.id and here.kind == item.type:
                 self._diagnostics.ignored("response.output_item.added", "sent twice")

@@ -137,7 +137,7 @@ def _kind(value: dict[str, Any]) -> str:
 def _string(value: dict[str, Any], name: str) -> str:
     found = value[name]
     if not isinstance(found, str):
-        raise TypeError(f"{name} is no string")
+        raise TypeError(f"{name} is not a string")
     return found
 
 
@@ -166,7 +166,7 @@ def _bytes(data: Any) -> bytes:
         try:
             return base64.b64decode(data, validate=True)
         except binascii.Error as error:
-            raise ValueError(f"data is no base64: {error}") from error
+            raise ValueError(f"data is not base64: {error}") from error
     if isinstance(data, dict):
         held = data.get("data", data.get("buffer"))
         data = [data[key] for key in sorted(data, key=int)] if held is None else held

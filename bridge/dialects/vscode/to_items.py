@@ -156,7 +156,7 @@ class ItemBuilder:
             items.append(MessageParam("assistant", [OutputTextParam(text)], phase=phase))
         shown: list[InputPart] = [part for part in content if not isinstance(part, InputTextContent)]
         if shown:
-            self._diagnostics.repair("message.content", "an assistant's image or file, told as the user's")
+            self._diagnostics.repair("message.content", "an assistant's image or file, sent as the user's")
             items.append(MessageParam("user", shown))
         return items
 

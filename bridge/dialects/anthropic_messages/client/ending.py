@@ -127,7 +127,7 @@ class MessageBounds:
         details = response.incomplete_details
         reason = details.reason if details is not None else response.status
         if reason not in _STOP_REASONS:
-            self._diagnostics.loss("incomplete_details.reason", f"{reason[:64]} told as max_tokens")
+            self._diagnostics.loss("incomplete_details.reason", f"{reason[:64]} reported as max_tokens")
         return _STOP_REASONS.get(reason, "max_tokens")
 
     def _refuse(self, response: Response, details: dict[str, Any]) -> list[t.Chunk]:
@@ -136,7 +136,7 @@ class MessageBounds:
         if response.status == "incomplete" and details["stop_reason"] == REFUSAL:
             details["stop_details"] = {"type": REFUSAL, "category": None, "explanation": text}
             return []
-        self._diagnostics.loss("refusal", "told as text")
+        self._diagnostics.loss("refusal", "sent as text")
         return self._blocks.whole({"type": "text", "text": ""}, t.TextDelta(text))
 
     def _failed(self, code: str | None, message: str, kind: str | None = None) -> t.Chunk:

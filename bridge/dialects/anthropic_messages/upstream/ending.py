@@ -11,8 +11,8 @@ from bridge.protocol.errors import ErrorPayload
 
 END_TURN = "end_turn"
 _REPLACED = {
-    "pause_turn": "told as completed; the turn can be continued",
-    "model_context_window_exceeded": "told as max_output_tokens",
+    "pause_turn": "reported as completed; the turn can be continued",
+    "model_context_window_exceeded": "reported as max_output_tokens",
 }
 _READ = frozenset({"type", "explanation"})
 

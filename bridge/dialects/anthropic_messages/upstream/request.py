@@ -161,7 +161,7 @@ def _sampling(
     if len(asked) == len(given) and asked.pop("top_p") != 1:
         diagnostics.loss("top_p", "not beside temperature")
     if asked.get("temperature", 0) > _HOTTEST:
-        diagnostics.loss("temperature", f"above {_HOTTEST}, told as that")
+        diagnostics.loss("temperature", f"above {_HOTTEST}, lowered to it")
         asked["temperature"] = _HOTTEST
     return asked
 

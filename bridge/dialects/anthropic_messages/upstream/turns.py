@@ -30,7 +30,7 @@ class Turns:
         self._turns[-1]["content"].extend(blocks)
 
     def tool_id(self, call_id: str) -> str:
-        """A legal id for a call, used once in the builder."""
+        """A legal id for a call, used once in the conversation."""
         legal = candidate = _ILLEGAL.sub("_", call_id) or "call"
         turn = 1
         while candidate in self._tool_ids:
@@ -65,7 +65,7 @@ class Turns:
     def _trim_prefill(self, last: Block) -> None:
         if last["type"] == "text" and last["text"] != last["text"].rstrip():
             last["text"] = last["text"].rstrip()
-            self._diagnostics.repair("messages", "white space cut from the assistant's last words")
+            self._diagnostics.repair("messages", "white space cut from the end of the assistant's last text")
 
 
 def lacks_thinking(messages: list[dict[str, Any]]) -> bool:

@@ -37,7 +37,7 @@ def finish_reason(
     if "cancelled" in (response.status, reason):
         return None, _CANCELLED
     if reason not in _INCOMPLETE:
-        diagnostics.loss("finish_reason", f"incomplete for {reason[:64] or 'no reason'}, told as length")
+        diagnostics.loss("finish_reason", f"incomplete for {reason[:64] or 'no reason'}, reported as length")
     return _INCOMPLETE.get(reason, "length"), None
 
 

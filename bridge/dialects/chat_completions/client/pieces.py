@@ -98,7 +98,7 @@ class OutgoingReasoning:
         apart = "" if before in (None, self._summary) else "\n\n"
         delta = self._delta(apart + event.delta)
         if delta is not None:
-            self._diagnostics.loss("reasoning.summary", "told as reasoning")
+            self._diagnostics.loss("reasoning.summary", "sent as reasoning")
         return delta
 
     def _delta(self, text: str) -> ChatDelta | None:

@@ -259,7 +259,7 @@ def test_case_27_errors_keep_their_code_and_message() -> None:
     first = {"type": "error", "code": "quota", "message": "no more", "agent": "x", "identifier": "input"}
     stream = fed(delta(copilotErrors=[first, {"message": "again"}]))
     assert stream.error == ("quota", "no more")
-    assert stream.notes("loss") == ["copilotErrors: only the first error is told"]
+    assert stream.notes("loss") == ["copilotErrors: only the first error is reported"]
     assert fed(delta(copilotErrors=[]), STOP).status == "completed"
 
 

@@ -225,7 +225,7 @@ def test_case_29_cancelled_is_told_apart(end: Json, wire: str) -> None:
 def test_done_is_a_terminal_event_as_well() -> None:
     fed = Foreign([*HALF, {"type": "response.done", "response": response("completed")}])
     assert fed.status == "completed"
-    assert "response.done: told as response.completed" in fed.repairs
+    assert "response.done: read as response.completed" in fed.repairs
 
 
 # ── what else passes ───────────────────────────────────────────────────────────────────────────────────────

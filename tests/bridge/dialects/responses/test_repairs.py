@@ -75,7 +75,7 @@ def test_summaries_under_each_name(kind: str) -> None:
     frames += [whole(kind, "text", "One.", id="rs_u"), done(item), ended("completed", item)]
     fed = Foreign(frames)
     assert fed.output[0]["summary"] == item["summary"]
-    respelled = "response.reasoning_summary.delta: told as response.reasoning_summary_text.delta"
+    respelled = "response.reasoning_summary.delta: read as response.reasoning_summary_text.delta"
     assert (respelled in fed.repairs) == (kind == "reasoning_summary")
 
 
@@ -203,7 +203,7 @@ def test_a_call_without_its_item_announced_says_its_arguments_once() -> None:
 def test_an_item_announced_after_its_first_words() -> None:
     fed = Foreign([created(), argue('{"a"'), added(call()), argue(":1}"), done(call('{"a":1}')), ended()])
     assert fed.calls == [("call_u", "look", '{"a":1}')]
-    assert "response.output_item.added: came after the item's first words" in fed.repairs
+    assert "response.output_item.added: came after the item's first text" in fed.repairs
 
 
 def test_an_item_announced_twice_begins_once() -> None:
@@ -481,7 +481,7 @@ def test_encrypted_reasoning_that_comes_late_is_not_lost() -> None:
     frames += [say("Hi", 1), done(reasoning("hm", encrypted_content="sealed"), 0), done(message("Hi"), 1)]
     fed = Foreign([*frames, ended()])
     assert [item.get("encrypted_content") for item in fed.output] == [None, None, "sealed"]
-    assert "encrypted_content: came late, told in an item of its own" in fed.repairs
+    assert "encrypted_content: came late, sent in an item of its own" in fed.repairs
 
 
 def test_a_message_that_is_not_the_assistants_is_no_output() -> None:

@@ -120,7 +120,7 @@ def test_summaries_are_told_as_reasoning() -> None:
         ("reasoning_summary", "On", 0), ("reasoning_summary", "e", 0), ("reasoning_summary", "Two", 1)
     )
     assert told.folded.words["reasoning"] == "One\n\nTwo"
-    assert told.losses == ["reasoning.summary: told as reasoning"]
+    assert told.losses == ["reasoning.summary: sent as reasoning"]
 
 
 def test_a_summary_beside_the_reasoning_is_left_out() -> None:
@@ -358,7 +358,7 @@ def test_an_unusual_reason_is_told_as_length() -> None:
     told = chunks(b"".join(encode(outbound.feed(event)) for event in events) + encode(outbound.close()))
     assert Folded(told).finish_reason == "length"
     assert [str(case) for case in outbound.diagnostics] == [
-        "loss: finish_reason: incomplete for steered, told as length"
+        "loss: finish_reason: incomplete for steered, reported as length"
     ]
 
 
