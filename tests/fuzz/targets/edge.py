@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import zlib
 from functools import cache
 from typing import Any
 
@@ -156,11 +157,18 @@ def frame(opcode: int, payload: bytes, first: int = 0x80) -> bytes:
     return bytes([first | opcode]) + length + bytes(4) + payload
 
 
+def deflated(data: bytes) -> bytes:
+    """A message as `permessage-deflate` sends it."""
+    packer = zlib.compressobj(wbits=-15)
+    return (packer.compress(data) + packer.flush(zlib.Z_SYNC_FLUSH)).removesuffix(b"\0\0\xff\xff")
+
+
 MESSAGE = b'{"type": "response.create", "input": "Hi"}'
 FRAMES = (
     frame(1, MESSAGE) + frame(9, b"ping") + frame(8, b"\x03\xe8bye"),
     frame(1, MESSAGE[:9], 0) + frame(10, b"") + frame(0, MESSAGE[9:]),
     frame(2, MESSAGE) + frame(1, b"\xff\xfe") + frame(1, b"x" * 300),
+    frame(1, deflated(MESSAGE), 0xC0) + frame(1, deflated(b" " * 50_000), 0xC0),
     b"\xc1\xff" + (1 << 40).to_bytes(8, "big") + bytes(4) + b"x" * 40,
     b"\x81\x05hello",
 )

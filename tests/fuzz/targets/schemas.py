@@ -15,18 +15,9 @@ from server.upstreams.demo.samples import sample
 from tests.fuzz.core import Target
 
 LIMITS = Limits()
-# keywords under which a `$ref` is data, or a name
-_DATA = (
-    "const",
-    "enum",
-    "default",
-    "examples",
-    "properties",
-    "patternProperties",
-    "$defs",
-    "definitions",
-    "depend",
-)
+# keywords under which schemas stand, alone or in a list, and those under which they have names
+_SCHEMAS = ("items", "prefixItems", "contains", "not", "allOf", "anyOf", "oneOf", "if", "then", "else")
+_NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 
 
 def any_schema(data: bytes) -> None:
@@ -43,8 +34,7 @@ def any_schema(data: bytes) -> None:
         _is_short(error)
         return
     assert instructed(request).instructions
-    if not any(word in data.decode("utf-8", "replace") for word in _DATA):
-        assert all(reference.startswith("#") for reference in _references(schema))
+    assert all(reference.startswith("#") for reference in _references(schema))
     json.dumps(sample(schema, "some words"))
 
 
@@ -57,11 +47,14 @@ def _references(value: Any) -> list[str]:
     found, rest = [], [value]
     while rest:
         value = rest.pop()
-        if isinstance(value, dict):
-            found += [each for name, each in value.items() if name == "$ref" and isinstance(each, str)]
-            rest += value.values()
-        elif isinstance(value, list):
+        if isinstance(value, list):
             rest += value
+        elif isinstance(value, dict):
+            found += [each for each in (value.get("$ref"), value.get("$dynamicRef")) if isinstance(each, str)]
+            rest += [value[name] for name in _SCHEMAS if name in value]
+            rest += [
+                each for name in _NAMED if isinstance(value.get(name), dict) for each in value[name].values()
+            ]
     return found
 
 

@@ -3,6 +3,7 @@ its surface, never with `internal_error`, and never with anything that another k
 
 from __future__ import annotations
 
+import gzip
 import json
 from functools import cache
 from typing import Any, NamedTuple
@@ -179,6 +180,7 @@ REQUESTS = (
     ),
     _request("GET", "/v1/models/demo", x_request_id="a b", origin="http://[", host="example.com"),
     _request("GET", "/v1/responses", upgrade="websocket", connection="Upgrade", sec_websocket_key="x"),
+    b"POST /v1/responses\ncontent-encoding: gzip\n\n" + gzip.compress(b'{"input": "Hi"}', mtime=0),
     _request("GET", "/metrics"),
     _request("GET", "/openapi.json", accept="*/*"),
 )
