@@ -1,1 +1,1 @@
-"""Recorded streams: reading them, telling what they are, and translating them."""
+"""Recorded streams: reading them, recognising what they are, and translating them."""

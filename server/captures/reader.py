@@ -1,4 +1,4 @@
-"""A capture, line by line: server-sent events or JSON lines, told apart by the first line.
+"""A capture, line by line: server-sent events or JSON lines, as the first line shows.
 
 Payloads come out as they are read, so that a capture which is still being written can be followed.
 """
@@ -89,13 +89,13 @@ def _frames(lines: Numbered, first: int) -> Iterator[Payload]:
         if waiting and _FIELD.match(line) and _is_whole(waiting):
             feed = [b"\n", line]  # captures without blank lines: each line is a frame
         for piece in feed:
-            for frame in _told_where(number, partial(decoder.feed, piece)):
+            for frame in _located(number, partial(decoder.feed, piece)):
                 seen, waiting = True, b""
                 yield _payload(begins, frame.event, frame.data)
         if line.startswith(b"data:"):
             begins = begins if waiting else number
             waiting += line[5:]
-    for frame in _told_where(number, decoder.close):
+    for frame in _located(number, decoder.close):
         seen = True
         yield _payload(begins, frame.event, frame.data)
     if not seen:
@@ -109,7 +109,7 @@ def _is_whole(data: bytes) -> bool:
         return False
 
 
-def _told_where(number: int, read: Callable[[], list[Frame]]) -> list[Frame]:
+def _located(number: int, read: Callable[[], list[Frame]]) -> list[Frame]:
     try:
         return read()
     except WireError as error:

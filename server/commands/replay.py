@@ -17,7 +17,7 @@ from server.commands.files import capture_argument, reading, write
 def command(file: str, source_name: str, sink_name: str) -> None:
     """Translate a capture (server-sent events or JSON lines).
 
-    What had to be repaired or was lost on the way is told on stderr. Exit code 2: the capture can't be
+    What had to be repaired or was lost on the way is reported on stderr. Exit code 2: the capture can't be
     read; the message names the line.
     """
     sink = Sinks(sink_name)
