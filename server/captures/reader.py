@@ -48,7 +48,7 @@ _TERMINAL: Final = frozenset(event.type for event in TERMINAL_EVENT.values())
 
 def begins_response(payload: Payload) -> bool:
     """Whether a Responses stream begins here."""
-    return payload.value is not None and DIALECT.recording.begins(payload.value)
+    return payload.value is not None and DIALECT.recording.begins(payload.value, None)
 
 
 def ends_response(payload: Payload) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hashlib import blake2s
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
 from bridge.diagnostics import Diagnostics
 from bridge.dialects import anthropic_messages, chat_completions, codex, copilot, responses, vscode
@@ -19,31 +19,39 @@ from server.captures.reader import Payload, Unreadable
 class Source:
     """Payloads in, events out, through the machine on the wire that was asked for.
 
-    Ids and times come from the capture, so that it is translated to the same bytes each time.
+    Ids and times come from the capture, so that it is translated to the same bytes each time. A capture may
+    hold several answers, one after the other: each is a response of its own.
     """
 
     def __init__(self, dialect: Dialect, first: Payload, wire: str) -> None:
         self.diagnostics = Diagnostics()
         self._recording = dialect.recording
         self._wire = wire
-        self._begin(first)
+        self._begin(first, first.data)
 
-    def _begin(self, first: Payload) -> None:
+    def _begin(self, first: Payload, seed: bytes) -> None:
+        self._concluded = False
+        self._before: Mapping[str, Any] | None = None
         model, created = self._recording.head(first.value or {})
         self._machine = ResponseStreamStateMachine(
             model if isinstance(model, str) else "",
-            ids=_ids_from(first.data),
+            ids=_ids_from(seed),
             clock=lambda: created if isinstance(created, int) else 0,
             wire=self._wire,
         )
         self._inbound = self._recording.inbound(self._machine)
 
     def feed(self, payload: Payload) -> list[Event]:
-        ended = self._machine.phase in TERMINAL_PHASES
-        if ended and payload.value is not None and self._recording.begins(payload.value):
-            self.diagnostics.extend(self._machine.diagnostics)
-            self._begin(payload)
-        return self._inbound.feed(payload.data, payload.event or "")
+        """One payload of the capture → the events it caused."""
+        events: list[Event] = []
+        value = payload.value
+        over = self._concluded or self._machine.phase in TERMINAL_PHASES
+        if over and value is not None and self._recording.begins(value, self._before):
+            events = self.close()
+            self._begin(payload, b"%d:" % payload.line + payload.data)
+        self._concluded = self._concluded or (value is not None and self._recording.concludes(value))
+        self._before = value
+        return events + self._inbound.feed(payload.data, payload.event or "")
 
     def close(self) -> list[Event]:
         events = self._inbound.close()

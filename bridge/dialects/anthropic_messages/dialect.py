@@ -26,6 +26,7 @@ from bridge.protocol.response import Response
 from bridge.seal import Sealer
 
 _TYPES: Final = ("message_", "content_block_", "ping")
+_BEGINNINGS: Final = ("message_start", "message")
 
 
 def _to_upstream(request: CreateResponse, context: RequestContext) -> Outgoing:
@@ -50,6 +51,11 @@ def _is_anthropic(value: Mapping[str, Any]) -> bool:
     return kind.startswith(_TYPES) or (kind == "message" and "stop_reason" in value)
 
 
+def _head(value: Mapping[str, Any]) -> tuple[Any, Any]:
+    message = value.get("message")
+    return (message if isinstance(message, dict) else value).get("model"), None
+
+
 DIALECT: Final = Dialect(
     name="anthropic",
     upstream=UpstreamSide(options=MessagesOptions, request=_to_upstream, inbound=Inbound, compacts=True),
@@ -57,6 +63,7 @@ DIALECT: Final = Dialect(
     recording=Recording(
         recognises=_is_anthropic,
         inbound=Inbound,
-        head=lambda value: ((value.get("message") or value).get("model"), None),
+        head=_head,
+        begins=lambda value, _before: type_of(value) in _BEGINNINGS,
     ),
 )

@@ -84,13 +84,16 @@ class Recording(Struct, frozen=True, kw_only=True):
     `recognises`: whether a capture that begins with this payload is of this dialect.
     `inbound`: reads a capture into this machine: it ended as its producer wanted.
     `head`: the model and the time (Unix seconds) that the first payload names, of whatever type they are.
-    `begins`: whether another response begins with this payload, after the end of one.
+    `concludes`: whether a response has said all with this payload, though its stream may go on.
+    `begins`: whether another response begins with this payload, after one has ended or concluded; the second
+    argument is the payload before it, None for `[DONE]`.
     """
 
     recognises: Callable[[Mapping[str, Any]], bool]
     inbound: Callable[[ResponseStream], Inbound]
     head: Callable[[Mapping[str, Any]], tuple[Any, Any]] = lambda _value: (None, None)
-    begins: Callable[[Mapping[str, Any]], bool] = lambda _value: False
+    concludes: Callable[[Mapping[str, Any]], bool] = lambda _value: False
+    begins: Callable[[Mapping[str, Any], Mapping[str, Any] | None], bool] = lambda _value, _before: False
 
 
 class Dialect(Struct, frozen=True, kw_only=True):

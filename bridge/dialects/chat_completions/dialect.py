@@ -46,6 +46,21 @@ def _is_chat(value: Mapping[str, Any]) -> bool:
     return "choices" in value or "error" in value or str(value.get("object")).startswith("chat.completion")
 
 
+def _first_choice(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    choices = value.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    return first if isinstance(first, dict) else {}
+
+
+def _begins(value: Mapping[str, Any], before: Mapping[str, Any] | None) -> bool:
+    choice = _first_choice(value)
+    if not choice or before is None or "message" in choice:
+        return bool(choice)
+    # no `[DONE]` between them; some servers give each chunk an id of its own, so that alone says little
+    delta = choice.get("delta")
+    return value.get("id") != before.get("id") and isinstance(delta, dict) and "role" in delta
+
+
 DIALECT: Final = Dialect(
     name="chat",
     upstream=UpstreamSide(
@@ -60,5 +75,7 @@ DIALECT: Final = Dialect(
         recognises=_is_chat,
         inbound=Inbound,
         head=lambda value: (value.get("model"), value.get("created")),
+        concludes=lambda value: _first_choice(value).get("finish_reason") is not None,
+        begins=_begins,
     ),
 )

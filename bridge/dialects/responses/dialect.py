@@ -42,7 +42,7 @@ DIALECT: Final = Dialect(
     recording=Recording(
         recognises=_is_responses,
         inbound=lambda machine: Inbound(machine, adopt=True),
-        begins=lambda value: value.get("type") == "response.created",
+        begins=lambda value, _before: value.get("type") == "response.created",
     ),
 )
 """Without a client's side: its clients read the protocol itself, in one of its two spellings."""
