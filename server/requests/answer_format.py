@@ -10,11 +10,12 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from bridge.errors import InvalidRequestError
 from bridge.protocol.items import Message
 from bridge.protocol.request import CreateResponse, JsonSchemaFormatParam
 from bridge.protocol.response import JsonObjectFormat, Response
 from server.schemas.checking import check_schema
-from server.schemas.workers import ANY_OBJECT, Question
+from server.schemas.workers import ANY_OBJECT, Question, SchemaJudge
 from server.settings import Limits
 
 _FENCE: Final = "```"
@@ -36,6 +37,16 @@ def check_format(request: CreateResponse, limits: Limits, param: str) -> None:
     schema = schema_of(request)
     if schema is not None and schema is not ANY_OBJECT:
         check_schema(schema, param, most_bytes=limits.schema_bytes, most_nodes=limits.schema_nodes)
+
+
+async def check_patterns(judge: SchemaJudge, request: CreateResponse, owner: str, param: str) -> None:
+    """Raises InvalidRequestError with this `param` for a schema whose patterns can't be used to judge an
+    answer by. The schema has been checked otherwise."""
+    schema = schema_of(request)
+    why = None if schema is None else await judge.unusable(schema, owner)
+    if why is not None:
+        what = f"The schema can't be used: {why}."
+        raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=param)
 
 
 def instructed(request: CreateResponse) -> CreateResponse:

@@ -17,7 +17,7 @@ from bridge.tools.identity import ToolIdentityMap
 from server.auth import client_key
 from server.budget import Hold
 from server.limits import check_conversation, check_request
-from server.requests.answer_format import check_format
+from server.requests.answer_format import check_format, check_patterns
 from server.requests.constraints import ConstrainedStream, machine_for
 from server.requests.outgoing import ask, inbound
 from server.requests.wire import choose_wire, ignores_comments
@@ -84,6 +84,8 @@ async def prepare(
     try:
         check_conversation(request, len(history), service.settings.limits)
         asked = ask(target, request, history, identities)
+        if asked.unenforced:
+            await check_patterns(service.judge, request, owner, schema_param)
         hold.grow(len(asked.outgoing.body))
     except BridgeError:
         hold.release()

@@ -248,7 +248,7 @@ class Run:
             await self._pass(events)
         self._judging = True
         try:
-            return self.translation.settle(await self._judge.objection(question))
+            return self.translation.settle(await self._judge.objection(question, self.owner))
         finally:
             self._judging = False
 

@@ -50,6 +50,7 @@ _NAMED_SCHEMAS: Final = (
     "properties",
 )
 
+_PATTERNS: Final = frozenset({"pattern", "patternProperties"})
 _INDEX: Final = re.compile(r"[0-9]{1,9}")
 
 Place = tuple[Any, ...]  # (the place it stands in, key or index); () is the root
@@ -60,6 +61,20 @@ def check_schema(schema: dict[str, Any], param: str, *, most_bytes: int, most_no
     to anything outside itself or to what is not in it, or is larger than these limits. The message names the
     place and the keyword."""
     _Check(schema, param).run(most_bytes, most_nodes)
+
+
+def has_patterns(schema: dict[str, Any]) -> bool:
+    """Whether a checked schema may hold regular expressions: one of their keywords is a name in it."""
+    rest: list[Any] = [schema]
+    while rest:
+        value = rest.pop()
+        if isinstance(value, dict):
+            if not _PATTERNS.isdisjoint(value):
+                return True
+            rest.extend(value.values())
+        elif isinstance(value, list):
+            rest.extend(value)
+    return False
 
 
 class _Check:

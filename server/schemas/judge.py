@@ -1,4 +1,4 @@
-"""What a worker process does: judge one text by one schema.
+"""What a worker process does: judge one text by one schema, or whether the schema can be used at all.
 
 It imports little, so that the process is there soon. The limits on its memory and its time hold even when
 the server that started it is gone.
@@ -30,9 +30,19 @@ def make_ready() -> None:
 
 def judge_within(schema: dict[str, Any], text: str, seconds: float) -> str | None:
     """`objection`, in a process that is ended when it takes longer."""
-    soonest = int(time.process_time() + seconds) + 2
-    resource.setrlimit(resource.RLIMIT_CPU, (soonest, resource.RLIM_INFINITY))
+    _end_after(seconds)
     return objection(schema, text)
+
+
+def unusable_within(schema: dict[str, Any], seconds: float) -> str | None:
+    """Why no answer can be judged by the schema; None when it can. In a process that is ended when it takes
+    longer."""
+    _end_after(seconds)
+    try:
+        validator(dialect_of(schema) or "", schema)
+    except (engine.ValidationError, ValueError):
+        return "it holds a pattern that is not a regular expression, or one that is too large"
+    return None
 
 
 def objection(schema: dict[str, Any], text: str) -> str | None:
@@ -56,6 +66,11 @@ def objection(schema: dict[str, Any], text: str) -> str | None:
     except ValueError:
         return "The answer could not be checked: it is nested too deeply, or holds half a surrogate pair."
     return None
+
+
+def _end_after(seconds: float) -> None:
+    soonest = int(time.process_time() + seconds) + 2
+    resource.setrlimit(resource.RLIMIT_CPU, (soonest, resource.RLIM_INFINITY))
 
 
 def _keyword(error: engine.ValidationError) -> str:

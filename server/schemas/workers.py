@@ -7,13 +7,17 @@ time is over.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import anyio
 import structlog
 from anyio import to_process
 
-from server.schemas.judge import judge_within, make_ready, objection
+from server.schemas.checking import has_patterns
+from server.schemas.judge import judge_within, make_ready, objection, unusable_within
 
 ANY_OBJECT: Final[dict[str, Any]] = {"type": "object"}
 _WORKERS: Final = 2
@@ -29,32 +33,62 @@ class Question(NamedTuple):
 
 
 class SchemaJudge:
-    """Judges for one application; one answer may take `seconds`."""
+    """Judges for one application; one answer may take `seconds`. A key has one process at a time, so that its
+    slow schemas leave the others to other keys; without keys (owner "") all of them are everybody's."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._workers = anyio.CapacityLimiter(_WORKERS)
+        self._turns: dict[str, anyio.Lock] = {}
 
-    async def objection(self, question: Question) -> str | None:
+    async def objection(self, question: Question, owner: str = "") -> str | None:
         """Why the text does not fit, or could not be checked; None when it fits."""
         schema, text = question
         if schema == ANY_OBJECT and len(text) <= _SHORT:
             return objection(schema, text)
-        async with self._workers:
+        slow = f"The answer could not be checked against the schema within {self._seconds:g} seconds."
+        failed = "The answer could not be checked against the schema: that takes too much."
+        return await self._asked(owner, slow, failed, judge_within, schema, text)
+
+    async def unusable(self, schema: dict[str, Any], owner: str = "") -> str | None:
+        """Why answers can't be judged by this schema, which has been checked; None when they can. A schema
+        without patterns can always be used, and no process is asked."""
+        if not has_patterns(schema):
+            return None
+        slow = f"its patterns could not be read within {self._seconds:g} seconds"
+        return await self._asked(owner, slow, "its patterns take too much", unusable_within, schema)
+
+    async def _asked(
+        self, owner: str, slow: str, failed: str, ask: Callable[..., str | None], *about: Any
+    ) -> str | None:
+        async with self._turn(owner), self._workers:
             try:
-                return await self._in_process(schema, text)
+                return await self._in_process(ask, *about)
             except TimeoutError:
                 _log.warning("schema.too_slow", seconds=self._seconds)
-                return f"The answer could not be checked against the schema within {self._seconds:g} seconds."
+                return slow
             except Exception as error:  # what ended the process, or what the engine made of it
                 _log.warning("schema.worker_failed", error=type(error).__name__)
-                return "The answer could not be checked against the schema: that takes too much."
+                return failed
 
-    async def _in_process(self, schema: dict[str, Any], text: str) -> str | None:
+    @asynccontextmanager
+    async def _turn(self, owner: str) -> AsyncIterator[None]:
+        if not owner:
+            yield
+            return
+        turn = self._turns.setdefault(owner, anyio.Lock())
+        try:
+            async with turn:
+                yield
+        finally:
+            if not turn.locked() and not turn.statistics().tasks_waiting:
+                self._turns.pop(owner, None)
+
+    async def _in_process(self, ask: Callable[..., str | None], *about: Any) -> str | None:
         """The time counts from when there is a process: starting one is not the schema's doing."""
         processes = anyio.CapacityLimiter(_WORKERS)  # the places are counted above
         await to_process.run_sync(make_ready, cancellable=True, limiter=processes)
         with anyio.fail_after(self._seconds):
             return await to_process.run_sync(
-                judge_within, schema, text, self._seconds, cancellable=True, limiter=processes
+                partial(ask, *about, self._seconds), cancellable=True, limiter=processes
             )

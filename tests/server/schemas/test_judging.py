@@ -120,6 +120,42 @@ def test_deadline_stops_the_work_and_the_next_answer_is_judged() -> None:
     assert others == [None, "The answer does not fit the schema at $: violates 'required'", late, None]
 
 
+def test_slow_schemas_of_one_key_leave_a_process_to_others() -> None:
+    async def ask() -> list[str]:
+        judge, ended = SchemaJudge(0.6), list[str]()
+
+        async def one(owner: str, question: tuple[dict[str, Any], str]) -> None:
+            await judge.objection(Question(*question), owner)
+            ended.append(owner)
+
+        bombs = [asyncio.create_task(one("bomber", BOMB)) for _ in range(4)]
+        await asyncio.sleep(0)
+        await one("other", ({"const": 1}, "1"))
+        await asyncio.gather(*bombs)
+        return ended
+
+    ended = asyncio.run(ask())
+    assert ended.count("bomber") == 4
+    assert ended.index("other") <= 2  # and not behind all four
+
+
+UNUSABLE = [{"pattern": "["}, {"properties": {"a": {"patternProperties": {"(": {}}}}}]
+
+
+def test_patterns_are_read_before_a_model_is_asked() -> None:
+    async def ask() -> list[str | None]:
+        judge = SchemaJudge(5)
+        return [await judge.unusable(schema) for schema in [*UNUSABLE, {"pattern": "^a+$"}]]
+
+    why = "it holds a pattern that is not a regular expression, or one that is too large"
+    assert asyncio.run(ask()) == [why, why, None]
+
+
+def test_schema_without_patterns_needs_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.schemas.workers.to_process", None)
+    assert asyncio.run(SchemaJudge(1).unusable({"properties": {"a": {"type": "string"}}})) is None
+
+
 def test_nothing_of_an_answer_is_logged() -> None:
     with structlog.testing.capture_logs() as lines:
         judged(0.3, ({"const": 1}, json.dumps(SECRET)), (BOMB[0], BOMB[1].replace("{}", f'"{SECRET}"')))
@@ -180,6 +216,19 @@ def hasty(upstream: ScriptedUpstream) -> Iterator[str]:
     )
     with serving(settings) as base:
         yield base
+
+
+@pytest.mark.parametrize("schema", UNUSABLE)
+def test_pattern_that_is_not_one_is_a_400_and_no_model_is_asked(
+    hasty: str, upstream: ScriptedUpstream, schema: dict[str, Any]
+) -> None:
+    upstream.scripts["never"] = Script(text("{}"))
+    asked = len(upstream.received)
+    refused = respond(hasty, model="never", text={"format": format_of(schema)})
+    assert refused.status == 400
+    assert refused.error["param"] == "text.format.schema"
+    assert "not a regular expression" in refused.error["message"]
+    assert len(upstream.received) == asked
 
 
 def test_server_answers_others_while_a_bomb_is_judged(hasty: str, upstream: ScriptedUpstream) -> None:
