@@ -5,8 +5,9 @@ Each raises StreamStateError (`bridge.stream.invalid_argument`) naming the call 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -18,6 +19,17 @@ from bridge.protocol.lenient import SchemaError, Strict, build
 from bridge.protocol.unknown import Unknown
 from bridge.protocol.usage import Usage, within_bounds
 from bridge.state import Wire
+
+EXTENSION: Final = re.compile(r"[A-Za-z0-9_-]+:[A-Za-z0-9_.:-]+")
+_NOT_IN_A_TYPE: Final = re.compile(r"[^A-Za-z0-9_.:-]")
+
+
+def spelled(kind: str, wire: Wire) -> str:
+    """A type that is not published: `slug:name` on a wire where it has to be, whatever somebody sent."""
+    if not wire.slug:
+        return kind
+    name = _NOT_IN_A_TYPE.sub("_", kind) or "unknown"
+    return name if EXTENSION.fullmatch(name) else wire.slug + name
 
 
 def wrong_argument(call: str, what: str) -> StreamStateError:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from bridge.emitter.arguments import spelled
 from bridge.protocol import tools as tl
 from bridge.protocol.request import CreateResponse, JsonSchemaFormatParam, TextParam
 from bridge.protocol.response import (
@@ -102,8 +103,7 @@ def _tool(tool: tl.ToolParam | tl.Tool, wire: Wire) -> tl.Tool:
         }
         return tl.FunctionTool(tool.name, _given(tool.description), parameters, None)
     raw = dict(tool.raw) if isinstance(tool, UnknownTool) else _raw(tool)
-    kind = str(raw.get("type"))
-    return UnknownTool({**raw, "type": kind if ":" in kind else wire.slug + kind})
+    return UnknownTool({**raw, "type": spelled(str(raw.get("type")), wire)})
 
 
 def _raw(tool: Any) -> dict[str, Any]:

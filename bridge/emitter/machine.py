@@ -6,7 +6,6 @@ they are spelled. Sans-IO: ids and clock are injected, nothing waits.
 
 from __future__ import annotations
 
-import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,12 +16,14 @@ from msgspec import UNSET
 
 from bridge.diagnostics import Diagnostics
 from bridge.emitter.arguments import (
+    EXTENSION,
     admitted,
     annotation_of,
     fields_of,
     index_of,
     logprobs_of,
     reason_of,
+    spelled,
     text_of,
     usage_of,
     wrong_argument,
@@ -46,14 +47,13 @@ from bridge.protocol.unknown import UnknownEvent
 from bridge.protocol.usage import Usage
 from bridge.protocol.vocabulary import EVENTS
 from bridge.state import METHODS, OUTPUT_METHODS, WIRES, BlockState, ResponseStreamPhase
-from bridge.surrogates import is_whole
+from bridge.surrogates import is_whole, mended
 from bridge.tools.identity import ToolIdentityMap
 
 # by name, since Python 3.11 runs code for each look at an enum's member
 _IN_PROGRESS = ResponseStreamPhase.IN_PROGRESS
 _OPEN = BlockState.OPEN
 _NO_LOGPROBS: list[LogProb] = []
-_SLUG = re.compile(r"[A-Za-z0-9_-]+:[A-Za-z0-9_.:-]+")
 
 
 class ResponseStreamStateMachine:
@@ -269,8 +269,7 @@ class ResponseStreamStateMachine:
         if not kind or kind in EVENTS.structs:
             raise wrong_argument("item_event", f"{type!r} is no progress of an item")
         where = {"item_id": block.item_id, "output_index": block.output_index}
-        spelled = kind if ":" in kind else self._wire.slug + kind
-        return [self._extension(spelled, {**fields_of("item_event", fields), **where})]
+        return [self._extension(spelled(kind, self._wire), {**fields_of("item_event", fields), **where})]
 
     def item(self, item: Item | Mapping[str, Any]) -> list[Event]:
         """A whole item at once: the same events as if it had been streamed."""
@@ -280,7 +279,7 @@ class ResponseStreamStateMachine:
     def extension_event(self, type: str, fields: Mapping[str, Any]) -> list[Event]:
         """An event of an extension, `slug:name` (specification, "Extensions")."""
         self.require("extension_event")
-        if not _SLUG.fullmatch(text_of("extension_event", type)):
+        if not EXTENSION.fullmatch(text_of("extension_event", type)):
             raise wrong_argument("extension_event", f"an extension's type is slug:name, not {type!r}")
         return [self._extension(type, fields_of("extension_event", fields))]
 
@@ -325,7 +324,7 @@ class ResponseStreamStateMachine:
         Open items are incomplete and get no done events, so that no client runs half a call.
         """
         self.require("fail")
-        payload = payload_of(error)
+        payload = redacted(payload_of(error), mended)
         return self._live.fail(payload if self._redact is None else redacted(payload, self._redact))
 
     # ── a call in the wrong phase is refused and changes nothing (law E9) ──────────────────────────

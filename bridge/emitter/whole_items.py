@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from bridge.diagnostics import Diagnostics
-from bridge.emitter.arguments import admitted, wrong_argument
+from bridge.emitter.arguments import admitted, spelled, wrong_argument
 from bridge.emitter.blocks import MessageBlock, ReasoningBlock, WholeBlock
 from bridge.emitter.output import Output
 from bridge.emitter.parts import REFUSAL, TEXT
@@ -147,8 +147,7 @@ class ItemEmitter:
         if self._wire.openai_items or item.type in PUBLISHED_ITEMS:
             return item
         raw = item.raw if isinstance(item, UnknownItem) else msgspec.to_builtins(item)
-        kind = item.type if ":" in item.type else self._wire.slug + item.type
-        return UnknownItem({"status": "completed", **raw, "type": kind})
+        return UnknownItem({"status": "completed", **raw, "type": spelled(item.type, self._wire)})
 
 
 def _refusal(part: ct.ContentPart) -> str:

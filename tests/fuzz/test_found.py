@@ -9,7 +9,7 @@ import pytest
 
 from tests.fuzz.core import all_targets, check
 from tests.fuzz.targets.edge import frame
-from tests.support import anthropic
+from tests.support import anthropic, foreign
 from tests.support import codex as notes
 
 
@@ -29,7 +29,11 @@ def encoded(frame: Any) -> bytes:
 PONG = frame(10, b"x" * 60)  # so long that what follows it comes in one piece
 HOSTED = [anthropic.start(), anthropic.opened(0, "/odd kind", id="s"), anthropic.closed(0), *anthropic.stop()]
 CUSTOM_ALLOWED = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom", "name": "c"}]}
+ODD_ITEM = foreign.added({"type": "me&sage", "id": "x"}), foreign.done({"type": "me&sage", "id": "x"})
+HALF = {"method": "error", "params": {"error": {"message": "\ud83d"}}}
 FOUND = [
+    ("responses", "an item's type that no extension can have", sse(foreign.created(), *ODD_ITEM)),
+    ("codex", "half a character in an error", lines(notes.started(), HALF, notes.ended("failed"))),
     ("anthropic", "a block's type that no item's type can hold", sse(*HOSTED)),
     (
         "anthropic",
