@@ -68,20 +68,28 @@ class StreamValidator:
     def feed(self, event: Event | bytes | str | Mapping[str, Any]) -> list[Violation]:
         """The next event, as a struct, as JSON text or as a JSON object; what is wrong with it.
 
-        Text and objects show what a struct can't: required fields that are missing.
+        Text and objects show what a struct can't: required fields that are missing. Raises TypeError for
+        what is none of these.
         """
         if type(event) in _DELTAS and self._goes_on(event):
             return []
         if isinstance(event, _TEXT):
             return self._read(event)
+        value: Any = dict(event) if isinstance(event, Mapping) else event
+        if type(value) is not dict and type(value) not in codec.EVENT_STRUCTS:
+            hint = ": feed_frame takes frames" if isinstance(event, Frame) else ""
+            raise TypeError(f"expected an event, its JSON object or text, got {type(event).__name__}{hint}")
         try:
-            data = codec.encode(dict(event) if isinstance(event, Mapping) else event)
+            data = codec.encode(value)
         except _NOT_JSON as error:
             return self._unreadable(f"it can't be encoded as JSON: {error}", None)
         return self._read(data)
 
     def feed_frame(self, frame: Frame) -> list[Violation]:
-        """The next SSE frame: the event in it, its name, and the [DONE] that ends a stream."""
+        """The next SSE frame: the event in it, its name, and the [DONE] that ends a stream. Raises TypeError
+        for what is no frame."""
+        if not isinstance(frame, Frame):
+            raise TypeError(f"expected a Frame, got {type(frame).__name__}")
         self._stream.framed = True
         if not is_done(frame):
             return self._read(frame.data, frame.event)

@@ -7,7 +7,7 @@ by id where an index repeats, and the last word is the terminal event's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from bridge.decoder.folds import ItemFold, PartFold
 from bridge.decoder.spellings import respelled
 from bridge.protocol import content as ct
 from bridge.protocol import events as ev
-from bridge.protocol.codec import decode_response
+from bridge.protocol.codec import decode_response, event_of
 from bridge.protocol.content import ContentPart
 from bridge.protocol.errors import ErrorPayload
 from bridge.protocol.events import Event
@@ -46,9 +46,12 @@ class ResponseAccumulator:
         self._highest = -1  # index of an item
         self._handlers = _HANDLERS
 
-    def feed(self, event: Event) -> None:
-        """Take the next event."""
+    def feed(self, event: Event | Mapping[str, Any]) -> None:
+        """Take the next event, or its JSON object. Raises TypeError for what is neither."""
         handler = self._handlers.get(type(event))
+        if handler is None:
+            event = event_of(event)
+            handler = self._handlers.get(type(event))
         if handler is not None:
             handler(self, event)
 

@@ -6,7 +6,7 @@ of these names. Events nobody knows are ignored and noted once per type.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from bridge.decoder.call_ids import CALL_ID_PREFIX
@@ -29,6 +29,7 @@ from bridge.decoder.tool_calls import CallIdSource, ToolCalls
 from bridge.errors import ToolError
 from bridge.protocol import events as ev
 from bridge.protocol import items as it
+from bridge.protocol.codec import event_of
 from bridge.protocol.content import ReasoningTextContent, SummaryTextContent
 from bridge.protocol.errors import ResponseError
 from bridge.protocol.events import Event
@@ -89,9 +90,13 @@ class PartDecoder(PartStream):
         self._model = model
         self._trace = trace
 
-    def feed(self, event: Event) -> list[Part]:
-        """The parts that this event makes whole, in order. Never raises on what a peer sent."""
+    def feed(self, event: Event | Mapping[str, Any]) -> list[Part]:
+        """The parts that this event makes whole, in order. An event's JSON object does as well. Never raises
+        on what a peer sent; raises TypeError for what is neither."""
         handler = None if self._ended else _HANDLERS.get(type(event))
+        if handler is None:
+            event = event_of(event)
+            handler = None if self._ended else _HANDLERS.get(type(event))
         if self._trace is not None:
             return self._traced(event, handler)
         return [] if handler is None else handler(self, event)
@@ -110,7 +115,7 @@ class PartDecoder(PartStream):
         if not self._ended:
             self._end("cancelled", [])
 
-    def _traced(self, event: Event, handler: Handler | None) -> list[Part]:
+    def _traced(self, event: Any, handler: Handler | None) -> list[Part]:
         parts = [] if handler is None else handler(self, event)
         made = ", ".join(part.type for part in parts)
         assert self._trace is not None

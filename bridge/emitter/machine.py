@@ -82,6 +82,8 @@ class ResponseStreamStateMachine:
     ) -> None:
         if wire not in WIRES:
             raise wrong_argument("wire", f"expected one of {', '.join(WIRES)}, got {wire!r}")
+        if not isinstance(model, str):
+            raise wrong_argument("model", f"expected a string, got {type(model).__name__}")
         self._wire = WIRES[wire]
         self._redact = redact
         self._number = count().__next__

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from sys import float_info, maxsize
 from typing import Any, Final, TypeVar
@@ -24,13 +24,15 @@ from bridge.protocol.lenient import (
 )
 from bridge.protocol.request import CompactRequest, CreateResponse
 from bridge.protocol.response import Response
-from bridge.protocol.unknown import enc_hook
+from bridge.protocol.unknown import UnknownEvent, enc_hook
 from bridge.protocol.websocket import ResponseCreateMessage
 
 T = TypeVar("T")
 # what a strict decoder raises: the slow way then says what it is, or puts it right
 _REFUSED = (msgspec.MsgspecError, RecursionError, UnicodeError)
 
+EVENT_STRUCTS: Final = frozenset({*vocabulary.EVENTS.structs.values(), UnknownEvent})
+"""The types of events."""
 _LARGEST_FLOAT: Final = float_info.max
 _MOST_DIGITS: Final = 400  # more than any number has that means something; Python reads ten times as many
 
@@ -134,6 +136,23 @@ def event_from(value: dict[str, Any], repairs: list[Repair] | None = None) -> Ev
     if repairs is not None:
         repairs.extend(manner.repairs)
     return event
+
+
+def event_of(value: Event | Mapping[str, Any]) -> Event:
+    """An event as it is, or the one whose JSON object this is, read as `decode_event` reads it.
+
+    Raises TypeError for anything else, naming it.
+    """
+    if type(value) in EVENT_STRUCTS:
+        return value  # type: ignore[return-value]
+    if isinstance(value, Mapping):
+        try:
+            data = encode(dict(value))
+        except NotImplementedError as error:
+            raise TypeError(str(error)) from error
+        return decode_event(data)
+    hint = " (decode_event reads JSON text)" if isinstance(value, bytes | bytearray | str) else ""
+    raise TypeError(f"expected an event or its JSON object, got {type(value).__name__}{hint}")
 
 
 def check_event(data: bytes | str) -> Event:

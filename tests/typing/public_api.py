@@ -96,6 +96,7 @@ def what_it_must_refuse(machine: ResponseStreamStateMachine) -> None:
     machine.snapshot.status = "completed"  # type: ignore[misc]
     machine.txt("a")  # type: ignore[attr-defined]
     ResponseStreamStateMachine()  # type: ignore[call-arg]
+    ResponseStreamStateMachine(None)  # type: ignore[arg-type]
 
 
 def events_are_told_apart_by_type(event: Event) -> None:
@@ -129,15 +130,20 @@ def bytes_in_and_out(data: bytes, events: list[Event]) -> None:
 def readers(event: Event, raw: Mapping[str, Any]) -> None:
     decoder = PartDecoder(thinking="part", call_id_prefix="gw-")
     assert_type(decoder.feed(event), list[Part])
+    assert_type(decoder.feed(raw), list[Part])
     assert_type(decoder.close(), list[Part])
     assert_type(decoder.result.usage, Usage | None)
     accumulator = ResponseAccumulator()
     accumulator.feed(event)
+    accumulator.feed(raw)
     assert_type(accumulator.response, Response | None)
     validator = StreamValidator("openresponses")
     assert_type(validator.feed(event), list[Violation])
     assert_type(validator.feed(raw), list[Violation])
     assert_type(validator.close(), list[Violation])
+    decoder.feed(b"{}")  # type: ignore[arg-type]
+    accumulator.feed([raw])  # type: ignore[arg-type]
+    validator.feed(None)  # type: ignore[arg-type]
     PartDecoder(thinking="aloud")  # type: ignore[arg-type]
     StreamValidator("other")  # type: ignore[arg-type]
 
