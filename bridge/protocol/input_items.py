@@ -7,6 +7,7 @@ infers it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -218,3 +219,10 @@ if TYPE_CHECKING:
     InputItem = KnownInputItem | UnknownItem
 else:
     InputItem = KnownInputItem
+
+
+def items_of(given: str | Sequence[InputItem] | None) -> list[InputItem]:
+    """A request's `input` as items: a text is a user's message."""
+    if isinstance(given, str):
+        return [MessageParam("user", given)]
+    return list(given or ())

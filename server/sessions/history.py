@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from bridge.protocol.input_items import InputItem, MessageParam
+from bridge.protocol.input_items import InputItem, items_of
 from bridge.protocol.items import Item
 from bridge.protocol.request import CreateResponse
 from server.budget import Hold, Room
@@ -48,9 +48,7 @@ def nothing_said() -> Conversation:
 
 def own_input(request: CreateResponse) -> list[InputItem]:
     """The request's own input as items."""
-    if isinstance(request.input, str):
-        return [MessageParam("user", request.input)]
-    return list(request.input or ())
+    return items_of(request.input)
 
 
 async def history_of(

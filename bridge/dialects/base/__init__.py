@@ -11,6 +11,7 @@ from bridge.dialects.base.dialect import (
     UpstreamSide,
     type_of,
 )
+from bridge.dialects.base.entries import HISTORY, AnyItem, Entry, entries_of
 from bridge.dialects.base.failures import (
     CUT,
     EMPTY,
@@ -29,14 +30,17 @@ from bridge.dialects.base.streams import Chunk, Inbound, Outbound
 __all__ = [
     "CUT",
     "EMPTY",
+    "HISTORY",
     "INVALID_JSON",
     "INVALID_SHAPE",
     "LONGEST_NAME",
     "NO_MESSAGE",
     "UPSTREAM_ERROR",
+    "AnyItem",
     "Chunk",
     "ClientSide",
     "Dialect",
+    "Entry",
     "Fields",
     "History",
     "Inbound",
@@ -46,6 +50,7 @@ __all__ = [
     "RequestContext",
     "UpstreamSide",
     "body_of",
+    "entries_of",
     "error_text",
     "extension",
     "failure",

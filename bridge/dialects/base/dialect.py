@@ -12,16 +12,15 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from bridge.diagnostics import Diagnostics
+from bridge.dialects.base.entries import AnyItem
 from bridge.dialects.base.streams import Inbound, Outbound
 from bridge.emitter.stream import ResponseStream
-from bridge.protocol.input_items import InputItem
-from bridge.protocol.items import Item
 from bridge.protocol.request import CreateResponse
 from bridge.protocol.response import Response
 from bridge.seal import Sealer
 from bridge.tools.identity import ToolIdentityMap
 
-History = Sequence[InputItem | Item]
+History = Sequence[AnyItem]
 
 
 class RequestContext(NamedTuple):

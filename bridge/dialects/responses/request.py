@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from bridge.diagnostics import Diagnostics
+from bridge.dialects.base import entries_of
 from bridge.dialects.responses.options import DEFAULT_OPTIONS, ResponsesOptions
 from bridge.dialects.responses.request_items import InputItems, plain
 from bridge.errors import InvalidRequestError
-from bridge.protocol.input_items import MessageParam
 from bridge.protocol.request import CreateResponse
 from bridge.tools.choice import meant, named, plain_choice
 from bridge.tools.declarations import FunctionView, Placed, active_tools, present_tools
@@ -45,14 +45,15 @@ def to_responses(
     name = model or request.model
     if not name:
         raise _invalid("model", "no model is given")
-    items = [*history, *_own(request)]
+    entries = entries_of(request, history)
+    items = [entry.item for entry in entries]
     joined = options.stateful and request.previous_response_id is not None and not history
     if not items and not request.instructions and not joined:
         raise _invalid("input", "there is nothing to answer: give input or instructions")
     body: dict[str, Any] = {"model": name}
     active = active_tools(request.tools, items, len(history))
     tools, choice = _tools(request, active, identities, options, diagnostics)
-    sent = InputItems(identities, options, diagnostics).build(items, len(history), joined)
+    sent = InputItems(identities, options, diagnostics).build(entries, joined)
     if sent:
         body["input"] = sent
     body |= {"tools": tools} if tools else {}
@@ -65,12 +66,6 @@ def to_responses(
         del body[field]
         diagnostics.loss(field, "the upstream does not take it")
     return body, diagnostics
-
-
-def _own(request: CreateResponse) -> list[Any]:
-    if isinstance(request.input, str):
-        return [MessageParam("user", request.input)]
-    return list(request.input or ())
 
 
 def _invalid(param: str, message: str) -> InvalidRequestError:

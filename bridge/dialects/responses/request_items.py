@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from bridge.diagnostics import Diagnostics
+from bridge.dialects.base import Entry
 from bridge.dialects.responses.options import ResponsesOptions
 from bridge.errors import InvalidRequestError
 from bridge.protocol.unknown import UnknownItem, enc_hook
@@ -34,7 +35,7 @@ def plain(value: Any) -> Any:
 
 
 class InputItems:
-    """Builds the input: `build(items, earlier)`, the first `earlier` of them from turns before."""
+    """Builds the input: `build(entries, joined)`."""
 
     def __init__(
         self, identities: ToolIdentityMap, options: ResponsesOptions, diagnostics: Diagnostics
@@ -43,26 +44,24 @@ class InputItems:
         self._options = options
         self._diagnostics = diagnostics
 
-    def build(self, items: Sequence[Any], earlier: int, joined: bool) -> list[_Plain]:
+    def build(self, entries: Sequence[Entry], joined: bool) -> list[_Plain]:
         """`joined`: the upstream holds the turns before, so that calls may be answered which are not
         here. Raises InvalidRequestError with the item's place."""
-
-        def param(index: int) -> str:
-            return "previous_response_id" if index < earlier else f"input[{index - earlier}]"
-
-        views: list[Any] = [call_view(item, self._identities) or output_view(item) for item in items]
+        views: list[Any] = [
+            call_view(entry.item, self._identities) or output_view(entry.item) for entry in entries
+        ]
         cut = frozenset[int]()
         if not joined:
-            answers = pair(views, param)
+            answers = pair(views, lambda index: entries[index].param)
             cut = frozenset(index for index, answer in answers.items() if answer is None)
             for call, answer in answers.items():
                 if answer is not None:  # it may have named the call by its item
                     views[answer] = views[answer]._replace(call_id=views[call].call_id)
         found = []
-        for index, item in enumerate(items):
+        for index, entry in enumerate(entries):
             if index in cut:
-                self._diagnostics.loss(param(index), "a call that was cut and never answered")
-            elif (made := self._item(item, views[index], param(index))) is not None:
+                self._diagnostics.loss(entry.param, "a call that was cut and never answered")
+            elif (made := self._item(entry.item, views[index], entry.param)) is not None:
                 found.append(made)
         return found
 

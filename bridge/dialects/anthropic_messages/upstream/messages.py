@@ -11,6 +11,7 @@ from bridge.dialects.anthropic_messages.models import MessagesOptions
 from bridge.dialects.anthropic_messages.types import SLUG, tool_input
 from bridge.dialects.anthropic_messages.upstream.content import Content
 from bridge.dialects.anthropic_messages.upstream.turns import Turns
+from bridge.dialects.base import Entry
 from bridge.errors import InvalidRequestError
 from bridge.seal import Sealer, SealError
 from bridge.tools.identity import ToolIdentityMap
@@ -21,8 +22,7 @@ Block = dict[str, Any]
 
 
 class MessagesBuilder:
-    """Builds both from a list of items. `param` names a field of the item at an index,
-    as errors do.
+    """Builds both from the entries of a request.
 
     A call's output stands right behind its turn, wherever it stood in the input. System and developer
     messages all go to the system prompt: Anthropic has no other place for them.
@@ -30,24 +30,22 @@ class MessagesBuilder:
 
     def __init__(
         self,
-        items: Sequence[Any],
-        param: Callable[[int, str], str],
+        entries: Sequence[Entry],
         identities: ToolIdentityMap,
         sealer: Sealer,
         options: MessagesOptions,
         diagnostics: Diagnostics,
     ) -> None:
-        self._items = items
-        self._param = param
+        self._entries = entries
         self._sealer = sealer
         self._options = options
         self._diagnostics = diagnostics
         self._content = Content(diagnostics)
         self._turns = Turns(diagnostics)
         self._views: list[CallView | OutputView | None] = [
-            call_view(item, identities) or output_view(item) for item in items
+            call_view(entry.item, identities) or output_view(entry.item) for entry in entries
         ]
-        self._answers = pair(self._views, lambda index: param(index, ""))
+        self._answers = pair(self._views, lambda index: entries[index].param)
         self._open: list[tuple[str, int]] = []  # (tool_use id, index of its output), not yet answered
         self._begun = False  # whether anyone but the system has spoken
         self.system: list[Block] = []
@@ -63,20 +61,20 @@ class MessagesBuilder:
     def build(self, instructions: str | None) -> list[dict[str, Any]]:
         """The messages; `system` is then complete too. Raises InvalidRequestError."""
         self.system += self._content.blocks(instructions or "", "instructions")
-        for index, item in enumerate(self._items):
+        for index, entry in enumerate(self._entries):
             view = self._views[index]
             if isinstance(view, CallView):
                 self._call(view, index)
             elif isinstance(view, OutputView):
                 self._answer(index)
             else:
-                self._handlers.get(item.type, self._other)(item, index)
-        self._answer(len(self._items))
+                self._handlers.get(entry.item.type, self._other)(entry.item, index)
+        self._answer(len(self._entries))
         return self._turns.finished()
 
     # ── messages ───────────────────────────────────────────────────────────────────────────────────
     def _message(self, item: Any, index: int) -> None:
-        blocks = self._content.blocks(item.content, self._param(index, ".content"))
+        blocks = self._content.blocks(item.content, self._entries[index].at("content"))
         if not blocks:
             self._diagnostics.ignored("message", "blank, left out")
         elif item.role == "assistant":
@@ -122,7 +120,7 @@ class MessagesBuilder:
         output = self._views[index]
         assert isinstance(output, OutputView)
         block: Block = {"type": "tool_result", "tool_use_id": tool_id}
-        content = self._content.blocks(output.output, self._param(index, ".output"))
+        content = self._content.blocks(output.output, self._entries[index].at("output"))
         if content:
             block["content"] = content
         if output.failed:
@@ -133,7 +131,7 @@ class MessagesBuilder:
     def _reasoning(self, item: Any, index: int) -> None:
         encrypted = item.encrypted_content
         if encrypted:
-            block = self._opened(encrypted, self._param(index, ".encrypted_content"))
+            block = self._opened(encrypted, self._entries[index].at("encrypted_content"))
             if block is not None:
                 self._turns.add("assistant", [block])
             return
@@ -159,7 +157,7 @@ class MessagesBuilder:
         return None
 
     def _compaction(self, item: Any, index: int) -> None:
-        param = self._param(index, ".encrypted_content")
+        param = self._entries[index].at("encrypted_content")
         try:
             kind, block = envelopes.open_sealed(self._sealer, item.encrypted_content)
         except SealError as error:
@@ -174,7 +172,7 @@ class MessagesBuilder:
         raise InvalidRequestError(
             InvalidRequestError.INVALID_VALUE,
             f"the item {item.id!r} is not known here",
-            param=self._param(index, ""),
+            param=self._entries[index].param,
         )
 
     def _nothing(self, _item: Any, _index: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from bridge.diagnostics import Diagnostics
@@ -11,8 +11,8 @@ from bridge.dialects.anthropic_messages.thinking import effort_of, plan_thinking
 from bridge.dialects.anthropic_messages.upstream.messages import MessagesBuilder
 from bridge.dialects.anthropic_messages.upstream.tools import ToolChoice, text_format, tool_bodies
 from bridge.dialects.anthropic_messages.upstream.turns import THINKING_BLOCKS, lacks_thinking
+from bridge.dialects.base import entries_of
 from bridge.errors import InvalidRequestError
-from bridge.protocol.input_items import MessageParam
 from bridge.protocol.request import CreateResponse
 from bridge.seal import Sealer
 from bridge.tools.declarations import active_tools, present_tools
@@ -49,14 +49,13 @@ def to_messages(
     identities = tool_identities if tool_identities is not None else ToolIdentityMap()
     name = model or request.model or ""
     facts = options.facts or facts_of(name)
-    items = [*history, *_own(request)]
+    entries = entries_of(request, history)
+    items = [entry.item for entry in entries]
     active = active_tools(request.tools, items, len(history))
     functions, others = present_tools(active, identities, diagnostics)
     choice = ToolChoice(request, functions, identities, diagnostics)
     enforced, instructed = text_format(request, facts, diagnostics)
-    builder = MessagesBuilder(
-        items, _places(len(history), request), identities, sealer or Sealer(), options, diagnostics
-    )
+    builder = MessagesBuilder(entries, identities, sealer or Sealer(), options, diagnostics)
     messages = builder.build(request.instructions)
     if not messages:
         raise InvalidRequestError(
@@ -84,21 +83,6 @@ def to_messages(
     if options.cache_control is not None:
         _mark_cache(body, options.cache_control)
     return body, diagnostics
-
-
-def _own(request: CreateResponse) -> list[Any]:
-    if isinstance(request.input, str):
-        return [MessageParam("user", request.input)]
-    return list(request.input or ())
-
-
-def _places(earlier: int, request: CreateResponse) -> Callable[[int, str], str]:
-    def param(index: int, field: str) -> str:
-        if index < earlier:
-            return "previous_response_id"  # faults of earlier turns are laid to the link
-        return "input" if isinstance(request.input, str) else f"input[{index - earlier}]{field}"
-
-    return param
 
 
 def _max_tokens(request: CreateResponse, facts: ModelFacts, diagnostics: Diagnostics) -> int:

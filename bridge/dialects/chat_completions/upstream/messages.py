@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bridge.diagnostics import Diagnostics
+from bridge.dialects.base import Entry
 from bridge.dialects.chat_completions.types import ChatFunction, ChatMessage, ChatToolCall
 from bridge.dialects.chat_completions.upstream.content import ChatPart, chat_content
-from bridge.dialects.chat_completions.upstream.entries import Entry
 from bridge.dialects.chat_completions.upstream.options import ChatOptions
 from bridge.errors import InvalidRequestError
 from bridge.protocol import content as ct

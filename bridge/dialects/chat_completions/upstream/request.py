@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from bridge.diagnostics import Diagnostics
+from bridge.dialects.base import HISTORY, AnyItem, Entry, entries_of
 from bridge.dialects.chat_completions.types import ChatRequest
-from bridge.dialects.chat_completions.upstream.entries import HISTORY, AnyItem, Entry, entries_of
 from bridge.dialects.chat_completions.upstream.messages import MessagesBuilder
 from bridge.dialects.chat_completions.upstream.options import DEFAULT_OPTIONS, ChatOptions
 from bridge.dialects.chat_completions.upstream.tools import Chosen, choose
@@ -54,7 +54,7 @@ def to_chat(
     """
     diagnostics = Diagnostics()
     identities = ToolIdentityMap() if tool_identities is None else tool_identities
-    entries = entries_of(request.input, history)
+    entries = entries_of(request, history)
     tools, choice = _tools(request, entries, identities, diagnostics)
     messages = MessagesBuilder(identities, options, diagnostics).build(entries, request.instructions)
     if not messages:
