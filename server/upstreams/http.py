@@ -19,6 +19,7 @@ from server.upstreams.connections import Connections
 from server.upstreams.dialects import HttpDialect
 from server.upstreams.refusals import Clean, in_band_refusal, refusal
 from server.upstreams.secrets import Secrets
+from server.upstreams.whole_answers import WholeReply, is_whole_answer
 
 _MAX_REFUSAL: Final = 64 * 1024  # bytes read of a refusal's body
 _MAX_LIST: Final = 8 * 1024 * 1024  # bytes read of a list of models
@@ -26,7 +27,8 @@ _LIST_SECONDS: Final = 5.0
 _DRAIN_SECONDS: Final = 0.2
 _STREAM_TYPE: Final = "text/event-stream"
 # Servers that stream under a wrong name are believed; these say that it is something else.
-_NO_STREAM_TYPES: Final = ("text/html", "application/json", "application/xml", "text/xml", "image/")
+_JSON_TYPE: Final = "application/json"
+_NO_STREAM_TYPES: Final = ("text/html", _JSON_TYPE, "application/xml", "text/xml", "image/")
 _FAILURES: Final = (aiohttp.ClientError, OSError, TimeoutError)
 
 
@@ -51,6 +53,7 @@ class HttpUpstream:
         self.name = name
         self._base = dialect.address(url)
         self._key_header = dialect.key_header
+        self._recognises = dialect.side.whole
         self._headers = {**dialect.headers, **(headers or {})}
         self._timeouts = timeouts
         self._api_key = api_key
@@ -65,10 +68,10 @@ class HttpUpstream:
     async def _open(self, request: UpstreamRequest) -> AsyncIterator[UpstreamReply]:
         response = await self._send(request)
         try:
-            await self._check(response, partial(self.clean, client_key=request.client_key))
+            whole = await self._check(response, partial(self.clean, client_key=request.client_key))
             reply = _HttpReply(self.name, response.content, self._timeouts.idle)
             try:
-                yield reply
+                yield reply if whole is None else WholeReply(whole, reply)
             finally:
                 reply.close()
             await _drain(response)
@@ -105,13 +108,14 @@ class HttpUpstream:
         name, prefix = self._key_header
         return {**self._headers, name: prefix + key} if key else self._headers
 
-    async def _check(self, response: aiohttp.ClientResponse, clean: Clean) -> None:
-        """Raise what the upstream means when it answers with anything but a stream."""
+    async def _check(self, response: aiohttp.ClientResponse, clean: Clean) -> bytes | None:
+        """Raise what the upstream means when it answers with anything but an answer: a stream, or what has
+        been read of a whole one in JSON, which is returned."""
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         accepted = 200 <= response.status < 300
         wrong = next((known for known in _NO_STREAM_TYPES if kind.startswith(known)), None)
         if accepted and wrong is None:
-            return
+            return None
         try:
             async with asyncio.timeout(self._timeouts.idle):
                 body = await _read_up_to(response, _MAX_REFUSAL)
@@ -119,6 +123,11 @@ class HttpUpstream:
             raise self._failure(error) from error
         if not accepted:
             raise refusal(response.status, response.headers, body, clean)
+        if kind == _JSON_TYPE:
+            if len(body) >= _MAX_REFUSAL:
+                return body  # no error is that long
+            if is_whole_answer(body, self._recognises):
+                return body
         meant = in_band_refusal(body, clean)
         raise meant or UpstreamError(
             502,
@@ -237,11 +246,12 @@ def _names(body: bytes) -> list[str]:
 
 
 async def _read_up_to(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """The body, or what comes until there are at least `limit` bytes of it."""
     chunks, size = [], 0
     while size < limit and (chunk := await response.content.readany()):
         chunks.append(chunk)
         size += len(chunk)
-    return b"".join(chunks)[:limit]
+    return b"".join(chunks)
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:

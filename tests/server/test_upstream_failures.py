@@ -25,13 +25,6 @@ from tests.support.upstream import call as tool_call
 
 pytestmark = pytest.mark.timeout(20)
 JSON = {"content-type": "application/json"}
-COMPLETION = json.dumps(
-    {
-        "id": "x",
-        "object": "chat.completion",
-        "choices": [{"index": 0, "message": {"content": "Hello"}, "finish_reason": "stop"}],
-    }
-).encode()
 
 
 def received(data: bytes, piece: str) -> bool:
@@ -105,7 +98,8 @@ def test_s5_message_is_found_in_other_servers_shapes(
 
 LIES = {
     "html": Script([b"<html>Welcome</html>"], headers={"content-type": "text/html"}),
-    "json": Script([COMPLETION], headers=JSON),
+    "another json": Script([b'{"hello": "world"}'], headers=JSON),
+    "a list": Script([b"[]"], headers=JSON),
     "empty": Script([]),
     "empty json": Script([], headers=JSON),
     "redirect": Script([], 302, {"location": "http://127.0.0.1:1/"}),

@@ -58,7 +58,13 @@ def _head(value: Mapping[str, Any]) -> tuple[Any, Any]:
 
 DIALECT: Final = Dialect(
     name="anthropic",
-    upstream=UpstreamSide(options=MessagesOptions, request=_to_upstream, inbound=Inbound, compacts=True),
+    upstream=UpstreamSide(
+        options=MessagesOptions,
+        request=_to_upstream,
+        inbound=Inbound,
+        whole=lambda value: isinstance(value.get("content"), list) and "role" in value,
+        compacts=True,
+    ),
     client=ClientSide(outbound=Outbound, encode=encode_sse, request=from_messages, whole=_whole),
     recording=Recording(
         recognises=_is_anthropic,

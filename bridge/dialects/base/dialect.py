@@ -51,12 +51,14 @@ class UpstreamSide(Struct, frozen=True, kw_only=True):
     `request`: a request → what is sent, asking for a stream. Raises InvalidRequestError with `param` for what
     can't be sent.
     `inbound`: reads the answer into this machine.
+    `whole`: whether a JSON object is a whole answer, which the inbound reads as the only frame of a stream.
     `compacts`: such a server makes compaction items of its own.
     """
 
     options: type[Struct]
     request: Callable[[CreateResponse, RequestContext], Outgoing]
     inbound: Callable[[ResponseStream, Sealer], Inbound]
+    whole: Callable[[Mapping[str, Any]], bool]
     compacts: bool = False
 
 

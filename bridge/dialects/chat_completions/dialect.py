@@ -67,6 +67,7 @@ DIALECT: Final = Dialect(
         options=ChatOptions,
         request=_to_upstream,
         inbound=lambda machine, _sealer: Inbound(machine),
+        whole=lambda value: "message" in _first_choice(value) and not value.get("error"),
     ),
     client=ClientSide(
         outbound=lambda: Outbound(include_usage=True), encode=encode, request=_from_client, whole=_whole

@@ -11,6 +11,7 @@ from bridge.dialects.base import Dialect, Outgoing, Recording, RequestContext, U
 from bridge.dialects.responses.inbound import Inbound
 from bridge.dialects.responses.options import ResponsesOptions
 from bridge.dialects.responses.request import to_responses
+from bridge.dialects.responses.whole import whole_answer
 from bridge.protocol.codec import encode
 from bridge.protocol.request import CreateResponse
 
@@ -28,7 +29,11 @@ def _to_upstream(request: CreateResponse, context: RequestContext) -> Outgoing:
 
 def _is_responses(value: Mapping[str, Any]) -> bool:
     kind = type_of(value)
-    return kind.startswith("response.") or kind == "error" or ":" in kind
+    return kind.startswith("response.") or kind == "error" or ":" in kind or whole_answer(value) is not None
+
+
+def _begins(value: Mapping[str, Any], _before: Mapping[str, Any] | None) -> bool:
+    return type_of(value) == "response.created" or whole_answer(value) is not None
 
 
 DIALECT: Final = Dialect(
@@ -37,12 +42,13 @@ DIALECT: Final = Dialect(
         options=ResponsesOptions,
         request=_to_upstream,
         inbound=lambda machine, _sealer: Inbound(machine),
+        whole=lambda value: whole_answer(value) is not None and not value.get("error"),
         compacts=True,
     ),
     recording=Recording(
         recognises=_is_responses,
         inbound=lambda machine: Inbound(machine, adopt=True),
-        begins=lambda value, _before: value.get("type") == "response.created",
+        begins=_begins,
     ),
 )
 """Without a client's side: its clients read the protocol itself, in one of its two spellings."""

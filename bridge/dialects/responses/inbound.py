@@ -14,6 +14,7 @@ import msgspec
 from bridge.decoder.spellings import respelled
 from bridge.dialects.base import CUT, failure
 from bridge.dialects.responses.items import Handler, ItemFeeder
+from bridge.dialects.responses.whole import whole_answer
 from bridge.emitter.stream import ResponseStream
 from bridge.errors import BridgeError
 from bridge.protocol import events as ev
@@ -103,6 +104,10 @@ class Inbound:
             self.diagnostics.repair("type", "missing, taken from the frame's event name")
             repairs.clear()
             event = event_from({**decode_frame(data), "type": frame_type}, repairs)
+        elif isinstance(event, UnknownEvent) and (whole := whole_answer(event.raw)) is not None:
+            self.diagnostics.repair("response", "came whole, without a stream")
+            repairs.clear()
+            event = event_from(whole, repairs)
         for path, what in repairs:
             if what == MISSING and path.startswith("$.response."):
                 self.diagnostics.repair("response", "required fields missing, filled")

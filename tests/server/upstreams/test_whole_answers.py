@@ -1,0 +1,133 @@
+"""An upstream that answers with whole JSON where a stream was asked for is read, in each dialect."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from server.settings import Limits, Settings, UpstreamSettings
+from tests.support.serving import Reply, respond, serving, stream
+from tests.support.upstream import CUT, JSON, Script, ScriptedUpstream, Step, text
+
+LONG = "A long text. " * 12_000  # 156,000 characters
+
+
+def chat(words: str, **fields: Any) -> dict[str, Any]:
+    message = {"role": "assistant", "content": words}
+    usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    return {"id": "x", "object": "chat.completion", "choices": [choice], "usage": usage, **fields}
+
+
+def anthropic(words: str, **fields: Any) -> dict[str, Any]:
+    content = [{"type": "text", "text": words}]
+    usage = {"input_tokens": 3, "output_tokens": 2}
+    head = {"id": "msg_1", "type": "message", "role": "assistant", "content": content}
+    return {**head, "stop_reason": "end_turn", "usage": usage, **fields}
+
+
+def responses(words: str, **fields: Any) -> dict[str, Any]:
+    content = [{"type": "output_text", "text": words, "annotations": []}]
+    message = {"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": content}
+    usage = {"input_tokens": 3, "output_tokens": 2, "total_tokens": 5}
+    head = {"id": "resp_1", "object": "response", "status": "completed", "output": [message]}
+    return {**head, "usage": usage, "error": None, **fields}
+
+
+ANSWERS = {"chat": chat, "anthropic": anthropic, "responses": responses}
+DIALECTS = pytest.mark.parametrize("dialect", ANSWERS)
+
+
+def answered(dialect: str, *steps: Step, headers: dict[str, str] = JSON, streamed: bool = True) -> Reply:
+    """What our client gets from an upstream of this dialect that answers with this body."""
+    with ScriptedUpstream({"m": Script(steps, headers=headers)}) as upstream:
+        settings = UpstreamSettings(url=upstream.url, dialect=dialect)
+        with serving(Settings(upstreams=[settings])) as base:
+            return stream(base, model="m") if streamed else respond(base, model="m")
+
+
+def words_of(response: dict[str, Any]) -> str:
+    return "".join(part["text"] for item in response["output"] for part in item["content"])
+
+
+@DIALECTS
+@pytest.mark.parametrize("words", ["Hello, 😀!", LONG], ids=["short", "long"])
+def test_a_whole_answer_is_read(dialect: str, words: str) -> None:
+    body = json.dumps(ANSWERS[dialect](words), indent=2).encode()  # several lines, as servers send
+    half = len(body) // 2
+    reply = answered(dialect, body[:half], 0.02, body[half:])
+    assert (reply.status, reply.final["status"]) == (200, "completed")
+    assert words_of(reply.final) == words
+    assert (reply.final["usage"]["input_tokens"], reply.final["usage"]["output_tokens"]) == (3, 2)
+
+
+@DIALECTS
+def test_a_whole_answer_is_read_for_a_client_that_wants_no_stream(dialect: str) -> None:
+    headers = {"content-type": "application/json; charset=utf-8"}
+    body = b"\xef\xbb\xbf" + json.dumps(ANSWERS[dialect]("Hello")).encode() + b"\r\n"
+    reply = answered(dialect, body, headers=headers, streamed=False)
+    assert (reply.status, reply.json["status"], words_of(reply.json)) == (200, "completed", "Hello")
+
+
+@DIALECTS
+def test_an_error_beside_the_answer_keeps_its_meaning(dialect: str) -> None:
+    error = {"message": "No credits", "code": 402, "type": "billing"}
+    reply = answered(dialect, json.dumps(ANSWERS[dialect]("Hello", error=error)).encode(), streamed=False)
+    if dialect == "anthropic":  # its answers have no such field
+        assert (reply.status, words_of(reply.json)) == (200, "Hello")
+    else:
+        assert (reply.status, reply.error["message"]) == (402, "No credits")
+
+
+@DIALECTS
+def test_what_is_not_an_answer_of_the_dialect_is_502(dialect: str) -> None:
+    for name, answer in ANSWERS.items():
+        if name != dialect:
+            reply = answered(dialect, json.dumps(answer("Hello")).encode(), streamed=False)
+            assert (reply.status, reply.error["code"]) == (502, "upstream_invalid_response")
+
+
+@pytest.mark.parametrize("status", ["in_progress", "queued", "nonsense", 7, None])
+def test_a_response_that_has_not_ended_is_not_an_answer(status: object) -> None:
+    body = json.dumps(responses("Hello", status=status)).encode()
+    assert answered("responses", body, streamed=False).status == 502
+
+
+def test_a_whole_answer_that_is_incomplete_stays_so() -> None:
+    cut = responses("Hel", status="incomplete", incomplete_details={"reason": "content_filter"})
+    reply = answered("responses", json.dumps(cut).encode())
+    assert reply.types[-1] == "response.incomplete"
+    assert reply.final["incomplete_details"] == {"reason": "content_filter"}
+
+
+def test_a_whole_answer_that_is_cut_never_completes() -> None:
+    body = json.dumps(chat(LONG)).encode()
+    for sent in (body[:-10], body[: len(body) // 2]):
+        for ending in ([], [CUT]):
+            reply = answered("chat", sent, *ending, streamed=False)
+            assert (reply.status, reply.error["type"]) == (502, "server_error")
+
+
+def test_a_whole_answer_is_bounded() -> None:
+    with ScriptedUpstream({"m": Script([json.dumps(chat(LONG)).encode()], headers=JSON)}) as upstream:
+        limits = Limits(output_bytes=100_000)
+        with serving(Settings(upstreams=[UpstreamSettings(url=upstream.url)], limits=limits)) as base:
+            reply = stream(base, model="m")
+    assert (reply.final["status"], reply.final["output"]) == ("failed", [])
+
+
+def test_a_whole_answer_is_an_answer_and_nobody_else_is_asked() -> None:
+    body = json.dumps(chat("From the first")).encode()
+    with (
+        ScriptedUpstream({"m": Script([body], headers=JSON)}) as first,
+        ScriptedUpstream({"m": Script(text("From the second"))}) as second,
+    ):
+        upstreams = [
+            UpstreamSettings(name="one", url=first.url, failover=["two"]),
+            UpstreamSettings(name="two", url=second.url, models=["other"]),
+        ]
+        with serving(Settings(upstreams=upstreams)) as base:
+            assert words_of(respond(base, model="m").json) == "From the first"
+        assert (len(first.received), len(second.received)) == (1, 0)
