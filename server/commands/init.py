@@ -10,10 +10,10 @@ import click
 import msgspec
 
 from server.settings import SettingsError, load_settings
+from server.upstreams.dialects import DEFAULT, DIALECTS
 from server.upstreams.profiles import Profile, names, profile
 
 _OTHER = "other"
-_DIALECTS = ("chat", "anthropic", "responses")
 
 
 @click.command()
@@ -47,7 +47,7 @@ def _upstream(taken: set[str]) -> dict[str, Any]:
     fields: dict[str, Any] = {"name": _free_name(choice, taken)}
     if known is None:
         fields["url"] = click.prompt("Its address (https://…)")
-        fields["dialect"] = click.prompt("What it speaks", type=click.Choice(_DIALECTS), default="chat")
+        fields["dialect"] = click.prompt("What it speaks", type=click.Choice(list(DIALECTS)), default=DEFAULT)
         fields["api_key_env"] = _variable("Environment variable with its key (empty: none)", "")
     else:
         fields["profile"] = choice

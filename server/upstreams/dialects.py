@@ -35,6 +35,7 @@ class HttpDialect(NamedTuple):
 
 
 CHAT: Final = HttpDialect(chat_completions.DIALECT, "/chat/completions")
+DEFAULT: Final = CHAT.dialect.name  # what an upstream speaks of which nothing else is known
 DIALECTS: Final = {
     row.dialect.name: row
     for row in (

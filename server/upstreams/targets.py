@@ -15,7 +15,7 @@ from server.config import expanded
 from server.settings import Retries, Settings, SettingsError, UpstreamSettings, api_key
 from server.upstreams.base import Upstream
 from server.upstreams.demo.upstream import MODELS, DemoUpstream
-from server.upstreams.dialects import CHAT, DIALECTS, HttpDialect
+from server.upstreams.dialects import CHAT, DEFAULT, DIALECTS, HttpDialect
 from server.upstreams.http import HttpUpstream
 from server.upstreams.profiles import Profile, profile
 from server.upstreams.secrets import header_secrets
@@ -83,7 +83,7 @@ def configured(given: UpstreamSettings, settings: Settings, sealer: Sealer) -> C
         raise SettingsError(
             f"upstream {name}: pass_through and api_keys exclude each other: clients have one key"
         )
-    spoken = given.dialect or (known.dialect if known else "chat")
+    spoken = given.dialect or (known.dialect if known else DEFAULT)
     dialect = DIALECTS.get(spoken)
     if dialect is None:
         raise SettingsError(f"upstream {name}: dialect {spoken!r} is none of: {', '.join(DIALECTS)}")
