@@ -11,7 +11,6 @@ from typing import Any
 
 from bridge.dialects.base import CUT, INVALID_JSON, INVALID_SHAPE, failure
 from bridge.dialects.copilot.ending import CLIENT_TRIMMED, ITERATION_DONE, SERVER_ERROR
-from bridge.dialects.copilot.extensions import EVENT_OF_FIELD, REFERENCES
 from bridge.dialects.copilot.incoming_calls import IncomingCalls
 from bridge.dialects.copilot.reading import (
     failure_of,
@@ -22,6 +21,7 @@ from bridge.dialects.copilot.reading import (
     url_citation_of,
     usage_of,
 )
+from bridge.dialects.copilot.types import EVENT_OF_FIELD, REFERENCES
 from bridge.emitter.stream import ResponseStream
 from bridge.errors import WireError
 from bridge.protocol.codec import decode_frame

@@ -15,9 +15,9 @@ import msgspec
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.copilot.calls import OutgoingCalls
 from bridge.dialects.copilot.ending import completion_of, error_of, interrupted
-from bridge.dialects.copilot.extensions import FIELD_OF_EVENT
 from bridge.dialects.copilot.growing import GrowingText
 from bridge.dialects.copilot.types import (
+    FIELD_OF_EVENT,
     CallbackChunk,
     Chunk,
     Completion,

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from bridge.dialects.responses import parts
 from bridge.dialects.responses.calls import CallFeeder
-from bridge.dialects.responses.text import TextFeeder
+from bridge.dialects.responses.text import TextFeeder, kind_of
 from bridge.dialects.responses.tracks import Tracks
 from bridge.dialects.responses.types import CALLS, Track
 from bridge.emitter.stream import ResponseStream
@@ -96,7 +95,7 @@ class ItemFeeder:
         self._texts.whole(track, "text", event.content_index, event.text, out, event.logprobs or None)
 
     def _part_done(self, event: ev.ContentPartDone | ev.ReasoningSummaryPartDone, out: list[Event]) -> None:
-        kind = parts.kind_of(event.part)
+        kind = kind_of(event.part)
         if kind:
             track, index = self._track(kind, event), _part_index(event)
             self._texts.part(track, index, event.part, out)

@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bridge.dialects.responses import parts
+import msgspec
+
+from bridge.diagnostics import Diagnostics
 from bridge.dialects.responses.types import HOLDERS, Said, Track
 from bridge.emitter.stream import ResponseStream
 from bridge.protocol import content as ct
 from bridge.protocol import items as it
 from bridge.protocol.events import Event
+
+_KINDS = {
+    "output_text": "text",
+    "text": "text",
+    "refusal": "refusal",
+    "reasoning_text": "reasoning",
+    "summary_text": "summary",
+}
 
 
 class TextFeeder:
@@ -105,12 +115,12 @@ class TextFeeder:
 
     def part(self, track: Track, index: int, part: ct.ContentPart, out: list[Event]) -> None:
         """A finished part: its text, and the citations that no event held."""
-        kind = parts.kind_of(part)
+        kind = kind_of(part)
         if track.kind and track.kind not in HOLDERS.get(kind, ()):
             self._diagnostics.loss("output_item.content", f"a part of type {part.type}")
             return
         if not isinstance(part, ct.OutputTextContent):
-            self.whole(track, kind, index, parts.text_of(part), out)
+            self.whole(track, kind, index, text_of(part), out)
             return
         self.whole(track, kind, index, part.text, out, part.logprobs or None)
         sent = track.said[kind, index].citations if (kind, index) in track.said else 0
@@ -144,7 +154,7 @@ class TextFeeder:
         """The finished item: what nothing before has sent of it, then its end."""
         if track.silent:
             self.leave()
-            whole = parts.sayable(item, self._diagnostics) if isinstance(item, it.Message) else item
+            whole = expressible(item, self._diagnostics) if isinstance(item, it.Message) else item
             self.cut = self.cut or item.status == "incomplete"
             out += self._machine.item(whole)
             return
@@ -166,3 +176,27 @@ class TextFeeder:
             self._diagnostics.repair("encrypted_content", "came late, sent in an item of its own")
             self._begin(track, out)
         out += self._machine.reasoning_encrypted(content)
+
+
+def kind_of(part: ct.ContentPart) -> str:
+    """Which kind of text a part holds; empty for one that holds none."""
+    return _KINDS.get(part.type, "")
+
+
+def text_of(part: ct.ContentPart) -> str:
+    """The text of a part that has some."""
+    text = part.refusal if isinstance(part, ct.RefusalContent) else getattr(part, "text", "")
+    return text if isinstance(text, str) else ""
+
+
+def expressible(message: it.Message, diagnostics: Diagnostics) -> it.Message:
+    """The message with parts that an answer can hold; what is none of those is a loss."""
+    content: list[ct.ContentPart] = []
+    for part in message.content:
+        if isinstance(part, ct.OutputTextContent | ct.RefusalContent):
+            content.append(part)
+        elif isinstance(part, ct.TextContent):
+            content.append(ct.OutputTextContent(part.text, []))
+        else:
+            diagnostics.loss("output_item.content", f"a part of type {part.type}")
+    return msgspec.structs.replace(message, content=content)
