@@ -72,16 +72,22 @@ def _kept(items: Sequence[Any]) -> list[Item]:
 def _message(item: MessageParam | Message) -> Item:
     raw: dict[str, Any] = msgspec.to_builtins(item, enc_hook=enc_hook)
     content = raw["content"]
-    if isinstance(content, str):
-        content = [{"type": "input_text", "text": content}]
+    parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
     made = {
         "type": "message",
         "id": raw.get("id") or f"msg_{secrets.token_hex(16)}",
         "status": "completed",
         "role": item.role,
-        "content": content,
+        "content": list(map(_output_part, parts)),
     }
     return item_from(made)
+
+
+def _output_part(part: dict[str, Any]) -> dict[str, Any]:
+    """The part as items of an output have it: SDKs read the window as one and warn of `input_text`."""
+    if part["type"] != "input_text":
+        return part
+    return {"type": "output_text", "text": part["text"], "annotations": [], "logprobs": []}
 
 
 def _estimated(items: Sequence[Any], output: Sequence[Item]) -> Usage:

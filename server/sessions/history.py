@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from bridge.protocol.input_items import InputItem, items_of
+from bridge.protocol.content import InputTextContent, OutputTextParam
+from bridge.protocol.input_items import InputItem, MessageParam, items_of
 from bridge.protocol.items import Item
 from bridge.protocol.request import CreateResponse
 from server.budget import Hold, Room
@@ -48,7 +50,20 @@ def nothing_said() -> Conversation:
 
 def own_input(request: CreateResponse) -> list[InputItem]:
     """The request's own input as items."""
-    return items_of(request.input)
+    return [_spoken(item) for item in items_of(request.input)]
+
+
+def _spoken(item: InputItem) -> InputItem:
+    """What a user said has the parts of an input again where it comes back from a compacted window, whose
+    texts are `output_text`: servers of models refuse those in a user's message."""
+    if not isinstance(item, MessageParam) or item.role == "assistant" or isinstance(item.content, str):
+        return item
+    if not any(isinstance(part, OutputTextParam) for part in item.content):
+        return item
+    parts = [
+        InputTextContent(part.text) if isinstance(part, OutputTextParam) else part for part in item.content
+    ]
+    return replace(item, content=parts)
 
 
 async def history_of(

@@ -10,6 +10,7 @@ from server.compaction.opening import open_compactions, seal_summary
 from server.compaction.transcript import transcript
 from server.compaction.window import KEPT_TOKENS
 from server.settings import Settings, UpstreamSettings
+from tests.support import dialect_scripts as scripts
 from tests.support.schema import violations as schema_violations
 from tests.support.serving import Reply, call, respond, serving, stream
 from tests.support.sockets import opened_socket
@@ -25,6 +26,8 @@ TALK: list[dict[str, Any]] = [
     {"type": "function_call_output", "call_id": "c1", "output": "a cat"},
     {"role": "user", "content": [{"type": "input_text", "text": "And now?"}]},
 ]
+
+PICTURE = {"type": "input_image", "image_url": "https://pictures.example/cat.png", "detail": "low"}
 
 
 def compact(base: str, **request: Any) -> Reply:
@@ -86,6 +89,24 @@ def test_window_begins_a_new_chain_that_knows_what_was_said(
     # the chain keeps it sealed and opens it again in each turn
     stream(bridged, model="later", input="And then?", previous_response_id=first["id"])
     assert "Ada has a cat." in sent(upstream, "later")[3][1]
+
+
+def test_a_user_s_words_are_output_in_the_window_and_input_again_upstream(
+    many: str, upstream: ScriptedUpstream
+) -> None:
+    upstream.scripts["responses-small"] = Script(scripts.text("responses", "Short."))
+    said = [{"role": "user", "content": [{"type": "input_text", "text": "Ada."}, PICTURE]}]
+    window = compact(many, model="responses-small", input=said).json["output"]
+    assert window[0]["content"] == [
+        {"type": "output_text", "text": "Ada.", "annotations": [], "logprobs": []},
+        PICTURE,
+    ]
+    assert schema_violations("ItemField", window[0]) == []
+    respond(many, model="responses-small", input=window)
+    assert upstream.last("responses-small").body["input"][0]["content"] == said[0]["content"]
+    answered = {"role": "assistant", "content": [{"type": "output_text", "text": "A"}]}
+    respond(many, model="responses-small", input=[answered, {"role": "user", "content": "B"}])
+    assert upstream.last("responses-small").body["input"][0]["content"][0]["type"] == "output_text"
 
 
 def test_compaction_of_a_compaction_takes_the_summary_in(
