@@ -59,6 +59,17 @@ class CallFeeder:
         if track.named:
             out += self._machine.tool_call_done(track.slot, cut=item.status == "incomplete")
 
+    def cut(self, track: Track, out: list[Event]) -> None:
+        """The response ended before upstream had finished this call, whatever its payload looks like."""
+        if track.named:
+            out += self._machine.tool_call_done(track.slot, cut=True)
+
+    def differs(self, track: Track, item: AnyCall) -> bool:
+        """Whether the call is another one than what was sent on of it."""
+        if isinstance(track.item, it.FunctionCall | it.CustomToolCall) and item.name != track.item.name:
+            return True
+        return track.differs("call", [_payload(item)])
+
     def _missing(self, track: Track, whole: str, out: list[Event]) -> None:
         said = track.said.get(("call", 0))
         rest = whole if said is None else said.rest(whole)

@@ -183,7 +183,7 @@ class Inbound:
         if status == "failed" or self._error is not None:
             self._fail(response, out)
             return
-        self._items.settle(response.output, out)
+        self._items.settle(response.output, status, out)
         if self._adopt:
             self.machine.adopt(response)
         self._finish(response, status, out)
@@ -202,7 +202,7 @@ class Inbound:
             out += self.machine.finish("completed")
 
     def _fail(self, response: Response, out: list[Event]) -> None:
-        self._items.settle(response.output, out, only_whole=True)
+        self._items.settle(response.output, "failed", out)
         error = response.error
         # the error event says more than the response it precedes: type and param
         reported = self._error

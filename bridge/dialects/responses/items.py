@@ -145,12 +145,34 @@ class ItemFeeder:
         if event.item is not None and self._sane(event.item):
             self._whole(self._tracks.done(event.output_index, event.item), event.item, out)
 
-    def settle(self, output: list[it.Item], out: list[Event], only_whole: bool = False) -> None:
-        """What the terminal response's items hold that nothing before did. `only_whole`: of a failed
-        response, where what is open stays open."""
-        for track, item in self._tracks.of_output([item for item in output if self._sane(item)]):
-            if not only_whole or (track.silent and getattr(item, "status", None) == "completed"):
+    def settle(self, output: list[it.Item], status: str, out: list[Event]) -> None:
+        """What the terminal response, which has this status, holds that nothing before did. Of a failed one
+        what is open stays open; of an incomplete one, the calls that upstream had not finished are cut."""
+        listed = [(item, self._sane(item)) for item in output]
+        for track, item in self._tracks.of_output([item for item, sane in listed if sane]):
+            if track.closed:
+                self._compare(track, item)
+            elif status == "failed":
+                if track.silent and getattr(item, "status", None) == "completed":
+                    self._whole(track, item, out)
+            elif status == "completed" or not isinstance(item, CALLS) or item.status == "completed":
                 self._whole(track, item, out)
+        if output:
+            for track in self._tracks.left_out():
+                self._diagnostics.warning("response.output", f"leaves out a {track.kind} that was streamed")
+        if status == "incomplete":
+            for track in self._tracks.unfinished_calls():
+                self._calls.cut(track, out)
+
+    def _compare(self, track: Track, item: it.Item) -> None:
+        """What the terminal response says of an item that has ended can't be sent any more."""
+        if isinstance(item, CALLS):
+            differs = self._calls.differs(track, item)
+        else:
+            differs = isinstance(item, it.Message | it.ReasoningItem) and self._texts.differs(track, item)
+        if differs:
+            what = f"its {item.type} differs from what was streamed, which stands"
+            self._diagnostics.warning("response.output", what)
 
     def _sane(self, item: it.Item) -> bool:
         """Whether a response can hold such an item at all."""

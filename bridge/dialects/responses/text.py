@@ -157,6 +157,9 @@ class TextFeeder:
             whole = expressible(item, self._diagnostics) if isinstance(item, it.Message) else item
             self.cut = self.cut or item.status == "incomplete"
             out += self._machine.item(whole)
+            for kind, texts in _texts(item).items():
+                for index, text in enumerate(texts):
+                    track.part(kind, index).add(text)
             return
         for index, part in enumerate(item.content or ()):
             self.part(track, index, part, out)
@@ -170,6 +173,14 @@ class TextFeeder:
         elif self._open is track:
             self.leave()
             out += self._machine.block_done()
+
+    def differs(self, track: Track, item: it.Message | it.ReasoningItem) -> bool:
+        """Whether the item says something else than what was sent on of it. Raw reasoning and summaries that
+        it leaves out are no difference: servers show them in their deltas only."""
+        texts = _texts(item)
+        if isinstance(item, it.ReasoningItem):
+            return any(track.differs(kind, given) for kind, given in texts.items())
+        return any(track.differs(kind, texts.get(kind, [])) for kind in ("text", "refusal"))
 
     def _encrypted(self, track: Track, content: str, out: list[Event]) -> None:
         if self._open is not track:
@@ -200,3 +211,13 @@ def expressible(message: it.Message, diagnostics: Diagnostics) -> it.Message:
         else:
             diagnostics.loss("output_item.content", f"a part of type {part.type}")
     return msgspec.structs.replace(message, content=content)
+
+
+def _texts(item: it.Message | it.ReasoningItem) -> dict[str, list[str]]:
+    """The texts of an item's parts, by their kind."""
+    found: dict[str, list[str]] = {}
+    summary = item.summary if isinstance(item, it.ReasoningItem) else ()
+    for part in (*(item.content or ()), *summary):
+        if kind := kind_of(part):
+            found.setdefault(kind, []).append(text_of(part))
+    return found

@@ -22,6 +22,7 @@ class Tracks:
         self._all: list[Track] = []
         self._by_index: dict[int, Track] = {}
         self._by_id: dict[str, Track] = {}
+        self._listed: set[int] = set()  # slots of the items that the terminal response has
 
     def of_text(self, event: str, output_index: int, item_id: str, kind: str) -> Track:
         """The item that an event with text of this kind belongs to, begun when there is none."""
@@ -78,7 +79,7 @@ class Tracks:
 
     def of_output(self, output: list[Item]) -> Iterator[tuple[Track, Item]]:
         """Each item of the terminal response with its track: by id, by call_id, by place, by kind."""
-        taken: set[int] = set()
+        taken = self._listed = set[int]()
         for index, item in enumerate(output):
             track = self._match(index, item, taken)
             if track is None:
@@ -86,6 +87,14 @@ class Tracks:
                 track = self._begin(len(self._all), Track(len(self._all), item.id, item))
             taken.add(track.slot)
             yield (track if track.item is not None else self._known(track, item)), item
+
+    def left_out(self) -> list[Track]:
+        """The items of which something was sent on and that the terminal response does not have."""
+        return [track for track in self._all if track.slot not in self._listed and not track.silent]
+
+    def unfinished_calls(self) -> list[Track]:
+        """The calls that upstream has begun and not ended."""
+        return [track for track in self._all if not track.closed and isinstance(track.item, CALLS)]
 
     def _match(self, index: int, item: Item, taken: set[int]) -> Track | None:
         def fits(track: Track | None) -> bool:

@@ -46,6 +46,12 @@ class Said:
         self._size += len(data)
         self._check = crc32(data, self._check)
 
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        self._count()
+        return self._size
+
     def rest(self, whole: str) -> str | None:
         """What `whole` has beyond what was said; None when it does not begin with that."""
         self._count()
@@ -95,6 +101,15 @@ class Track:
     def silent(self) -> bool:
         """Whether nothing of the item has been sent on."""
         return not (self.said or self.named or self.opened or self.announced)
+
+    def differs(self, kind: str, texts: list[str]) -> bool:
+        """Whether these texts of one kind, in order, are others than those that were sent on. Indexes don't
+        count: servers number parts in more than one way."""
+        sent = [said for (each, _), said in sorted(self.said.items()) if each == kind and said.size]
+        given = [text for text in texts if text]
+        if len(given) != len(sent):
+            return True
+        return any(said.rest(text) != "" for said, text in zip(sent, given, strict=True))
 
     def holds(self, kind: str) -> bool:
         return not self.kind or self.kind in HOLDERS[kind]
