@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 from bridge.emitter.parts import Number
 from bridge.protocol.events import Event
 from bridge.protocol.items import Item, ItemStatus
+from bridge.surrogates import mended
 
 IdFactory = Callable[[str], str]
 MAX_CALL_ID = 64  # schema FunctionCallItemParam
@@ -55,8 +56,8 @@ class Output:
         return len(self._items)
 
     def unique(self, prefix: str, wanted: str = "") -> str:
-        """An id nobody here has: the wanted one if it is free, else a fresh one."""
-        base = candidate = wanted or self._ids(prefix)
+        """An id nobody here has: the wanted one if it is free, else a fresh one, of whole characters."""
+        base = candidate = mended(wanted) if wanted else self._ids(prefix)
         while candidate in self._taken:
             self._taken[base] += 1
             candidate = f"{base}_{self._taken[base]}"

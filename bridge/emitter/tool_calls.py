@@ -13,6 +13,7 @@ from bridge.emitter.tool_call import ToolCallBlock, nameless
 from bridge.protocol.events import Event
 from bridge.protocol.items import Item
 from bridge.state import BlockState, Wire
+from bridge.surrogates import mended
 from bridge.tools.identity import ToolIdentity, ToolIdentityMap, ToolKind
 
 
@@ -78,7 +79,8 @@ class ToolCalls:
             self._late(arguments)
             return events
         block.free_text = block.free_text or free_text
-        block.namespace = namespace or block.namespace
+        if namespace:
+            block.namespace = mended(namespace)
         if self._identify(block, call_id, name):
             events += before()
         if arguments:
@@ -111,6 +113,7 @@ class ToolCalls:
                 self._diagnostics.ignored("tool_call.id", "came after the call was announced")
         if not name or block.upstream_name:
             return False
+        name = mended(name)
         identity = self._identities.resolve(name)
         if identity is None and block.namespace:
             identity = ToolIdentity(ToolKind.FUNCTION, name, block.namespace, name)
@@ -132,6 +135,7 @@ class ToolCalls:
 
     def _call_id(self, upstream_id: str) -> str:
         unique = self._output.unique_call_id(upstream_id)
+        upstream_id = mended(upstream_id)
         if len(upstream_id) > MAX_CALL_ID:
             self._diagnostics.repair("tool_call.id", f"longer than {MAX_CALL_ID} characters, shortened")
         elif upstream_id and unique != upstream_id:

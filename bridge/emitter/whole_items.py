@@ -18,6 +18,7 @@ from bridge.protocol import items as it
 from bridge.protocol.events import Event
 from bridge.protocol.unknown import UnknownItem
 from bridge.state import PUBLISHED_ITEMS, Wire
+from bridge.surrogates import mended
 from bridge.tools.identity import ToolIdentity, ToolKind
 
 
@@ -105,9 +106,8 @@ class ItemEmitter:
         block = ToolCallBlock(output.number, index=-1)
         block.call_id = output.unique_call_id(item.call_id)
         block.free_text = free_text
-        namespace = item.namespace or None
-        identity = ToolIdentity(ToolKind.FUNCTION, item.name, namespace, item.name)
-        block.identify(item.name, identity, self._wire)
+        name, namespace = mended(item.name), mended(item.namespace or "") or None
+        block.identify(name, ToolIdentity(ToolKind.FUNCTION, name, namespace, name), self._wire)
         events = block.open(output.unique("fc", item.id), output.next_index())
         output.begin(block)
         events += block.delta(payload) if payload else []

@@ -1,0 +1,55 @@
+"""What an item is called by holds whole characters: strict JSON readers refuse half a surrogate pair."""
+
+import msgspec
+import pytest
+
+from bridge.protocol import items as it
+from bridge.protocol.codec import encode
+from tests.support.machines import machine
+
+HALF = "\ud83d"
+WHOLE_CALL = it.FunctionCall(f"fc{HALF}", f"c{HALF}", f"look{HALF}", "{}", "completed", f"n{HALF}")
+
+
+def played(*calls):
+    made = machine("openai")
+    events = made.start()
+    for name, *arguments in [*calls, ("finish",)]:
+        events += getattr(made, name)(*arguments)
+    for event in events:
+        msgspec.json.decode(encode(event))  # strict: raises for half a pair
+    return made.snapshot
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [("tool_call", 0, f"c{HALF}", f"look{HALF}", "{}", "function", f"n{HALF}")],
+        [("expect_item", f"fc{HALF}"), ("tool_call", 0, f"c{HALF}", f"look{HALF}", "{}")],
+        [("item", WHOLE_CALL)],
+    ],
+    ids=["streamed", "expected", "whole"],
+)
+def test_a_call_with_half_a_pair_in_its_names(calls):
+    (call,) = played(*calls).output
+    assert (call.call_id, call.name) == ("c�", "look�")
+    assert HALF not in call.id
+
+
+def test_an_item_with_half_a_pair_in_its_id():
+    (message,) = played(("expect_item", f"msg{HALF}"), ("text", "Hi")).output
+    assert message.id == "msg�"
+
+
+def test_two_ids_that_are_mended_alike_stay_two():
+    first, second = played(
+        ("tool_call", 0, "a\ud800", "f", "{}"), ("tool_call", 1, "a\ud801", "f", "{}")
+    ).output
+    assert {first.call_id, second.call_id} == {"a�", "a�_2"}
+
+
+def test_fragments_go_on_under_the_id_that_the_upstream_gave():
+    (call,) = played(
+        ("tool_call", 0, f"c{HALF}", "f", '{"a"'), ("tool_call", 0, f"c{HALF}", None, ":1}")
+    ).output
+    assert call.arguments == '{"a":1}'
