@@ -1,9 +1,31 @@
 """Emit OpenResponses from any model, decode it into any client. Sans-IO."""
 
 from bridge.conformance import StreamValidator, Violation
-from bridge.decoder import Part, PartDecoder, ResponseAccumulator
+from bridge.decoder import (
+    LanguageModelDataPart,
+    LanguageModelPromptTsxPart,
+    LanguageModelTextPart,
+    LanguageModelThinkingPart,
+    LanguageModelToolCallPart,
+    LanguageModelToolResultPart,
+    Part,
+    PartDecoder,
+    PartResult,
+    ResponseAccumulator,
+)
+from bridge.diagnostics import Diagnostic, Diagnostics
 from bridge.emitter import ResponseStreamStateMachine
-from bridge.errors import BridgeError
+from bridge.emitter.stream import ResponseStream, StreamFilter
+from bridge.emitter.tool_call import ToolCallBlock
+from bridge.errors import (
+    BridgeError,
+    InvalidRequestError,
+    LocalError,
+    RemoteError,
+    StreamStateError,
+    ToolError,
+    WireError,
+)
 from bridge.protocol.codec import decode_event, decode_request, encode_sse
 from bridge.protocol.events import Event
 from bridge.protocol.request import CreateResponse
@@ -18,22 +40,40 @@ from bridge.usage import UsageTracker
 __all__ = [
     "BridgeError",
     "CreateResponse",
+    "Diagnostic",
+    "Diagnostics",
     "Event",
     "Frame",
+    "InvalidRequestError",
+    "LanguageModelDataPart",
+    "LanguageModelPromptTsxPart",
+    "LanguageModelTextPart",
+    "LanguageModelThinkingPart",
+    "LanguageModelToolCallPart",
+    "LanguageModelToolResultPart",
+    "LocalError",
     "Part",
     "PartDecoder",
+    "PartResult",
+    "RemoteError",
     "Response",
     "ResponseAccumulator",
+    "ResponseStream",
     "ResponseStreamPhase",
     "ResponseStreamStateMachine",
     "SSEDecoder",
+    "StreamFilter",
+    "StreamStateError",
     "StreamValidator",
     "ToolCallAggregator",
+    "ToolCallBlock",
+    "ToolError",
     "ToolIdentityMap",
     "ToolKind",
     "Usage",
     "UsageTracker",
     "Violation",
+    "WireError",
     "decode_event",
     "decode_request",
     "encode_sse",

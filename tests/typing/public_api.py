@@ -7,29 +7,46 @@ from typing import Any, assert_type
 from bridge import (
     BridgeError,
     CreateResponse,
+    Diagnostic,
+    Diagnostics,
     Event,
     Frame,
+    InvalidRequestError,
+    LanguageModelDataPart,
+    LanguageModelPromptTsxPart,
+    LanguageModelTextPart,
+    LanguageModelThinkingPart,
+    LanguageModelToolCallPart,
+    LanguageModelToolResultPart,
+    LocalError,
     Part,
     PartDecoder,
+    PartResult,
+    RemoteError,
     Response,
     ResponseAccumulator,
+    ResponseStream,
     ResponseStreamPhase,
     ResponseStreamStateMachine,
     SSEDecoder,
+    StreamFilter,
+    StreamStateError,
     StreamValidator,
     ToolCallAggregator,
+    ToolCallBlock,
+    ToolError,
     ToolIdentityMap,
     ToolKind,
     Usage,
     UsageTracker,
     Violation,
+    WireError,
     decode_event,
     decode_request,
     encode_sse,
 )
 from bridge.dialects import anthropic_messages, chat_completions, codex, copilot, responses, vscode
 from bridge.dialects.base import Dialect, Inbound, Outbound
-from bridge.errors import InvalidRequestError, LocalError, RemoteError, StreamStateError, ToolError, WireError
 from bridge.protocol.content import LogProb, UrlCitation
 from bridge.protocol.events import KnownEvent, OutputTextDelta, ResponseCompleted
 from bridge.protocol.items import FunctionCall, Item, Message
@@ -197,3 +214,35 @@ def tracking(usage: Usage) -> None:
     tracker = UsageTracker()
     assert_type(tracker.complete_request("agent", usage, "m"), AgentUsage)
     assert_type(tracker.corrected(100, "m"), int)
+
+
+def parts_are_told_apart(part: Part, result: PartResult, notes: Diagnostics) -> None:
+    if isinstance(part, LanguageModelToolCallPart):
+        assert_type(part.call_id, str)
+        assert_type(part.input, dict[str, Any])
+    elif isinstance(part, LanguageModelTextPart):
+        assert_type(part.value, str)
+    elif isinstance(part, LanguageModelDataPart):
+        assert_type(part.data, bytes)
+    else:
+        assert_type(
+            part, LanguageModelThinkingPart | LanguageModelToolResultPart | LanguageModelPromptTsxPart
+        )
+    assert_type(result.diagnostics, Diagnostics)
+    for note in notes:
+        assert_type(note, Diagnostic)
+
+
+class Quiet(StreamFilter):
+    def reasoning(self, delta: str) -> list[Event]:
+        return []
+
+
+def what_stands_before_a_machine(machine: ResponseStreamStateMachine) -> None:
+    stream: ResponseStream = Quiet(machine)
+    assert_type(stream.text("a"), list[Event])
+
+
+def a_call_as_it_grows(block: ToolCallBlock) -> None:
+    assert_type(block.name, str)
+    assert_type(block.index, int)
