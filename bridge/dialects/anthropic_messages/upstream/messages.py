@@ -140,6 +140,8 @@ class MessagesBuilder:
             return
         if self._options.unsigned_thinking:
             self._turns.add("assistant", [{"type": "thinking", "thinking": text, "signature": ""}])
+            if item.content and any(part.text for part in item.summary):
+                self._diagnostics.loss("reasoning.summary", "left out beside the reasoning itself")
         else:
             self._diagnostics.loss("reasoning", "has no signature, can't be sent back")
 

@@ -101,6 +101,10 @@ class MessagesBuilder:
             self._diagnostics.loss(entry.where, "reasoning of earlier turns can't be expressed")
         else:
             self._reasoning.append("\n\n".join(texts))
+            if item.content and any(part.text for part in item.summary):
+                self._diagnostics.loss(
+                    entry.where, "a summary beside the reasoning itself can't be expressed"
+                )
 
     def _call(self, call: CallView, answer: int | None, entry: Entry) -> None:
         if answer is None:

@@ -254,6 +254,14 @@ def test_unsigned_reasoning_is_a_loss_unless_the_upstream_wants_it():
     assert out([said("user", "x"), reasoning(), said("user", "z")])[1] == []
 
 
+def test_a_summary_beside_the_reasoning_itself_is_a_loss():
+    content, summary = [{"type": "reasoning_text", "text": "hm"}], [{"type": "summary_text", "text": "s"}]
+    items = [said("user", "x"), reasoning(content=content, summary=summary), said("assistant", "y")]
+    body, lost = to_messages(request(items), options=MessagesOptions(unsigned_thinking=True))
+    assert body["messages"][1]["content"][0]["thinking"] == "hm"
+    assert [case.where for case in lost] == ["reasoning.summary"]
+
+
 def test_thinking_that_nothing_follows_is_left_out():
     sealed = Sealer().seal(b'{"type":"thinking","thinking":"t","signature":"s"}', "anthropic-thinking")
     body, lost = out([said("user", "x"), reasoning(encrypted_content=sealed), said("user", "z")])

@@ -245,6 +245,15 @@ def test_reasoning_between_parallel_calls_begins_another_turn() -> None:
     assert [m["role"] for m in found] == ["assistant", "tool", "assistant", "tool"]
 
 
+def test_a_summary_beside_the_reasoning_itself_is_a_loss() -> None:
+    both = THOUGHT | {"summary": SUMMARY["summary"]}
+    options, said = ChatOptions(reasoning_field="reasoning"), {"role": "assistant", "content": "So."}
+    assert messages(USER, both, said, options=options)[1] == said | {"reasoning": "Hm."}
+    assert losses(USER, both, said, options=options) == [
+        "input[1]: a summary beside the reasoning itself can't be expressed"
+    ]
+
+
 def test_reasoning_without_a_place_is_a_loss() -> None:
     assert losses(USER, THOUGHT) == ["input[1]: reasoning of earlier turns can't be expressed"]
     sealed = {"type": "reasoning", "summary": [], "encrypted_content": "b3BhcXVl"}
