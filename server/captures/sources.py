@@ -92,4 +92,4 @@ def _detect(first: Payload) -> str:
     for name, dialect in DIALECTS.items():
         if first.value is not None and dialect.recording.recognises(first.value):
             return name
-    raise Unreadable(first.line, f"this is none of: {', '.join(DIALECTS)}")
+    raise Unreadable(first.line, f"this is not one of: {', '.join(DIALECTS)}")

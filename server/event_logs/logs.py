@@ -19,7 +19,7 @@ def open_event_log(address: str) -> EventLog:
     scheme = address.partition(":")[0]
     build = _BUILDERS.get(scheme)
     if build is None:
-        raise SettingsError(f"event log {scheme}: is none of: {', '.join(_BUILDERS)}")
+        raise SettingsError(f"event log {scheme}: is not one of: {', '.join(_BUILDERS)}")
     return build(address)
 
 

@@ -25,7 +25,7 @@ NO_ID = "resp_0"
 
 
 class Lease(Struct, frozen=True):
-    """Who makes the response, and until when it counts as alive without a further sign. `worker` is
+    """The worker that makes the response, and until when it counts as alive without a renewal. `worker` is
     unique to one run of one process, or `NOBODY` while the run waits in a queue."""
 
     worker: str
@@ -88,15 +88,15 @@ class ResponseStore(Protocol):
     What a call wrote is durable when it returns. Every method raises StoreError when the store can't be
     reached or is full, and then nothing of that call may be relied on; each may be called again. What has
     expired and ended is not found, swept or not, except by `delete` and `export`. A record that can't be read
-    is an UnreadableRecord to who asks for it.
+    raises UnreadableRecord.
     """
 
     name: str
     """The same for all stores at the same address, and no other's: what goes by it is shared by those who
-    share the responses. It holds no password."""
+    share the responses. It contains no password."""
 
     async def now(self) -> float:
-        """The time by which leases in this store are told to be over: the same for all workers that share
+        """The time that decides whether leases in this store are over: the same for all workers that share
         it, whatever their machines' clocks say."""
         ...
 
@@ -112,7 +112,7 @@ class ResponseStore(Protocol):
         """Keep the turn under its response's id, with the frames sent so far; what the owner had under
         that id is replaced as a whole.
 
-        Raises StoreError `store_conflict` when the id is another owner's or no id at all.
+        Raises StoreError `store_conflict` when the id is another owner's or can't be an id.
         """
         ...
 
@@ -152,7 +152,7 @@ class ResponseStore(Protocol):
 
     async def claim_orphans(self, lease: Lease, now: float, limit: int = 100) -> list[StoredResponse]:
         """Take runs whose lease was over at `now`, to settle them; each goes to one caller only. Of
-        every owner. One that can't be read is ended as it is and goes to nobody; so too when it is
+        every owner. One that can't be read is ended as it is and handed to no caller; so too when it is
         acquired."""
         ...
 
@@ -234,5 +234,5 @@ class ResponseStore(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of connections; the store is not used after that."""
+        """Close connections; the store is not used after that."""
         ...

@@ -1,4 +1,4 @@
-"""Ends that are told for a run that can't tell its own."""
+"""The last events of a run that can't send its own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from server.errors import HttpError
 INTERRUPTED: Final = ResponseError(
     "response_interrupted", "The server that made this response stopped before its end."
 )
-"""Why a response failed whose worker died. What was sent of it is here, the event log had it."""
+"""Why a response failed whose worker stopped before its end. What was sent of it is here, the event log had
+it."""
 CUT_OFF: Final = ResponseError(
     INTERRUPTED.code, f"{INTERRUPTED.message} What it sent after the last checkpoint may be missing here."
 )
@@ -34,8 +35,8 @@ CANCELLED: Final = "cancelled"
 
 
 def interrupted(response: Response, *, whole: bool) -> Response:
-    """The response of a run that died, with its partial output (law E8). `whole`: it holds all that was
-    sent."""
+    """The response of a run whose worker stopped, with its partial output (law E8). `whole`: it holds all
+    that was sent."""
     return _failed(response, INTERRUPTED if whole else CUT_OFF)
 
 

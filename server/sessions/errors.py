@@ -1,4 +1,4 @@
-"""What can go wrong with stored responses, and what the client is told."""
+"""What can go wrong with stored responses, and the error that the client gets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class UnreadableRecord(StoreError):
 
 class LeaseLost(Exception):
     """The run no longer holds its record: its lease went to another worker, or the response was
-    deleted. What the run still has to say must not be stored."""
+    deleted. The run's further events must not be stored."""
 
     def __init__(self, response_id: str, worker: str) -> None:
         super().__init__(f"worker {worker} no longer holds the run of {response_id}")
@@ -57,7 +57,7 @@ class ChainError(HttpError):
 
 
 class TooLarge(HttpError):
-    """What a request stands for is more than may be: 400 with the parameter that led to it."""
+    """What a request refers to has more bytes than are allowed: 400 with the parameter that led to it."""
 
     CONVERSATION = "conversation_too_large"
     REFERENCES = "references_too_large"

@@ -43,7 +43,7 @@ class Conversation(Struct, frozen=True):
         return Conversation(items, named, responses, self.size + size)
 
 
-def nothing_said() -> Conversation:
+def empty_conversation() -> Conversation:
     """What a conversation begins with."""
     return Conversation([], {}, [])
 
@@ -72,11 +72,11 @@ async def history_of(
     """The turns before. They are not read before there is room for them, and are in `hold` then.
 
     Raises HttpError `previous_response_not_found` when a link is missing or another owner's (field case
-    39), `previous_response_in_progress` when the one before has not ended: half a call is no call (law E7),
-    TooLarge, and 429 when too much is in memory.
+    39), `previous_response_in_progress` when the one before has not ended: an unfinished call can't be
+    answered (law E7), TooLarge, and 429 when too much is in memory.
     """
     if request.previous_response_id is None:
-        return nothing_said()
+        return empty_conversation()
     size = await store.size(request.previous_response_id, owner)
     if size > room.conversation:
         raise TooLarge(TooLarge.CONVERSATION, size, room.conversation)
@@ -89,4 +89,4 @@ async def history_of(
             code="previous_response_in_progress",
             param="previous_response_id",
         )
-    return nothing_said().with_turns(turns, size)
+    return empty_conversation().with_turns(turns, size)

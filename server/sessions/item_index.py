@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from server.sessions.item_places import can_name
+from server.sessions.item_locations import can_name
 
 
 class ItemIndex:
@@ -19,7 +19,7 @@ class ItemIndex:
             self._found.setdefault((owner, name), set()).add(response_id)
 
     def drop(self, owner: str, names: Iterable[bytes], response_id: str) -> None:
-        """It holds them no more."""
+        """It does not hold them any more."""
         for name in names:
             holders = self._found.get((owner, name), set())
             holders.discard(response_id)

@@ -16,8 +16,8 @@ def in_order(response_id: str, links: Mapping[str, str | None]) -> list[str]:
     link: str | None = response_id
     while link is not None:
         if link in order:
-            told = f"The conversation of response '{response_id[:80]}' leads back to '{link[:80]}'."
-            raise ChainError(ChainError.CYCLE, told)
+            circle = f"The conversation of response '{response_id[:80]}' leads back to '{link[:80]}'."
+            raise ChainError(ChainError.CYCLE, circle)
         if link not in links:
             raise ChainError(ChainError.MISSING, f"Previous response with id '{link[:80]}' not found.")
         order[link] = None

@@ -57,7 +57,7 @@ class LogWriter:
             await self._go_on()
 
     async def discard(self) -> None:
-        """The run is not ours any more, or nobody's: nothing of it is to be read here."""
+        """The run is another worker's, or was deleted: nothing of it is to be read here."""
         if self.opened:
             self._leave()
             await self._tried(self._log.discard(self._run_id))

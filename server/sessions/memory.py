@@ -15,7 +15,7 @@ from bridge.protocol.response import Response
 from server.frames import Frames, Piece, pieces
 from server.sessions.base import ANY_SIZE, NOBODY, InputPage, Lease, Order, Standing, StoredResponse, Turn
 from server.sessions.errors import CursorError, LeaseLost, StoreError, TooLarge
-from server.sessions.item_places import items_at, output_names
+from server.sessions.item_locations import items_at, output_names
 from server.sessions.links import in_order
 from server.sessions.memory_records import Kept, MemoryRecords
 from server.sessions.paging import window
@@ -174,16 +174,14 @@ class MemoryStore:
     ) -> dict[str, InputItem]:
         now = self._clock()
         names = map(id_bytes, item_ids)
-        places = {
-            name: place for name in names if (place := self._records.place(owner, name, now)) is not None
-        }
-        made = {place.response_id for place in places.values() if place.item is None}
+        locations = {name: at for name in names if (at := self._records.locate(owner, name, now)) is not None}
+        made = {at.response_id for at in locations.values() if at.item is None}
         bodies = {each: kept.row.response for each in made if (kept := self._records.get(each)) is not None}
         size = sum(map(len, bodies.values()))
-        size += sum(len(place.item) for place in places.values() if place.item is not None)
+        size += sum(len(at.item) for at in locations.values() if at.item is not None)
         if size > most:
             raise TooLarge(TooLarge.REFERENCES, size, most)
-        return items_at(places, bodies)
+        return items_at(locations, bodies)
 
     async def delete(self, response_id: str, owner: str = "") -> bool:
         kept = self._records.get(response_id)

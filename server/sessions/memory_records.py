@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from server.frames import Frames
 from server.sessions.item_index import ItemIndex
-from server.sessions.item_places import Place
+from server.sessions.item_locations import ItemLocation
 from server.sessions.records import InputRow, Row
 
 
@@ -34,7 +34,7 @@ class Kept(Struct):
 
 class MemoryRecords:
     """Holds the `limit` records that came last, and fewer when they are more than `max_bytes` together. Runs
-    in progress are never let go."""
+    in progress are never dropped."""
 
     def __init__(self, limit: int, max_bytes: int) -> None:
         self._limit = limit
@@ -45,7 +45,7 @@ class MemoryRecords:
         self._bytes = 0
 
     def get(self, response_id: str) -> Kept | None:
-        """The record with this id, whoever's it is."""
+        """The record with this id, of any owner."""
         return self._records.get(response_id)
 
     def all(self) -> list[Kept]:
@@ -67,7 +67,7 @@ class MemoryRecords:
         self._make_room(kept)
 
     def drop(self, kept: Kept) -> None:
-        """Hold it no more."""
+        """Do not hold it any more."""
         del self._records[kept.row.id]
         self._inputs.drop(kept.row.owner, kept.input_names, kept.row.id)
         self._outputs.drop(kept.row.owner, kept.output, kept.row.id)
@@ -85,7 +85,7 @@ class MemoryRecords:
         kept.output = names
         self._outputs.add(kept.row.owner, names, kept.row.id)
 
-    def place(self, owner: str, name: bytes, now: float) -> Place | None:
+    def locate(self, owner: str, name: bytes, now: float) -> ItemLocation | None:
         """Where the owner's item with this id is: the newest output, else the newest input."""
         made = self._there(self._outputs.holders(owner, name), now)
         holders = made or self._there(self._inputs.holders(owner, name), now)
@@ -93,7 +93,7 @@ class MemoryRecords:
             return None
         kept = max(holders, key=lambda kept: (kept.row.created_at, kept.row.id))
         item = None if made else next(row.item for row in reversed(kept.input) if row.item_id == name)
-        return Place(kept.row.id, item)
+        return ItemLocation(kept.row.id, item)
 
     def clear(self) -> None:
         """Hold nothing."""

@@ -37,9 +37,9 @@ class ResponseSessionPersistenceTransformer:
 
     `record` is what is stored besides the response: input, owner, request, expiry. `snapshot` gives the
     response as it stands; `worker` is this run's own name (see `Lease`). A checkpoint is due `interval`
-    seconds after the last one and at each finished item; whoever runs this calls `checkpoint()` then, and
-    `wake` says that one is due now. `patience` is how many seconds the end may take to be stored before the
-    client is told that it could not be. `stored`: the record is there already, held under `worker`.
+    seconds after the last one and at each finished item; the owner of this object calls `checkpoint()` then,
+    and `wake` says that one is due now. `patience` is how many seconds the end may take to be stored before
+    it is reported to the client as not stored. `stored`: the record is there already, held under `worker`.
     """
 
     def __init__(
@@ -108,13 +108,13 @@ class ResponseSessionPersistenceTransformer:
     async def take(self, events: list[Event]) -> list[Event]:
         """Keep a batch; what may leave instead of it, which differs when the end could not be stored.
 
-        Raises StoreError when not even the beginning can be stored: nobody has been told of it then.
+        Raises StoreError when not even the beginning can be stored: no event has been sent then.
         """
         if type(events[-1]) in TERMINAL_EVENTS:
             return await self._end(events)
         self._note(events)
         if not self._begun:
-            # Before anybody sees an event: a response that is stored as queued would be made once more.
+            # Before any event is sent: a response that is stored as queued would be made once more.
             await self.checkpoint(always=True)
             self._begun = True
         elif any(type(event) is OutputItemDone for event in events):
@@ -127,8 +127,8 @@ class ResponseSessionPersistenceTransformer:
         return events
 
     def due(self, now: float) -> bool:
-        """Whether a checkpoint has something to do: frames to store, or an end to store after all. The
-        lease of a run that is quiet is not its affair (see `Keeper`)."""
+        """Whether a checkpoint has something to do: frames to store, or an end to store after all. It does
+        not renew the lease of a run without new events (`Keeper` does)."""
         return self.held and now >= self._next_at and (bool(self._record.pending) or self._final is not None)
 
     async def checkpoint(self, *, always: bool = False) -> None:
@@ -155,7 +155,7 @@ class ResponseSessionPersistenceTransformer:
             await self._end_log()
 
     async def _end(self, events: list[Event]) -> list[Event]:
-        told = events
+        sent = events
         async with self._writing:
             self._note(events)
             try:
@@ -163,11 +163,11 @@ class ResponseSessionPersistenceTransformer:
                     raise LeaseLost(self.response_id, self.worker)
                 await self._record.insist_on_end(events[-1].response)  # type: ignore[union-attr]
             except (StoreError, LeaseLost) as error:
-                told = self._failed(events, error)
+                sent = self._failed(events, error)
         if not self.lost:
             await self._log.append(self.batch)
         await self._end_log()
-        return told
+        return sent
 
     async def _end_log(self) -> None:
         """What is stored is read to its end; what is lost may have been deleted, and then nothing of it stays
@@ -178,17 +178,17 @@ class ResponseSessionPersistenceTransformer:
             await self._log.discard()
 
     def _failed(self, events: list[Event], error: StoreError | LeaseLost) -> list[Event]:
-        """The end as it has to be told when it is not stored. It is stored when that is possible again."""
+        """The end to send when the real one could not be stored. It is stored when that is possible again."""
         if isinstance(error, LeaseLost):
             self._give_up()
         else:
             self._record.pending.pop()
-        told = failed_instead(events, LOST if self.lost else error, self._wire)  # type: ignore[arg-type]
-        self._number(told, self.batch.first)
+        failed = failed_instead(events, LOST if self.lost else error, self._wire)  # type: ignore[arg-type]
+        self._number(failed, self.batch.first)
         if not self.lost:
             self._record.pending.append(self.batch)
-        self._final = told[-1].response  # type: ignore[union-attr]
-        return told
+        self._final = failed[-1].response  # type: ignore[union-attr]
+        return failed
 
     def _give_up(self) -> None:
         if self.lost:

@@ -16,7 +16,7 @@ from server.sessions.errors import StoreError
 WAITING: Final = 60.0
 """Seconds after which any worker takes a run that waits, whatever the queue says."""
 
-_BEGINNING: Final = 15.0  # seconds that it may take: nobody has been told anything, so a slow store is borne
+_BEGINNING: Final = 15.0  # seconds that it may take: nothing has been sent, so there is time
 _FIRST_PAUSE: Final = 0.05  # seconds before the end is stored again
 _SHORTEST: Final = 1.0  # seconds that any attempt may take
 
@@ -46,7 +46,7 @@ class RecordWriter:
         self._patience = patience
         self._clock = clock
         self.stored = stored
-        """The record is there."""
+        """The record is stored."""
         self.saved = False
         """The end is durable."""
         self.pending: list[Frames] = []
@@ -71,7 +71,7 @@ class RecordWriter:
         del self.pending[:passed]
 
     async def progress_in_time(self) -> None:
-        """The same, before anybody is told of the response."""
+        """The same, before anything of the response is sent."""
         await self._in_time(self.progress(), max(self._patience, _BEGINNING))
 
     async def end(self, response: Response) -> None:
@@ -98,7 +98,7 @@ class RecordWriter:
             pause *= 2
 
     async def _in_time(self, storing: Coroutine[Any, Any, None], seconds: float) -> None:
-        """A store that does not answer is out of reach; what it does after all is done again."""
+        """A store that does not answer counts as out of reach; what it did all the same is done again."""
         try:
             async with asyncio.timeout(max(seconds, _SHORTEST)):
                 await storing

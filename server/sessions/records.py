@@ -1,7 +1,7 @@
 """Records ↔ what stores keep: plain columns, and JSON as bytes.
 
-JSON is bytes and not text or a JSON type, because PostgreSQL's text can't hold U+0000 and because what
-was told must come back as it was.
+JSON is bytes and not text or a JSON type, because PostgreSQL's text can't hold U+0000 and because what was
+sent must come back unchanged.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def can_be_id(text: str) -> bool:
 
 
 def row_of(record: StoredResponse, now: float, last_sequence: int) -> Row:
-    """The columns of a record written now. Raises StoreError when its id is no id."""
+    """The columns of a record written now. Raises StoreError when a store can't hold its id."""
     response = record.response
     link = response.previous_response_id
     if not can_be_id(response.id) or not (link is None or can_be_id(link)):
@@ -111,7 +111,7 @@ def turn_of(response_id: str, body: bytes, items: Iterable[bytes]) -> Turn:
 
 @contextmanager
 def reading(response_id: str) -> Iterator[None]:
-    """What is wrong with stored JSON is told as such, and not as a peer's fault."""
+    """What is wrong with stored JSON is reported as such, and not as a peer's fault."""
     try:
         yield
     except WireError as error:
@@ -130,7 +130,7 @@ def input_rows(record: StoredResponse) -> list[InputRow]:
 
 
 def listed_ids(response_id: str, items: Iterable[InputItem]) -> list[str]:
-    """The ids of a response's input items: their own, or made of the response's and their places."""
+    """The ids of a response's input items: their own, or made of the response's and their positions."""
     owns = [getattr(item, "id", None) for item in items]
     return [
         own if isinstance(own, str) and own else f"item_{response_id}_{position}"
@@ -163,7 +163,7 @@ def _object(data: bytes) -> Any:
     value = decode_json(data)
     if isinstance(value, dict):
         return value
-    raise WireError(WireError.INVALID_SHAPE, f"an item is no {type(value).__name__}")
+    raise WireError(WireError.INVALID_SHAPE, f"an item is an object, not {type(value).__name__}")
 
 
 def export_line(row: Row, items: Sequence[bytes], frames: Sequence[bytes]) -> bytes:

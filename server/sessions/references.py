@@ -1,8 +1,8 @@
 """Input items that are references (`item_reference`), resolved to the items that they name.
 
 What a client refers to may be in context already: the turns before bring it in, or the input holds it
-itself. It is not said twice, since a tool call said twice has no second answer; the references that clients
-send along with `previous_response_id` are such.
+itself. It is not sent twice, since a tool call that is sent twice has only one output; the references that
+clients send along with `previous_response_id` are such.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ async def resolved(
     is in context already. Items are looked for among those `remembered`, then among all that the owner has
     stored.
 
-    Raises HttpError `item_not_found` with the place of the reference, and TooLarge: each request keeps a copy
+    Raises HttpError `item_not_found` with the path of the reference, and TooLarge: each request keeps a copy
     of what it refers to.
     """
     given = request.input

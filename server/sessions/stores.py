@@ -19,12 +19,12 @@ def open_store(address: str, limit: int = 1000) -> ResponseStore:
     """`memory:` (which keeps `limit` responses), `sqlite:` (a file in the user's data folder),
     `sqlite:///path` or `postgresql+psycopg://…`. Nothing is connected yet.
 
-    Raises SettingsError when there is no such store, or its driver is not installed.
+    Raises SettingsError when the store is unknown or its driver is not installed.
     """
     scheme = address.partition(":")[0]
     build = _BUILDERS.get(scheme.partition("+")[0])
     if build is None:
-        raise SettingsError(f"store {scheme}: is none of: {', '.join(_BUILDERS)}")
+        raise SettingsError(f"store {scheme}: is not one of: {', '.join(_BUILDERS)}")
     return build(address, limit)
 
 

@@ -86,7 +86,7 @@ def configured(given: UpstreamSettings, settings: Settings, sealer: Sealer) -> C
     spoken = given.dialect or (known.dialect if known else DEFAULT)
     dialect = DIALECTS.get(spoken)
     if dialect is None:
-        raise SettingsError(f"upstream {name}: dialect {spoken!r} is none of: {', '.join(DIALECTS)}")
+        raise SettingsError(f"upstream {name}: dialect {spoken!r} is not one of: {', '.join(DIALECTS)}")
     at = known.dialects.get(spoken) if known else None
     url = given.url or (at.url if at else None)
     if url is None:
@@ -123,7 +123,7 @@ def _options(kind: type[Struct], fields: dict[str, Any], name: str) -> Struct:
     unknown = sorted(fields.keys() - set(kind.__struct_fields__))
     if unknown:
         known = ", ".join(kind.__struct_fields__)
-        raise SettingsError(f"upstream {name}: options.{unknown[0]} is none of: {known}")
+        raise SettingsError(f"upstream {name}: options.{unknown[0]} is not one of: {known}")
     try:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:

@@ -9,7 +9,7 @@ from server.budget import Hold, Room
 from server.errors import HttpError
 from server.sessions.base import ResponseStore, Turn
 from server.sessions.errors import ChainError, TooLarge
-from server.sessions.history import Conversation, history_of, nothing_said, own_input
+from server.sessions.history import Conversation, empty_conversation, history_of, own_input
 from server.sessions.references import Continued, resolved
 
 
@@ -28,8 +28,8 @@ class ConnectionMemory:
 
     def _forget(self) -> None:
         self._id: str | None = None
-        self._latest = nothing_said()
-        self._unstored = nothing_said()
+        self._latest = empty_conversation()
+        self._unstored = empty_conversation()
         """Of the latest, what no store has."""
         self._hold.release()
 

@@ -96,8 +96,8 @@ def test_a_postgres_database_without_our_tables_is_left_alone(name: str) -> None
     ("store", "message"),
     [
         ("memory://", "store memory"),
-        ("", "no URL"),
-        ("postgresql+psycopg://me:hunter2@127.0.0.1/x?bogus=1", "'bogus' is no connection option"),
+        ("", "not a URL"),
+        ("postgresql+psycopg://me:hunter2@127.0.0.1/x?bogus=1", "'bogus' is not a connection option"),
     ],
 )
 def test_every_command_refuses_what_is_no_database(name: str, store: str, message: str) -> None:
@@ -139,7 +139,7 @@ def test_what_can_not_be_done_is_told(tmp_path: Path, name: str) -> None:
     (tmp_path / "text").write_text("no database" * 100)
     broken = run(name, "--store", f"sqlite:///{tmp_path}/text")
     assert broken.exit_code == 1
-    assert broken.output.startswith("Error: The session store's file is no SQLite database")
+    assert broken.output.startswith("Error: The session store's file is not a SQLite database")
 
 
 def test_sqlalchemy_is_loaded_only_by_who_needs_it() -> None:

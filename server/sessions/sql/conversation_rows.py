@@ -1,4 +1,4 @@
-"""What was said, read over a connection: the turns of a chain, and pages of a response's input."""
+"""Conversations read over a connection: the turns of a chain, and pages of a response's input."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read_page(
     limit: int,
     order: Order,
 ) -> InputPage | None:
-    """A page as `ResponseStore.input_items` tells; `whose` names the response, its owner and the time.
+    """A page as `ResponseStore.input_items` defines it; `whose` names the response, its owner and the time.
     Raises CursorError and UnreadableRecord."""
     asked = {"after": after, "before": before}
     cursors = {name: None if item_id is None else id_bytes(item_id) for name, item_id in asked.items()}

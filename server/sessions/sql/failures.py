@@ -1,5 +1,5 @@
-"""What a database says when it fails → what the client is told: the truth, without addresses or SQL. What
-only its operator may read stands in the error's details, without passwords."""
+"""A database's failure → the error that the client gets: what failed, without addresses or SQL. What only the
+operator may read is in the error's details, without passwords."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BY_SQLITE_CODE: Final = {
     sqlite3.SQLITE_LOCKED: _BUSY,
     sqlite3.SQLITE_READONLY: (StoreError.UNUSABLE, "The session store's file can't be written."),
     sqlite3.SQLITE_CANTOPEN: (StoreError.UNUSABLE, "The session store's file can't be opened."),
-    sqlite3.SQLITE_NOTADB: (StoreError.UNUSABLE, "The session store's file is no SQLite database."),
+    sqlite3.SQLITE_NOTADB: (StoreError.UNUSABLE, "The session store's file is not a SQLite database."),
     sqlite3.SQLITE_CORRUPT: (StoreError.UNUSABLE, "The session store's file is damaged."),
 }
 _BY_SQLSTATE: Final = {  # PostgreSQL, appendix "Error codes"
@@ -47,7 +47,8 @@ _BY_SQLSTATE: Final = {  # PostgreSQL, appendix "Error codes"
 # its language) with two spaces, which keeps them apart from those of the network.
 _SERVERS_WORDS: Final = re.compile(r"failed: [^\s:]+:  (.+)")
 _NETWORKS_WORDS: Final = re.compile(r"^.*failed: (.+)$", re.MULTILINE)
-# What waiting does not mend. In other languages than English it counts as an outage, with the words told.
+# What waiting does not mend. In other languages than English it counts as an outage, with the server's words
+# reported.
 _REFUSALS: Final = re.compile(
     r"authentication failed|does not exist|no pg_hba\.conf entry|pg_hba\.conf rejects|no password supplied"
     r"|not permitted to log in|permission denied"

@@ -17,7 +17,7 @@ _READS: Final = 16  # of one long row: with each, the database goes through it f
 
 
 async def read_frames(rows: Rows, whose: dict[str, Any], after: int) -> AsyncIterator[Piece]:
-    """As `ResponseStore.frames` tells; `whose` names the response, its owner and the time."""
+    """As `ResponseStore.frames`; `whose` names the response, its owner and the time."""
     while True:
         beginnings = {**whose, "after": after, "most": _ROWS_AT_ONCE, "start": 1, "bytes": PIECE_BYTES}
         found = await rows(queries.FRAMES, beginnings)

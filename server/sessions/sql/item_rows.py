@@ -21,7 +21,7 @@ from sqlalchemy import (
 from bridge.protocol.input_items import InputItem
 from bridge.protocol.response import Response
 from server.sessions.errors import TooLarge
-from server.sessions.item_places import Place, can_name, items_at, output_names
+from server.sessions.item_locations import ItemLocation, can_name, items_at, output_names
 from server.sessions.records import id_bytes
 from server.sessions.sql import queries
 from server.sessions.sql.queries import THERE
@@ -29,12 +29,12 @@ from server.sessions.sql.tables import NAMED_INPUT, responses
 from server.sessions.sql.tables import response_input as inputs
 from server.sessions.sql.tables import response_output as outputs
 
-_OUTPUT: Final = -1  # in the place of a position
+_OUTPUT: Final = -1  # instead of a position
 
 
-def _places() -> Select[Any]:
-    """One row an id that the owner has: the output it stands in, else the input, of the newest response; with
-    the bytes of the item, or of the response whose output it stands in."""
+def _locations() -> Select[Any]:
+    """One row per id that the owner has: the output it is in, else the input, of the newest response; with
+    the bytes of the item, or of the response whose output it is in."""
     wanted: BindParameter[Any] = bindparam("names", expanding=True)
     given = select(
         inputs.c.item_id, inputs.c.response_id, inputs.c.position, func.length(inputs.c.item).label("bytes")
@@ -43,7 +43,7 @@ def _places() -> Select[Any]:
     found = union_all(
         given.where(inputs.c.item_id.in_(wanted), NAMED_INPUT), made.where(outputs.c.item_id.in_(wanted))
     ).subquery()
-    place = func.row_number().over(
+    rank = func.row_number().over(
         partition_by=found.c.item_id,
         order_by=[
             found.c.position != _OUTPUT,
@@ -56,18 +56,18 @@ def _places() -> Select[Any]:
         "bytes"
     )
     ranked = (
-        select(found.c.item_id, found.c.response_id, found.c.position, size, place.label("place"))
+        select(found.c.item_id, found.c.response_id, found.c.position, size, rank.label("rank"))
         .join(responses, responses.c.id == found.c.response_id)
         .where(responses.c.owner == bindparam("of_owner"), THERE)
         .subquery()
     )
     columns = (ranked.c.item_id, ranked.c.response_id, ranked.c.position, ranked.c.bytes)
-    return select(*columns).where(ranked.c.place == 1)
+    return select(*columns).where(ranked.c.rank == 1)
 
 
-_PLACES: Final = _places()
+_LOCATIONS: Final = _locations()
 _ITEMS: Final = select(inputs.c.response_id, inputs.c.position, inputs.c.item).where(
-    tuple_(inputs.c.response_id, inputs.c.position).in_(bindparam("places", expanding=True))
+    tuple_(inputs.c.response_id, inputs.c.position).in_(bindparam("positions", expanding=True))
 )
 _BODY: Final = select(responses.c.response).where(responses.c.id == bindparam("of_id"))
 
@@ -82,14 +82,14 @@ def put_output_names(connection: Connection, dialect: str, response_id: str, res
 def find_items(
     connection: Connection, item_ids: Iterable[str], owner: str, now: float, most: int
 ) -> dict[str, InputItem]:
-    """The owner's items that have these ids, as `ResponseStore.items` tells. Two statements for some
+    """The owner's items that have these ids, as `ResponseStore.items` defines it. Two statements for some
     hundreds of ids, and one for each response whose output is meant. Raises TooLarge."""
     names = filter(can_name, dict.fromkeys(map(id_bytes, item_ids)))
     given: dict[tuple[str, int], bytes] = {}
     made: dict[str, set[bytes]] = {}
     sizes: dict[tuple[str, int], int] = {}
     for some in queries.portions(names):
-        for row in connection.execute(_PLACES, {"names": some, "of_owner": owner, "at": now}):
+        for row in connection.execute(_LOCATIONS, {"names": some, "of_owner": owner, "at": now}):
             place = (row.response_id, row.position)
             sizes[place] = row.bytes
             if row.position == _OUTPUT:
@@ -102,12 +102,12 @@ def find_items(
 
 
 def _given(connection: Connection, wanted: dict[tuple[str, int], bytes]) -> dict[str, InputItem]:
-    """Items of inputs, by their places."""
-    places: dict[bytes, Place] = {}
+    """Items of inputs, by response and position."""
+    locations: dict[bytes, ItemLocation] = {}
     for some in queries.portions(wanted):
-        for response_id, position, item in connection.execute(_ITEMS, {"places": some}):
-            places[wanted[response_id, position]] = Place(response_id, item)
-    return items_at(places, {})
+        for response_id, position, item in connection.execute(_ITEMS, {"positions": some}):
+            locations[wanted[response_id, position]] = ItemLocation(response_id, item)
+    return items_at(locations, {})
 
 
 def _made(connection: Connection, wanted: dict[str, set[bytes]]) -> dict[str, InputItem]:
@@ -116,5 +116,5 @@ def _made(connection: Connection, wanted: dict[str, set[bytes]]) -> dict[str, In
     for response_id, names in wanted.items():
         body = connection.execute(_BODY, {"of_id": response_id}).scalar()
         if body is not None:
-            found |= items_at({name: Place(response_id, None) for name in names}, {response_id: body})
+            found |= items_at({name: ItemLocation(response_id, None) for name in names}, {response_id: body})
     return found

@@ -1,4 +1,4 @@
-"""Who holds a run, asked and changed over a connection."""
+"""Leases of runs, read and changed over a connection."""
 
 from __future__ import annotations
 

@@ -28,14 +28,14 @@ _DRIVERS: Final = {
 
 
 def database_url(address: str) -> URL:
-    """The URL with its driver. Raises SettingsError when it names no database of ours;
-    the message holds no password."""
+    """The URL with its driver. Raises SettingsError when it names no supported database;
+    the message contains no password."""
     try:
         url = make_url("sqlite://" if address == "sqlite:" else address)
     except (ArgumentError, ValueError):
-        raise SettingsError("store: is no URL like sqlite:///sessions.sqlite3") from None
+        raise SettingsError("store: is not a URL like sqlite:///sessions.sqlite3") from None
     if url.drivername not in _DRIVERS:
-        raise SettingsError(f"store {url.drivername}: is none of: {', '.join(_DRIVERS)}")
+        raise SettingsError(f"store {url.drivername}: is not one of: {', '.join(_DRIVERS)}")
     url = url.set(drivername=_DRIVERS[url.drivername])
     if is_sqlite(url):
         return _with_file(url)
@@ -44,7 +44,7 @@ def database_url(address: str) -> URL:
 
 
 def is_sqlite(url: URL) -> bool:
-    """Whether the database is a file of ours."""
+    """Whether the database is a SQLite file."""
     return url.get_backend_name() == "sqlite"
 
 
@@ -91,7 +91,7 @@ def default_file() -> Path:
 
 
 def _check_options(url: URL) -> None:
-    """What stands behind the `?` goes to libpq. Raises SettingsError for what libpq does not know."""
+    """The query after `?` goes to libpq. Raises SettingsError for what libpq does not know."""
     try:
         from psycopg import ProgrammingError
         from psycopg.conninfo import make_conninfo
@@ -103,7 +103,7 @@ def _check_options(url: URL) -> None:
         try:
             make_conninfo("", **{name: ""})
         except ProgrammingError:
-            raise SettingsError(f"store postgresql: {name!r} is no connection option") from None
+            raise SettingsError(f"store postgresql: {name!r} is not a connection option") from None
 
 
 def _with_file(url: URL) -> URL:

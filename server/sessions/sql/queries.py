@@ -39,7 +39,8 @@ from server.sessions.sql.tables import response_pieces as pieces
 
 T = TypeVar("T")
 
-# Parameters that name a row have names that are no column's: SQLAlchemy keeps those for SET and VALUES.
+# Parameters that select a row must not be named like a column: SQLAlchemy keeps those names for SET and
+# VALUES.
 _ID: Final = responses.c.id == bindparam("of_id")
 _OWNED: Final = _ID & (responses.c.owner == bindparam("of_owner"))
 _HELD: Final = _ID & (responses.c.lease_worker == bindparam("of_worker"))
@@ -81,7 +82,7 @@ def portions(ids: Iterable[T]) -> Iterator[list[T]]:
 
 @cache
 def insert_response(dialect: str) -> Any:
-    """Inserts nothing when the id is there, as the row count tells."""
+    """Inserts nothing when the id is there; the row count says whether it did."""
     statement = _INSERTS[dialect](responses).on_conflict_do_nothing(index_elements=[responses.c.id])
     return statement.execution_options(preserve_rowcount=True)
 

@@ -24,8 +24,8 @@ _PRAGMAS: Final = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = O
 
 
 class Sqlite(Database):
-    """A file of ours, brought up to date when it is opened. SQLite takes one writer at a time, so writes
-    queue for one thread (waiting inside SQLite would be polling); reads have their own."""
+    """A SQLite file whose tables are brought up to date when it is opened. SQLite takes one writer at a time,
+    so writes queue for one thread (waiting inside SQLite would be polling); reads have their own."""
 
     def __init__(self, url: URL) -> None:
         super().__init__()

@@ -75,8 +75,8 @@ response_input: Final = Table(
 )
 
 NAMED_INPUT: Final = text("length(item_id) <= 512")
-"""Which input items are found by their ids (see `places`); written out, as an index is only used by queries
-that say the same."""
+"""Which input items are found by their ids (see `item_locations`); written out, as an index is only used by
+queries that say the same."""
 Index(
     "ix_response_input_item_id",
     response_input.c.item_id,

@@ -1,5 +1,5 @@
 """SQLite's file, which may be deleted, moved or replaced while it is open: SQLite goes on in the file that it
-has, and what it stores there nobody finds again."""
+has, and what it stores there can't be found again."""
 
 from __future__ import annotations
 

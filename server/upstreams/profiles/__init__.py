@@ -46,6 +46,6 @@ def names() -> list[str]:
 def profile(name: str) -> Profile:
     """The profile of this name. Raises SettingsError when there is none."""
     if name not in names():
-        raise SettingsError(f"profile {name!r} is none of: {', '.join(names())}")
+        raise SettingsError(f"profile {name!r} is not one of: {', '.join(names())}")
     text = resources.files(__name__).joinpath(name + _SUFFIX).read_text("utf-8")
     return msgspec.convert(tomllib.loads(text), Profile)

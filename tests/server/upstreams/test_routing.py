@@ -95,13 +95,13 @@ WRONG = {
 UNUSABLE = {
     "unknown profile": (
         '[[upstreams]]\nprofile = "nobody"',
-        "profile 'nobody' is none of: anthropic, deepseek",
+        "profile 'nobody' is not one of: anthropic, deepseek",
     ),
     "dialect without address": (
         '[[upstreams]]\nprofile = "ollama"\ndialect = "anthropic"',
         "ollama has no address",
     ),
-    "unknown option": (UPSTREAM + "options = { colour = 1 }", "options.colour is none of: developer_role"),
+    "unknown option": (UPSTREAM + "options = { colour = 1 }", "options.colour is not one of: developer_role"),
     "wrong option": (UPSTREAM + "options = { developer_role = 1 }", "upstream upstream: options: "),
     "twice": (UPSTREAM + UPSTREAM, "upstream upstream: the name is there twice"),
     "failover": (UPSTREAM + 'failover = ["nobody/m"]', "failover 'nobody/m' names no upstream"),

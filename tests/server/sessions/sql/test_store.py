@@ -235,8 +235,8 @@ def test_default_file_follows_the_platform(tmp_path: Path, monkeypatch: pytest.M
         ("sqlite://host/x", "sqlite:///"),
         ("sqlite:///:memory:", "memory://"),
         ("sqlite:///x?mode=ro", "sqlite:///"),
-        ("postgresql+psycopg:x", "no URL"),
-        ("", "none of"),
+        ("postgresql+psycopg:x", "not a URL"),
+        ("", "not one of"),
     ],
 )
 def test_address_that_names_no_store(address: str, message: str) -> None:

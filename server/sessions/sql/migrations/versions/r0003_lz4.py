@@ -17,7 +17,7 @@ _LARGE = (
     ("response_input", "item"),
     ("response_frames", "data"),
 )
-# PostgreSQL before 14 has no such setting, one that was built without lz4 does not list it
+# PostgreSQL before 14 does not have this setting, one that was built without lz4 does not list it
 _METHODS = sa.text("SELECT enumvals FROM pg_settings WHERE name = 'default_toast_compression'")
 
 

@@ -1,7 +1,7 @@
-"""Items by their ids: which of a response's items can be referred to, and what a place holds.
+"""Items by their ids: which of a response's items can be referred to, and what is stored at a location.
 
-Input items are there under the ids that they are listed under, items of the output under their own, from
-the response's end on. An id longer than any server gives names nothing: indexes of databases don't take it.
+Input items are found under the ids that they are listed under, items of the output under their own once the
+response has ended. An id longer than any server gives finds nothing: indexes of databases don't take it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from server.sessions.records import decode_input, id_bytes, reading
 LONGEST_NAME: Final = 512  # bytes
 
 
-class Place(NamedTuple):
+class ItemLocation(NamedTuple):
     """Where an item is: in the input of this response, with its JSON, or (None) in its output."""
 
     response_id: str
@@ -35,12 +35,12 @@ def output_names(response: Response) -> list[bytes]:
     return [name for name in names if can_name(name)]
 
 
-def items_at(places: Mapping[bytes, Place], bodies: Mapping[str, bytes]) -> dict[str, InputItem]:
-    """The items at these places as input, by id. `bodies` is the JSON of the responses whose output is
-    meant. A reference that was stored as it came names nothing. Raises UnreadableRecord."""
+def items_at(locations: Mapping[bytes, ItemLocation], bodies: Mapping[str, bytes]) -> dict[str, InputItem]:
+    """The items at these locations as input, by id. `bodies` is the JSON of the responses whose output is
+    meant. A reference that was stored as it came is left out. Raises UnreadableRecord."""
     outputs = {response_id: _outputs(response_id, body) for response_id, body in bodies.items()}
     found: dict[str, InputItem] = {}
-    for name, (response_id, item) in places.items():
+    for name, (response_id, item) in locations.items():
         data = outputs.get(response_id, {}).get(name) if item is None else item
         if data is None:
             continue
