@@ -14,11 +14,13 @@ import msgspec
 from bridge.diagnostics import Diagnostics
 from bridge.errors import StreamStateError
 from bridge.protocol import vocabulary
+from bridge.protocol.characters import with_whole_characters
 from bridge.protocol.content import Annotation, KnownAnnotation, LogProb, UrlCitation
 from bridge.protocol.lenient import SchemaError, Strict, build
 from bridge.protocol.unknown import Unknown
 from bridge.protocol.usage import Usage, within_bounds
 from bridge.state import Wire
+from bridge.surrogates import mended
 
 EXTENSION: Final = re.compile(r"[A-Za-z0-9_-]+:[A-Za-z0-9_.:-]+")
 _NOT_IN_A_TYPE: Final = re.compile(r"[^A-Za-z0-9_.:-]")
@@ -47,7 +49,7 @@ def index_of(call: str, index: object) -> int:
 def fields_of(call: str, fields: object) -> dict[str, Any]:
     """The fields of an event or item given as a mapping."""
     if isinstance(fields, Mapping):
-        return dict(fields)
+        return with_whole_characters(dict(fields))
     raise wrong_argument(call, f"expected a mapping of fields, got {type(fields).__name__}")
 
 
@@ -62,8 +64,10 @@ def text_of(call: str, delta: object) -> str:
 
 def reason_of(call: str, reason: object) -> str | None:
     """Why an upstream stopped, in its own word."""
-    if reason is None or isinstance(reason, str):
-        return reason
+    if reason is None:
+        return None
+    if isinstance(reason, str):
+        return mended(reason)
     raise wrong_argument(call, f"expected a reason as a string, got {type(reason).__name__}")
 
 
@@ -72,7 +76,7 @@ def annotation_of(annotation: Annotation | Mapping[str, Any]) -> Annotation:
     if isinstance(annotation, KnownAnnotation | Unknown):
         return annotation
     try:
-        built: Annotation = build(vocabulary.ANNOTATIONS, dict(annotation), Strict())
+        built: Annotation = build(vocabulary.ANNOTATIONS, with_whole_characters(dict(annotation)), Strict())
     except (SchemaError, TypeError, ValueError) as error:
         raise wrong_argument("annotation", str(error)) from error
     return built
@@ -83,7 +87,7 @@ def admitted(wire: Wire, annotations: Iterable[Annotation], diagnostics: Diagnos
     admitted: list[Annotation] = []
     for cited in annotations:
         if wire.openai_items or isinstance(cited, UrlCitation):
-            admitted.append(cited)
+            admitted.append(with_whole_characters(cited))
         else:
             diagnostics.loss(f"annotation.{cited.type}", "not published, left out")
     return admitted
@@ -91,10 +95,11 @@ def admitted(wire: Wire, annotations: Iterable[Annotation], diagnostics: Diagnos
 
 def logprobs_of(logprobs: Sequence[LogProb | Mapping[str, Any]] | None) -> list[LogProb]:
     """Log probabilities as structs or mappings (schema LogProb)."""
+    if not logprobs:
+        return []
     try:
-        return [
-            each if isinstance(each, LogProb) else msgspec.convert(each, LogProb) for each in logprobs or ()
-        ]
+        given = with_whole_characters(list(logprobs))
+        return [each if isinstance(each, LogProb) else msgspec.convert(each, LogProb) for each in given]
     except (msgspec.ValidationError, TypeError) as error:
         raise wrong_argument("text", f"logprobs: {error}") from error
 

@@ -183,7 +183,7 @@ class ResponseStreamStateMachine:
         """The opaque form of the open reasoning item (one is begun when none is open). It shows when
         the item is done. A second one belongs to another item."""
         self.require("reasoning_encrypted")
-        content = text_of("reasoning_encrypted", content)
+        content = mended(text_of("reasoning_encrypted", content))
         if not content:
             return []
         return self._blocks.encrypt(content)

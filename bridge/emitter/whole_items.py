@@ -15,6 +15,7 @@ from bridge.emitter.parts import REFUSAL, TEXT
 from bridge.emitter.tool_call import ToolCallBlock
 from bridge.protocol import content as ct
 from bridge.protocol import items as it
+from bridge.protocol.characters import with_whole_characters
 from bridge.protocol.events import Event
 from bridge.protocol.unknown import UnknownItem
 from bridge.state import PUBLISHED_ITEMS, Wire
@@ -56,7 +57,7 @@ class ItemEmitter:
 
     def emit(self, item: it.Item) -> tuple[list[Event], bool]:
         """(events, cut) of one checked item."""
-        return self._emitters.get(type(item), self._plain)(item)
+        return self._emitters.get(type(item), self._plain)(with_whole_characters(item))
 
     def _message(self, item: it.Message) -> tuple[list[Event], bool]:
         output = self._output
@@ -117,11 +118,11 @@ class ItemEmitter:
 
     def announce(self, item: it.Item) -> list[Event]:
         """Begin an item that is told whole later, by `emit` with the same id."""
-        return [self._begin(item).added()]
+        return [self._begin(with_whole_characters(item)).added()]
 
     def announced(self, item_id: str) -> WholeBlock | None:
         """The item that was announced under this id and is still open."""
-        return self._announced.get(item_id)
+        return self._announced.get(mended(item_id))
 
     def _plain(self, item: it.Item) -> tuple[list[Event], bool]:
         block = self._announced.pop(item.id, None)

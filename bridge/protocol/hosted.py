@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from bridge.protocol.characters import with_whole_characters
 from bridge.protocol.unknown import UnknownItem
 
 
@@ -101,6 +102,6 @@ def view(item: UnknownItem) -> HostedCall | None:
     if struct is None:
         return None
     try:
-        return msgspec.convert(item.raw, type=struct)
+        return msgspec.convert(with_whole_characters(item.raw), type=struct)
     except msgspec.ValidationError:
         return None

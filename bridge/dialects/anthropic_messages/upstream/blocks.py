@@ -38,13 +38,13 @@ class TextBlock:
     def __init__(self, context: MessageContext, block: dict[str, Any]) -> None:
         self._context = context
         self._send = context.machine.text
-        self._text = block.get("text")
+        self._text = context.text_of(block, "text")
         citations = block.get("citations")
         self._citations: list[Any] = list(citations) if isinstance(citations, list) else []
         self._start = context.position
 
     def begin(self) -> list[Event]:
-        return self.feed(t.TextDelta(self._text)) if isinstance(self._text, str) else []
+        return self.feed(t.TextDelta(self._text))
 
     def feed(self, delta: t.Delta) -> list[Event]:
         if type(delta) is _COMMON:
@@ -98,9 +98,8 @@ class ThinkingBlock:
         self._signature: list[str] = []
 
     def begin(self) -> list[Event]:
-        signature = self._block.get("signature")
-        self._signature += [signature] if isinstance(signature, str) else []
-        return self._think(self._block.get("thinking"))
+        self._signature.append(self._context.text_of(self._block, "signature"))
+        return self._think(self._context.text_of(self._block, "thinking"))
 
     def feed(self, delta: t.Delta) -> list[Event]:
         if type(delta) is t.ThinkingDelta:
@@ -169,12 +168,8 @@ class ToolUseBlock:
     def begin(self) -> list[Event]:
         for field in self._block.keys() - _OF_A_CALL:
             self._context.diagnostics.loss(f"tool_use.{field[:64]}", "no place for it")
-        call_id, name = self._block.get("id"), self._block.get("name")
-        return self._context.machine.tool_call(
-            self._index,
-            call_id if isinstance(call_id, str) else None,
-            name if isinstance(name, str) else None,
-        )
+        call_id, name = (self._context.text_of(self._block, field) for field in ("id", "name"))
+        return self._context.machine.tool_call(self._index, call_id or None, name or None)
 
     def feed(self, delta: t.Delta) -> list[Event]:
         if type(delta) is not t.InputJsonDelta:

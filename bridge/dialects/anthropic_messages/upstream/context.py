@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.anthropic_messages import types as t
 from bridge.emitter.stream import ResponseStream
@@ -38,6 +40,15 @@ class MessageContext:
             index, self.undecided = self.undecided, None
             events += self.machine.tool_call_done(index)
         return events
+
+    def text_of(self, block: dict[str, Any], field: str) -> str:
+        """A text of a block; empty where it has none, or one of another type, which is a loss."""
+        found = block.get(field)
+        if isinstance(found, str):
+            return found
+        if found is not None:
+            self.diagnostics.loss(f"{block['type']}.{field}", f"can't be read: {type(found).__name__}")
+        return ""
 
     def misplaced(self, delta: t.Delta, kind: str) -> list[Event]:
         self.diagnostics.loss(f"{kind}.{type(delta).__name__}", "does not belong there")

@@ -172,7 +172,10 @@ class Inbound:
         self._id = str(message.get("id") or "")
         self._count(message.get("usage"))
         content = message.get("content")
-        for block in content if isinstance(content, list) else ():
+        if content is not None and not isinstance(content, list):
+            self.diagnostics.loss("message_start.content", f"can't be read: {type(content).__name__}")
+            content = []
+        for block in content or ():
             events += self._whole_block(block)
         return events
 
