@@ -1,1 +1,1 @@
-"""The frames of runs as they are sent, for everybody who reads along."""
+"""The frames of runs as they are sent, for all readers."""

@@ -1,8 +1,8 @@
 """Event logs behind one interface: what a run sends, readable from any number on, by any number of
 readers, while it runs and for a while after.
 
-A log is bounded, and may be lost; what was stored is not. A reader that is told `LogGap` or `LogGone`
-goes on from the store's frames.
+A log is bounded, and may be lost; what was stored is not. A reader that gets `LogGap` or `LogGone` goes on
+from the store's frames.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ CHUNK_BYTES: Final = 256 * 1024
 
 
 class LogGone(Exception):
-    """There is no log of this run: it never was opened, it expired, or it was lost."""
+    """The log of this run does not exist: it was never opened, it expired, or it was lost."""
 
     def __init__(self, run_id: str) -> None:
-        super().__init__(f"there is no event log of run {run_id}")
+        super().__init__(f"the event log of run {run_id} does not exist")
         self.run_id = run_id
 
 
@@ -58,11 +58,11 @@ class EventLog(Protocol):
     at_hand: bool
 
     async def check(self) -> None:
-        """Ask its server for a sign of life, once. Raises LogError."""
+        """Ask once whether its server answers. Raises LogError."""
         ...
 
     async def open(self, run_id: str) -> None:
-        """Begin an empty log; before the run's id is told to anybody. What was there is gone. Raises
+        """Begin an empty log; called before the run's id is sent anywhere. What was there is deleted. Raises
         LogGone when it was discarded."""
         ...
 
@@ -84,9 +84,9 @@ class EventLog(Protocol):
         ...
 
     async def discard(self, run_id: str) -> None:
-        """Forget the log for good; its readers are told LogGone, and so is whoever still writes it."""
+        """Delete the log for good; its readers get LogGone, and so does a writer."""
         ...
 
     async def shutdown(self) -> None:
-        """Let go of connections and memory."""
+        """Close connections and free memory."""
         ...

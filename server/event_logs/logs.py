@@ -14,7 +14,7 @@ from server.settings import SettingsError
 def open_event_log(address: str) -> EventLog:
     """`memory:`, `redis://host/0` or `rediss://…`. Nothing is connected yet.
 
-    Raises SettingsError when there is no such log, or its driver is not installed.
+    Raises SettingsError when the log is unknown or its driver is not installed.
     """
     scheme = address.partition(":")[0]
     build = _BUILDERS.get(scheme)
@@ -33,7 +33,7 @@ def _redis(address: str) -> EventLog:
     try:
         database = urlsplit(address).path.strip("/")
         if database and not database.isdecimal():  # the client would take database 0
-            raise ValueError(f"the path is the number of a database, and {database!r} is none")
+            raise ValueError(f"the path is the number of a database, not {database!r}")
         return RedisLog(address)
     except ValueError as error:
         raise SettingsError(f"event log {address.partition(':')[0]}: {error}") from error

@@ -17,7 +17,7 @@ _MAX_BYTES: Final = 256 * 1024 * 1024
 
 
 class _Log:
-    """Frames from `dropped` on: as many were there before them and were let go, for the limit."""
+    """Frames from `dropped` on: as many were there before them and were dropped, for the limit."""
 
     __slots__ = ("bytes", "changed", "closed_at", "discarded", "dropped", "frames", "opened_at")
 
@@ -45,7 +45,7 @@ class _Log:
 class MemoryLog:
     """Logs of runs in this process. One log holds its last `max_log_bytes`, all of them together
     `max_bytes`: the oldest that are closed go first, then the first halves of the largest. A closed one goes
-    after `linger` seconds, one that nobody closes after `lifetime`, whether anything happens or not."""
+    after `linger` seconds, one that nobody closes after `lifetime`, also while nothing happens."""
 
     at_hand = True
 
@@ -156,7 +156,7 @@ class MemoryLog:
             self._cut(log, log.bytes // 2)
 
     def _cut(self, log: _Log, keep: int) -> None:
-        """Let go of the front, a good part at once so that the list is not moved with every append."""
+        """Drop the front, a large part at once so that the list is not moved with every append."""
         count = 0
         while log.bytes > keep and count < len(log.frames) - 1:
             size = len(log.frames[count].data)
@@ -167,7 +167,7 @@ class MemoryLog:
         log.dropped += count
 
     def _expire(self) -> None:
-        """Let go of closed logs whose time is over, and of more while there is too much. Readers that are
+        """Drop closed logs whose time is over, and more while there is too much. Readers that are
         within one keep it and read on."""
         now = self._clock()
         wait = min(self._linger, self._lifetime)
@@ -197,7 +197,7 @@ class MemoryLog:
 
 
 def _place(log: _Log, after: int) -> int:
-    """The place of the first frames to read: by halves, since a log may be long."""
+    """The index of the first frames to read: by halves, since a log may be long."""
     return log.dropped + bisect_right(log.frames, after, key=lambda frames: frames.last)
 
 

@@ -1,7 +1,7 @@
 """Event logs as Redis Streams: what one worker appends, every worker reads.
 
 One stream per run, its entries as in `redis_entries`. Of a log that was discarded a last entry is left for a
-while, so that a writer elsewhere, who has not heard of it, does not begin it anew.
+while, so that a writer elsewhere, which does not know that, does not begin it anew.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class RedisLog:
         self._max_entries = max_entries
         self._patience = patience
         self._expiring: set[str] = set()
-        """Open logs of this worker that Redis will let go some day; none after an outage, as a Redis that was
+        """Open logs of this worker that Redis will drop some day; none after an outage, as a Redis that was
         restarted has forgotten them."""
 
     async def check(self) -> None:
@@ -202,7 +202,7 @@ class RedisLog:
         return f"{self._prefix}:log:{run_id}"
 
     async def _next(self, key: str, place: bytes, wait: bool) -> list[Entry]:
-        """The entries behind `place`; with `wait`, when there are none, those of the next seconds."""
+        """The entries after `place`; with `wait`, when there are none, those of the next seconds."""
         block = _milliseconds(_BLOCK) if wait else None
 
         async def look() -> Any:

@@ -1,8 +1,8 @@
 """The entries of a log's stream in Redis.
 
-The id of an entry is made of the number of its last event, so that a reader's place is found by Redis and an
-append that is made again is known. The first entry says that the log was opened, the last that it is closed,
-or that it was discarded.
+The id of an entry is made of the number of its last event, so that Redis finds a reader's position and an
+append that is made again is recognised. The first entry says that the log was opened, the last that it is
+closed, or that it was discarded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HIGHEST: Final = 2**63
 
 
 def entry_id(sequence: int) -> bytes:
-    """Of the entry whose last event has this number. One above it, since 0-0 is no id of an entry."""
+    """Of the entry whose last event has this number. One above it, since 0-0 can't be the id of an entry."""
     return b"%d-0" % (min(sequence, _HIGHEST) + 1)
 
 

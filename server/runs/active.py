@@ -31,7 +31,7 @@ class ActiveRuns:
         return run if whose == owner else None
 
     def find(self, response_id: str) -> Run | None:
-        """The same, whoever's it is."""
+        """The same, for any owner."""
         _, run = self._runs.get(response_id, (None, None))
         return run
 

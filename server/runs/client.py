@@ -1,4 +1,4 @@
-"""The client of one run: what it has been handed, and what it is still owed."""
+"""The client of one run: what it was sent, and what it has still to be sent."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ Deliver = Callable[[list[Event]], Awaitable[None]]
 """Hands events to the client; returns when it can take more."""
 
 
-async def _to_nobody(_events: list[Event]) -> None:
+async def _discard(_events: list[Event]) -> None:
     return None
 
 
 class Client:
-    """Whoever reads along while the response is made. With `may_leave` the run goes on without it."""
+    """The client that reads while the response is made. With `may_leave` the run goes on without it."""
 
     def __init__(self, *, may_leave: bool) -> None:
         self._may_leave = may_leave
-        self._deliver: Deliver = _to_nobody
-        self._owed: list[Event] = []
-        self.told = False
-        """Something has been handed over, so that a failure is told by events from now on."""
-        self.told_at = anyio.current_time()
-        """When that was, on the event loop's clock."""
+        self._deliver: Deliver = _discard
+        self._unsent: list[Event] = []
+        self.has_sent = False
+        """Something has been sent, so that a failure is reported by events from now on."""
+        self.sent_at = anyio.current_time()
+        """When something was last sent, on the event loop's clock."""
 
-    def came(self, deliver: Deliver) -> None:
-        """Here it is."""
+    def attach(self, deliver: Deliver) -> None:
+        """Send what follows to this client."""
         self._deliver = deliver
 
-    def left(self) -> None:
-        """It is gone."""
-        self._deliver = _to_nobody
+    def detach(self) -> None:
+        """The client has left: discard what follows."""
+        self._deliver = _discard
 
-    def owe(self, events: list[Event]) -> None:
-        """These are for it, whatever comes between."""
-        self._owed = events
+    def set_unsent(self, events: list[Event]) -> None:
+        """Events to send even when an interruption comes before `send`."""
+        self._unsent = events
 
-    async def tell(self, events: list[Event]) -> None:
-        """Hand over what it was owed."""
-        self.told_at = anyio.current_time()
-        self.told = True
+    async def send(self, events: list[Event]) -> None:
+        """Hand over events that `set_unsent` was given."""
+        self.sent_at = anyio.current_time()
+        self.has_sent = True
         try:
             await self._deliver(events)
         except BridgeError:
@@ -53,14 +53,14 @@ class Client:
         except Exception:
             if not self._may_leave:
                 raise
-            self.left()
-        self._owed = []
+            self.detach()
+        self._unsent = []
 
-    async def tell_last(self, events: list[Event], seconds: float) -> None:
-        """Hand over the end, behind what an interruption kept from the client. One that has taken nothing
-        for so long is let go: it would hold its run for ever."""
+    async def send_last(self, events: list[Event], seconds: float) -> None:
+        """Send the last events, after those that an interruption kept from the client. A client that takes
+        nothing for `seconds` is detached: it would hold its run for ever."""
         try:
             async with asyncio.timeout(seconds):
-                await self.tell([*self._owed, *events] if self._owed else events)
+                await self.send([*self._unsent, *events] if self._unsent else events)
         except TimeoutError:
-            self.left()
+            self.detach()

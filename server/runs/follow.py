@@ -1,8 +1,8 @@
-"""A stored response streamed again: its frames out of the store, then out of the event log, the bytes
-that they were (law S2).
+"""A stored response streamed again: its frames out of the store, then out of the event log, unchanged bytes
+(law S2).
 
 The store has what was checkpointed and, once the run has ended, everything. The log has what is newer.
-So the log only makes it quicker: without one, or after it was lost, readers get what is checkpointed.
+So the log only makes reading quicker: without one, or after it was lost, readers get what is checkpointed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from server.sessions.base import Lease, ResponseStore, Standing, StoredResponse
 from server.sessions.endings import CUT_OFF, INTERRUPTED
 from server.sessions.errors import StoreError
 
-# Seconds without a frame after which the record is looked at: its worker may be dead.
+# Seconds without a frame after which the record is looked at: its worker may have stopped.
 _LOOK_AGAIN: Final = 2.0
 _log = structlog.get_logger(__name__)
 
@@ -54,7 +54,7 @@ class Follower:
 
     async def check(self, found: Standing, after: int, sent: int | None = None) -> None:
         """Raises HttpError 400 when nobody can have seen the event `after`. `sent` is the number of the last
-        event, for a run of this process. What can't be known yet is told when the response has ended."""
+        event, for a run of this process. What can't be known yet is reported when the response has ended."""
         if after <= found.last_sequence:
             return
         if found.lease is None:
@@ -107,7 +107,7 @@ class Follower:
             found = None
 
     async def _settle(self, response_id: str, lease: Lease) -> bool:
-        """Settle it if its worker is dead; whether it was."""
+        """Settle it if its worker has stopped; whether it was settled."""
         return lease.until < await self._store.now() and await self._settler.settle(response_id)
 
     async def _live(self, response_id: str, after: int) -> AsyncIterator[Frames]:
@@ -133,7 +133,7 @@ class Follower:
                 while last < after:
                     last = (await anext(reading)).last
         except TimeoutError:
-            # What the log has not got yet, after an outage, has had the time to be checkpointed.
+            # What the log has not got yet, after an outage, has had time to be checkpointed.
             found = await self._store.standing(response_id, standing.owner)
             if found is None or found.lease is None or found.lease.until < await self._store.now():
                 return None

@@ -1,6 +1,6 @@
 """One task per process makes the checkpoints of all its runs, so that no stream waits for the store while
-it streams; another renews all their leases in one statement, so that no run waits for the others'
-checkpoints to be known as alive."""
+it streams; another renews all their leases in one statement, so that no lease runs out while others'
+checkpoints are made."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Keeper:
         self._woken = asyncio.Event()
 
     def start(self, making: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run this in a task of its own, whoever waits for it or leaves."""
+        """Run this in a task of its own, which goes on when its waiter leaves."""
         task = asyncio.create_task(making)
         self._tasks.add(task)
         task.add_done_callback(self._done)

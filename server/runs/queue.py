@@ -1,9 +1,9 @@
 """Responses in the background that wait for a worker: a consumer group of a Redis Stream.
 
-The record in the store says whose the run is, so an entry only says where to look. A worker that has
-taken a run acknowledges its entry; one that died before leaves the entry to the others, and one that died
-after it leaves a lease that runs out. An entry that was lost costs seconds: a worker that finds the queue
-empty looks in the store for what waits all the same.
+The record in the store says which worker has the run, so an entry only says where to look. A worker that has
+taken a run acknowledges its entry; one that stopped before leaves the entry to the others, and one that
+stopped after it leaves a lease that runs out. An entry that was lost costs seconds: a worker that finds the
+queue empty looks in the store for what waits all the same.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class RunQueue:
         self._idle = round(idle * 1000)
 
     async def put(self, response_id: str, owner: str) -> None:
-        """Let this owner's run be made. Raises LogError when Redis can't be reached at once; it may get there
+        """Queue this owner's run. Raises LogError when Redis can't be reached at once; it may get there
         still."""
         try:
             async with asyncio.timeout(_PATIENCE):
@@ -71,7 +71,7 @@ class RunQueue:
                     await asyncio.sleep(0)  # that run takes its place before another is looked for
 
     async def _found(self, look: Awaitable[bool]) -> bool:
-        """Whether there was something; when that can't be told, it is told as no, after a pause."""
+        """Whether there was something; when that can't be known, False after a pause."""
         try:
             return await look
         except ResponseError:
@@ -85,7 +85,7 @@ class RunQueue:
         return False
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         await self._redis.aclose()
 
     async def _begin(self) -> None:

@@ -30,10 +30,10 @@ from server.upstreams.base import UpstreamReply
 class Run:
     """One response, ready to be made. What passes is kept by `keeping`, without it nothing is stored;
     `keeper` makes the checkpoints. `total` bounds the whole of it, in seconds; `gate` counts it while it
-    runs, and `running` lists it for those who ask for it by its id. `beats`: its client needs events to
-    know that it goes on. `owner` is whose it is, `hold` what it has in memory; `ended` is told whose model it
-    was and how it ended. `background`: it was told to be on its way, so that whatever comes is told by its
-    events."""
+    runs, and `running` lists it for those who ask for it by its id. `beats`: its client needs events to know
+    that it goes on. `owner` is whose it is, `hold` what it has in memory; `ended` is called with the
+    upstream's name and the response as it ended. `background`: its client already has the queued response, so
+    that everything later, failures too, is reported by its events."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Run:
         self.translation = translation
         self.keeping = keeping
         self.personal = personal
-        """It needs its client's own key, which is kept nowhere: no other worker can make it."""
+        """It needs its client's own key, which is not stored: no other worker can make it."""
         self._attempts = attempts
         self._gate = gate
         self._total = total
@@ -89,14 +89,14 @@ class Run:
         Raises UpstreamError when the upstream fails before anything was delivered (law S5) and StoreError
         when not even its beginning can be stored; after that a failure is delivered as events.
         """
-        self.client.came(deliver)
+        self.client.attach(deliver)
         if self.keeping is None:
             await self._make()
             return
         try:
             await asyncio.shield(self.start())
         finally:
-            self.client.left()
+            self.client.detach()
 
     def start(self) -> asyncio.Task[None]:
         """Run to the end in a task of its own."""
@@ -112,7 +112,7 @@ class Run:
             self.translation.cancel()
 
     async def cancel(self) -> Response:
-        """Somebody wants no more of it: the response ends as cancelled, and its client is told."""
+        """End the response as cancelled; its client gets that end."""
         self.stop()
         await self._settled.wait()
         return self.translation.snapshot
@@ -143,8 +143,8 @@ class Run:
 
     async def show_life(self) -> bool:
         """Deliver something when nothing has been sent for a while; whether there was something: nothing
-        before the status is known (law S6), then the first events, then an event that says nothing else to
-        a client that needs one."""
+        before the status is known (law S6), then the first events, then a keep-alive event to a client that
+        needs one."""
         if self.translation.ended or self._order.locked() or not (self.accepted and self.waiting):
             return False
         events = (
@@ -176,17 +176,17 @@ class Run:
                 self._ended(self._attempts.chosen, self.translation.snapshot)
 
     async def _until_the_end(self) -> list[Event]:
-        """The last events, which have not been passed on. Raises HttpError when it fails before anybody
-        was told of it."""
+        """The last events, which have not been passed on. Raises HttpError when it fails before anything of
+        it was sent."""
         try:
             async with asyncio.timeout(None) as deadline:
                 self._deadline = deadline
                 if self._stopped:
                     return self.translation.cancel()
-                # Who waits in the background is not refused for want of a place.
+                # A run in the background waits for a place instead of being refused.
                 async with self._gate.place(self.owner, waits=self._background):
                     self._leave_line()
-                    if deadline.when() is None:  # nobody has interrupted it
+                    if deadline.when() is None:  # it was not interrupted
                         deadline.reschedule(asyncio.get_running_loop().time() + self._total)
                     with self._gate.ended_by(deadline):
                         async with self._attempts.open() as reply:
@@ -219,9 +219,10 @@ class Run:
 
     @property
     def _known(self) -> bool:
-        """Somebody was told of the response, or will find it in the store: it has to be brought to an end."""
+        """Something of the response was sent, or it can be found in the store: it has to be brought to an
+        end."""
         held = self.keeping is not None and self.keeping.held
-        return self.client.told or self._background or held
+        return self.client.has_sent or self._background or held
 
     async def _follow(self, reply: UpstreamReply) -> list[Event]:
         translation = self.translation
@@ -261,15 +262,15 @@ class Run:
 
     async def _pass(self, events: list[Event]) -> None:
         async with self._order:
-            self.client.owe(events)
+            self.client.set_unsent(events)
             if self.keeping is not None:
                 self._keeper.add(self.keeping, self.lose)
                 await self._keep(self.keeping, events)
-            await self.client.tell(events)
+            await self.client.send(events)
 
     async def _pass_last(self, events: list[Event]) -> None:
-        """Law S1: the end is durable before it leaves, or it is told as the failure that it then is. What
-        an interruption kept from the client goes with it."""
+        """Law S1: the end is durable before it is sent, or a failure is sent in its place. What an
+        interruption kept from the client goes with it."""
         async with self._order:
             if self.keeping is not None:
                 await self._keep(self.keeping, events)
@@ -277,7 +278,7 @@ class Run:
                     self._end_instead(self._kept)
                     events = self._kept
             self._settled.set()
-            await self.client.tell_last(events, self._total)
+            await self.client.send_last(events, self._total)
 
     async def _keep(self, keeping: ResponseSessionPersistenceTransformer, events: list[Event]) -> None:
         self._storing = True
@@ -286,8 +287,8 @@ class Run:
         finally:
             self._storing = False
 
-    def _end_instead(self, told: list[Event]) -> None:
-        """The end could not be stored. Raises HttpError when nobody knows of the response yet."""
-        self.translation.end_instead(told[-1])
+    def _end_instead(self, failed: list[Event]) -> None:
+        """The end could not be stored. Raises HttpError when nothing of the response was sent yet."""
+        self.translation.end_instead(failed[-1])
         if not self._known and self.translation.failure is not None:
             raise self.translation.failure

@@ -1,4 +1,4 @@
-"""Runs whose worker died, brought to an end that tells the truth (law S1)."""
+"""Runs whose worker stopped, brought to an end that says what happened (law S1)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def _nothing_to_renew() -> None:
 class Settler:
     """Takes runs whose lease is over and settles each once, of all workers that try. `lease` is how many
     seconds living workers have to renew theirs. `renew` comes before each look: a process
-    that had no time for its leases does not take its own runs for dead.
+    that had no time for its leases does not take its own runs for abandoned.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Settler:
         self._renew = renew
         self._wary_until = -math.inf
         self.rerun: Rerun | None = None
-        """What takes up queued runs that nobody has begun; without it they are settled too."""
+        """Takes up queued runs that no worker has begun; without it they are settled too."""
 
     async def sweep(self) -> int:
         """Settle every run whose lease is over; how many there were. Raises StoreError."""
@@ -106,7 +106,7 @@ class Settler:
 
     @contextmanager
     def _watching(self, slow_at: float) -> Iterator[None]:
-        """Be wary after what the store failed to do, or had not done by then."""
+        """Settle nothing for the length of a lease after the store failed or was late."""
         failed = False
         try:
             yield
@@ -153,8 +153,8 @@ class Settler:
         return response
 
     async def _tail(self, response_id: str, after: int) -> tuple[list[Frames], bool]:
-        """What was sent since the last checkpoint, as far as the log outlived the worker, and whether that is
-        all. The first events are stored before anybody sees them."""
+        """What was sent since the last checkpoint, as far as the log still has it, and whether that is all.
+        The first events are stored before they are sent."""
         found, sound = await self._read(response_id, after)
         if found or after < 0:
             return found, sound or not found
@@ -174,7 +174,7 @@ class Settler:
         return found, True
 
     async def _folded(self, record: StoredResponse, tail: Frames) -> tuple[Response, Event | None]:
-        """The response as the stream tells it (law E1), and the terminal event if there is one."""
+        """The response as the stream gives it (law E1), and the terminal event if there is one."""
         whole = ResponseAccumulator()
         decoder = SSEDecoder()
         event: Event | None = None

@@ -1,5 +1,5 @@
-"""Words between workers: whoever makes this response, cancel it. They go through the Redis of the event
-log; workers that share none don't hear each other."""
+"""Cancel messages between workers: the worker that makes this response ends it. They go through the event
+log's Redis; workers that don't share one don't get each other's messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import structlog
 
 _CHANNEL: Final = "openresponses-bridge:cancel"
 _PAUSE: Final = 1.0  # seconds until a lost connection is tried again
-_PATIENCE: Final = 1.0  # seconds that telling the others may take
+_PATIENCE: Final = 1.0  # seconds that sending a message may take
 _POLL: Final = 5.0  # seconds that one wait for a message takes
 _log = structlog.get_logger(__name__)
 
@@ -22,20 +22,20 @@ class Signals(Protocol):
     """One per worker."""
 
     async def cancel(self, response_id: str) -> bool:
-        """Ask whoever makes it to end it; whether anybody could hear."""
+        """Ask the worker that makes it to end it; whether the message could be sent."""
         ...
 
     async def listen(self, on_cancel: OnCancel) -> None:
-        """Hear the others, for ever."""
+        """Receive the others' messages, for ever."""
         ...
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         ...
 
 
 class NoSignals:
-    """For a worker by itself."""
+    """For a single worker: there are no others to ask."""
 
     async def cancel(self, response_id: str) -> bool:
         return False

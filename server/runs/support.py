@@ -1,4 +1,5 @@
-"""What all runs of this process share: store, event log, keeper, and the care for runs of dead workers."""
+"""What all runs of this process share: store, event log, keeper, and settling the runs of workers that have
+stopped."""
 
 from __future__ import annotations
 
@@ -75,7 +76,7 @@ class RunSupport:
         return f"{self._worker}-{self._number}"
 
     def expires_at(self, now: float) -> float | None:
-        """Until when what is stored now is kept; None for ever."""
+        """Until when what is stored now is kept (Unix seconds); None for ever."""
         return None if self._retention is None else now + self._retention
 
     def keeping(
@@ -110,7 +111,7 @@ class RunSupport:
         )
 
     async def forget(self, response_id: str) -> None:
-        """The response was deleted: its frames go too, and a run that makes it finds out soon."""
+        """The response was deleted: its frames go too, and the run that makes it is soon ended."""
         self.keeper.look_at(response_id)
         discarding = self.keeper.start(self._discard(response_id))
         await asyncio.wait([discarding], timeout=_DISCARD_PATIENCE)
@@ -127,8 +128,8 @@ class RunSupport:
 
     @asynccontextmanager
     async def going(self, gate: Gate, rerun: Rerun, take: Take, on_cancel: OnCancel) -> AsyncIterator[None]:
-        """Keep the checkpoints going, settle what dead workers left, now and then, and hear the other
-        workers; at the end, wait for what runs."""
+        """Keep the checkpoints going, settle what stopped workers left, now and then, and receive the other
+        workers' messages; at the end, wait for what runs."""
         self.settler.rerun = rerun
         await self._care()
         keeping = _started(self.keeper.keep(), self.keeper.keep_leases(), self.signals.listen(on_cancel))

@@ -59,7 +59,7 @@ class Translation:
         self.read_as(inbound)
         self._frames = SSEDecoder()
         self.failure: BridgeError | None = None
-        self._told: Response | None = None
+        self._ended_instead: Response | None = None
 
     def read_as(self, inbound: Inbound) -> None:
         """What comes from now on is read by this inbound."""
@@ -83,7 +83,7 @@ class Translation:
 
     @property
     def snapshot(self) -> Response:
-        return self._machine.snapshot if self._told is None else self._told
+        return self._machine.snapshot if self._ended_instead is None else self._ended_instead
 
     @property
     def question(self) -> Question | None:
@@ -91,7 +91,7 @@ class Translation:
         return None if self._judged is None else self._judged.question
 
     def begin(self) -> list[Event]:
-        """Start before the upstream has said anything, so that the client can be told to wait."""
+        """Start before the upstream has said anything, so that events can be sent while the client waits."""
         return [] if self.begun else self._machine.start()
 
     def feed(self, data: bytes) -> list[Event]:
@@ -134,14 +134,15 @@ class Translation:
         return [] if self.ended else self.begin() + self._machine.fail(error)
 
     def cancel(self) -> list[Event]:
-        """End because nobody wants the rest."""
+        """End as cancelled."""
         return [] if self.ended else self.begin() + self._machine.cancel()
 
     def end_instead(self, last: Event) -> None:
-        """The end could not be stored, so this is what is told: the response as this event has it."""
-        self._told = cast(ResponseFailed, last).response
-        assert self._told.error is not None
-        self.failure = HttpError(503, self._told.error.message, code=self._told.error.code)
+        """The end could not be stored, so this event is sent in its place; the snapshot is the response in
+        it."""
+        self._ended_instead = cast(ResponseFailed, last).response
+        assert self._ended_instead.error is not None
+        self.failure = HttpError(503, self._ended_instead.error.message, code=self._ended_instead.error.code)
 
     def beat(self) -> list[Event]:
         """An event that says nothing but that the response is still being made."""

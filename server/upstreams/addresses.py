@@ -11,7 +11,7 @@ _VERSION: Final = "/v1"
 def base_url(url: str) -> str:
     """As OpenAI's clients take it: `/v1` where no path is given, no slash at the end.
 
-    Raises ValueError for what is no http(s) address.
+    Raises ValueError for what is not an http(s) address.
     """
     path = _path_of(url)
     return url.rstrip("/") + ("" if path else _VERSION)
@@ -20,7 +20,7 @@ def base_url(url: str) -> str:
 def versioned_base_url(url: str) -> str:
     """As Anthropic's clients take it: what they add `/v1/messages` to, with or without that `/v1`.
 
-    Raises ValueError for what is no http(s) address.
+    Raises ValueError for what is not an http(s) address.
     """
     path = _path_of(url)
     return url.rstrip("/") + ("" if path.endswith(_VERSION) else _VERSION)
@@ -29,7 +29,7 @@ def versioned_base_url(url: str) -> str:
 def _path_of(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{url!r} is no http:// or https:// address")
+        raise ValueError(f"{url!r} is not an http:// or https:// address")
     if parts.query or parts.fragment:
-        raise ValueError(f"{url!r} has a query or a fragment, which no base address has")
+        raise ValueError(f"{url!r} has a query or a fragment, which a base address must not have")
     return parts.path.rstrip("/")

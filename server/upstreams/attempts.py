@@ -32,8 +32,8 @@ class Attempt(NamedTuple):
 
 class Attempts:
     """The upstream of one response: the first of `prepared` that accepts. Those after the first are
-    prepared when they are needed; `accepted` is told which it was, `observe` the outcome of each try.
-    `jitter` gives numbers in [0, 1)."""
+    prepared when they are needed; `accepted` is called with the one that did, `observe` with the outcome of
+    each try. `jitter` gives numbers in [0, 1)."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Attempts:
                 if error.http_status not in _PASSING:
                     break
             except BridgeError as error:
-                # what a fallback can't be asked is no reason to say anything else than the first error
+                # a fallback that can't take the request does not replace the first error
                 if not errors:
                     raise
                 _log.warning("upstream.fallback_unfit", reason=error.message)
@@ -99,8 +99,8 @@ class Attempts:
 
 
 def waiting_time(error: UpstreamError, made: int, retries: Retries, jitter: float) -> float | None:
-    """Seconds to wait after `made` + 1 attempts, None when asking again is of no use: the error is there
-    to stay, the time was used up already, or the upstream wants more patience than is allowed."""
+    """Seconds to wait after `made` + 1 attempts, None when asking again is of no use: the error will last,
+    the time is used up, or the upstream asks for a longer wait than is allowed."""
     if error.http_status not in _PASSING or error.code == UpstreamError.TIMEOUT:
         return None
     asked = seconds_of(error.headers.get("retry-after"))

@@ -46,7 +46,7 @@ class Upstream(Protocol):
         ...
 
     def clean(self, text: str, client_key: str | None = None) -> str:
-        """What it said, without the keys that a request with this client's key carries."""
+        """The upstream's text, without the keys that a request with this client's key carries."""
         ...
 
     async def models(self) -> list[str]:
@@ -54,5 +54,5 @@ class Upstream(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of its connections."""
+        """Close its connections."""
         ...

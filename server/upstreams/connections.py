@@ -1,8 +1,9 @@
-"""The connections to one upstream. A pooled one may be dead and nobody knows yet: its server closed it in the
-moment in which it was taken. A request that meets such a one is made once more, on a new one.
+"""The connections to one upstream. A pooled one may be closed without this side knowing yet: its server
+closed it in the moment in which it was taken. A request that meets such a one is made once more, on a new
+one.
 
-That is only for a connection that was used before, on which no byte of an answer came (RFC 9110, 9.2.2): what
-dies otherwise may have been answered, and a new connection that dies would die again.
+That is only for a connection that was used before, on which no byte of an answer came (RFC 9110, 9.2.2): a
+request that fails otherwise may have been acted on, and a new connection that fails would fail again.
 """
 
 from __future__ import annotations

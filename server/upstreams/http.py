@@ -34,9 +34,9 @@ _FAILURES: Final = (aiohttp.ClientError, OSError, TimeoutError)
 
 class HttpUpstream:
     """One address, which `url` names as the dialect's own clients take it. `api_key` goes out in the
-    dialect's header and is never told to anyone else; with `pass_through` the client's own goes out
-    instead, where it has shown one. `headers` go with every request; `secrets` are what nobody shall see of
-    them."""
+    dialect's header and is never sent anywhere else; with `pass_through` the client's own goes out
+    instead, where it has shown one. `headers` go with every request; `secrets` are the parts of them that
+    errors and logs must not show."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class HttpUpstream:
 
 
 class _HttpReply:
-    """The body of an accepted request. What came before a cut is given before the cut is told.
+    """The body of an accepted request. What came before a cut is given before the cut is raised.
 
     `idle` bounds each wait for bytes. One timer looks after that, and it is set again when it goes off
     and not at each read: on uvloop a timer per read costs more than the translation.
@@ -200,7 +200,7 @@ class _HttpReply:
         try:
             return await self._content.readany()
         except _FAILURES as error:
-            self._failure = self._told(error)
+            self._failure = self._as_error(error)
             if rest := _left_over(self._content):
                 return rest
             raise self._failure from error
@@ -211,7 +211,7 @@ class _HttpReply:
         self._timer.cancel()
 
     def _look(self) -> None:
-        """Whether the upstream has been waited for too long; a client that is slow is no such wait."""
+        """Whether the upstream has been waited for too long; time spent on a slow client does not count."""
         now = self._loop.time()
         waited = 0.0 if self._waiting_since is None else now - self._waiting_since
         if waited >= self._idle:
@@ -219,7 +219,7 @@ class _HttpReply:
         else:
             self._timer = self._loop.call_later(self._idle - waited, self._look)
 
-    def _told(self, error: BaseException) -> UpstreamError:
+    def _as_error(self, error: BaseException) -> UpstreamError:
         if isinstance(error, TimeoutError):
             return UpstreamError(504, f"the upstream {self._name} went silent", code=UpstreamError.TIMEOUT)
         lost = f"the connection to the upstream {self._name} was lost ({type(error).__name__})"
@@ -233,7 +233,7 @@ def _left_over(content: aiohttp.StreamReader) -> bytes:
 
 
 def _names(body: bytes) -> list[str]:
-    """The ids in a list of models, wherever it stands; none in what is no such list."""
+    """The ids in a list of models, in any known layout; empty for anything else."""
     try:
         listed: Any = decode_json(body)
     except WireError:
@@ -261,4 +261,4 @@ async def _drain(response: aiohttp.ClientResponse) -> None:
             while await response.content.readany():
                 pass
     except _FAILURES:
-        return  # it is closed then, which is no matter
+        return  # it is closed then, which does no harm

@@ -46,9 +46,9 @@ class Listing:
         return [self.model(name, owner) for name, owner in {**named, **self._listed}.items()]
 
     def model(self, name: str, owner: str) -> dict[str, Any]:
-        """One of them."""
+        """One model as an object of `/v1/models`."""
         known = capabilities_of(self._router.outgoing(name), self._configured)
-        told = {
+        details = {
             "context_window": known.context_window,
             "max_output_tokens": known.max_output_tokens,
             "capabilities": {
@@ -58,7 +58,7 @@ class Listing:
             },
         }
         head = {"id": name, "object": "model", "created": 0, "owned_by": owner}
-        return head | {what: value for what, value in told.items() if value}
+        return head | {what: value for what, value in details.items() if value}
 
     async def _ask_all(self) -> dict[str, str]:
         upstreams = list(self._router.upstreams())

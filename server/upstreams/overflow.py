@@ -1,5 +1,5 @@
-"""Telling that an input is too long for a model: every server words it in its own way, clients know one
-code. With `truncation` "disabled" no input is shortened, so its overflow must be told (specification).
+"""Recognising that an input is too long for a model: every server words it in its own way, clients know one
+code. With `truncation` "disabled" no input is shortened, so its overflow must be reported (specification).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _WORDS: Final = re.compile(
 )
 
 
-def overflow_code(status: int, told: str | None, message: str) -> str | None:
-    """`context_length_exceeded` when a refusal means that, else None. `told` is the code or type that came
-    with it."""
-    if status not in _STATUSES or told == CODE:
+def overflow_code(status: int, reported: str | None, message: str) -> str | None:
+    """`context_length_exceeded` when a refusal means that, else None. `reported` is the code or type that
+    came with it."""
+    if status not in _STATUSES or reported == CODE:
         return None
-    return CODE if told in _CODES or _WORDS.search(message) else None
+    return CODE if reported in _CODES or _WORDS.search(message) else None

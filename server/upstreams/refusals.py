@@ -27,12 +27,12 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, clean: Clean =
     fields = _error_fields(body)
     message = clean((_text(fields, "message") or _no_message(status, headers, body))[: 2 * _LONGEST_MESSAGE])
     kind, code, param = (_name(fields, name, clean) for name in ("type", "code", "param"))
-    told = code or kind
+    reported = code or kind
     retry_after = passed_on(headers.get("retry-after"))
     return UpstreamError(
         answered,
         message[:_LONGEST_MESSAGE],
-        code=overflow_code(answered, told, message) or code,
+        code=overflow_code(answered, reported, message) or code,
         error_type=kind,
         param=param,
         headers={"retry-after": retry_after} if retry_after else None,

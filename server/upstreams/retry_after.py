@@ -8,7 +8,7 @@ from typing import Final
 
 _MOST_DIGITS: Final = 9
 LONGEST: Final = 366 * 24 * 3600
-"""Seconds. More than that is no wait, and too much for the timers of some clients."""
+"""Seconds. A longer wait is of no use, and too much for the timers of some clients."""
 _LONGEST_DATE: Final = 64  # characters
 
 

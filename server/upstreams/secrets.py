@@ -14,7 +14,7 @@ from urllib.parse import quote
 from server.config import expanded
 
 _SIGN: Final = "[key]"
-_SHORTEST: Final = 4  # characters: a shorter one is no secret and part of many words
+_SHORTEST: Final = 4  # characters: a shorter one is not secret and is part of many words
 _LONG: Final = 16  # from this length on, its other forms and large pieces of it are unmistakable
 _LONGEST: Final = 1024  # the beginning of a longer one is looked for
 _LOWER: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}

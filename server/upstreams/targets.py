@@ -109,8 +109,8 @@ def configured(given: UpstreamSettings, settings: Settings, sealer: Sealer) -> C
 
 
 def _key(given: UpstreamSettings, known: Profile | None) -> str | None:
-    """The upstream's key; a profile's variable counts at the profile's own address only, so that no key
-    goes to a stranger."""
+    """The upstream's key; a profile's variable counts at the profile's own address only, so that a key is not
+    sent to another server."""
     own = api_key(given)
     if own is not None or known is None or known.api_key_env is None or given.url is not None:
         return own

@@ -15,7 +15,7 @@ from server.upstreams.base import UpstreamReply
 _BOM: Final = b"\xef\xbb\xbf"
 _FIELD: Final = b"data: "
 _END: Final = b"\n\n"
-# between the tokens of JSON a line end is a blank, and within a string there can't be one
+# between JSON tokens a line end is white space, and within a string there can't be one
 _ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
 
 Recognises = Callable[[Mapping[str, Any]], bool]

@@ -133,7 +133,7 @@ class Turns:
         """Say something while the upstream says nothing."""
         interval = self._service.settings.keep_alive
         while True:
-            quiet = anyio.current_time() - run.client.told_at
+            quiet = anyio.current_time() - run.client.sent_at
             if quiet < interval:
                 await anyio.sleep(interval - quiet)
                 continue

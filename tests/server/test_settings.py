@@ -64,7 +64,7 @@ def test_missing_key_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     ("fields", "message"),
     [
         ({"upstreams": [{"url": "ftp://x"}]}, "ftp://x"),
-        ({"upstreams": [{"url": "x"}]}, "no http"),
+        ({"upstreams": [{"url": "x"}]}, "not an http"),
         ({"upstreams": [{"url": "http://x", "dialect": "morse"}]}, "morse"),
         ({"store": "redis://x"}, "redis"),
         ({"event_log": "carrier-pigeon://x"}, "carrier-pigeon"),

@@ -1,7 +1,7 @@
 """Known providers and local servers, one file of data each, so that `--upstream ollama` is enough.
 
-A profile is what a user would else have to find out: the address, the variable of the key, the dialect
-and the manners. A quirk that no option of a dialect names gets an option there, never a branch here.
+A profile is what a user would else have to find out: the address, the variable of the key, the dialect and
+its options. A quirk that no option of a dialect names gets an option there, never a branch here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Spoken(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Profile(Struct, frozen=True, forbid_unknown_fields=True):
-    """One provider. `dialect` is the one to use unless told otherwise; without `api_key_env` no key
+    """One provider. `dialect` is the one to use unless settings name another; without `api_key_env` no key
     is needed."""
 
     title: str
@@ -44,7 +44,7 @@ def names() -> list[str]:
 
 @cache
 def profile(name: str) -> Profile:
-    """The profile of this name. Raises SettingsError when there is none."""
+    """The profile of this name. Raises SettingsError when it is unknown."""
     if name not in names():
         raise SettingsError(f"profile {name!r} is not one of: {', '.join(names())}")
     text = resources.files(__name__).joinpath(name + _SUFFIX).read_text("utf-8")

@@ -125,13 +125,13 @@ async def test_s4_client_that_does_not_take_the_end_is_let_go() -> None:
         await asyncio.Event().wait()
 
     client = Client(may_leave=True)
-    client.came(stuck)
+    client.attach(stuck)
     machine = ResponseStreamStateMachine("m")
     begun, ended = machine.start(), machine.finish("stop")
-    client.owe(begun)
-    await client.tell_last(ended, seconds=0.05)
+    client.set_unsent(begun)
+    await client.send_last(ended, seconds=0.05)
     assert taken == begun + ended
-    await client.tell(ended)  # to nobody
+    await client.send(ended)  # which is discarded
 
 
 def test_what_is_being_made_cannot_be_continued(store: Store) -> None:
