@@ -48,13 +48,13 @@ class Share:
         """Whether this owner may have one more."""
         return not self.full and (owner == _WITHOUT_KEY or self.of(owner) < self._per_key)
 
-    def check(self, owner: str, elsewhere: tuple[int, int] = (0, 0)) -> None:
-        """Raises HttpError 429 that names the limit when this owner may not have one more. `elsewhere` is
+    def check(self, owner: str, more: int = 1, *, elsewhere: tuple[int, int] = (0, 0)) -> None:
+        """Raises HttpError 429 that names the limit when this owner may not have so many more. `elsewhere` is
         how many there are beyond this process: of all keys, and of this one."""
         of_all, of_key = elsewhere
-        if self.count + of_all >= self._total:
+        if self.count + of_all + more > self._total:
             raise self._refusal(f"The server has {self._total} {self._what} at once and no more; try again.")
-        if owner != _WITHOUT_KEY and self.of(owner) + of_key >= self._per_key:
+        if owner != _WITHOUT_KEY and self.of(owner) + of_key + more > self._per_key:
             raise self._refusal(
                 f"One API key has at most {self._per_key} {self._what} at once; try again when one has ended."
             )
@@ -123,10 +123,13 @@ class Gate:
         return self.runs.count
 
     @asynccontextmanager
-    async def place(self, owner: str, *, waits: bool) -> AsyncIterator[None]:
+    async def place(self, owner: str, *, waits: bool, held: bool = False) -> AsyncIterator[None]:
         """The right to make one more response of this owner. One that `waits` gets it when there is a place
         and its turn has come, and none once the server stops. Raises HttpError 429 to one that does not
-        wait."""
+        wait. With `held` it is one of `places`."""
+        if held:
+            yield
+            return
         if waits:
             await self._turn(owner)
         else:
@@ -136,6 +139,19 @@ class Gate:
             yield
         finally:
             self._leave(owner)
+
+    @contextmanager
+    def places(self, owner: str, count: int) -> Iterator[None]:
+        """The right to make so many responses of this owner at once. Raises HttpError 429 when there is not
+        room for all of them."""
+        self.runs.check(owner, count)
+        for _ in range(count):
+            self.runs.take(owner)
+        try:
+            yield
+        finally:
+            for _ in range(count):
+                self._leave(owner)
 
     @contextmanager
     def ended_by(self, deadline: asyncio.Timeout) -> Iterator[None]:

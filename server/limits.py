@@ -30,6 +30,15 @@ def check_request(request: CreateResponse, limits: Limits, *, place: str = "inpu
         raise _refused(f"The request declares {declared} tools; the limit is {limits.tools}.", "tools")
 
 
+def check_choices(n: int, owner: str, limits: Limits) -> None:
+    """Raises InvalidRequestError (`n`) for more choices than one answer may have, or than could ever be made
+    at once for this owner."""
+    at_once = min(limits.concurrent, limits.concurrent_per_key) if owner else limits.concurrent
+    most = min(limits.choices, at_once)
+    if n > most:
+        raise _refused(f"n: {n} choices were asked for; the limit is {most}.", "n")
+
+
 def check_conversation(request: CreateResponse, earlier: int, limits: Limits) -> None:
     """The same for the request's items with those of the turns that it continues, of which there are
     `earlier`."""

@@ -101,8 +101,9 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     JSON and `json_values` how many values it has, containers and what is in them; `items` are those of the
     input and of the turns that it continues, `tools` those that a request declares, in namespaces and in
     input items too. `output_bytes` is what an upstream may send for one response, `grace` how long running
-    ones have when the server stops. A JSON schema for the answer has at most `schema_bytes` and
-    `schema_nodes` values, and judging one answer by it takes at most `schema_seconds`.
+    ones have when the server stops, `choices` the most that `n` of a Chat Completions request may be. A JSON
+    schema for the answer has at most `schema_bytes` and `schema_nodes` values, and judging one answer by it
+    takes at most `schema_seconds`.
 
     At once, of all keys and of each one: `concurrent` responses being made, `background` ones waiting for
     their turn, `readers` of stored responses, open WebSockets (`sockets`), `loaded_bytes` of conversations in
@@ -119,6 +120,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     json_values: Count = 500_000
     items: Count = 10_000
     output_bytes: Count = 256 * 1024 * 1024
+    choices: Count = 8
     concurrent: Count = 2000
     concurrent_per_key: Count = 500
     background: Count = 5000

@@ -7,7 +7,7 @@ which takes four tasks per stream and an async generator: see docs/decisions.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import anyio
@@ -18,6 +18,7 @@ from bridge.protocol.events import Event
 from server.answers.forms import Form
 from server.errors import HttpError, failure
 from server.runs.run import Run
+from server.runs.translation import Translation
 
 _STREAM_HEADERS: Final = (
     (b"cache-control", b"no-store"),
@@ -26,15 +27,14 @@ _STREAM_HEADERS: Final = (
 
 
 class Answer:
-    """An ASGI application that answers one request with one run, in the form of its surface.
+    """An ASGI application that answers one request with its runs, mostly one.
 
     An error before the first byte leaves as an exception, for the application's handlers; leaving
-    clients abort the upstream.
+    clients abort the upstreams.
     """
 
-    def __init__(self, run: Run, headers: Mapping[str, str], keep_alive: float, form: Form) -> None:
-        self._run = run
-        self._form = form
+    def __init__(self, runs: Sequence[Run], headers: Mapping[str, str], keep_alive: float) -> None:
+        self._runs = runs
         self._headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         self._keep_alive = keep_alive
 
@@ -46,7 +46,7 @@ class Answer:
             async def accompany() -> None:
                 nonlocal left
                 await self._accompany(receive, send)
-                if not self._run.translation.ended:
+                if not all(run.translation.ended for run in self._runs):
                     left = True
                     tasks.cancel_scope.cancel()
 
@@ -57,7 +57,8 @@ class Answer:
                 refused = error
             tasks.cancel_scope.cancel()
         if left:
-            await self._run.abandon()
+            for run in self._runs:
+                await run.abandon()
         if refused is not None:
             raise refused
 
@@ -79,11 +80,44 @@ class Answer:
         raise NotImplementedError
 
 
-class StreamedAnswer(Answer):
-    """A stream. What one read brought leaves in one write."""
+class Streaming(Answer):
+    """A stream: bytes that leave as they come, and signs of life in between."""
 
+    stream_type: bytes
+    keep_alive: bytes
     _begun = False
     _written_at = 0.0
+
+    async def _send(self, send: Send, body: bytes, *, more: bool = True) -> None:
+        if not self._begun:
+            self._begun = True
+            head = [(b"content-type", self.stream_type), *_STREAM_HEADERS, *self._headers]
+            await send({"type": "http.response.start", "status": 200, "headers": head})
+        self._written_at = anyio.current_time()
+        await send({"type": "http.response.body", "body": body, "more_body": more})
+
+    async def _speak_up(self, send: Send) -> float:
+        """Keep the connection alive: with the first events once the upstream has accepted (nothing is
+        sent before the status is known, law S6), after that with comments, or with events for a client
+        that does not count comments (field case 43)."""
+        quiet = anyio.current_time() - self._written_at
+        if quiet < self._keep_alive:
+            return self._keep_alive - quiet
+        shown = [await run.show_life() for run in self._runs]
+        if not any(shown) and self._begun and any(run.waiting for run in self._runs):
+            self._written_at = anyio.current_time()
+            await send({"type": "http.response.body", "body": self.keep_alive, "more_body": True})
+        return self._keep_alive
+
+
+class StreamedAnswer(Streaming):
+    """The stream of one run, in the form of its surface. What one read brought leaves in one write."""
+
+    def __init__(self, run: Run, headers: Mapping[str, str], keep_alive: float, form: Form) -> None:
+        super().__init__([run], headers, keep_alive)
+        self._run = run
+        self._form = form
+        self.stream_type, self.keep_alive = form.stream_type, form.keep_alive
 
     async def _answer(self, send: Send) -> None:
         async def deliver(events: list[Event]) -> None:
@@ -93,50 +127,47 @@ class StreamedAnswer(Answer):
 
     async def _write(self, send: Send, events: list[Event]) -> None:
         ended = self._run.translation.ended
-        body = self._form.streamed(events, ended)
-        if not self._begun:
-            self._begun = True
-            head = [(b"content-type", self._form.stream_type), *_STREAM_HEADERS, *self._headers]
-            await send({"type": "http.response.start", "status": 200, "headers": head})
-        self._written_at = anyio.current_time()
-        await send({"type": "http.response.body", "body": body, "more_body": not ended})
-
-    async def _speak_up(self, send: Send) -> float:
-        """Keep the connection alive: with the first events once the upstream has accepted (nothing is
-        sent before the status is known, law S6), after that with comments, or with events for a client
-        that does not count comments (field case 43)."""
-        run = self._run
-        quiet = anyio.current_time() - self._written_at
-        if quiet < self._keep_alive:
-            return self._keep_alive - quiet
-        if not await run.show_life() and self._begun and run.waiting:
-            self._written_at = anyio.current_time()
-            await send({"type": "http.response.body", "body": self._form.keep_alive, "more_body": True})
-        return self._keep_alive
+        await self._send(send, self._form.streamed(events, ended), more=not ended)
 
 
-class WholeAnswer(Answer):
+class Whole(Answer):
+    """An answer as one body."""
+
+    async def _send(self, send: Send, body: bytes) -> None:
+        length = (b"content-length", str(len(body)).encode())
+        head = [(b"content-type", b"application/json"), length, *self._headers]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        await send({"type": "http.response.body", "body": body})
+
+
+class WholeAnswer(Whole):
     """The answer as JSON when the response has ended.
 
     A response that failed without any output is an HTTP error; with output it is told as it is, where the
     surface has a form for that.
     """
 
-    async def _answer(self, send: Send) -> None:
-        async def deliver(events: list[Event]) -> None:
-            return None
+    def __init__(self, run: Run, headers: Mapping[str, str], keep_alive: float, form: Form) -> None:
+        super().__init__([run], headers, keep_alive)
+        self._run = run
+        self._form = form
 
-        await self._run.generate(deliver)
-        run = self._run.translation
-        response = run.snapshot
+    async def _answer(self, send: Send) -> None:
+        await self._run.generate(to_nobody)
+        response = self._run.translation.snapshot
         body = self._form.whole(response)
-        if response.error is not None and (body is None or not response.output):
-            if isinstance(run.failure, HttpError):
-                raise run.failure
-            raise failure(response.error)
-        if body is None:
-            raise HttpError(502, f"The response ended as {response.status}.", code=response.status)
-        length = (b"content-length", str(len(body)).encode())
-        head = [(b"content-type", b"application/json"), length, *self._headers]
-        await send({"type": "http.response.start", "status": 200, "headers": head})
-        await send({"type": "http.response.body", "body": body})
+        if body is None or (response.error is not None and not response.output):
+            raise failure_of(self._run.translation)
+        await self._send(send, body)
+
+
+async def to_nobody(_events: list[Event]) -> None:
+    """Deliver nothing: the response is read when it has ended."""
+
+
+def failure_of(translation: Translation) -> HttpError:
+    """A response that has no answer in it, as an HTTP error."""
+    response = translation.snapshot
+    if response.error is None:
+        return HttpError(502, f"The response ended as {response.status}.", code=response.status)
+    return translation.failure if isinstance(translation.failure, HttpError) else failure(response.error)

@@ -7,6 +7,8 @@ from typing import Any, Final, NamedTuple
 from bridge.diagnostics import Diagnostics
 from bridge.dialects import anthropic_messages, chat_completions, vscode
 from bridge.dialects.base import ClientSide, Dialect, Outbound
+from bridge.dialects.chat_completions import AnswerOptions
+from bridge.protocol import codec
 from bridge.protocol.events import Event
 from bridge.protocol.request import CreateResponse
 from bridge.protocol.response import Response
@@ -58,3 +60,18 @@ class ForeignForm:
         if self._whole is None:
             raise NotImplementedError("this surface always streams")
         return self._whole(response, self._sealer)
+
+
+class ChatForm(ForeignForm):
+    """An answer of one choice to a client of Chat Completions, with what it wants of the form."""
+
+    def __init__(self, options: AnswerOptions, sealer: Sealer) -> None:
+        self._legacy = options.legacy_functions
+        outbound = chat_completions.Outbound(
+            include_usage=options.include_usage, legacy_functions=options.legacy_functions
+        )
+        super().__init__(CHAT, outbound, sealer)
+
+    def whole(self, response: Response) -> bytes | None:
+        answer = chat_completions.completion(response, legacy_functions=self._legacy)
+        return codec.encode(answer) if isinstance(answer, chat_completions.ChatCompletion) else None

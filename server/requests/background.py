@@ -31,7 +31,7 @@ async def begin(service: Service, run: Run) -> Response:
     waiting, owner = service.gate.waiting, run.owner
     shared = queue is not None and not run.personal
     if shared:  # what waits for any worker is in the store
-        waiting.check(owner, await service.store.waiting(owner, service.settings.limits.background))
+        waiting.check(owner, elsewhere=await service.store.waiting(owner, service.settings.limits.background))
     with waiting.held(owner):
         if queue is not None and shared:
             await keeping.queue(for_anybody=True)
@@ -61,7 +61,7 @@ async def rerun(service: Service, record: StoredResponse, worker: str) -> None:
     response = record.response
     request_id = f"req_{secrets.token_hex(12)}"
     try:
-        run, _ = await prepare(
+        prepared = await prepare(
             service,
             decode_request(record.request),
             {},
@@ -69,6 +69,7 @@ async def rerun(service: Service, record: StoredResponse, worker: str) -> None:
             owner=record.owner,
             taken=Taken(response, worker, wire_of(record)),
         )
+        run = prepared.run()
     except BridgeError as error:
         if isinstance(error, StoreError) and not isinstance(error, UnreadableRecord):
             raise  # it is tried again when this lease is over

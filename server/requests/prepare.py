@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -19,7 +19,7 @@ from server.budget import Hold
 from server.limits import check_conversation, check_request
 from server.requests.answer_format import check_format, check_patterns
 from server.requests.constraints import ConstrainedStream, machine_for
-from server.requests.outgoing import ask, inbound
+from server.requests.outgoing import Asked, ask, inbound
 from server.requests.wire import choose_wire, ignores_comments
 from server.runs.run import Run
 from server.runs.translation import Translation
@@ -42,6 +42,98 @@ class Taken(NamedTuple):
     wire: str
 
 
+class Prepared(NamedTuple):
+    """A request that may be answered, by one run or by several. `asked` is what its upstream is asked, `key`
+    what its client showed, `hold` what it has in memory; `lost` is what the upstream will not see."""
+
+    service: Service
+    request: CreateResponse
+    request_id: str
+    owner: str
+    target: Target
+    history: History
+    identities: ToolIdentityMap
+    asked: Asked
+    wire: str
+    key: str | None
+    beats: bool
+    hold: Hold
+    taken: Taken | None
+    lost: list[Diagnostic]
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """For its answer: what was lost."""
+        return _loss_header(self.lost)
+
+    def run(self, *, one_of_several: bool = False) -> Run:
+        """A run that answers it. One of several leaves it to whoever runs them to hold its place among those
+        that are made at once, and the memory of the request."""
+        service, request, target, key = self.service, self.request, self.target, self.key
+        answering = target
+
+        def clean(text: str) -> str:
+            return answering.upstream.clean(text, key)
+
+        machine = machine_for(
+            request,
+            request.model or target.model,
+            self.identities,
+            self.wire,
+            unenforced=self.asked.unenforced,
+            clean=clean,
+        )
+        taken = self.taken
+        if taken is not None:
+            machine.adopt(taken.response)
+        translation = Translation(
+            machine,
+            inbound(target, request, machine),
+            most=service.settings.limits.output_bytes,
+            judged=machine if isinstance(machine, ConstrainedStream) and machine.judged else None,
+        )
+
+        def accepted(attempt: Attempt) -> None:
+            nonlocal answering
+            answering = chosen = attempt.target
+            if chosen is not target:
+                translation.read_as(inbound(chosen, request, machine))
+
+        keeping = None
+        if request.store is not False:
+            keeping = service.runs.keeping(
+                translation, request, self.owner, self.wire, taken and taken.worker
+            )
+        return Run(
+            translation=translation,
+            attempts=Attempts(self._attempts(), accepted, service.metrics.asked),
+            gate=service.gate,
+            total=service.settings.timeouts.total,
+            keeping=keeping,
+            keeper=service.runs.keeper,
+            owner=self.owner,
+            hold=service.room.budget.hold(self.owner) if one_of_several else self.hold,
+            ended=service.metrics.ended,
+            running=service.running,
+            judge=service.judge,
+            beats=self.beats,
+            background=bool(request.background),
+            personal=key is not None and any(each.pass_through for each in service.settings.upstreams),
+            placed=one_of_several,
+        )
+
+    def _attempts(self) -> list[Callable[[], Attempt]]:
+        fallbacks = [partial(self._fallback, other) for other in self.target.fallbacks]
+        return [partial(self._attempt, self.target, self.asked), *fallbacks]
+
+    def _fallback(self, other: Target) -> Attempt:
+        return self._attempt(other, ask(other, self.request, self.history, self.identities))
+
+    def _attempt(self, target: Target, asked: Asked) -> Attempt:
+        sent = UpstreamRequest(target.dialect.path, asked.outgoing.body, self.request_id, self.key)
+        return Attempt(target, sent)
+
+
 async def prepare(
     service: Service,
     request: CreateResponse,
@@ -55,8 +147,8 @@ async def prepare(
     taken: Taken | None = None,
     place: str = "input",
     schema_param: str = "text.format.schema",
-) -> tuple[Run, dict[str, str]]:
-    """The run that answers this request, and headers for the answer. `owner` is whose responses
+) -> Prepared:
+    """This request, ready to be run. `owner` is whose responses
     it may refer to and whose it will be; `losses` are those that the request had before; `history` is what
     `previous_response_id` stands for, and its input then holds no references: when it is not given, both
     are looked up in the store; `hold` is what it holds in memory already; `taken` is the record that a queued
@@ -90,61 +182,25 @@ async def prepare(
     except BridgeError:
         hold.release()
         raise
-    wire = choose_wire(request, headers) if taken is None else taken.wire
-    model = request.model or target.model
-    key = client_key(headers)
-    answering = target
-
-    def clean(text: str) -> str:
-        return answering.upstream.clean(text, key)
-
-    machine = machine_for(request, model, identities, wire, unenforced=asked.unenforced, clean=clean)
-    if taken is not None:
-        machine.adopt(taken.response)
-    translation = Translation(
-        machine,
-        inbound(target, request, machine),
-        most=service.settings.limits.output_bytes,
-        judged=machine if isinstance(machine, ConstrainedStream) and machine.judged else None,
-    )
-
-    def first() -> Attempt:
-        return Attempt(target, UpstreamRequest(target.dialect.path, asked.outgoing.body, request_id, key))
-
-    def fallback(other: Target) -> Attempt:
-        body = ask(other, request, history, identities).outgoing.body
-        return Attempt(other, UpstreamRequest(other.dialect.path, body, request_id, key))
-
-    def accepted(attempt: Attempt) -> None:
-        nonlocal answering
-        answering = chosen = attempt.target
-        if chosen is not target:
-            translation.read_as(inbound(chosen, request, machine))
-
-    fallbacks = [partial(fallback, other) for other in target.fallbacks]
-    keeping = (
-        service.runs.keeping(translation, request, owner, wire, taken and taken.worker) if stored else None
-    )
-    run = Run(
-        translation=translation,
-        attempts=Attempts([first, *fallbacks], accepted, service.metrics.asked),
-        gate=service.gate,
-        total=service.settings.timeouts.total,
-        keeping=keeping,
-        keeper=service.runs.keeper,
-        owner=owner,
-        hold=hold,
-        ended=service.metrics.ended,
-        running=service.running,
-        judge=service.judge,
-        beats=ignores_comments(headers),
-        background=bool(request.background),
-        personal=key is not None and any(each.pass_through for each in service.settings.upstreams),
-    )
     lost = [*(losses.of("loss") if losses is not None else ()), *asked.outgoing.diagnostics.of("loss")]
     if lost:
         _log.info("request.losses", request_id=request_id, losses=[str(loss) for loss in lost])
-    return run, _loss_header(lost)
+    return Prepared(
+        service=service,
+        request=request,
+        request_id=request_id,
+        owner=owner,
+        target=target,
+        history=history,
+        identities=identities,
+        asked=asked,
+        wire=choose_wire(request, headers) if taken is None else taken.wire,
+        key=client_key(headers),
+        beats=ignores_comments(headers),
+        hold=hold,
+        taken=taken,
+        lost=lost,
+    )
 
 
 def _loss_header(losses: Iterable[Diagnostic]) -> dict[str, str]:

@@ -6,26 +6,25 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from bridge.dialects.chat_completions import Outbound, answer_options
-from bridge.errors import InvalidRequestError
+from bridge.dialects.chat_completions import answer_options
+from server.answers.choices import StreamedChoices, WholeChoices
 from server.answers.delivery import StreamedAnswer, WholeAnswer
-from server.answers.foreign import CHAT, ForeignForm
+from server.answers.foreign import CHAT, ChatForm
+from server.limits import check_choices
 from server.requests.bodies import read_json
 from server.requests.prepare import prepare
 from server.service import service_of
 
 
 async def create(request: Request) -> ASGIApp:
-    """Chunks with `stream`, else one completion. Nothing is stored: this API has no use for it."""
+    """Chunks with `stream`, else one completion, of one choice or of `n`. Nothing is stored: this API has no
+    use for it."""
     service = service_of(request)
     (asked, losses), options = await read_json(
         request, service.settings, lambda body: (CHAT.request(body, service.sealer), answer_options(body))
     )
-    if options.n != 1:
-        raise InvalidRequestError(
-            InvalidRequestError.UNSUPPORTED, "only one choice is made for a request", param="n"
-        )
-    run, headers = await prepare(
+    check_choices(options.n, request.state.owner, service.settings.limits)
+    prepared = await prepare(
         service,
         replace(asked, store=False),
         request.headers,
@@ -35,7 +34,10 @@ async def create(request: Request) -> ASGIApp:
         place="messages",
         schema_param="response_format.json_schema.schema",
     )
+    keep_alive = service.settings.keep_alive
+    if options.n > 1:
+        runs = [prepared.run(one_of_several=True) for _ in range(options.n)]
+        several = StreamedChoices if asked.stream else WholeChoices
+        return several(runs, prepared.headers, keep_alive, options, service.gate, prepared.hold)
     answer = StreamedAnswer if asked.stream else WholeAnswer
-    outbound = Outbound(include_usage=options.include_usage)
-    form = ForeignForm(CHAT, outbound, service.sealer)
-    return answer(run, headers, service.settings.keep_alive, form)
+    return answer(prepared.run(), prepared.headers, keep_alive, ChatForm(options, service.sealer))

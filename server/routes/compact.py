@@ -35,7 +35,7 @@ async def compact(request: Request) -> ASGIApp:
     items = [*before.items, *own_input(asked)[:-1]]
     if not items:
         raise HttpError(400, "There is nothing to compact.", code="missing_required_parameter", param="input")
-    run, headers = await prepare(
+    prepared = await prepare(
         service,
         asked,
         request.headers,
@@ -44,7 +44,7 @@ async def compact(request: Request) -> ASGIApp:
         history=before.items,
         hold=hold,
     )
-    return WholeAnswer(run, headers, service.settings.keep_alive, CompactionForm(items))
+    return WholeAnswer(prepared.run(), prepared.headers, service.settings.keep_alive, CompactionForm(items))
 
 
 def _condensing(given: CompactRequest) -> CreateResponse:

@@ -18,7 +18,7 @@ async def create(request: Request) -> ASGIApp:
     service = service_of(request)
     sealer = service.sealer.bound(request.state.owner)
     asked, losses = await read_json(request, service.settings, lambda body: MESSAGES.request(body, sealer))
-    run, headers = await prepare(
+    prepared = await prepare(
         service,
         asked,
         request.headers,
@@ -30,4 +30,4 @@ async def create(request: Request) -> ASGIApp:
     )
     answer = StreamedAnswer if asked.stream else WholeAnswer
     form = ForeignForm(MESSAGES, Outbound(sealer), sealer)
-    return answer(run, headers, service.settings.keep_alive, form)
+    return answer(prepared.run(), prepared.headers, service.settings.keep_alive, form)

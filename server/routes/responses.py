@@ -35,7 +35,8 @@ async def create(request: Request) -> ASGIApp:
     service = service_of(request)
     asked = await read_json(request, service.settings, decode_request)
     owner = request.state.owner
-    run, headers = await prepare(service, asked, request.headers, request.state.request_id, owner=owner)
+    prepared = await prepare(service, asked, request.headers, request.state.request_id, owner=owner)
+    run, headers = prepared.run(), prepared.headers
     if asked.background:
         if asked.stream:
             return counted(service, owner, partial(_read_along, service, run, headers))

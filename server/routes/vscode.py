@@ -20,7 +20,7 @@ async def chat(request: Request) -> ASGIApp:
     asked, losses = await read_json(
         request, service.settings, lambda body: PARTS.request(body, service.sealer)
     )
-    run, headers = await prepare(
+    prepared = await prepare(
         service,
         replace(asked, store=False),
         request.headers,
@@ -30,4 +30,4 @@ async def chat(request: Request) -> ASGIApp:
         place="messages",
     )
     form = ForeignForm(PARTS, Outbound(), service.sealer)
-    return StreamedAnswer(run, headers, service.settings.keep_alive, form)
+    return StreamedAnswer(prepared.run(), prepared.headers, service.settings.keep_alive, form)

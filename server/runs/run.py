@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from bridge.errors import BridgeError
 from bridge.protocol.codec import encode_sse
 from bridge.protocol.events import Event
 from bridge.protocol.response import Response
@@ -33,7 +34,7 @@ class Run:
     runs, and `running` lists it for those who ask for it by its id. `beats`: its client needs events to know
     that it goes on. `owner` is whose it is, `hold` what it has in memory; `ended` is called with the
     upstream's name and the response as it ended. `background`: its client already has the queued response, so
-    that everything later, failures too, is reported by its events."""
+    that everything later, failures too, is reported by its events. `placed`: its place is held at the gate."""
 
     def __init__(
         self,
@@ -52,6 +53,7 @@ class Run:
         ended: Callable[[str, Response], None],
         background: bool,
         personal: bool,
+        placed: bool = False,
     ) -> None:
         self.translation = translation
         self.keeping = keeping
@@ -68,6 +70,7 @@ class Run:
         self._judge = judge
         self._beats = beats
         self._background = background
+        self._placed = placed
         self.client = Client(may_leave=keeping is not None)
         self._order = asyncio.Lock()
         self._kept: list[Event] = []
@@ -77,10 +80,7 @@ class Run:
         """How it ended is known and, if it is stored, durable."""
         self.accepted = False
         """The upstream has taken the request and begun to answer: the status is known."""
-        self._reading = False
-        self._storing = False
-        self._in_line = False
-        self._judging = False
+        self._reading = self._storing = self._judging = self._in_line = False
 
     async def generate(self, deliver: Deliver) -> None:
         """Run to the end, delivering the events of each read together. When this is cancelled, a response
@@ -116,6 +116,12 @@ class Run:
         self.stop()
         await self._settled.wait()
         return self.translation.snapshot
+
+    def refuse(self, error: BridgeError) -> list[Event]:
+        """The end of one that `generate` refused, where others of the same answer go on."""
+        events = self.translation.fail(error)
+        self._ended(self._attempts.chosen, self.translation.snapshot)
+        return events
 
     def stop(self) -> None:
         """The same, without waiting for the end."""
@@ -184,7 +190,7 @@ class Run:
                 if self._stopped:
                     return self.translation.cancel()
                 # A run in the background waits for a place instead of being refused.
-                async with self._gate.place(self.owner, waits=self._background):
+                async with self._gate.place(self.owner, waits=self._background, held=self._placed):
                     self._leave_line()
                     if deadline.when() is None:  # it was not interrupted
                         deadline.reschedule(asyncio.get_running_loop().time() + self._total)

@@ -90,7 +90,7 @@ class Turns:
         check_conversation(request, len(before.items), limits)
         if given.generate is False:
             return await self._warm_up(request, before)
-        run, _ = await prepare(
+        prepared = await prepare(
             self._service,
             request,
             self._headers,
@@ -99,6 +99,7 @@ class Turns:
             history=before.items,
             hold=hold,
         )
+        run = prepared.run()
         self._run = run
         await self._follow(run, request, before)
         return run.translation.snapshot.status

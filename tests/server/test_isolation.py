@@ -193,7 +193,7 @@ async def test_a_run_that_another_worker_takes_seals_for_its_owner(upstream: Scr
     service: Service = app.state.service
     asked = decode_request(b'{"model": "m", "input": "Hi", "background": true}')
     async with app.router.lifespan_context(app):
-        run, _ = await prepare(service, asked, {}, "req_1", owner="alice")
+        run = (await prepare(service, asked, {}, "req_1", owner="alice")).run()
         made = run.translation.response_id
         assert run.keeping is not None
         await run.keeping.queue(for_anybody=True)

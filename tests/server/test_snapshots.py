@@ -29,6 +29,8 @@ TOOL = {
     "description": "The weather in a city.",
     "parameters": WEATHER,
 }
+LEGACY = {"name": "get_weather", "parameters": WEATHER}
+ASKED = [{"role": "user", "content": "Weather in Lima?"}]
 CHAT_TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": WEATHER}}
 
 
@@ -90,6 +92,11 @@ ANSWERS: dict[str, list[Step]] = {
     "chat/streamed_tool": [chat(stream=True, tools=[CHAT_TOOL], tool_choice="required")],
     "chat/streamed_failure": [chat(model="demo-failure", stream=True)],
     "chat/streamed_cut": [chat(model="demo-cut", stream=True)],
+    "chat/choices": [chat(n=2)],
+    "chat/choices_streamed": [chat(n=2, stream=True, stream_options={"include_usage": True})],
+    "chat/choices_failed": [chat(n=2, model="demo-failure", stream=True)],
+    "chat/function": [chat(functions=[LEGACY], function_call={"name": "get_weather"})],
+    "chat/function_streamed": [chat(functions=[LEGACY], function_call="auto", messages=ASKED, stream=True)],
     "chat/losses": [chat(seed=7, stop=["END"])],
     "messages/whole": [messages()],
     "messages/streamed": [messages(stream=True)],
@@ -143,7 +150,7 @@ MORE_ERRORS: dict[str, list[Step]] = {
         ("GET", "/v1/responses/{id}?stream=true&starting_after=x", None),
     ],
     "chat/wrong_type": [chat(temperature="hot")],
-    "chat/two_choices": [chat(n=2)],
+    "chat/too_many_choices": [chat(n=9)],
     "chat/no_messages": [chat(messages=[])],
     "messages/wrong_type": [messages(temperature="hot")],
     "messages/no_messages": [messages(messages=[])],

@@ -160,11 +160,6 @@ def test_own_refusals_have_the_shape_of_the_surface(many: str, path: str) -> Non
     assert call(many, "POST", path, b"x", {"content-type": "text/plain"}).status == 415
 
 
-def test_only_one_choice_is_made(many: str) -> None:
-    reply = call(many, "POST", "/v1/chat/completions", {"model": "chat-x", "messages": _TURN, "n": 2})
-    assert (reply.status, reply.error["param"], reply.error["code"]) == (400, "n", "unsupported_parameter")
-
-
 def test_keep_alive_is_the_surface_s_own(many: str, upstream: ScriptedUpstream) -> None:
     first, *rest = scripts.text("chat", "a", "b")
     upstream.scripts["chat-slow"] = Script([first, 0.35, *rest])

@@ -1,7 +1,8 @@
 """Chat Completions, both ways: streams, whole completions and requests."""
 
+from bridge.dialects.chat_completions.client.choices import Choices, completions
 from bridge.dialects.chat_completions.client.chunks import ChatCompletion, Chunk, encode
-from bridge.dialects.chat_completions.client.completion import Choices, completion
+from bridge.dialects.chat_completions.client.completion import completion
 from bridge.dialects.chat_completions.client.outbound import Outbound
 from bridge.dialects.chat_completions.client.request import AnswerOptions, answer_options, from_chat
 from bridge.dialects.chat_completions.dialect import DIALECT
@@ -20,6 +21,7 @@ __all__ = [
     "Outbound",
     "answer_options",
     "completion",
+    "completions",
     "encode",
     "from_chat",
     "to_chat",

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from bridge.dialects.chat_completions.types import ChatDelta, ChatLogProbs, ChatUsage
+from bridge.dialects.chat_completions.types import ChatDelta, ChatFunction, ChatLogProbs, ChatUsage
 from bridge.protocol.errors import ErrorPayload
 
 CHUNK = "chat.completion.chunk"
@@ -19,12 +19,14 @@ COMPLETION = "chat.completion"
 
 
 class ChunkChoice(Struct, gc=False):
-    """What one of n answers adds."""
+    """What one of n answers adds. `error`: why this one failed, where others go on; its finish reason is
+    then `error`."""
 
     index: int
     delta: ChatDelta
     finish_reason: str | None = None
     logprobs: ChatLogProbs | UnsetType = UNSET
+    error: ErrorPayload | UnsetType = UNSET
 
 
 class StreamChunk(Struct, gc=False):
@@ -64,15 +66,17 @@ class AnswerMessage(Struct, omit_defaults=True, kw_only=True):
     reasoning: str | UnsetType = UNSET
     annotations: list[object] | UnsetType = UNSET
     tool_calls: list[object] | UnsetType = UNSET
+    function_call: ChatFunction | UnsetType = UNSET
 
 
 class AnswerChoice(Struct):
-    """One of n answers."""
+    """One of n answers. `error`: why this one failed, with a message of what it had said."""
 
     index: int
     message: AnswerMessage
     finish_reason: str | None
     logprobs: ChatLogProbs | None = None
+    error: ErrorPayload | UnsetType = UNSET
 
 
 class ChatCompletion(Struct):

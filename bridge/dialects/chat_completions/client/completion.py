@@ -1,26 +1,23 @@
-"""One answer out of more than its chunks: n choices side by side in one stream, and the answer that is not
-streamed, which is the stream it would have been, folded."""
+"""The answer that is not streamed: the stream it would have been, folded."""
 
 from __future__ import annotations
 
 from typing import Any, Unpack
 
-import msgspec
 from msgspec import UNSET
 
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.chat_completions.client.chunks import (
     COMPLETION,
-    DONE,
     AnswerChoice,
     AnswerMessage,
     ChatCompletion,
-    Chunk,
     ErrorBody,
     StreamChunk,
 )
-from bridge.dialects.chat_completions.client.ending import summed
-from bridge.dialects.chat_completions.client.outbound import ChoicesOptions, CompletionOptions, Outbound
+from bridge.dialects.chat_completions.client.ending import FAILED_CHOICE
+from bridge.dialects.chat_completions.client.options import CompletionOptions
+from bridge.dialects.chat_completions.client.outbound import Outbound
 from bridge.dialects.chat_completions.types import (
     ChatCustom,
     ChatDelta,
@@ -28,10 +25,9 @@ from bridge.dialects.chat_completions.types import (
     ChatLogProb,
     ChatLogProbs,
     ChatToolCall,
-    ChatUsage,
 )
 from bridge.emitter.finished import events_of, is_cut_call
-from bridge.protocol.events import Event
+from bridge.protocol.errors import ErrorPayload
 from bridge.protocol.response import Response
 
 _TEXTS = ("content", "refusal", "reasoning_content", "reasoning")
@@ -44,18 +40,26 @@ def completion(
     response. Options are those of `Outbound`. A call that was cut is left out, with a loss: whole
     messages are run as they are. Raises KeyError for a response that has not ended."""
     outbound = Outbound(**options, include_usage=True)
+    folding, error = folded(response, outbound)
+    if error is not None:
+        return ErrorBody(error)
+    if diagnostics is not None:
+        diagnostics.extend(outbound.diagnostics)
+    return folding.completion
+
+
+def folded(response: Response, outbound: Outbound) -> tuple[Folding, ErrorPayload | None]:
+    """What this outbound makes of a response that has ended, and the error that ended it."""
     folding = Folding()
+    if any(map(is_cut_call, response.output)):
+        outbound.diagnostics.loss("tool_calls", "a call that was cut is left out")
     for event in events_of(response):
         for chunk in outbound.feed(event):
             if isinstance(chunk, ErrorBody):
-                return chunk
+                return folding, chunk.error
             assert isinstance(chunk, StreamChunk)
             folding.feed(chunk)
-    if diagnostics is not None:
-        diagnostics.extend(outbound.diagnostics)
-        if any(map(is_cut_call, response.output)):
-            diagnostics.loss("tool_calls", "a call that was cut is left out")
-    return folding.completion
+    return folding, None
 
 
 class Folding:
@@ -69,6 +73,7 @@ class Folding:
         self._annotations: list[object] = []
         self._logprobs: list[ChatLogProb] = []
         self._calls: dict[int, tuple[ChatToolCall, list[str]]] = {}
+        self._function: tuple[str, list[str]] | None = None
 
     def feed(self, chunk: StreamChunk) -> None:
         self._first = self._first or chunk
@@ -88,6 +93,9 @@ class Folding:
             known = self._calls.setdefault(call.index or 0, (call, []))
             fragment = call.custom.input if call.custom else call.function and call.function.arguments
             known[1].append(str(fragment or ""))
+        if (function := delta.function_call) is not None:
+            self._function = self._function or (function.name or "", [])
+            self._function[1].append(str(function.arguments or ""))
 
     @property
     def completion(self) -> ChatCompletion:
@@ -95,16 +103,27 @@ class Folding:
         first = self._first
         if first is None:
             raise ValueError("there is no chunk to make an answer of")
+        choice = self.choice(first.choices[0].index)
+        return ChatCompletion(first.id, COMPLETION, first.created, first.model, [choice], self._usage)
+
+    def choice(self, index: int, error: ErrorPayload | None = None) -> AnswerChoice:
+        """The choice so far, which failed when there is an error."""
         texts: dict[str, Any] = {name: "".join(pieces) for name, pieces in self._texts.items()}
         message = AnswerMessage(
             role="assistant",
             **({"content": None, "refusal": None} | texts),
             annotations=self._annotations or UNSET,
             tool_calls=[_call(*known) for known in self._calls.values()] or UNSET,
+            function_call=UNSET if self._function is None else _function(*self._function),
         )
         logprobs = ChatLogProbs(self._logprobs) if self._logprobs else None
-        choice = AnswerChoice(first.choices[0].index, message, self._finish, logprobs)
-        return ChatCompletion(first.id, COMPLETION, first.created, first.model, [choice], self._usage)
+        if error is not None:
+            return AnswerChoice(index, message, FAILED_CHOICE, logprobs, error)
+        return AnswerChoice(index, message, self._finish, logprobs)
+
+
+def _function(name: str, fragments: list[str]) -> ChatFunction:
+    return ChatFunction(name, "".join(fragments))
 
 
 def _call(begun: ChatToolCall, fragments: list[str]) -> ChatToolCall:
@@ -113,49 +132,3 @@ def _call(begun: ChatToolCall, fragments: list[str]) -> ChatToolCall:
         return ChatToolCall(None, begun.id, "custom", None, ChatCustom(begun.custom.name, text))
     name = begun.function.name if begun.function else None
     return ChatToolCall(None, begun.id, "function", ChatFunction(name, text))
-
-
-class Choices:
-    """`feed(choice, event)` for the events of each machine, in any mixture.
-
-    Options are those of `Outbound`, but for `choice`. An error of one ends the stream, since a client
-    can't tell whose it was; usage is sent once, as the sum.
-    """
-
-    def __init__(self, n: int, *, id: str, created: int, **options: Unpack[ChoicesOptions]) -> None:
-        self._outbounds = [Outbound(choice=choice, id=id, created=created, **options) for choice in range(n)]
-        self._usage: list[ChatUsage] = []
-        self._last: StreamChunk | None = None
-        self._failed = False
-
-    @property
-    def diagnostics(self) -> Diagnostics:
-        """All that was lost, of every choice."""
-        found = Diagnostics()
-        for outbound in self._outbounds:
-            found.extend(outbound.diagnostics)
-        return found
-
-    def feed(self, choice: int, event: Event) -> list[Chunk]:
-        return [] if self._failed else self._passed(self._outbounds[choice].feed(event))
-
-    def close(self) -> list[Chunk]:
-        """The summed usage if it was asked for, then `[DONE]`."""
-        chunks: list[Chunk] = []
-        for outbound in self._outbounds:
-            if not self._failed:
-                chunks += self._passed(outbound.close()[:-1])
-        if self._last is not None and not self._failed:
-            chunks.append(msgspec.structs.replace(self._last, usage=summed(self._usage)))
-        return [*chunks, DONE]
-
-    def _passed(self, chunks: list[Chunk]) -> list[Chunk]:
-        passed: list[Chunk] = []
-        for chunk in chunks:
-            if isinstance(chunk, StreamChunk) and isinstance(chunk.usage, ChatUsage):
-                self._usage.append(chunk.usage)
-                self._last = chunk
-            else:
-                passed.append(chunk)
-                self._failed = self._failed or isinstance(chunk, ErrorBody)
-        return passed

@@ -19,20 +19,24 @@ from bridge.protocol.errors import ErrorPayload
 from bridge.protocol.response import Response
 from bridge.protocol.usage import Usage
 
+FAILED_CHOICE = "error"
+"""The finish reason of a choice that failed where others go on."""
+
 _INCOMPLETE = {"max_output_tokens": "length", "content_filter": "content_filter"}
 _CANCELLED = failure("cancelled", "the response was cancelled")
 _FAILED = failure("server_error", "the response failed")
 
 
 def finish_reason(
-    response: Response, calls: int, diagnostics: Diagnostics
+    response: Response, calls: int, diagnostics: Diagnostics, called: str = "tool_calls"
 ) -> tuple[str | None, ErrorPayload | None]:
-    """(finish_reason, None), or the error that stands for it. `calls`: how many were complete."""
+    """(finish_reason, None), or the error that stands for it. `calls`: how many were
+    complete; `called`: the reason that says so."""
     if response.status == "failed":
         error = response.error
         return None, _FAILED if error is None else failure(error.code, error.message)
     if response.status == "completed":
-        return ("tool_calls" if calls else "stop"), None
+        return (called if calls else "stop"), None
     reason = response.incomplete_details.reason if response.incomplete_details else ""
     if "cancelled" in (response.status, reason):
         return None, _CANCELLED

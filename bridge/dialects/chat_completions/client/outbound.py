@@ -7,7 +7,7 @@ stand beside them. What has no place in it is a loss, reported in the diagnostic
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypedDict
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -22,20 +22,21 @@ from bridge.dialects.chat_completions.client.chunks import (
     ErrorBody,
     StreamChunk,
 )
-from bridge.dialects.chat_completions.client.ending import finish_reason, logprobs_out, usage_out
-from bridge.dialects.chat_completions.client.pieces import (
-    AnyCall,
-    CustomForm,
-    OutgoingCalls,
-    OutgoingReasoning,
-    ReasoningField,
+from bridge.dialects.chat_completions.client.ending import (
+    FAILED_CHOICE,
+    finish_reason,
+    logprobs_out,
+    usage_out,
 )
+from bridge.dialects.chat_completions.client.options import CustomForm, ReasoningField, TextAfterToolCall
+from bridge.dialects.chat_completions.client.pieces import AnyCall, OutgoingCalls, OutgoingReasoning
 from bridge.dialects.chat_completions.types import (
     ChatAnnotation,
     ChatDelta,
     ChatLogProbs,
     ChatToolCall,
     ChatUrlCitation,
+    ChatUsage,
 )
 from bridge.protocol import events as ev
 from bridge.protocol import items as it
@@ -47,32 +48,8 @@ from bridge.protocol.unknown import UnknownEvent
 from bridge.tools.identity import ToolIdentityMap
 from bridge.tools.presentation import call_view
 
-TextAfterToolCall = Literal["pass", "drop"]
 _CALLS = (it.FunctionCall, it.CustomToolCall)
 _NOBODY = ToolIdentityMap()
-
-
-class OutboundOptions(TypedDict, total=False):
-    """What may be wanted of each choice of an answer; `Outbound` says what it means."""
-
-    model: str | None
-    reasoning_field: ReasoningField
-    text_after_tool_call: TextAfterToolCall
-    custom_tools: CustomForm
-
-
-class ChoicesOptions(OutboundOptions, total=False):
-    """The same where the answer is a stream."""
-
-    include_usage: bool
-
-
-class CompletionOptions(OutboundOptions, total=False):
-    """The same where it is one body."""
-
-    choice: int
-    id: str | None
-    created: int | None
 
 
 class Outbound:
@@ -81,7 +58,8 @@ class Outbound:
     `choice` is its number, `id` and `created` (Unix seconds) are shared by all of an answer's choices
     and else come from the response. `include_usage` asks for the usage chunk. `reasoning_field` is
     where reasoning goes. `text_after_tool_call="drop"` ends the text where a tool call begins, for
-    clients that can't take more. `custom_tools` is how free-text calls leave.
+    clients that can't take more. `custom_tools` is how free-text calls leave. `legacy_functions` gives the
+    first call as `function_call`, for clients that sent `functions`: they have no place for another one.
     """
 
     def __init__(
@@ -95,6 +73,7 @@ class Outbound:
         reasoning_field: ReasoningField = "reasoning_content",
         text_after_tool_call: TextAfterToolCall = "pass",
         custom_tools: CustomForm = "custom",
+        legacy_functions: bool = False,
     ) -> None:
         self.diagnostics = Diagnostics()
         self._choice = choice
@@ -105,7 +84,9 @@ class Outbound:
         self._usage: Any = None if include_usage else UNSET
         self._reasoning = OutgoingReasoning(reasoning_field, self.diagnostics)
         self._drops = text_after_tool_call == "drop"
-        self._calls = OutgoingCalls(custom_tools)
+        self._calls = OutgoingCalls("function" if legacy_functions else custom_tools)
+        self._called: str = "function_call" if legacy_functions else "tool_calls"
+        self._call = self._function_call if legacy_functions else self._tool_call
         self._begun = False
         self._ended = False
         self._length = 0  # of the content so far, in code points
@@ -141,10 +122,25 @@ class Outbound:
         cut = failure(CUT, "the response ended before it was complete")
         return [*([] if self._ended else self._fail(cut)), DONE]
 
+    def open(self) -> StreamChunk:
+        """The role alone, for an answer whose choices begin together."""
+        self._begun = True
+        return self._chunk(ChatDelta("assistant"))
+
+    def usage_chunk(self, usage: ChatUsage) -> StreamChunk:
+        """What an answer cost, behind its last choice."""
+        return msgspec.structs.replace(self._chunk(ChatDelta()), choices=[], usage=usage)
+
+    def fail_alone(self, error: ErrorPayload) -> StreamChunk:
+        """The end of this choice in an answer whose other choices go on."""
+        chunk = self._chunk(ChatDelta(), FAILED_CHOICE)
+        chunk.choices[0].error = error
+        return chunk
+
     # ── chunks ─────────────────────────────────────────────────────────────────────────────────────
     def _chunk(
         self, delta: ChatDelta, finish_reason: str | None = None, logprobs: ChatLogProbs | None = None
-    ) -> Chunk:
+    ) -> StreamChunk:
         choice = ChunkChoice(self._choice, delta, finish_reason, UNSET if logprobs is None else logprobs)
         return StreamChunk(self._id, CHUNK, self._created or 0, self._model, [choice], self._usage)
 
@@ -156,7 +152,7 @@ class Outbound:
     def _begin(self, first: ChatDelta) -> list[Chunk]:
         self._begun = True
         # an answer that begins with a call may have no text at all
-        return [self._chunk(ChatDelta("assistant", None if first.tool_calls else ""))]
+        return [self._chunk(ChatDelta("assistant", None if first.tool_calls or first.function_call else ""))]
 
     # ── text ───────────────────────────────────────────────────────────────────────────────────────
     def _on_text(self, event: ev.OutputTextDelta) -> list[Chunk]:
@@ -209,8 +205,17 @@ class Outbound:
     def _on_arguments(self, event: Any) -> list[Chunk]:
         return self._call(self._calls.grow(event.output_index, event.delta))
 
-    def _call(self, call: ChatToolCall | None) -> list[Chunk]:
+    def _tool_call(self, call: ChatToolCall | None) -> list[Chunk]:
         return [] if call is None else self._say(ChatDelta(tool_calls=[call]))
+
+    def _function_call(self, call: ChatToolCall | None) -> list[Chunk]:
+        if call is None:
+            return []
+        if call.index:
+            if call.id is not None:
+                self.diagnostics.loss("function_call", "only the first of several calls has a place")
+            return []
+        return self._say(ChatDelta(function_call=call.function))
 
     def _on_done(self, event: ev.OutputItemDone) -> list[Chunk]:
         item = event.item
@@ -263,14 +268,12 @@ class Outbound:
     def _on_terminal(self, event: Any) -> list[Chunk]:
         response: Response = event.response
         self._identify(response)
-        reason, error = finish_reason(response, self._calls.whole, self.diagnostics)
+        reason, error = finish_reason(response, self._calls.whole, self.diagnostics, self._called)
         if error is not None:
             return self._fail(error)
         self._ended = True
         finish = ChatDelta()
         chunks = [*([] if self._begun else self._begin(finish)), self._chunk(finish, reason)]
         if self._include_usage and response.usage is not None:
-            last = self._chunk(finish)
-            assert isinstance(last, StreamChunk)
-            chunks.append(msgspec.structs.replace(last, choices=[], usage=usage_out(response.usage)))
+            chunks.append(self.usage_chunk(usage_out(response.usage)))
         return chunks

@@ -7,13 +7,12 @@ import json
 from typing import Literal, NamedTuple
 
 from bridge.diagnostics import Diagnostics
+from bridge.dialects.chat_completions.client.options import CustomForm, ReasoningField
 from bridge.dialects.chat_completions.types import ChatCustom, ChatDelta, ChatFunction, ChatToolCall
 from bridge.protocol import events as ev
 from bridge.protocol.items import CustomToolCall, FunctionCall
 
 AnyCall = FunctionCall | CustomToolCall
-CustomForm = Literal["custom", "function"]
-ReasoningField = Literal["reasoning_content", "reasoning", "none"]
 
 
 class _Known(NamedTuple):

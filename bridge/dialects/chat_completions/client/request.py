@@ -46,7 +46,11 @@ def answer_options(body: bytes | str | Mapping[str, Any]) -> AnswerOptions:
         raise invalid("n", f"has to be from 1 to {_MOST_CHOICES}")
     options = fields.maybe_inner("stream_options")
     usage = options is not None and bool(options.get("include_usage", bool))
-    return AnswerOptions(n or 1, usage, "functions" in fields and "tools" not in fields)
+    return AnswerOptions(n or 1, usage, _is_legacy(fields))
+
+
+def _is_legacy(fields: Fields) -> bool:
+    return "functions" in fields and "tools" not in fields
 
 
 def from_chat(body: bytes | str | Mapping[str, Any]) -> tuple[rq.CreateResponse, Diagnostics]:
@@ -66,6 +70,8 @@ def from_chat(body: bytes | str | Mapping[str, Any]) -> tuple[rq.CreateResponse,
         raise invalid("messages", "at least one message is required")
     same: dict[str, Any] = {name: fields.get(name, kind) for name, kind in _SAME.items()}
     logprobs, top = _logprobs(fields)
+    if _is_legacy(fields):
+        same["parallel_tool_calls"] = False  # a message has a place for one `function_call`
     request = rq.CreateResponse(
         model=fields.need("model", str),
         input=reader.items,

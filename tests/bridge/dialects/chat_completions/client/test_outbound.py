@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from bridge.diagnostics import Diagnostics
-from bridge.dialects.chat_completions import Choices, Outbound, completion, encode
+from bridge.dialects.chat_completions import Choices, Outbound, completion, completions, encode
 from bridge.dialects.chat_completions.client.completion import Folding
 from bridge.emitter import ResponseStreamStateMachine
 from bridge.emitter.finished import events_of
@@ -459,20 +459,124 @@ def test_choices_without_usage_end_with_their_reasons() -> None:
     assert [Folded(told, choice).finish_reason for choice in range(2)] == ["stop", "stop"]
 
 
-def test_an_error_of_one_choice_ends_all() -> None:
+def failed_choices(told: list[Json]) -> dict[int, str]:
+    """The code of each choice that failed."""
+    within = [choice for chunk in told for choice in chunk.get("choices", ()) if "error" in choice]
+    assert all(choice["finish_reason"] == "error" and choice["delta"] == {} for choice in within)
+    return {choice["index"]: choice["error"]["code"] for choice in within}
+
+
+def test_an_error_of_one_choice_ends_that_one() -> None:
     told, choices = several(
-        [("fail", {"code": "slow", "message": "Wait"})],
+        [("usage", USAGE), ("fail", {"code": "slow", "message": "Wait"})],
         [("text", "a"), ("text", "b"), ("usage", USAGE), ("finish", "stop")],
         include_usage=True,
     )
-    assert [chunk["error"]["code"] for chunk in told if "error" in chunk] == ["slow"]
-    assert "error" in told[-1]
+    assert failed_choices(told) == {0: "slow"}
+    assert not any("error" in chunk for chunk in told)
+    assert Folded(told, 1).message["content"] == "ab"
+    assert told[-1]["usage"]["total_tokens"] == 16, "what failed was paid for too"
     assert choices.feed(1, ev.OutputTextDelta(0, "m", 0, 0, "late")) == []
+
+
+def test_choices_begin_in_their_order_whichever_speaks_first() -> None:
+    """OpenAI's SDK folds a stream into a list of choices and fails at one that comes before its turn."""
+    choices = Choices(3, id="c", created=5)
+    data = b"".join(encode(choices.feed(2, event)) for event in perform(("text", "Hi"))[0])
+    told = chunks(data + b"data: [DONE]\n\n")
+    assert [choice["index"] for piece in told for choice in piece["choices"]] == [0, 1, 2, 2]
+    assert [piece["choices"][0]["delta"] for piece in told] == [{"role": "assistant"}] * 3 + [
+        {"content": "Hi"}
+    ]
+    assert {piece["model"] for piece in told} == {"m"}
+
+
+def test_errors_of_all_choices_are_an_error_of_the_answer() -> None:
+    told, _ = several(
+        [("text", "a"), ("fail", {"code": "slow", "message": "Wait"})], [("cancel",)], include_usage=True
+    )
+    assert failed_choices(told) == {0: "slow", 1: "cancelled"}
+    assert told[-1]["error"]["code"] == "slow"
 
 
 def test_a_choice_that_never_ended_is_an_error() -> None:
     told, _ = several([("text", "One"), ("finish", "stop")], [("text", "Two")])
-    assert told[-1]["error"]["code"] == "upstream_cut"
+    assert failed_choices(told) == {1: "upstream_cut"}
+    assert Folded(told, 0).finish_reason == "stop"
+
+
+def joined(*answers: list[Call], **options: Any) -> Json:
+    """The same, not streamed."""
+    made = completions([perform(*answer)[1].snapshot for answer in answers], id="c", created=5, **options)
+    body: Json = json.loads(encode([made])[6:])  # type: ignore[list-item]
+    return body
+
+
+def test_choices_that_are_not_streamed() -> None:
+    losses = Diagnostics()
+    answer = joined(
+        [("text", "One"), ("usage", USAGE), ("finish", "stop")],
+        [
+            ("text", "Tw"),
+            ("tool_call", 0, "c", "look", '{"a":'),
+            ("fail", {"code": "slow", "message": "Wait"}),
+        ],
+        [("tool_call", 0, "c", "look", "{}"), ("usage", USAGE), ("finish", "stop")],
+        diagnostics=losses,
+    )
+    one, two, three = answer["choices"]
+    assert [each["index"] for each in answer["choices"]] == [0, 1, 2]
+    assert (one["message"]["content"], one["finish_reason"]) == ("One", "stop")
+    assert (two["message"]["content"], two["finish_reason"], two["error"]["code"]) == ("Tw", "error", "slow")
+    assert "tool_calls" not in two["message"], "a call that was cut is not run"
+    assert three["finish_reason"] == "tool_calls"
+    assert answer["usage"]["total_tokens"] == 16
+    assert [case.where for case in losses] == ["tool_calls"]
+    assert joined([("cancel",)], [("fail", {"code": "slow", "message": "W"})])["error"]["code"] == "cancelled"
+
+
+# ── function_call, the older form ──────────────────────────────────────────────────────────────────────────
+TWO_CALLS: list[Call] = [
+    ("tool_call", 0, "c0", "look", '{"a"'),
+    ("tool_call", 1, "c1", "run", '{"b":2}'),
+    ("tool_call", 0, None, None, ":1}"),
+    ("finish", "tool_calls"),
+]
+
+
+def test_a_client_of_functions_gets_the_first_call() -> None:
+    told = Told(*TWO_CALLS, end=None, legacy_functions=True)
+    assert [delta for delta in told.deltas if delta] == [
+        {"role": "assistant"},
+        {"function_call": {"name": "look", "arguments": ""}},
+        {"function_call": {"arguments": '{"a"'}},
+        {"function_call": {"arguments": ":1}"}},
+    ]
+    assert told.chunks[-1]["choices"][0]["finish_reason"] == "function_call"
+    assert [(case.where, case.times) for case in told.outbound.diagnostics] == [("function_call", 1)]
+
+
+def test_a_client_of_functions_gets_the_same_whole() -> None:
+    losses = Diagnostics()
+    _, machine = perform(*TWO_CALLS)
+    choice = whole(machine.snapshot, legacy_functions=True, diagnostics=losses)["choices"][0]
+    assert choice["message"]["function_call"] == {"name": "look", "arguments": '{"a":1}'}
+    assert "tool_calls" not in choice["message"]
+    assert choice["finish_reason"] == "function_call"
+    assert [case.where for case in losses] == ["function_call"]
+
+
+def test_free_text_for_a_client_of_functions_is_a_function() -> None:
+    calls: list[Call] = [("tool_call", 0, "c", "sql", 'SELECT "a"', "custom"), ("finish", "stop")]
+    choice = whole(perform(*calls)[1].snapshot, legacy_functions=True)["choices"][0]
+    assert json.loads(choice["message"]["function_call"]["arguments"]) == {"input": 'SELECT "a"'}
+
+
+def test_what_calls_nothing_ends_as_it_does_for_others() -> None:
+    told = Told(("text", "Hi"), legacy_functions=True)
+    assert told.chunks[-1]["choices"][0]["finish_reason"] == "stop"
+    cut = Told(("tool_call", 0, "c", "look", '{"a"'), end=("finish", "length"), legacy_functions=True)
+    assert cut.chunks[-1]["choices"][0]["finish_reason"] == "length"
 
 
 # ── not streamed ───────────────────────────────────────────────────────────────────────────────────────────

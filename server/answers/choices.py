@@ -1,0 +1,134 @@
+"""An answer of n choices over Chat Completions: n runs at once, which one client reads and leaves.
+
+The failure of one is reported in its choice, and the others go on. When all are refused before the first
+byte, it is an HTTP error, the first one's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import anyio
+import structlog
+from starlette.types import Send
+
+from bridge.dialects.chat_completions import (
+    AnswerOptions,
+    ChatCompletion,
+    Choices,
+    Chunk,
+    completions,
+    encode,
+)
+from bridge.errors import BridgeError
+from bridge.protocol import codec
+from bridge.protocol.events import Event
+from server.answers.delivery import Answer, Streaming, Whole, failure_of, to_nobody
+from server.answers.foreign import CHAT
+from server.budget import Hold
+from server.gate import Gate
+from server.runs.client import Deliver
+from server.runs.run import Run
+
+_log = structlog.get_logger(__name__)
+
+
+class Several(Answer):
+    """`gate` holds a place for each run while any of them runs, `hold` the memory of their request."""
+
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        headers: Mapping[str, str],
+        keep_alive: float,
+        options: AnswerOptions,
+        gate: Gate,
+        hold: Hold,
+    ) -> None:
+        super().__init__(runs, headers, keep_alive)
+        self._options = options
+        self._gate = gate
+        self._hold = hold
+        first = runs[0].translation
+        self._id = "chatcmpl-" + first.response_id.removeprefix("resp_")
+        self._created = first.snapshot.created_at
+        self._refused: dict[int, BridgeError] = {}
+
+    async def _answer(self, send: Send) -> None:
+        try:
+            with self._gate.places(self._runs[0].owner, len(self._runs)):
+                await self._make(send)
+        finally:
+            self._hold.release()
+
+    async def _make(self, send: Send) -> None:
+        raise NotImplementedError
+
+    async def _run_all(self, delivers: Sequence[Deliver]) -> None:
+        """All runs to their ends. Raises the first one's error when nobody has an answer."""
+        async with anyio.create_task_group() as tasks:
+            for number, deliver in enumerate(delivers):
+                tasks.start_soon(self._run_one, number, deliver)
+        if len(self._refused) == len(self._runs):
+            raise self._refused[0]
+
+    async def _run_one(self, number: int, deliver: Deliver) -> None:
+        run = self._runs[number]
+        try:
+            await run.generate(deliver)
+        except BridgeError as error:
+            self._refused[number] = error
+            _log.warning(
+                "choice.refused", response_id=run.translation.response_id, choice=number, code=error.code
+            )
+
+
+class StreamedChoices(Several, Streaming):
+    """The chunks of all choices as they come; usage, if it was asked for, once and at the end."""
+
+    stream_type = CHAT.stream_type
+    keep_alive = CHAT.keep_alive
+
+    async def _make(self, send: Send) -> None:
+        choices = Choices(
+            len(self._runs),
+            id=self._id,
+            created=self._created,
+            include_usage=self._options.include_usage,
+            legacy_functions=self._options.legacy_functions,
+        )
+        order = anyio.Lock()
+
+        def deliver_to(number: int) -> Deliver:
+            async def deliver(events: list[Event]) -> None:
+                chunks = [chunk for event in events for chunk in choices.feed(number, event)]
+                async with order:
+                    await self._send(send, encode(chunks))
+
+            return deliver
+
+        await self._run_all([deliver_to(number) for number in range(len(self._runs))])
+        last: list[Chunk] = []
+        for number, error in sorted(self._refused.items()):
+            last += [
+                chunk for event in self._runs[number].refuse(error) for chunk in choices.feed(number, event)
+            ]
+        await self._send(send, encode([*last, *choices.close()]), more=False)
+
+
+class WholeChoices(Several, Whole):
+    """One completion of all choices when they have ended."""
+
+    async def _make(self, send: Send) -> None:
+        await self._run_all([to_nobody] * len(self._runs))
+        for number, error in self._refused.items():
+            self._runs[number].refuse(error)
+        answer = completions(
+            [run.translation.snapshot for run in self._runs],
+            id=self._id,
+            created=self._created,
+            legacy_functions=self._options.legacy_functions,
+        )
+        if not isinstance(answer, ChatCompletion):
+            raise failure_of(self._runs[0].translation)
+        await self._send(send, codec.encode(answer))
