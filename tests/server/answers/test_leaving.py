@@ -40,7 +40,8 @@ def test_case_41_upstream_is_aborted_within_a_second(
     upstream.scripts[model] = script
     body = json.dumps({"model": model, "input": "x", "stream": streamed, "store": False}).encode()
     address = urlsplit(bridged)
-    head = f"POST /v1/responses HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+    lines = ("host: localhost", "content-type: application/json", f"content-length: {len(body)}")
+    head = "\r\n".join(("POST /v1/responses HTTP/1.1", *lines, "", "")).encode()
     with socket.create_connection((address.hostname, address.port), timeout=10) as connection:
         connection.sendall(head + body)
         if when == "in the middle" and streamed:
