@@ -34,7 +34,7 @@ class Run:
     runs, and `running` lists it for those who ask for it by its id. `beats`: its client needs events to know
     that it goes on. `owner` is whose it is, `hold` what it has in memory; `ended` is called with the
     upstream's name and the response as it ended. `background`: its client already has the queued response, so
-    that everything later, failures too, is reported by its events. `placed`: its place is held at the gate."""
+    that everything later, failures too, is reported by its events. `placed`: its place is held."""
 
     def __init__(
         self,
