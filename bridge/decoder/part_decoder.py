@@ -106,7 +106,7 @@ class PartDecoder(PartStream):
         if self._ended:
             return []
         if self.result.error is not None:
-            return self._end("error", [])
+            return self._end("error", self._calling(self._calls.rest))
         cut = ResponseError(PREMATURE_END, "The stream ended before the response was complete.")
         return self._end("error", self._fail(cut))
 

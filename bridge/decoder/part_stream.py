@@ -83,16 +83,18 @@ class PartStream:
                 parts += self._finished(position, item) if wanted[type(item)] else []
             elif completed:
                 parts += self._calling(self._calls.final, position, item)
-        if completed and not response.output:
-            parts += self._calling(self._calls.flush)
-        return parts
+        return parts + self._calling(
+            self._calls.flush if completed and not response.output else self._calls.rest
+        )
 
     def _fail(self, error: ResponseError) -> list[Part]:
         """Tell an error, once."""
         if self.result.error is not None:
             return []
         self.result.error = error
-        return self._tell("Error", error.message or "The model's server reported an error.")
+        return self._calling(self._calls.rest) + self._tell(
+            "Error", error.message or "The model's server reported an error."
+        )
 
     def _tell(self, kind: str, message: str) -> list[Part]:
         if not self._tells:

@@ -3,11 +3,16 @@
 Three places can: `arguments.done`, `output_item.done`, the completed response (RFC 00022). A call said
 to be incomplete never is, and arguments whose JSON is cut short wait for the item to say which it is,
 so that no client runs half a call (field case 25).
+
+Calls that are open side by side leave in the order in which they began: one that is whole waits for those
+before it, until the end of the stream at most.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import heappop, heappush
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
 from bridge.decoder.call_ids import CALL_ID_PREFIX, namespace_call_id, unique_call_id
@@ -81,6 +86,8 @@ class ToolCalls:
         self._by_item_id = id_source == "item_id"
         self._custom = custom
         self._emitted: set[int] = set()
+        self._waiting: list[tuple[int, Part]] = []  # a heap by index
+        self._first_pending = 0
         self._taken: set[str] = set()
         self._ids: set[tuple[str, str]] = set()
         self._at: dict[int | None, bytes] = {}
@@ -112,7 +119,8 @@ class ToolCalls:
             return []
         if not call.custom and json_state(call.arguments) is JsonState.TRUNCATED:
             return []
-        return self._emit(call)
+        self._emit(call)
+        return self._next_ones()
 
     def item_done(self, output_index: int, item: Any) -> list[Part]:
         """`output_item.done`: the second place."""
@@ -123,13 +131,12 @@ class ToolCalls:
         if not is_open and any(facts[:2]) and facts[:2] in self._ids:
             return []
         self._open.complete(output_index, *facts[:5])
-        parts: list[Part] = []
         for call in self._open.drain_completed():
             if facts.status == "incomplete":
                 self._diagnostics.loss("tool_call", "incomplete, not emitted")
             else:
-                parts += self._emit(call)
-        return parts
+                self._emit(call)
+        return self._next_ones()
 
     def final(self, position: int, item: Any) -> list[Part]:
         """An item of the completed response: the third place. Its position stands for its output index,
@@ -141,11 +148,16 @@ class ToolCalls:
 
     def flush(self) -> list[Part]:
         """The response is completed and names no output: what is open and whole is taken at its word."""
-        parts: list[Part] = []
         for call in self._open:
             if call.name and (call.custom or json_state(call.arguments) in _WHOLE):
-                parts += self._emit(call)
-        return parts
+                self._emit(call)
+        return self.rest()
+
+    def rest(self) -> list[Part]:
+        """The calls that still wait for one before them, which will not come any more."""
+        rest = [part for _, part in sorted(self._waiting, key=itemgetter(0))]
+        self._waiting.clear()
+        return rest
 
     def clear(self) -> None:
         """The stream has ended: what nothing vouched for is dropped."""
@@ -162,13 +174,26 @@ class ToolCalls:
             return None
         return facts
 
-    def _emit(self, call: AggregatedCall) -> list[Part]:
+    def _next_ones(self) -> list[Part]:
+        """The whole calls before which no named one is open."""
+        while self._first_pending < self._open.begun and not self._pending(self._first_pending):
+            self._first_pending += 1
+        parts = []
+        while self._waiting and self._waiting[0][0] < self._first_pending:
+            parts.append(heappop(self._waiting)[1])
+        return parts
+
+    def _pending(self, index: int) -> bool:
+        call = self._open.at(index)
+        return call is not None and bool(call.name) and index not in self._emitted
+
+    def _emit(self, call: AggregatedCall) -> None:
         if call.index in self._emitted:
-            return []
+            return
         self._emitted.add(call.index)
         if not call.name:
             self._diagnostics.loss("tool_call", "has no name, not emitted")
-            return []
+            return
         name = mended(call.name)
         given = _input(call)
         if given.repair is not None:
@@ -178,12 +203,12 @@ class ToolCalls:
         same_id = self._signatures.setdefault(call.call_id or call.item_id or f"#{call.index}", set())
         if told in same_id:
             self._diagnostics.repair("tool_call", "announced again, dropped")
-            return []
+            return
         same_id.add(told)
         self._ids.add((call.item_id, call.call_id))
         self._at[call.output_index] = told
         call_id = namespace_call_id(self._call_id(call), self._prefix)
-        return [LanguageModelToolCallPart(call_id, name, given.value)]
+        heappush(self._waiting, (call.index, LanguageModelToolCallPart(call_id, name, given.value)))
 
     def _call_id(self, call: AggregatedCall) -> str:
         ids = (call.item_id, call.call_id) if self._by_item_id else (call.call_id, call.item_id)

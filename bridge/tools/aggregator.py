@@ -105,6 +105,15 @@ class ToolCallAggregator:
         """The open calls, in order of first appearance."""
         return iter(list(self._calls.values()))
 
+    @property
+    def begun(self) -> int:
+        """How many calls there have been so far: their indexes are below this."""
+        return self._next
+
+    def at(self, index: int) -> AggregatedCall | None:
+        """The call of this index, if it is open."""
+        return self._calls.get(index)
+
     def find(
         self, output_index: int | None = None, item_id: str = "", call_id: str = ""
     ) -> AggregatedCall | None:

@@ -1,6 +1,7 @@
 """Tool calls as parts: three places that can vouch for one, once, whole (section 5, RFC 00022)."""
 
 import itertools
+import sys
 from typing import Any
 
 import pytest
@@ -128,9 +129,80 @@ def test_interleaved_parallel_calls_each_get_their_own_arguments() -> None:
         events += [arguments_delta(one, 0), arguments_delta(other, 1)]
     events += [arguments_done("", 1), arguments_done("", 0)]
     assert Decoded(stream(*events)).calls == [
-        ("gw-call_1", "look", {"n": 20}),
         ("gw-call_0", "look", {"n": 10}),
+        ("gw-call_1", "look", {"n": 20}),
     ]
+
+
+# ── calls side by side leave in the order in which they began ──────────────────────────────────────────
+SIDE_BY_SIDE = [added(function(0)), added(function(1), 1), added(function(2), 2)]
+LATER = [arguments_done("{}", 2), done(function(1, "{}"), 1)]
+IN_ORDER = [(f"gw-call_{index}", "look", {}) for index in range(3)]
+
+
+def test_a_call_waits_for_those_that_began_before_it() -> None:
+    decoded = Decoded([created(), *SIDE_BY_SIDE, *LATER], False)
+    assert decoded.calls == []
+    assert kinds(decoded.feed(arguments_done("{}", 0))) == ["ToolCall"] * 3
+    assert decoded.calls == IN_ORDER
+
+
+def test_nobody_waits_for_a_call_that_is_cut() -> None:
+    decoded = Decoded([created(), *SIDE_BY_SIDE, *LATER], False)
+    decoded.feed(done(function(0, '{"a":', status="incomplete")))
+    assert decoded.calls == IN_ORDER[1:]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        completed(),
+        completed(status="incomplete"),
+        completed(status="failed"),
+        {"type": "error", "message": "x"},
+    ],
+    ids=["completed", "incomplete", "failed", "an error"],
+)
+def test_whole_calls_leave_at_the_end_whatever_became_of_the_first(end: Raw) -> None:
+    """As they did before any of them waited; the error comes last."""
+    decoded = Decoded([created(), *SIDE_BY_SIDE, *LATER, end])
+    # a completed response vouches for the first one too
+    assert decoded.calls == IN_ORDER[0 if end["type"] == "response.completed" else 1 :]
+    assert "Text" not in kinds(decoded.parts[:2])
+
+
+def test_whole_calls_leave_when_the_stream_is_cut() -> None:
+    assert Decoded([created(), *SIDE_BY_SIDE, *LATER]).calls == IN_ORDER[1:]
+
+
+def test_a_fragment_without_a_name_holds_nobody_back() -> None:
+    decoded = Decoded([created(), arguments_delta("{", 7, "stray"), added(function(1), 1)], False)
+    assert kinds(decoded.feed(arguments_done("{}", 1))) == ["ToolCall"]
+
+
+def test_many_calls_that_wait_cost_in_line_with_their_number() -> None:
+    """Counted in the calls of the heap and of the aggregator, not in seconds."""
+
+    def steps(count: int) -> int:
+        counted = 0
+
+        def count_one(*_: object) -> None:
+            nonlocal counted
+            counted += 1
+
+        events = [added(function(index), index) for index in range(count)]
+        events += [arguments_done("{}", index) for index in reversed(range(count))]
+        decoded = Decoded(events[:count], False)
+        sys.setprofile(count_one)
+        try:
+            for event in events[count:]:
+                decoded.feed(event)
+        finally:
+            sys.setprofile(None)
+        assert [call_id for call_id, _, _ in decoded.calls] == [f"gw-call_{index}" for index in range(count)]
+        return counted
+
+    assert steps(800) < 6 * steps(200)
 
 
 def test_text_around_calls_keeps_its_place() -> None:
