@@ -50,11 +50,17 @@ class Ending(NamedTuple):
 _LENGTH = Ending("length", "The response was cut off because it reached the limit of its length.")
 _FILTERED = Ending("content-filter", "The response was stopped by a content filter.")
 _CANCELLED = Ending("cancelled")
+_CUT_CALL = Ending("other", "The response stopped in the middle of a tool call, which was not run.")
+_CUT_ITEM = Ending("other", "The response ended before all of it was complete.")
+_UNKNOWN = Ending("other", "The response is incomplete, and its server did not say why.")
 
 # incomplete reason, or the code of a failure that is none, in lower case with underscores → the ending
 _BY_REASON: dict[str, Ending] = {
     **dict.fromkeys(("max_output_tokens", "max_tokens", "max_completion_tokens", "length"), _LENGTH),
     **dict.fromkeys(("content_filter", "safety"), _FILTERED),
+    "incomplete_tool_call": _CUT_CALL,
+    "incomplete_item": _CUT_ITEM,
+    **dict.fromkeys(("unknown", ""), _UNKNOWN),
     **dict.fromkeys(
         ("cancelled", "canceled", "aborted", "abort", "request_cancelled", "response_cancelled"), _CANCELLED
     ),
@@ -81,9 +87,7 @@ def ending_of(event: Terminal) -> Ending:
     if status == "cancelled":
         return _CANCELLED
     reason = response.incomplete_details.reason if response.incomplete_details else ""
-    return _by_reason(reason) or Ending(
-        "other", f"The response is incomplete ({reason or 'no reason given'})."
-    )
+    return _by_reason(reason) or Ending("other", f"The response is incomplete ({reason}).")
 
 
 def _failure(error: ResponseError | None) -> Ending:

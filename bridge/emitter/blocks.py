@@ -13,21 +13,31 @@ from bridge.state import ITEM, BlockState
 
 
 class OpenItem:
-    """An item from its announcement to its end, walked along `state.ITEM`."""
+    """An item from its announcement to its end, walked along `state.ITEM`. `cut`: it is known to have ended
+    before it was whole. It is closed at the end of the response then, since nothing may be added after it."""
 
-    __slots__ = ("_number", "item_id", "output_index", "state")
+    __slots__ = ("_number", "cut", "item_id", "output_index", "state")
 
     def __init__(self, number: Number, item_id: str, output_index: int) -> None:
         self._number = number
         self.item_id = item_id
         self.output_index = output_index
         self.state = BlockState.ABSENT
+        self.cut = False
 
     def added(self) -> Event:
         return self._announced(self.item("in_progress"))
 
     def item(self, status: ItemStatus) -> Item:
         """The item as it stands."""
+        raise NotImplementedError
+
+    def close_part(self) -> list[Event]:
+        """Close what is open within."""
+        return []
+
+    def close(self, stopped: bool, abandoned: bool = False) -> Closing:
+        """The end of the item, see `output.Block`."""
         raise NotImplementedError
 
     def _announced(self, item: Item) -> Event:
@@ -68,7 +78,7 @@ class MessageBlock(OpenItem):
         return events
 
     def close(self, stopped: bool, abandoned: bool = False) -> Closing:
-        cut = abandoned or not stopped
+        cut = self.cut or abandoned or not stopped
         events = self.close_part()
         item = self.item("incomplete" if cut else "completed")
         events.append(self._done(item))
@@ -133,7 +143,7 @@ class ReasoningBlock(OpenItem):
         return events + self.close_summary()
 
     def close(self, stopped: bool, abandoned: bool = False) -> Closing:
-        cut = abandoned or not stopped
+        cut = self.cut or abandoned or not stopped
         events = self.close_part()
         item = self.item("incomplete" if cut else "completed", done=True)
         events.append(self._done(item))
@@ -150,22 +160,22 @@ class ReasoningBlock(OpenItem):
 class WholeBlock(OpenItem):
     """An item that a server fills by itself (a hosted tool's): announced, then completed."""
 
-    __slots__ = ("_item", "_whole")
+    __slots__ = ("_finished", "_item")
 
     def __init__(self, number: Number, item: Item, output_index: int) -> None:
         super().__init__(number, item.id, output_index)
         self._item = item
-        self._whole = False
+        self._finished: Item | None = None
 
     def complete(self, item: Item) -> None:
-        """Take the finished item."""
-        self._item = item
-        self._whole = True
+        """Take the finished item. No event carries it before its end, so it shows there."""
+        self._finished = item
 
     def close(self, stopped: bool, abandoned: bool = False) -> Closing:
-        cut = abandoned or not stopped or not self._whole
-        failed = not cut and getattr(self._item, "status", None) == "failed"
-        item = self._item if failed else self.item("incomplete" if cut else "completed")
+        cut = self.cut or abandoned or not stopped or self._finished is None
+        item = self._finished or self._item
+        if cut or getattr(item, "status", None) != "failed":
+            item = with_status(item, "incomplete" if cut else "completed")
         return Closing([self._done(item)], item, cut)
 
     def item(self, status: ItemStatus) -> Item:

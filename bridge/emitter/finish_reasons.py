@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from bridge.surrogates import mended
+
 MAX_OUTPUT_TOKENS = "max_output_tokens"
 CONTENT_FILTER = "content_filter"
 CANCELLED = "cancelled"
+# what is known when an upstream that ended by itself left something unfinished, or gave no reason at all
+INCOMPLETE_TOOL_CALL = "incomplete_tool_call"
+INCOMPLETE_ITEM = "incomplete_item"
+UNKNOWN = "unknown"
+LONGEST_REASON: Final = 200  # characters of an upstream's own word
 
 # reason → the `incomplete_details.reason` it ends with, None for completed
 _OUTCOMES: dict[str, str | None] = {
@@ -57,7 +66,7 @@ _OUTCOMES: dict[str, str | None] = {
         ),
         CONTENT_FILTER,
     ),
-    CANCELLED: CANCELLED,
+    **{reason: reason for reason in (CANCELLED, INCOMPLETE_TOOL_CALL, INCOMPLETE_ITEM)},
 }
 
 
@@ -70,3 +79,8 @@ def outcome(reason: str | None) -> tuple[str | None, bool]:
         return None, True
     key = reason.strip().lower()
     return _OUTCOMES.get(key), key in _OUTCOMES
+
+
+def own_word(reason: str | None) -> str:
+    """An upstream's own reason as a response can carry it; empty when there is none."""
+    return mended((reason or "").strip()[:LONGEST_REASON])

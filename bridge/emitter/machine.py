@@ -29,7 +29,7 @@ from bridge.emitter.arguments import (
     wrong_argument,
 )
 from bridge.emitter.failures import Failure, payload_of, redacted
-from bridge.emitter.finish_reasons import CANCELLED, MAX_OUTPUT_TOKENS, outcome
+from bridge.emitter.finish_reasons import CANCELLED, UNKNOWN, outcome, own_word
 from bridge.emitter.live_response import LiveResponse
 from bridge.emitter.open_blocks import OpenBlocks
 from bridge.emitter.output import IdFactory, Output
@@ -300,18 +300,22 @@ class ResponseStreamStateMachine:
 
     def finish(self, reason: str | None = None, *, incomplete: bool = False) -> list[Event]:
         """Close what is open, then say how it ended (law E7). `incomplete`: upstream itself calls the
-        response that, and the reason stands as it gave it."""
+        response that, and the reason stands as it gave it. Where something was cut though upstream ended
+        by itself, the reason says what."""
         self.require("finish")
         self._blocks.calls.check_named()
         reason = reason_of("finish", reason) or self._deferred
         why, known = outcome(reason)
-        if not known:
-            self.diagnostics.warning("finish_reason", f"unknown reason {str(reason)[:64]!r}")
         if incomplete and why is None:
-            why = reason or MAX_OUTPUT_TOKENS
+            why = own_word(reason) or UNKNOWN
+        elif not known:
+            self.diagnostics.warning("finish_reason", f"unknown reason {str(reason)[:64]!r}")
         events = self._blocks.close_all(stopped=why is None, abandoned=why == CANCELLED)
-        if why is None and self._blocks.cut:
-            why = MAX_OUTPUT_TOKENS
+        cut = self._blocks.cut
+        if why is None and cut is not None:
+            if known and reason:
+                self.diagnostics.warning("finish_reason", f"{reason[:64]!r}, ended as {cut}")
+            why = ("" if known else own_word(reason)) or cut
         return [*events, self._live.end("finish", why)]
 
     def cancel(self) -> list[Event]:

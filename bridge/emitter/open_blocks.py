@@ -10,8 +10,10 @@ from msgspec import UNSET, UnsetType
 
 from bridge.diagnostics import Diagnostics
 from bridge.emitter.blocks import MessageBlock, ReasoningBlock
+from bridge.emitter.finish_reasons import INCOMPLETE_ITEM, INCOMPLETE_TOOL_CALL
 from bridge.emitter.output import Output
 from bridge.emitter.parts import TEXT, OpenPart, PartKind
+from bridge.emitter.tool_call import ToolCallBlock
 from bridge.emitter.tool_calls import ToolCalls
 from bridge.emitter.whole_items import ItemEmitter
 from bridge.protocol.content import LogProb
@@ -23,9 +25,10 @@ from bridge.tools.identity import ToolIdentityMap
 
 class OpenBlocks:
     """The open message or reasoning item, and the open calls. `text_part` is the text part that
-    takes plain deltas at once: open, with nothing held back."""
+    takes plain deltas at once: open, with nothing held back. `cut` says, once all is closed, what ended
+    before it was whole, as a reason for an incomplete response."""
 
-    __slots__ = ("_cut", "_output", "_wire", "calls", "items", "open", "phase", "raw_part", "text_part")
+    __slots__ = ("_output", "_wire", "calls", "cut", "items", "open", "phase", "raw_part", "text_part")
 
     def __init__(
         self, output: Output, wire: Wire, identities: ToolIdentityMap, diagnostics: Diagnostics
@@ -33,17 +36,12 @@ class OpenBlocks:
         self._output = output
         self._wire = wire
         self.items = ItemEmitter(output, wire, diagnostics)
-        self._cut = False
+        self.cut: str | None = None
         self.calls = ToolCalls(output, wire, identities, diagnostics)
         self.open: MessageBlock | ReasoningBlock | None = None
         self.text_part: OpenPart | None = None
         self.raw_part: OpenPart | None = None
         self.phase: MessagePhase | UnsetType = UNSET
-
-    @property
-    def cut(self) -> bool:
-        """Whether anything so far ended before it was whole."""
-        return self._cut or self.calls.cut
 
     def say(self, kind: PartKind, delta: str, logprobs: list[LogProb]) -> list[Event]:
         """The next piece of text or refusal."""
@@ -126,9 +124,7 @@ class OpenBlocks:
         """A whole item at once. Raises `bridge.stream.invalid_argument` before anything is done."""
         self.items.check("item", item)
         events = self.close_open() + self.calls.release()
-        emitted, cut = self.items.emit(item)
-        self._cut = self._cut or cut
-        return events + emitted
+        return events + self.items.emit(item)
 
     def close_part(self) -> list[Event]:
         """Close the open text, refusal or summary part; its item stays open."""
@@ -143,13 +139,14 @@ class OpenBlocks:
     def close_all(self, stopped: bool, abandoned: bool) -> list[Event]:
         """Close everything in output_index order. `stopped`: upstream ended by itself, not by a
         limit; `abandoned`: whatever is open counts as cut."""
-        events: list[Event] = []
+        events = self.calls.end_waiting(stopped, abandoned, self.close_open)
         for _, block in sorted(self._output.blocks.items()):
             closed, cut = self._output.close(block, stopped, abandoned)
-            self._cut = self._cut or cut
             events += closed
+            if cut and self.cut != INCOMPLETE_TOOL_CALL:
+                self.cut = INCOMPLETE_TOOL_CALL if isinstance(block, ToolCallBlock) else INCOMPLETE_ITEM
         self.open = self.text_part = self.raw_part = None
-        return events + self.calls.finish_waiting(stopped, abandoned)
+        return events
 
     def _make_room(self) -> list[Event]:
         # a call that waits to be whole keeps its place before what comes after it

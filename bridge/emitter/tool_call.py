@@ -51,7 +51,6 @@ class ToolCallBlock(OpenItem):
         "arguments",
         "buffer",
         "call_id",
-        "cut",
         "free_text",
         "identity",
         "index",
@@ -90,7 +89,6 @@ class ToolCallBlock(OpenItem):
         self.identity: ToolIdentity | None = None
         self.waiting: list[str] = []
         self.arguments = BlockState.ABSENT
-        self.cut = False
         self.buffer = TextBuffer()
         self.write = self.buffer.write
 
@@ -201,9 +199,13 @@ class ToolCallBlock(OpenItem):
         self.write = self.buffer.write
         self.waiting = []
 
-    def restored(self, item_id: str, stopped: bool) -> Item | None:
+    def ends_cut(self, stopped: bool, abandoned: bool) -> bool:
+        """Whether this held call, if it ended now, would have ended before it was whole."""
+        return abandoned or self._shape.end("".join(self.waiting), stopped)[1]
+
+    def restored(self, item_id: str) -> Item | None:
         """The shell or patch item that a held call is; None when it can't be one."""
-        if self.identity is None or not stopped:
+        if self.identity is None:
             return None
         arguments = self.buffer.admit("".join(self.waiting)) + self.buffer.settle()
         return restore(self.identity.kind, item_id, self.call_id, arguments, "completed")

@@ -27,7 +27,7 @@ def is_another(known_id: str, ended: bool, call_id: str, name: str) -> bool:
 
 
 class ToolCalls:
-    """Blocks by index. `cut` tells whether any call ended before its arguments did."""
+    """Blocks by index."""
 
     __slots__ = (
         "_begun",
@@ -38,7 +38,6 @@ class ToolCalls:
         "_output",
         "_wire",
         "by_index",
-        "cut",
         "waiting",
     )
 
@@ -51,7 +50,6 @@ class ToolCalls:
         self._diagnostics = diagnostics
         self.by_index: dict[int, ToolCallBlock] = {}
         self.waiting: dict[int, ToolCallBlock] = {}
-        self.cut = False
         self._begun = 0
         # those that got something since they were last asked if they are whole: `release` asks no others
         self._grown_open: dict[ToolCallBlock, None] = {}
@@ -160,15 +158,18 @@ class ToolCalls:
         grown.clear()
         return [block for block in asked if block.is_whole()]
 
-    def finish_waiting(self, stopped: bool, abandoned: bool) -> list[Event]:
-        """End the calls that were never announced; nameless ones can't be shown at all."""
-        events: list[Event] = []
-        for block in list(self.waiting.values()):
-            if block.held:
-                events += self._end(block, stopped, abandoned, last=True)
-            else:
-                del self.waiting[block.index]
-                self._diagnostics.loss("tool_call", "never got a name")
+    def end_waiting(self, stopped: bool, abandoned: bool, before: Callable[[], list[Event]]) -> list[Event]:
+        """End the calls that were never announced, those that are cut behind the others; nameless ones can't
+        be shown at all. `before` closes the text that one of them follows."""
+        held = sorted((each for each in self.waiting.values() if each.held), key=attrgetter("number_begun"))
+        if len(held) < len(self.waiting):
+            self._diagnostics.loss("tool_call", "never got a name")
+        whole = [block for block in held if not block.ends_cut(stopped, abandoned)]
+        cut = [block for block in held if block.ends_cut(stopped, abandoned)]
+        events = before() if whole or (held and stopped) else []
+        for block in whole + cut:
+            events += self._end(block, stopped, abandoned)
+        self.waiting.clear()
         return events
 
     def check_named(self) -> None:
@@ -177,23 +178,19 @@ class ToolCalls:
             if not block.held:
                 raise nameless("finish", block.index)
 
-    def _end(
-        self, block: ToolCallBlock, stopped: bool, abandoned: bool = False, last: bool = False
-    ) -> list[Event]:
+    def _end(self, block: ToolCallBlock, stopped: bool, abandoned: bool = False) -> list[Event]:
         events: list[Event] = []
         if block.state is BlockState.ABSENT:
             block.call_id, item_id = self._call_id(block.upstream_id), self._output.expected("fc")
-            item = block.restored(item_id, stopped and not abandoned)
+            item = None if block.ends_cut(stopped, abandoned) else block.restored(item_id)
             if item is not None:
                 return self._whole(block, item)
             self._diagnostics.repair(f"tool_call.{block.name}", "not restorable, left as function_call")
             events = self._announce(block, item_id)
         events += block.seal(stopped, abandoned)
-        self.cut = self.cut or block.cut
-        if block.cut and not last:
-            return events  # an incomplete item must be the last one: it is told at the end
-        closed, _ = self._output.close(block, stopped, abandoned)
-        return events + closed
+        if block.cut:
+            return events  # nothing may be added after an incomplete item: it ends with the response
+        return events + self._output.close(block, stopped, abandoned)[0]
 
     def _whole(self, block: ToolCallBlock, item: Item) -> list[Event]:
         del self.waiting[block.index]

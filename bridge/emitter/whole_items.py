@@ -9,7 +9,7 @@ import msgspec
 
 from bridge.diagnostics import Diagnostics
 from bridge.emitter.arguments import admitted, spelled, wrong_argument
-from bridge.emitter.blocks import MessageBlock, ReasoningBlock, WholeBlock
+from bridge.emitter.blocks import MessageBlock, OpenItem, ReasoningBlock, WholeBlock
 from bridge.emitter.output import Output
 from bridge.emitter.parts import REFUSAL, TEXT
 from bridge.emitter.tool_call import ToolCallBlock
@@ -31,7 +31,7 @@ class ItemEmitter:
         self._wire = wire
         self._diagnostics = diagnostics
         self._announced: dict[str, WholeBlock] = {}
-        self._emitters: dict[type[Any], Callable[[Any], tuple[list[Event], bool]]] = {
+        self._emitters: dict[type[Any], Callable[[Any], list[Event]]] = {
             it.Message: self._message,
             it.ReasoningItem: self._reasoning,
             it.FunctionCall: self._function_call,
@@ -55,11 +55,11 @@ class ItemEmitter:
         if isinstance(item, UnknownItem) and not item.type:
             raise wrong_argument(call, "an item needs a type")
 
-    def emit(self, item: it.Item) -> tuple[list[Event], bool]:
-        """(events, cut) of one checked item."""
+    def emit(self, item: it.Item) -> list[Event]:
+        """The events of one checked item; one that is incomplete ends with the response."""
         return self._emitters.get(type(item), self._plain)(with_whole_characters(item))
 
-    def _message(self, item: it.Message) -> tuple[list[Event], bool]:
+    def _message(self, item: it.Message) -> list[Event]:
         output = self._output
         block = MessageBlock(output.number, output.unique("msg", item.id), output.next_index(), item.phase)
         events = [block.added()]
@@ -73,10 +73,9 @@ class ItemEmitter:
                 events += opened + part.whole(content.text, content.logprobs or None)
                 cited = admitted(self._wire, content.annotations, self._diagnostics)
                 events += [part.annotate(annotation) for annotation in cited]
-        closed, cut = output.close(block, stopped=item.status != "incomplete")
-        return events + closed, cut
+        return self._ended(events, block, item.status)
 
-    def _reasoning(self, item: it.ReasoningItem) -> tuple[list[Event], bool]:
+    def _reasoning(self, item: it.ReasoningItem) -> list[Event]:
         output = self._output
         block = ReasoningBlock(
             output.number, output.unique("rs", item.id), output.next_index(), self._wire.name
@@ -91,18 +90,15 @@ class ItemEmitter:
             opened, part = block.open_summary(key)
             events += opened + part.whole(_text(summary))
         block.encrypted = item.encrypted_content or None
-        closed, cut = output.close(block, stopped=item.status != "incomplete")
-        return events + closed, cut
+        return self._ended(events, block, item.status)
 
-    def _function_call(self, item: it.FunctionCall) -> tuple[list[Event], bool]:
+    def _function_call(self, item: it.FunctionCall) -> list[Event]:
         return self._call(item, item.arguments, free_text=False)
 
-    def _custom_call(self, item: it.CustomToolCall) -> tuple[list[Event], bool]:
+    def _custom_call(self, item: it.CustomToolCall) -> list[Event]:
         return self._call(item, item.input, free_text=True)
 
-    def _call(
-        self, item: it.FunctionCall | it.CustomToolCall, payload: str, free_text: bool
-    ) -> tuple[list[Event], bool]:
+    def _call(self, item: it.FunctionCall | it.CustomToolCall, payload: str, free_text: bool) -> list[Event]:
         output = self._output
         block = ToolCallBlock(output.number, index=-1)
         block.call_id = output.unique_call_id(item.call_id)
@@ -112,9 +108,8 @@ class ItemEmitter:
         events = block.open(output.unique("fc", item.id), output.next_index())
         output.begin(block)
         events += block.delta(payload) if payload else []
-        whole = item.status != "incomplete"
-        closed, cut = output.close(block, stopped=whole, abandoned=not whole)
-        return events + closed, cut
+        events += block.seal(stopped=True, abandoned=item.status == "incomplete")
+        return self._ended(events, block, item.status)
 
     def announce(self, item: it.Item) -> list[Event]:
         """Begin an item that is told whole later, by `emit` with the same id."""
@@ -124,7 +119,7 @@ class ItemEmitter:
         """The item that was announced under this id and is still open."""
         return self._announced.get(mended(item_id))
 
-    def _plain(self, item: it.Item) -> tuple[list[Event], bool]:
+    def _plain(self, item: it.Item) -> list[Event]:
         block = self._announced.pop(item.id, None)
         events = []
         if block is None:
@@ -132,8 +127,15 @@ class ItemEmitter:
             del self._announced[item.id or block.item_id]
             events = [block.added()]
         block.complete(it.with_id(self._spelled(item), block.item_id))
-        closed, cut = self._output.close(block, stopped=getattr(item, "status", None) != "incomplete")
-        return events + closed, cut
+        return self._ended(events, block, getattr(item, "status", None))
+
+    def _ended(self, events: list[Event], block: OpenItem, status: object) -> list[Event]:
+        """These events and those of the end, if it has come: nothing may be added after an incomplete item
+        (specification, Items), so that one ends with the response."""
+        block.cut = block.cut or status == "incomplete"
+        if block.cut:
+            return events + block.close_part()
+        return events + self._output.close(block, stopped=True)[0]
 
     def _begin(self, item: it.Item) -> WholeBlock:
         identified = it.with_id(item, self._output.unique(item.type, item.id))

@@ -111,6 +111,8 @@ class Streams(RuleBasedStateMachine):
         self.announced: str | None = None
         self.made = 0
         self.told: list[Call] = []
+        self.held: list[int] = []
+        self.left_incomplete = False
 
     # ── where it stands ──────────────────────────────────────────────────────────────────────────────
     @property
@@ -264,6 +266,29 @@ class Streams(RuleBasedStateMachine):
         arguments = '{"command": ["ls", "-l"]}'
         self.one_call("shell", arguments, at, arguments if self.wire == "openresponses" else None)
 
+    @rule()
+    @precondition(is_running)
+    def held_call(self) -> None:
+        """A shell call that is cut, unless it goes on later."""
+        self.made += 1
+        index = 100 + self.made
+        self.run("tool_call", index, f"c{self.made}", "shell", '{"command":')
+        self.ends_what_is_whole()
+        self.at[index] = Call(f"c{self.made}", "shell", '{"command":')
+        self.calls.append(self.at[index])
+        self.held.append(index)
+
+    @rule()
+    @precondition(is_running)
+    def held_call_goes_on(self) -> None:
+        if not self.held:
+            return
+        index = self.held.pop()
+        self.run("tool_call", index, arguments='"ls"}')
+        self.at[index].arguments += '"ls"}'
+        if self.wire == "openai":
+            self.calls.remove(self.at[index])  # it ends as a shell call, for which there is no part
+
     @rule(at=st.integers(0, 30))
     @precondition(is_running)
     def renamed_call(self, at: int) -> None:
@@ -306,6 +331,15 @@ class Streams(RuleBasedStateMachine):
         self.run("item", item | ({"phase": phase} if phase else {}))
         self.ends_what_is_whole()
         self.words.append(words)
+
+    @rule(words=SOME_WORDS)
+    @precondition(is_running)
+    def incomplete_item(self, words: str) -> None:
+        part = {"type": "output_text", "text": words}
+        self.run("item", {"type": "message", "id": "m", "status": "incomplete", "content": [part]})
+        self.ends_what_is_whole()
+        self.words.append(words)
+        self.left_incomplete = True
 
     @rule(words=SOME_WORDS)
     @precondition(is_running)
@@ -395,7 +429,12 @@ class Streams(RuleBasedStateMachine):
             elif reason != "cancelled":
                 each.ended = each.ended or bool(each.arguments.strip())
         self.told = [each for each in self.calls if each.ended and not each.truncated]
-        cut = any(each.ended and each.truncated for each in self.calls) or self.announced is not None
+        cut_call = any(each.ended and each.truncated for each in self.calls)
+        cut = cut_call or self.announced is not None or self.left_incomplete
+        if cut and reason in STOPPED:
+            known = "incomplete_tool_call" if cut_call else "incomplete_item"
+            told = "who knows" if reason == "who knows" else known
+            assert self.run.terminal["incomplete_details"] == {"reason": told}
         completed = reason in STOPPED and not cut
         assert completed is (self.run.terminal["status"] == "completed")
 

@@ -128,7 +128,7 @@ class Proxy:
     def _incomplete(self, body: dict[str, Any]) -> list[Event]:
         response = object_of(body.get("response"))
         reason = text_of(object_of(response.get("incomplete_details")).get("reason"))
-        return self._facts(response) + self._turn.finish(reason or "max_output_tokens")
+        return self._facts(response) + self._turn.incomplete(reason)
 
     def _fail(self, body: dict[str, Any]) -> list[Event]:
         response = object_of(body.get("response"))

@@ -13,6 +13,7 @@ from typing import Any, get_args
 from bridge.dialects.codex import errors
 from bridge.dialects.codex.hosted import HostedItem
 from bridge.dialects.codex.usage import TurnUsage
+from bridge.emitter.finish_reasons import UNKNOWN
 from bridge.emitter.stream import ResponseStream
 from bridge.protocol.errors import ErrorPayload
 from bridge.protocol.events import Event
@@ -149,8 +150,12 @@ class Turn:
         """A report about another turn."""
         self._usage.elsewhere(report)
 
-    def finish(self, reason: str = "stop") -> list[Event]:
-        return self._settle(over=True) + self.machine.finish(reason)
+    def finish(self) -> list[Event]:
+        return self._settle(over=True) + self.machine.finish("stop")
+
+    def incomplete(self, reason: str) -> list[Event]:
+        """The response ended before it was whole; `reason` is empty when nobody says why."""
+        return self._settle(over=True) + self.machine.finish(reason or UNKNOWN, incomplete=True)
 
     def cancel(self) -> list[Event]:
         # sending an item would close a text that is still open as if it were whole
@@ -160,7 +165,7 @@ class Turn:
     def fail(self, error: dict[str, Any]) -> list[Event]:
         """Codex reports an error: an incomplete response ends as what it is."""
         reason = errors.incomplete_reason(error)
-        return self.finish(reason) if reason else self.break_off(errors.payload_of(error))
+        return self.incomplete(reason) if reason else self.break_off(errors.payload_of(error))
 
     def break_off(self, error: ErrorPayload) -> list[Event]:
         return self.machine.fail(error)

@@ -14,9 +14,11 @@ ITERATION_DONE = "Iteration Done"
 CLIENT_TRIMMED = "client-trimmed"
 SERVER_ERROR = "error"
 
-# why a response is incomplete → Copilot's reason; any other is an error to it
+# why a response is incomplete → Copilot's reason; any other is an error to it, and drops the text
 _INCOMPLETE = {
     "max_output_tokens": "length",
+    "incomplete_tool_call": "length",
+    "incomplete_item": "length",
     "content_filter": "content_filter",
     "cancelled": CLIENT_TRIMMED,
 }

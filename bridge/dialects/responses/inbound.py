@@ -15,6 +15,7 @@ from bridge.decoder.spellings import respelled
 from bridge.dialects.base import CUT, failure
 from bridge.dialects.responses.items import Handler, ItemFeeder
 from bridge.dialects.responses.whole import whole_answer
+from bridge.emitter.finish_reasons import INCOMPLETE_ITEM, UNKNOWN
 from bridge.emitter.stream import ResponseStream
 from bridge.errors import BridgeError
 from bridge.protocol import events as ev
@@ -194,10 +195,10 @@ class Inbound:
         if status in _CANCELLED or reason in _CANCELLED:
             out += self.machine.cancel()
         elif status == "incomplete":
-            out += self.machine.finish(reason or "max_output_tokens", incomplete=True)
+            out += self.machine.finish(reason or UNKNOWN, incomplete=True)
         elif self._items.cut:
             self.diagnostics.repair("response.completed", "an item in it is incomplete, ended as that")
-            out += self.machine.finish("max_output_tokens", incomplete=True)
+            out += self.machine.finish(INCOMPLETE_ITEM, incomplete=True)
         else:
             out += self.machine.finish("completed")
 

@@ -59,7 +59,7 @@ def test_e7_case_23_a_limit_or_a_filter_ends_as_incomplete(wire: str, reason: st
 
 @pytest.mark.parametrize(
     ("reason", "told"),
-    [("max_prompt_tokens", "max_prompt_tokens"), (None, "max_output_tokens"), ("length", "max_output_tokens"),
+    [("max_prompt_tokens", "max_prompt_tokens"), (None, "unknown"), ("length", "max_output_tokens"),
      ("stop", "stop"), ("content_filter", "content_filter")],
 )  # fmt: skip
 def test_e7_an_upstream_that_calls_itself_incomplete_is_believed(
@@ -102,6 +102,39 @@ def test_e7_an_unknown_reason_completes_with_a_warning(wire: str) -> None:
     run("finish", "tired")
     assert run.terminal["status"] == "completed"
     assert run.notes("warning") == ["finish_reason"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "given"),
+    [
+        ("tired", "tired"),
+        ("  Tired ", "Tired"),
+        ("x" * 1000, "x" * 200),
+        ("half \ud83d", "half \ufffd"),
+        (" ", "incomplete_tool_call"),
+        (None, "incomplete_tool_call"),
+        ("tool_calls", "incomplete_tool_call"),
+        ("stop", "incomplete_tool_call"),
+    ],
+    ids=ascii,
+)
+def test_e7_a_cut_call_ends_with_the_upstreams_own_reason_or_says_what_is_known(
+    wire: str, reason: str | None, given: str
+) -> None:
+    run = Run(wire)
+    run("tool_call", 0, "c", "f", '{"a":')
+    run("finish", reason)
+    assert run.terminal["incomplete_details"] == {"reason": given}
+    assert run.terminal["status"] == "incomplete"
+
+
+@pytest.mark.parametrize("reason", ["x" * 1000, "half \ud83d", "steered"], ids=ascii)
+def test_e7_an_upstreams_reason_is_cut_and_mended_not_warned_of(wire: str, reason: str) -> None:
+    run = Run(wire)
+    run("finish", reason, incomplete=True)
+    told = run.terminal["incomplete_details"]["reason"]
+    assert told == reason[:200].replace("\ud83d", "\ufffd")
+    assert run.notes("warning") == []
 
 
 def test_e7_finish_closes_in_output_index_order(wire: str) -> None:
@@ -166,7 +199,8 @@ def test_e7_case_25_arguments_and_the_end(wire: str, arguments: str, end: tuple[
     assert ("function_call_arguments.done" in events) is not cut
     assert run.terminal["status"] != "completed" or not cut
     if stopped and cut:
-        assert run.terminal["incomplete_details"] == {"reason": "max_output_tokens"}
+        assert run.terminal["incomplete_details"] == {"reason": "incomplete_tool_call"}
+        assert run.notes("warning") == ["finish_reason"]
 
 
 def test_e7_a_cut_call_is_told_last_and_takes_no_more(wire: str) -> None:

@@ -111,9 +111,11 @@ CUT: list[Any] = [
 def test_e7_an_incomplete_item_makes_the_response_incomplete(wire: str, item: Any) -> None:
     run = Run(wire)
     run("item", item)
+    assert run.kinds("finish", "stop") == ["output_item.done", "incomplete"]
     assert [each["status"] for each in run.output] == ["incomplete"]
-    assert run.kinds("finish", "stop") == ["incomplete"]
-    assert run.terminal["incomplete_details"] == {"reason": "max_output_tokens"}
+    is_call = isinstance(item, it.FunctionCall | it.CustomToolCall)
+    reason = "incomplete_tool_call" if is_call else "incomplete_item"
+    assert run.terminal["incomplete_details"] == {"reason": reason}
 
 
 PLAIN: list[Any] = [

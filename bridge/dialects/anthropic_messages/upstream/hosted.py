@@ -14,6 +14,7 @@ from bridge.protocol.codec import decode_json
 from bridge.protocol.events import Event
 from bridge.protocol.items import CompactionItem
 from bridge.protocol.unknown import UnknownItem
+from bridge.tools.json_text import JsonState, json_state
 
 
 class CompactionBlock:
@@ -71,8 +72,10 @@ class HostedBlock:
             try:
                 self._block["input"] = decode_json(text)
             except WireError:
-                status = "incomplete"
-                self._context.diagnostics.loss(f"{self._block['type']}.input", "cut")
+                cut = json_state(text) is JsonState.TRUNCATED
+                status = "incomplete" if cut else status
+                what = "cut" if cut else "malformed, left out"
+                self._context.diagnostics.loss(f"{self._block['type']}.input", what)
         self._context.position = 0
         fields = {"type": extension(SLUG, self._block["type"]), "id": self._id(), "status": status}
         return self._context.machine.item(UnknownItem({**fields, "block": self._block}))

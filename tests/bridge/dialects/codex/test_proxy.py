@@ -160,6 +160,16 @@ def test_case_25_a_cut_call_is_incomplete() -> None:
     assert stream.status == "incomplete"
 
 
+@pytest.mark.parametrize("reason", ["steered", "stop", None])
+def test_case_23_an_incomplete_response_ends_with_its_own_reason(reason: str | None) -> None:
+    details = {"incomplete_details": {"reason": reason}} if reason else {}
+    stream = fed(proxied("output_text.delta", delta="a"), proxied("incomplete", response=details))
+    assert stream.status == "incomplete"
+    assert stream.response.incomplete_details is not None
+    assert stream.response.incomplete_details.reason == (reason or "unknown")
+    assert stream.output[0]["status"] == "incomplete"
+
+
 # ── words ──────────────────────────────────────────────────────────────────────────────────────────
 def test_text_refusal_reasoning_and_citations() -> None:
     cited = {"type": "url_citation", "url": "u", "title": "t", "start_index": 0, "end_index": 1}

@@ -155,7 +155,7 @@ def test_case_23_incomplete_keeps_its_reason(reason: str | None, wire: str) -> N
     fed = Foreign([*HALF, ended("incomplete", message("Hello", status="incomplete"), **details)], wire)
     assert fed.status == "incomplete"
     assert fed.response.incomplete_details is not None
-    assert fed.response.incomplete_details.reason == (reason or "max_output_tokens")
+    assert fed.response.incomplete_details.reason == (reason or "unknown")
     assert fed.texts == ["Hello"]
     assert fed.output[0]["status"] == "incomplete"
 

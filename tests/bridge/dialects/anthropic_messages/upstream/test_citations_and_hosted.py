@@ -131,6 +131,29 @@ def test_a_hosted_call_that_was_cut_is_incomplete():
     assert "server_tool_use.input" in fed.notes("loss")
 
 
+@pytest.mark.parametrize(
+    ("given", "status", "loss"),
+    [('{"query": x}', "completed", "malformed"), ('{"query": "x', "incomplete", "cut")],
+)
+def test_e7_nothing_is_added_after_a_hosted_call_whose_input_is_no_json(given, status, loss):
+    fed = run(
+        start(),
+        opened(0, "server_tool_use", id="s", name="n", input={}),
+        delta(0, "input_json_delta", partial_json=given),
+        closed(0),
+        text(1, "after"),
+        stop("end_turn"),
+    )
+    assert [item["status"] for item in fed.output] == [status, "completed"]
+    assert fed.response.status == status
+    done = [event.output_index for event in fed.events if event.type == "response.output_item.done"]
+    assert done == [0, 1]
+    added = [event.sequence_number for event in fed.events if event.type == "response.output_item.added"]
+    ended = [event.sequence_number for event in fed.events if event.type == "response.output_item.done"]
+    assert (max(added) < min(ended)) is (status == "incomplete")
+    assert any(loss in str(case) for case in fed.machine.diagnostics.of("loss"))
+
+
 def test_case_36_a_compaction_block_is_one_compaction_item():
     fed = run(
         start(),
