@@ -126,6 +126,8 @@ STATUSES: dict[str, frozenset[str]] = {
     "response.incomplete": frozenset({"incomplete", "cancelled"}),
     "response.failed": frozenset({"failed"}),
 }
+# what a response is from its first event on (its id aside); models and tiers are known later at times
+FIXED_FIELDS = frozenset({"created_at", "previous_response_id", "store", "background"})
 # status of a response that has ended → the event that reports it
 TERMINAL_EVENT: dict[str, type[Any]] = {
     status: event

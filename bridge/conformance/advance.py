@@ -13,6 +13,7 @@ from bridge.conformance.moment import Moment
 from bridge.conformance.tracks import BlockTrack, ItemTrack, StreamTrack, text_of
 from bridge.state import (
     EXTENSION,
+    FIXED_FIELDS,
     LIFECYCLE_EVENTS,
     OUTPUT,
     PART_OF_EVENT,
@@ -56,10 +57,17 @@ def advance(moment: Moment) -> None:
     stream.state = follow(stream.state, moment.type) or _recover(stream.state, moment.type)
     stream.in_progress = stream.in_progress or moment.type == "response.in_progress"
     response = moment.object("response")
-    if stream.response_id is None and response is not None and isinstance(response.get("id"), str):
-        stream.response_id = response["id"]
+    if response is not None:
+        _identify(stream, response)
     if moment.role is not None:
         _VERBS[moment.role.verb](stream, moment)
+
+
+def _identify(stream: StreamTrack, response: dict[str, Any]) -> None:
+    if stream.response_id is None and isinstance(response.get("id"), str):
+        stream.response_id = response["id"]
+    for field in FIXED_FIELDS & response.keys():
+        stream.first.setdefault(field, response[field])
 
 
 def _recover(state: StreamState, event_type: str) -> StreamState:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from bridge.protocol.lenient import MISSING, Repair
 from bridge.state import (
@@ -20,7 +20,8 @@ from bridge.state import (
     PUBLISHED_SUMMARIES,
 )
 
-WireName = Literal["openresponses", "openai", "any"]
+AUTO: Final = "auto"
+WireName = Literal["auto", "openresponses", "openai", "any"]
 SLUG = re.compile(r"[A-Za-z0-9_-]+:[A-Za-z0-9_.:-]+")
 
 # OpenAI's progress events of hosted tools: what the tool is called there → its verbs

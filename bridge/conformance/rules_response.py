@@ -34,6 +34,15 @@ def response_same_id(moment: Moment) -> Findings:
         yield Finding(f"{response_id!r}, but the response was created as {known!r}", "$.response.id")
 
 
+@rule("law E1; state.FIXED_FIELDS", RESPONSES)
+def response_same_facts(moment: Moment) -> Findings:
+    """Its time, its predecessor and how it is kept do not change from event to event."""
+    response = _response(moment)
+    for field, first in sorted(moment.stream.first.items()):
+        if field in response and response[field] != first:
+            yield Finding(f"{response[field]!r}, but it began with {first!r}", f"$.response.{field}")
+
+
 @rule("strict judge", RESPONSES)
 def response_completed_at(moment: Moment) -> Findings:
     """completed_at is set exactly when the response is completed."""

@@ -93,6 +93,9 @@ class StreamTrack:
         self.number: int | None = None  # the last sequence number
         self.in_progress = False  # response.in_progress was seen
         self.response_id: str | None = None
+        self.first: dict[
+            str, Any
+        ] = {}  # the response of the first event that had one, where it must not change
         self.items: dict[int, ItemTrack] = {}
         self.by_id: dict[str, ItemTrack] = {}
         self.call_ids: set[str] = set()

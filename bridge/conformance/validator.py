@@ -10,9 +10,10 @@ from msgspec import UNSET
 
 from bridge.conformance.advance import advance
 from bridge.conformance.moment import Moment
-from bridge.conformance.published import EVENTS, WireName
+from bridge.conformance.published import AUTO, EVENTS, WireName
 from bridge.conformance.registry import END, EVERY, FRAME, MARKER, UNREADABLE, WITHIN, Violation, rules_on
 from bridge.conformance.tracks import StreamTrack
+from bridge.conformance.wires import OPENAI, OPENRESPONSES, wire_of
 from bridge.errors import WireError
 from bridge.protocol import codec, vocabulary
 from bridge.protocol.events import Event, OutputTextDelta
@@ -51,16 +52,20 @@ class StreamValidator:
     """Judges one response's stream; each WebSocket turn takes a fresh one.
 
     `wire` is the spelling it is held to: `openresponses` (the published schema exactly, extensions as
-    `slug:name`), `openai` (OpenAI's events and items), `any` (both, and unknown `response.*` events).
+    `slug:name`), `openai` (OpenAI's events and items), `any` (both, and unknown `response.*` events), or
+    `auto`: the one of the first two that alone has the first event which only one has. Until then, what both
+    hold against an event is reported; the rest of the wire's findings come with the event that decides it.
     Nothing a stream holds raises: whatever is wrong is a `Violation`.
     """
 
     def __init__(self, wire: WireName = "any") -> None:
-        if wire not in EVENTS:
-            raise ValueError(f"wire is one of {', '.join(EVENTS)}, not {wire!r}")
-        self.wire = wire
+        if wire not in EVENTS and wire != AUTO:
+            raise ValueError(f"wire is one of {AUTO}, {', '.join(EVENTS)}, not {wire!r}")
+        self.wire: str = wire
         self.violations: list[Violation] = []
         """All so far, in order."""
+        # what only one wire holds against the events so far, while it is not known which it is
+        self._doubtful: dict[str, list[Violation]] = {OPENRESPONSES: [], OPENAI: []}
         self._stream = StreamTrack()
         self._open: dict[str, _Open] = {}
         self._closed = False
@@ -176,16 +181,40 @@ class StreamValidator:
         return found
 
     def _report(self, kinds: tuple[str, ...], moment: Moment) -> list[Violation]:
-        found = [
+        found = self._undecided(kinds, moment) if self.wire == AUTO else self._findings(kinds, moment)
+        self.violations += found
+        return found
+
+    def _undecided(self, kinds: tuple[str, ...], moment: Moment) -> list[Violation]:
+        """What both wires hold against the event, or all that the wire does which it decides."""
+        decided = wire_of(moment)
+        if decided is not None:
+            self.wire = moment.wire = decided
+            earlier = self._doubtful.pop(decided)
+            self._doubtful.clear()
+            return earlier + self._findings(kinds, moment)
+        found = {}
+        for moment.wire in self._doubtful:
+            found[moment.wire] = self._findings(kinds, moment)
+        places = [{_place(each) for each in per_wire} for per_wire in found.values()]
+        shared = set.intersection(*places)
+        for wire, per_wire in found.items():
+            self._doubtful[wire] += [each for each in per_wire if _place(each) not in shared]
+        return [each for each in found[OPENRESPONSES] if _place(each) in shared]
+
+    def _findings(self, kinds: tuple[str, ...], moment: Moment) -> list[Violation]:
+        return [
             Violation(rule.id, self._stream.events, moment.type, finding.path, finding.message)
             for rule in rules_on(*kinds)
             for finding in rule.check(moment)
         ]
-        self.violations += found
-        return found
 
 
 _INDEXED = frozenset(struct for struct in _DELTAS if ROLES[struct.type].subject in INDEX_OF_SUBJECT)
+
+
+def _place(violation: Violation) -> tuple[str, str]:
+    return violation.rule, violation.path
 
 
 def _is_unicode(text: str) -> bool:

@@ -7,7 +7,9 @@ None of these servers keeps every clause. The reasons, by rule:
   by hand), `text.verbosity` is null, early events lack `sequence_number`.
 - `terminal.output_equals_items`: OpenAI seals `encrypted_content` anew for the terminal event, so it is not
   the item that was done; trimmed streams leave items or fields out.
-- `item.id_stable`, `response.same_id`: a gateway gives every event another id, or two captures were joined.
+- `item.id_stable`, `response.same_id`, `response.same_facts`: a gateway gives every event another id, or two
+  captures were joined.
+- `usage.sum`: the counts were made up for a test.
 - `call.arguments_sum`: arguments arrive whole in the done event, no delta before them.
 - `call.arguments_done`: the call's input has no done event.
 - `sse.event_name`: the frames were kept without their event names.
@@ -64,7 +66,8 @@ EXPECTED: dict[str, str] = {
         "schema sse.event_name stream.first_created stream.in_progress_present item.unclosed"
     ),
     "vercel-1-should-stream-text-deltas.sse": (
-        "schema sse.event_name item.id_stable response.same_id terminal.output_equals_items"
+        "schema sse.event_name item.id_stable response.same_id response.same_facts usage.sum"
+        " terminal.output_equals_items"
     ),
     "vercel-11-should-handle-streaming-web-search-without-action.sse": (
         "schema sse.event_name stream.in_progress_present"
@@ -88,8 +91,8 @@ EXPECTED: dict[str, str] = {
         " part.done_before_closed delta.sum_part annotation.in_part"
     ),
     "vercel-3-should-send-finish-reason-for-incomplete-response.sse": (
-        "schema sse.event_name item.id_stable response.same_id delta.sum_text delta.sum_part"
-        " terminal.output_equals_items"
+        "schema sse.event_name item.id_stable response.same_id response.same_facts delta.sum_text"
+        " delta.sum_part terminal.output_equals_items"
     ),
     "vercel-5-should-preserve-namespace-on-streaming-function-call-output.sse": (
         "schema sse.event_name stream.in_progress_present terminal.output_equals_items"

@@ -9,7 +9,7 @@ import pytest
 
 from bridge.conformance import RULES, StreamValidator, Violation
 from bridge.sse import Frame
-from tests.support.scripts import CITATION, Event, Script, clean_streams, everything, renumber, settle
+from tests.support.scripts import CITATION, USAGE, Event, Script, clean_streams, everything, renumber, settle
 
 Fed = Any  # an event as JSON, bytes, or a frame
 Break = Callable[[], list[Fed]]
@@ -76,6 +76,10 @@ def with_response(kind: str, **fields: Any) -> list[Event]:
     events = everything()
     events[at(events, kind)]["response"].update(fields)
     return events
+
+
+def with_usage(**fields: Any) -> list[Event]:
+    return with_response("completed", usage=USAGE | fields)
 
 
 def frames(events: list[Event], done: bool = True) -> list[Frame]:
@@ -473,6 +477,43 @@ def _cancelled_in_success() -> list[Fed]:
 @breaks("response.same_id")
 def _another_id() -> list[Fed]:
     return with_response("completed", id="resp_2")
+
+
+@breaks("response.same_facts")
+def _another_time() -> list[Fed]:
+    return with_response("completed", created_at=1_700_000_001)
+
+
+@breaks("response.same_facts")
+def _another_predecessor_and_not_kept() -> list[Fed]:
+    return with_response("in_progress", previous_response_id="resp_0", store=False, background=True)
+
+
+@breaks("usage.sum")
+def _a_total_that_is_no_sum() -> list[Fed]:
+    return with_usage(total_tokens=9)
+
+
+@breaks("usage.sum", "any")
+def _a_total_that_is_too_small_in_a_failure() -> list[Fed]:
+    events = Script().fail()
+    events[-1]["response"]["usage"] = {**USAGE, "total_tokens": 0}
+    return events
+
+
+@breaks("usage.negative")
+def _fewer_than_no_tokens() -> list[Fed]:
+    return with_usage(input_tokens=-3, total_tokens=2, input_tokens_details={"cached_tokens": -3})
+
+
+@breaks("usage.part_of_whole")
+def _more_cached_than_came_in() -> list[Fed]:
+    return with_usage(input_tokens_details={"cached_tokens": 4})
+
+
+@breaks("usage.part_of_whole")
+def _more_reasoning_than_came_out() -> list[Fed]:
+    return with_usage(output_tokens_details={"reasoning_tokens": 6})
 
 
 @breaks("response.completed_at")

@@ -1,0 +1,41 @@
+"""Which wire a stream is on, by the first event that only one of them has."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bridge.conformance.moment import Moment
+from bridge.conformance.published import OPENAI_EVENTS, SLUG
+from bridge.state import PUBLISHED_EVENTS, PUBLISHED_ITEMS, WIRES
+
+OPENRESPONSES: Final = "openresponses"
+OPENAI: Final = "openai"
+_ONLY_PUBLISHED: Final = PUBLISHED_EVENTS - OPENAI_EVENTS
+_ONLY_OPENAI: Final = OPENAI_EVENTS - PUBLISHED_EVENTS
+# what the published wire puts before the types of OpenAI's own items
+_OPENAI_SLUG: Final = WIRES[OPENRESPONSES].slug
+_CANCELLED: Final = WIRES[OPENAI].cancelled_status
+
+
+def wire_of(moment: Moment) -> str | None:
+    """The wire that alone has this event, its item or its manner; None when both have it, or neither."""
+    if moment.type in _ONLY_PUBLISHED:
+        return OPENRESPONSES
+    if moment.type in _ONLY_OPENAI:
+        return OPENAI
+    if moment.type == "error":
+        return OPENAI if "error" not in moment.raw and "message" in moment.raw else None
+    response = moment.object("response") or {}
+    if response.get("status") == _CANCELLED:
+        return OPENAI
+    return wire_of_item(moment.object("item"))
+
+
+def wire_of_item(item: dict[str, Any] | None) -> str | None:
+    """The wire that alone has items of this type."""
+    kind = None if item is None else item.get("type")
+    if not isinstance(kind, str) or not kind or kind in PUBLISHED_ITEMS:
+        return None
+    if kind.startswith(_OPENAI_SLUG):
+        return OPENRESPONSES
+    return None if SLUG.fullmatch(kind) else OPENAI
