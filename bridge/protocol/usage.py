@@ -55,18 +55,32 @@ class Usage(Struct, frozen=True):
 
 
 def within_bounds(usage: Usage, diagnostics: Diagnostics) -> Usage:
-    """The same usage, each number a count: what is below 0 or no number becomes 0, what is above
-    `MOST_TOKENS` becomes that, with a repair note."""
+    """The same usage, each number a count and all of them in agreement, with a repair note for each that was
+    not: what is below 0 or no number becomes 0, what is above `MOST_TOKENS` becomes that; a part is at most
+    its whole, and the total is the sum."""
     given = {
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
         "cached_tokens": usage.input_tokens_details.cached_tokens,
         "reasoning_tokens": usage.output_tokens_details.reasoning_tokens,
-        "total_tokens": usage.total_tokens,
     }
-    if all(_is_count(number) for number in given.values()):
+    counts = {name: _clamped(name, number, diagnostics) for name, number in given.items()}
+    for part, whole in _WHOLES.items():
+        if counts[part] > counts[whole]:
+            diagnostics.repair(
+                f"usage.{part}", f"{counts[part]} of {counts[whole]} {whole}, taken as all of them"
+            )
+            counts[part] = counts[whole]
+    total = counts["input_tokens"] + counts["output_tokens"]
+    if usage.total_tokens != total or type(usage.total_tokens) is not int:
+        diagnostics.repair("usage.total_tokens", f"it is not the sum of input and output, taken as {total}")
+    elif counts == given:
         return usage
-    return Usage.of(**{name: _clamped(name, number, diagnostics) for name, number in given.items()})
+    return Usage.of(**counts)
+
+
+# a count that is part of another → that other
+_WHOLES: Final = {"cached_tokens": "input_tokens", "reasoning_tokens": "output_tokens"}
 
 
 def _is_count(number: Any) -> bool:

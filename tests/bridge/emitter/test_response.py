@@ -54,7 +54,7 @@ def test_injected_ids_name_the_response_too() -> None:
 
 # ── usage ────────────────────────────────────────────────────────────────────────────────────────────
 FULL = {
-    "input_tokens": 3, "output_tokens": 4, "total_tokens": 9,
+    "input_tokens": 3, "output_tokens": 4, "total_tokens": 7,
     "input_tokens_details": {"cached_tokens": 1}, "output_tokens_details": {"reasoning_tokens": 2},
 }  # fmt: skip
 
@@ -63,7 +63,7 @@ FULL = {
     ("given", "told"),
     [
         (FULL, FULL),
-        (Usage.of(3, 4, cached_tokens=1, reasoning_tokens=2, total_tokens=9), FULL),
+        (Usage.of(3, 4, cached_tokens=1, reasoning_tokens=2, total_tokens=7), FULL),
         (Usage.of(3, 4), plain(Usage.of(3, 4, total_tokens=7))),
         ({}, plain(Usage.of(0, 0))),
         ({"input_tokens": "3", "output_tokens": None, "input_tokens_details": None}, plain(Usage.of(3, 0))),

@@ -7,6 +7,18 @@ from bridge.dialects import chat_completions, copilot
 from bridge.protocol.usage import MOST_TOKENS, Usage
 from tests.support.fed import Fed
 
+ALL = Usage.of(3, 2, cached_tokens=3, reasoning_tokens=2)
+ALL_THREE = ["usage.input_tokens", "usage.cached_tokens", "usage.total_tokens"]
+
+
+def counted(given: Usage) -> tuple[Usage | None, list[str]]:
+    """The usage of a response that was given these counts, and which were put right."""
+    machine = ResponseStreamStateMachine("m")
+    machine.start()
+    machine.usage(given)
+    machine.finish("stop")
+    return machine.snapshot.usage, [case.where for case in machine.diagnostics.of("repair")]
+
 
 @pytest.mark.parametrize(
     ("given", "taken"),
@@ -25,19 +37,32 @@ from tests.support.fed import Fed
     ],
 )
 def test_each_count_is_within_its_bounds(given: object, taken: int) -> None:
-    machine = ResponseStreamStateMachine("m")
-    machine.start()
-    machine.usage(Usage.of(given, 1, cached_tokens=given, reasoning_tokens=given, total_tokens=7))  # type: ignore[arg-type]
-    machine.finish("stop")
-    assert machine.snapshot.usage == Usage.of(
-        taken, 1, cached_tokens=taken, reasoning_tokens=taken, total_tokens=7
-    )
-    repaired = [case.where for case in machine.diagnostics.of("repair")]
-    assert repaired == (
-        []
-        if given == taken and type(given) is int
-        else ["usage.input_tokens", "usage.cached_tokens", "usage.reasoning_tokens"]
-    )
+    sound = type(given) is int and given == taken
+    total = taken * 2
+    counts = Usage.of(given, given, cached_tokens=given, reasoning_tokens=given, total_tokens=total)  # type: ignore[arg-type]
+    usage, repaired = counted(counts)
+    assert usage == Usage.of(taken, taken, cached_tokens=taken, reasoning_tokens=taken)
+    names = ["input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"]
+    assert repaired == ([] if sound else [f"usage.{name}" for name in names])
+
+
+@pytest.mark.parametrize(
+    ("given", "taken", "where"),
+    [
+        (Usage.of(3, 2), Usage.of(3, 2), []),
+        (ALL, ALL, []),
+        (Usage.of(3, 2, total_tokens=9), Usage.of(3, 2), ["usage.total_tokens"]),
+        (Usage.of(3, 2, total_tokens=0), Usage.of(3, 2), ["usage.total_tokens"]),
+        (Usage.of(3, 2, total_tokens=5.0), Usage.of(3, 2), ["usage.total_tokens"]),  # type: ignore[arg-type]
+        (Usage.of(3, 2, cached_tokens=4), Usage.of(3, 2, cached_tokens=3), ["usage.cached_tokens"]),
+        (Usage.of(3, 2, reasoning_tokens=9), Usage.of(3, 2, reasoning_tokens=2), ["usage.reasoning_tokens"]),
+        (Usage.of(-3, 2, cached_tokens=1), Usage.of(0, 2), ALL_THREE),
+    ],
+)
+def test_counts_agree_with_each_other(given: Usage, taken: Usage, where: list[str]) -> None:
+    usage, repaired = counted(given)
+    assert (usage, repaired) == (taken, where)
+    assert counted(taken) == (taken, [])
 
 
 @pytest.mark.parametrize("digits", [b"1" + b"0" * 400, b"9" * 5000, b"1e400"])

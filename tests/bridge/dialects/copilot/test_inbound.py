@@ -271,9 +271,9 @@ def test_server_error_completion_fails() -> None:
 @pytest.mark.parametrize(
     ("usage", "expected"),
     [
-        ({"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 6}, (3, 2, 6, 0, 0)),
+        ({"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 6}, (3, 2, 5, 0, 0)),
         ({"input_tokens": 3}, (3, 0, 3, 0, 0)),
-        ({"completion_tokens": -2, "prompt_tokens_details": {"cached_tokens": 1}}, (0, 0, 0, 1, 0)),
+        ({"completion_tokens": -2, "prompt_tokens_details": {"cached_tokens": 1}}, (0, 0, 0, 0, 0)),
         ({"output_tokens": 2, "output_tokens_details": {"reasoning_tokens": 1}}, (0, 2, 2, 0, 1)),
         ({"prompt_tokens": "many", "completion_tokens_details": 3}, None),
         (7, None),
