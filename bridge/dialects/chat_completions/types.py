@@ -194,6 +194,7 @@ class ChatMessage(Struct, omit_defaults=True, kw_only=True):
     reasoning: str | None = None
     tool_calls: list[ChatToolCall] | None = None
     tool_call_id: str | None = None
+    function_call: ChatFunction | None = None
 
 
 class ChatFunctionDefinition(Struct, omit_defaults=True, kw_only=True):
@@ -219,6 +220,8 @@ class ChatRequest(Struct, omit_defaults=True, kw_only=True):
     tools: list[ChatTool] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
+    functions: list[ChatFunctionDefinition] | None = None
+    function_call: str | dict[str, Any] | None = None
     response_format: dict[str, Any] | None = None
     reasoning_effort: str | None = None
     verbosity: str | None = None

@@ -135,6 +135,14 @@ def test_requests_out(snapshot: SnapshotAssertion, dialect: str, case: str) -> N
     assert {"request": REQUESTS[case], "sent": body, "notes": notes(diagnostics)} == snapshot
 
 
+@snapshots("chat_completions/requests_out/{case}.json", case=["functions"])
+def test_requests_out_as_functions(snapshot: SnapshotAssertion, case: str) -> None:
+    """For servers that know tools as `functions` only."""
+    request = decode_request(encode({"model": "m", **REQUESTS["tools"]}))
+    body, diagnostics = to_chat(request, options=ChatOptions(tools_field="functions"))
+    assert {"request": REQUESTS["tools"], "sent": body, "notes": notes(diagnostics)} == snapshot
+
+
 _CHAT_TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": WEATHER["parameters"]}}
 _CHAT_CALL = {
     "id": "call_a", "type": "function", "function": {"name": "get_weather", "arguments": '{"city":"Paris"}'},

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
+from server.settings import Settings, UpstreamSettings
 from tests.support.chat_folds import chunks
-from tests.support.serving import call
+from tests.support.serving import call, serving
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk
 from tests.support.upstream import call as tool_call
 
@@ -82,6 +83,27 @@ def test_each_of_two_choices_calls_a_function(bridged: str, upstream: ScriptedUp
         if choice["delta"].get("function_call", {}).get("name") == "look"
     ]
     assert sorted(named) == [0, 1]
+
+
+@pytest.mark.parametrize("form", ["tools", "functions"])
+def test_an_upstream_that_knows_functions_only(upstream: ScriptedUpstream, form: str) -> None:
+    """Either kind of client gets its own form over it."""
+    fragments = [
+        chunk(function_call={"name": "look", "arguments": ""}),
+        chunk(function_call={"arguments": "{}"}),
+    ]
+    upstream.scripts["m"] = Script([*fragments, chunk("function_call"), DONE])
+    options = {"tools_field": "functions"}
+    offered = {"functions": FUNCTIONS, "tools": [{"type": "function", "function": FUNCTIONS[0]}]}
+    with serving(Settings(upstreams=[UpstreamSettings(url=upstream.url, options=options)])) as base:
+        body = {"model": "m", "messages": ASKED, form: offered[form]}
+        (choice,) = call(base, "POST", "/v1/chat/completions", body).json["choices"]
+    assert upstream.last("m").body["functions"] == FUNCTIONS
+    assert "tools" not in upstream.last("m").body
+    assert choice["finish_reason"] == ("function_call" if form == "functions" else "tool_calls")
+    made = choice["message"]
+    called = made["function_call"] if form == "functions" else made["tool_calls"][0]["function"]
+    assert called == {"name": "look", "arguments": "{}"}
 
 
 def test_clients_of_tools_get_tool_calls_as_before(bridged: str, upstream: ScriptedUpstream) -> None:

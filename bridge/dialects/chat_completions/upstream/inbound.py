@@ -27,12 +27,15 @@ _DONE = b"[DONE]"
 
 class Inbound:
     """One upstream stream into one machine. `think_tags`: a `<think>` that opens the text is reasoning.
+    `choice`: read this one of several choices, the others by inbounds and machines of their own; the usage of
+    the stream is the first choice's. Without it the first one is read, and any other is a loss.
 
     The terminal event waits for `[DONE]` or `close()`, because usage may follow the finish reason.
     `diagnostics` are the machine's own, so that one report holds all that was repaired and lost.
     """
 
     __slots__ = (
+        "_choice",
         "_deltas",
         "_ended",
         "_finish",
@@ -40,21 +43,26 @@ class Inbound:
         "_live",
         "_machine",
         "_misses",
+        "_number",
         "_plain",
         "_usage",
         "_whole",
         "diagnostics",
     )
 
-    def __init__(self, machine: ResponseStream, *, think_tags: bool = True) -> None:
+    def __init__(
+        self, machine: ResponseStream, *, think_tags: bool = True, choice: int | None = None
+    ) -> None:
         self._machine = machine
+        self._choice = choice
+        self._number = choice or 0
         self.diagnostics = machine.diagnostics
         self._deltas = DeltaReader(machine, think_tags)
         self._usage: ChatUsage | None = None
         self._finish = FinishState(machine.diagnostics)
         self._frames = 0
         self._plain = False  # the next chunk is likely to say one thing only
-        self._misses = 0
+        self._misses = 0 if choice is None else _MISSES  # among others a choice does not go on plainly
         self._whole = False  # a complete answer came in one object
         self._live = False  # between the first frame and the end
         self._ended = False
@@ -100,7 +108,9 @@ class Inbound:
         if choices is None or len(choices) != 1 or output.usage is not None or output.error is not None:
             return None
         choice = choices[0]
-        if choice.finish_reason is not None or choice.index or choice.logprobs is not None:
+        if choice.finish_reason is not None or choice.logprobs is not None:
+            return None
+        if (choice.index or 0) != self._number:
             return None
         delta = choice.delta
         if delta is None:
@@ -160,16 +170,20 @@ class Inbound:
 
     def _read(self, output: ChatOutput, events: list[Event]) -> None:
         for choice in output.choices or ():
-            if choice.index:
+            if (choice.index or 0) == self._number:
+                self._read_choice(choice, events)
+            elif self._choice is None:
                 self.diagnostics.loss("choices", f"choice {choice.index} of n, only the first is kept")
             else:
-                self._choice(choice, events)
+                self._whole = self._whole or choice.message is not None
+        if self._number:
+            return
         groq = output.x_groq.usage if output.x_groq is not None else None
         self._usage = output.usage or groq or self._usage
         if output.citations:
             self.diagnostics.loss("citations", "a list of sources without their places in the text")
 
-    def _choice(self, choice: ChatChoice, events: list[Event]) -> None:
+    def _read_choice(self, choice: ChatChoice, events: list[Event]) -> None:
         if choice.delta is not None:
             self._deltas.delta(choice.delta, choice.logprobs, events)
         elif choice.message is not None:

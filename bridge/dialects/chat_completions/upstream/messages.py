@@ -32,6 +32,7 @@ class MessagesBuilder:
         self._identities = identities
         self._options = options
         self._diagnostics = diagnostics
+        self._legacy = options.tools_field == "functions"
         self._roles = {"developer": options.developer_role}
         self._messages: list[ChatMessage] = []
         self._entries: Sequence[Entry] = ()
@@ -39,7 +40,7 @@ class MessagesBuilder:
         self._answers: dict[int, int | None] = {}
         self._reasoning: list[str] = []
         self._turn: ChatMessage | None = None
-        self._calls: list[tuple[str, int]] = []  # of the open turn: (call_id, position of its output)
+        self._calls: list[tuple[CallView, int]] = []  # of the open turn, with the positions of their outputs
 
     def build(self, entries: Sequence[Entry], instructions: str | None) -> list[ChatMessage]:
         """The whole conversation, `instructions` as its first message."""
@@ -110,10 +111,16 @@ class MessagesBuilder:
         if answer is None:
             self._diagnostics.loss(entry.where, "a call that was cut and never run, left out")
             return
-        turn = self._open_turn()
         function = ChatFunction(call.name, call.arguments)
-        turn.tool_calls = [*(turn.tool_calls or ()), ChatToolCall(None, call.call_id, "function", function)]
-        self._calls.append((call.call_id, answer))
+        if self._legacy:
+            if self._calls:  # a message has a place for one `function_call`
+                self._end_turn(at_output=True)
+            self._open_turn().function_call = function
+        else:
+            turn = self._open_turn()
+            made = ChatToolCall(None, call.call_id, "function", function)
+            turn.tool_calls = [*(turn.tool_calls or ()), made]
+        self._calls.append((call, answer))
 
     def _searched(self, entry: Entry) -> None:
         self._diagnostics.ignored(entry.where, "a tool search that the server ran itself")
@@ -159,15 +166,15 @@ class MessagesBuilder:
         self._messages.append(self._turn)
         calls, self._calls, self._turn = self._calls, [], None
         attachments: list[ChatPart] = []
-        for call_id, position in calls:
+        for call, position in calls:
             if not at_output:
                 where = self._entries[position].where
                 self._diagnostics.repair(where, "a tool output was moved up to its call")
-            attachments += self._answer(position, call_id)
+            attachments += self._answer(position, call)
         if attachments:
             self._messages.append(ChatMessage(role="user", content=attachments))
 
-    def _answer(self, position: int, call_id: str) -> list[ChatPart]:
+    def _answer(self, position: int, call: CallView) -> list[ChatPart]:
         """Append the tool message; give the parts that have no place in it."""
         entry = self._entries[position]
         content = chat_content(self._brought(position), self._diagnostics, f"{entry.where}.output")
@@ -177,8 +184,13 @@ class MessagesBuilder:
             texts = [part["text"] for part in content if part["type"] == "text"]
             content = "\n\n".join(texts) or "(attached below)"
             self._diagnostics.loss(f"{entry.where}.output", "images and files moved to a user message")
-            attachments.insert(0, {"type": "text", "text": f"Attached to the output of tool call {call_id}:"})
-        self._messages.append(ChatMessage(role="tool", tool_call_id=call_id, content=content))
+            attachments.insert(
+                0, {"type": "text", "text": f"Attached to the output of tool call {call.call_id}:"}
+            )
+        if self._legacy:
+            self._messages.append(ChatMessage(role="function", name=call.name, content=content))
+        else:
+            self._messages.append(ChatMessage(role="tool", tool_call_id=call.call_id, content=content))
         return attachments
 
     def _brought(self, position: int) -> str | list[Any]:

@@ -10,7 +10,7 @@ from bridge.dialects.base import HISTORY, AnyItem, Entry, entries_of
 from bridge.dialects.chat_completions.types import ChatRequest
 from bridge.dialects.chat_completions.upstream.messages import MessagesBuilder
 from bridge.dialects.chat_completions.upstream.options import DEFAULT_OPTIONS, ChatOptions
-from bridge.dialects.chat_completions.upstream.tools import Chosen, choose
+from bridge.dialects.chat_completions.upstream.tools import Chosen, as_functions, choose
 from bridge.errors import InvalidRequestError
 from bridge.protocol.request import CreateResponse, JsonSchemaFormatParam
 from bridge.protocol.response import JsonObjectFormat, TextFormat
@@ -55,7 +55,7 @@ def to_chat(
     diagnostics = Diagnostics()
     identities = ToolIdentityMap() if tool_identities is None else tool_identities
     entries = entries_of(request, history)
-    tools, choice = _tools(request, entries, identities, diagnostics)
+    chosen = _tools(request, entries, identities, diagnostics)
     messages = MessagesBuilder(identities, options, diagnostics).build(entries, request.instructions)
     if not messages:
         raise _missing("input", "there is nothing to answer: give input or instructions")
@@ -63,8 +63,7 @@ def to_chat(
     if not name:
         raise _missing("model", "no model is given")
     fields: dict[str, Any] = {chat: getattr(request, ours) for ours, chat in _SAME.items()}
-    fields |= {"tools": tools, "tool_choice": choice}
-    fields["parallel_tool_calls"] = request.parallel_tool_calls if tools else None
+    fields |= _offered(request, chosen, options, diagnostics)
     fields[options.max_tokens_field] = request.max_output_tokens
     fields |= _logprobs(request) | _text(request, options, diagnostics) | _reasoning(request, diagnostics)
     fields |= _stored(request, options) | _streamed(request, options)
@@ -85,6 +84,22 @@ def _tools(
         kind = tool.type or "a tool without a type"
         diagnostics.loss(where, f"{kind} is not known to the upstream")
     return choose(request.tool_choice, functions, identities, diagnostics)
+
+
+def _offered(
+    request: CreateResponse, chosen: Chosen, options: ChatOptions, diagnostics: Diagnostics
+) -> dict[str, Any]:
+    if chosen.tools is None:
+        return {}
+    if options.tools_field == "functions":
+        if request.parallel_tool_calls:
+            diagnostics.loss("parallel_tool_calls", "the upstream makes one call an answer")
+        return as_functions(chosen, diagnostics)
+    return {
+        "tools": chosen.tools,
+        "tool_choice": chosen.choice,
+        "parallel_tool_calls": request.parallel_tool_calls,
+    }
 
 
 def _missing(param: str, message: str) -> InvalidRequestError:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.chat_completions.types import ChatFunctionDefinition, ChatTool
 from bridge.errors import InvalidRequestError
@@ -44,6 +46,24 @@ def choose(
     if view is None:
         raise _error(named(given), "is not among the tools that the upstream can call")
     return _chosen(functions, {"type": "function", "function": {"name": view.name}})
+
+
+def as_functions(chosen: Chosen, diagnostics: Diagnostics) -> dict[str, Any]:
+    """The same as `functions` and `function_call`, which know auto, none and one function."""
+    if chosen.tools is None:
+        return {}
+    functions = [replace(tool.function, strict=None) for tool in chosen.tools]
+    if any(tool.function.strict for tool in chosen.tools):
+        diagnostics.loss("tools.strict", "can't be expressed")
+    choice = chosen.choice
+    if isinstance(choice, dict):
+        choice = {"name": choice["function"]["name"]}
+    elif choice == "required" and len(functions) == 1:
+        choice = {"name": functions[0].name}
+    elif choice == "required":
+        diagnostics.loss("tool_choice", "required sent as auto")
+        choice = "auto"
+    return {"functions": functions, "function_call": choice}
 
 
 def _chosen(functions: Sequence[FunctionView], choice: Any) -> Chosen:

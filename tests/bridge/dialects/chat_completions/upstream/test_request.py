@@ -850,3 +850,68 @@ def check(chat: dict[str, Any]) -> list[str]:
         if not name.replace("-", "_").isidentifier() or len(name) > 64
     ]
     return problems + (["unanswered at the end"] if open_calls else [])
+
+
+# ── upstreams that know functions only ─────────────────────────────────────────────────────────────
+FUNCTIONS = ChatOptions(tools_field="functions")
+TWO_TOOLS = [
+    {"type": "function", "name": name, "parameters": {"type": "object"}, "strict": False} for name in "fg"
+]
+
+
+def test_tools_are_functions_for_an_upstream_that_has_those() -> None:
+    chat, report = translate(tools=TWO_TOOLS, tool_choice="auto", options=FUNCTIONS)
+    assert chat["functions"] == [{"name": name, "parameters": {"type": "object"}} for name in "fg"]
+    assert chat["function_call"] == "auto"
+    assert not {"tools", "tool_choice", "parallel_tool_calls"} & chat.keys()
+    assert not report.of("loss")
+    plain, _ = translate(options=FUNCTIONS)
+    assert not {"functions", "function_call"} & plain.keys()
+
+
+@pytest.mark.parametrize(
+    ("choice", "tools", "sent", "lost"),
+    [
+        ("none", TWO_TOOLS, "none", []),
+        ("required", TWO_TOOLS, "auto", ["tool_choice: required sent as auto"]),
+        ("required", TWO_TOOLS[:1], {"name": "f"}, []),
+        ({"type": "function", "name": "g"}, TWO_TOOLS, {"name": "g"}, []),
+    ],
+)
+def test_the_choice_among_functions(choice: Any, tools: Any, sent: Any, lost: list[str]) -> None:
+    chat, report = translate(tools=tools, tool_choice=choice, options=FUNCTIONS)
+    assert chat["function_call"] == sent
+    assert [f"{case.where}: {case.what}" for case in report.of("loss")] == lost
+
+
+def test_what_functions_can_not_say_is_a_loss() -> None:
+    strict = [{**TWO_TOOLS[0], "strict": True}]
+    assert losses(tools=strict, parallel_tool_calls=True, options=FUNCTIONS) == [
+        "parallel_tool_calls: the upstream makes one call an answer",
+        "tools.strict: can't be expressed",
+    ]
+
+
+def test_calls_side_by_side_follow_each_other_as_function_calls() -> None:
+    items = [USER, call("a", "f", '{"x":1}'), call("b", "g"), answer("b", "B"), answer("a", "A"), USER]
+    chat, report = translate(items, tools=TWO_TOOLS, options=FUNCTIONS)
+    assert chat["messages"] == [
+        USER,
+        {"role": "assistant", "function_call": {"name": "f", "arguments": '{"x":1}'}},
+        {"role": "function", "name": "f", "content": "A"},
+        {"role": "assistant", "function_call": {"name": "g", "arguments": "{}"}},
+        {"role": "function", "name": "g", "content": "B"},
+        USER,
+    ]
+    assert not list(report)
+
+
+def test_text_before_a_call_stands_in_its_message() -> None:
+    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "So:"}]}
+    _, turn, result = messages(USER, said, call(), answer(), tools=TWO_TOOLS, options=FUNCTIONS)
+    assert turn == {
+        "role": "assistant",
+        "content": "So:",
+        "function_call": {"name": "f", "arguments": "{}"},
+    }
+    assert result["role"] == "function"
