@@ -6,6 +6,8 @@ back an `Answer`.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct, field
@@ -17,6 +19,8 @@ from bridge.errors import WireError
 from bridge.protocol import codec
 from bridge.protocol.lenient import Repair
 from bridge.sse import Frame, SSEDecoder, is_done
+
+_COUNTS = ("input_tokens", "output_tokens", "total_tokens")
 
 
 class Ask(Struct, frozen=True, kw_only=True):
@@ -92,7 +96,7 @@ class Answer(Struct, kw_only=True):
 
     @property
     def response(self) -> dict[str, Any]:
-        """The response that was told: of the terminal event, or the whole body. Empty when none was."""
+        """The response that was reported: of the terminal event, or the whole body. Empty when none was."""
         if self.messages or self.media_type == "text/event-stream":
             ends = [event.get("response") for event in self.events if event.get("type") in TERMINALS]
             found = ends[-1] if ends else None
@@ -114,12 +118,46 @@ class Answer(Struct, kw_only=True):
         return validator.violations
 
 
-def response_deviations(response: dict[str, Any], wire: WireName) -> list[Repair]:
-    """Where a response that stands alone leaves the schema: it is judged as a terminal event's."""
-    event = {"type": "response.completed", "sequence_number": 0, "response": response}
+def response_faults(response: dict[str, Any], wire: WireName) -> list[str]:
+    """What is wrong with a response that stands alone: where it leaves the schema (it is judged as a terminal
+    event's), counts that are no sum, an end before its beginning, an id that two items share."""
+    found = _deviations({"type": "response.completed", "response": response}, wire)
+    return found or [*_counts(response), *_times(response), *_ids(response)]
+
+
+def item_faults(item: Any, wire: WireName) -> list[str]:
+    """Where an item that stands alone leaves the schema."""
+    return _deviations({"type": "response.output_item.done", "output_index": 0, "item": item}, wire)
+
+
+def _deviations(event: dict[str, Any], wire: WireName) -> list[str]:
+    event["sequence_number"] = 0
     repairs: list[Repair] = []
     codec.event_from(event, repairs)
-    return [*repairs, *deviations(wire, event)]
+    return [f"{each.path}: {each.what}" for each in (*repairs, *deviations(wire, event))]
+
+
+def _counts(response: dict[str, Any]) -> Iterator[str]:
+    usage = response.get("usage")
+    counts = [usage.get(name) for name in _COUNTS] if isinstance(usage, dict) else []
+    numbers = [count for count in counts if type(count) is int]
+    if len(numbers) == len(_COUNTS) and numbers[0] + numbers[1] != numbers[2]:
+        found = f"{numbers[2]} is not the sum of {numbers[0]} and {numbers[1]}"
+        yield f"$.response.usage.total_tokens: {found}"
+
+
+def _times(response: dict[str, Any]) -> Iterator[str]:
+    created, completed = response.get("created_at"), response.get("completed_at")
+    if isinstance(created, int) and isinstance(completed, int) and completed < created:
+        yield f"$.response.completed_at: {completed} is before created_at, {created}"
+
+
+def _ids(response: dict[str, Any]) -> Iterator[str]:
+    items = [item for item in response.get("output") or [] if isinstance(item, dict)]
+    named = Counter(item["id"] for item in items if isinstance(item.get("id"), str))
+    for item_id, count in named.items():
+        if count > 1:
+            yield f"$.response.output: {count} items have the id {item_id!r}"
 
 
 def _parsed(data: bytes | str) -> Any:

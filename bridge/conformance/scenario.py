@@ -6,24 +6,38 @@ raising `Broken` (a clause is not kept) or `NotOffered` (the server does not hav
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from msgspec import Struct
 
-from bridge.conformance.exchange import Answer, Ask, Say, Step, response_deviations
+from bridge.conformance.exchange import Answer, Ask, Say, Step, response_faults
 from bridge.conformance.published import WireName
+from bridge.conformance.rules import RULES
 from bridge.errors import WireError
 from bridge.protocol.codec import decode_json
+from bridge.sse import is_done
 
+Level = Literal["core", "full"]
+LEVELS: Final = get_args(Level)
+"""`core` is what every server has: one request and its answer, streams, tools, errors. `full` adds what is
+stored, continued, cancelled, resumed, compacted, and WebSockets."""
 Play = Generator[Step, Answer, None]
-_SHOWN = 3  # findings told of one answer; the rest are counted
+_SHOWN = 3  # findings of one answer that are written out; the rest are counted
 _ABSENT = frozenset({404, 405, 501})
 _UNSUPPORTED = frozenset({400, 422, 501})
 
 
 class Broken(Exception):
-    """A clause that the server does not keep; the message says what and where."""
+    """A clause that the server does not keep; the message says what and where.
+
+    `causes` say what is at fault without saying where, so that failures of one cause can be put together;
+    without any, the message is the cause.
+    """
+
+    def __init__(self, message: str, causes: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.causes = tuple(dict.fromkeys(causes)) or (message,)
 
 
 class NotOffered(Exception):
@@ -46,13 +60,17 @@ class Target(Struct, frozen=True):
         return Say(message={"type": "response.create", **self.request(**fields)}, socket=socket)
 
 
+Script = Callable[[Target], Play]
+
+
 class Scenario(NamedTuple):
     """One scenario. `id` is `area.what`; `source` says which text asks for it."""
 
     id: str
     description: str
     source: str
-    play: Callable[[Target], Play]
+    level: Level
+    play: Script
 
     @property
     def area(self) -> str:
@@ -62,13 +80,13 @@ class Scenario(NamedTuple):
 SCENARIOS: dict[str, Scenario] = {}
 
 
-def scenario(source: str) -> Callable[[Callable[[Target], Play]], Callable[[Target], Play]]:
+def scenario(source: str, level: Level = "core") -> Callable[[Script], Script]:
     """Register a generator function. Its id is its name with the first `_` as a dot, its description the
     first line of its docstring."""
 
-    def register(play: Callable[[Target], Play]) -> Callable[[Target], Play]:
+    def register(play: Script) -> Script:
         name = play.__name__.replace("_", ".", 1).replace("_", "-")
-        SCENARIOS[name] = Scenario(name, (play.__doc__ or "").partition("\n")[0], source, play)
+        SCENARIOS[name] = Scenario(name, (play.__doc__ or "").partition("\n")[0], source, level, play)
         return play
 
     return register
@@ -85,8 +103,7 @@ def expect_whole(answer: Answer, target: Target, status: str = "completed") -> d
     expect(answer.status == 200, _unexpected(answer, 200))
     expect(answer.media_type == "application/json", f"content-type is {answer.media_type!r}, not JSON")
     response = answer.response
-    found = [f"{each.path}: {each.what}" for each in response_deviations(response, target.wire)]
-    expect(not found, _told("the response leaves the schema", found))
+    _expect_sound(response, target)
     expect(response.get("status") == status, f"status is {response.get('status')!r}, not {status!r}")
     return response
 
@@ -96,12 +113,22 @@ def expect_stream(answer: Answer, target: Target, *statuses: str) -> dict[str, A
     if not answer.messages:
         expect(answer.status == 200, _unexpected(answer, 200))
         expect(answer.media_type == "text/event-stream", f"content-type is {answer.media_type!r}")
-    found = [str(each) for each in answer.violations(target.wire)]
-    expect(not found, _told("the stream breaks the protocol", found))
+    if violations := answer.violations(target.wire):
+        causes = (f"{each.rule}: {RULES[each.rule].description}" for each in violations)
+        raise Broken(_listed("the stream breaks the protocol", list(map(str, violations))), causes)
+    if not answer.messages:
+        expect(is_done(answer.frames[-1]), "the last frame is not [DONE]")
+    _expect_sound(answer.response, target)
     status = answer.response.get("status")
     allowed = statuses or ("completed",)
     expect(status in allowed, f"the stream ended as {status!r}, not {' or '.join(allowed)}")
     return answer.response
+
+
+def _expect_sound(response: dict[str, Any], target: Target) -> None:
+    if faults := response_faults(response, target.wire):
+        causes = (f"the response: {fault}" for fault in faults)
+        raise Broken(_listed("the response leaves the schema", faults), causes)
 
 
 def expect_refusal(answer: Answer, *statuses: int) -> dict[str, Any]:
@@ -155,6 +182,6 @@ def _unexpected(answer: Answer, *wanted: int) -> str:
     return f"status {answer.status} instead of {' or '.join(map(str, wanted))}: {said!s:.160}"
 
 
-def _told(what: str, found: list[str]) -> str:
+def _listed(what: str, found: list[str]) -> str:
     more = f" (and {len(found) - _SHOWN} more)" if len(found) > _SHOWN else ""
     return f"{what}: {'; '.join(found[:_SHOWN])}{more}"

@@ -45,7 +45,6 @@ def transport_streamed(target: Target) -> Play:
     """With `stream` the answer is server-sent events that end with the literal [DONE]."""
     answer = yield target.create(stream=True)
     expect_stream(answer, target)
-    expect(answer.frames and is_done(answer.frames[-1]), "the last frame is not [DONE]")
     named = [frame.event for frame in answer.frames if not is_done(frame)]
     expect(named == answer.types, "an SSE `event` differs from its data's `type`")
 
@@ -60,16 +59,16 @@ def transport_line_ends(target: Target) -> Play:
 
 @scenario("OpenAI's API reference")
 def transport_models(target: Target) -> Play:
-    """The list of models, where there is one, has the model that was asked for or says nothing of it."""
+    """The list of models, where there is one, is a list of models with their ids."""
     answer = yield Ask(path="/models", method="GET")
     if answer.status != 200:
         raise NotOffered(f"GET /models: status {answer.status}")
-    data = answer.json.get("data") if isinstance(answer.json, dict) else None
-    expect(isinstance(data, list), "`data` is no list")
-    for model in data or []:
-        expect(
-            isinstance(model, dict) and isinstance(model.get("id"), str), f"a model without id: {model!r:.80}"
-        )
+    page = answer.json if isinstance(answer.json, dict) else {}
+    expect(page.get("object") == "list", f"object is {page.get('object')!r}, not 'list'")
+    expect(isinstance(page.get("data"), list), "`data` is not a list")
+    for model in page["data"]:
+        named = isinstance(model, dict) and isinstance(model.get("id"), str)
+        expect(named and model.get("object") == "model", f"an entry that is not a model: {model!r:.80}")
 
 
 @scenario("schema CreateResponseBody")
@@ -107,26 +106,41 @@ def schema_image_input(target: Target) -> Play:
 
 @scenario("schema ResponseResource")
 def schema_echo(target: Target) -> Play:
-    """What was asked for stands in the response: instructions, metadata, limits, the format."""
+    """What was asked for stands in the response: instructions, metadata, limits, whether it is stored."""
     asked: dict[str, Any] = {
         "instructions": "Answer briefly.",
         "metadata": {"purpose": "conformance"},
         "max_output_tokens": 4096,
+        "store": False,
     }
     response = expect_whole((yield target.create(**asked)), target)
     for name, value in asked.items():
         expect(response.get(name) == value, f"{name} is {response.get(name)!r:.80}, asked was {value!r}")
 
 
+@scenario("schema ResponseResource")
+def schema_ids(target: Target) -> Play:
+    """Each response has an id of its own, and so have its items."""
+    first = expect_whole((yield target.create(store=False)), target)
+    second = expect_whole((yield target.create(store=False)), target)
+    expect(first["id"] != second["id"], f"two responses have the id {first['id']!r}")
+    shared = {item.get("id") for item in first["output"]} & {item.get("id") for item in second["output"]}
+    expect(not shared - {None}, f"items of two responses have one id: {', '.join(map(str, shared))}")
+
+
 @scenario("schema JsonSchemaResponseFormatParam")
 def schema_json_output(target: Target) -> Play:
-    """With `text.format` json_schema the text is JSON."""
+    """With `text.format` json_schema the text is JSON, and the format stands in the response."""
     form = {"type": "json_schema", "name": "trip", "schema": _TRIP, "strict": True}
     answer = yield target.create(input="A trip to Oslo. Answer as JSON.", text={"format": form})
     need_support(answer, "text.format json_schema")
     if answer.response.get("status") == "failed":
         raise NotOffered("the model did not keep to the format, and the server says so")
-    text = text_of(expect_whole(answer, target))
+    response = expect_whole(answer, target)
+    text = text_of(response)
+    echoed = (response.get("text") or {}).get("format") or {}
+    for name in ("type", "name"):
+        expect(echoed.get(name) == form[name], f"text.format.{name} is {echoed.get(name)!r:.80}")
     expect(isinstance((object_in(text) or {}).get("city"), str), f"not the JSON asked for: {text!r:.120}")
 
 
@@ -159,7 +173,20 @@ def order_agreement(target: Target) -> Play:
 def order_incomplete(target: Target) -> Play:
     """An answer cut by max_output_tokens ends as incomplete, its last item too."""
     answer = yield target.create(stream=True, input=LONG_STORY, max_output_tokens=16)
-    response = expect_stream(answer, target, "completed", "incomplete")
+    _expect_cut(expect_stream(answer, target, "completed", "incomplete"))
+
+
+@scenario("Items")
+def order_incomplete_whole(target: Target) -> Play:
+    """A whole answer that is cut says so as well."""
+    asked = {"input": LONG_STORY, "max_output_tokens": 16}
+    streamed = expect_stream((yield target.create(stream=True, **asked)), target, "completed", "incomplete")
+    if streamed["status"] == "completed":
+        raise NotOffered("max_output_tokens did not cut the answer")
+    _expect_cut(expect_whole((yield target.create(**asked)), target, "incomplete"))
+
+
+def _expect_cut(response: dict[str, Any]) -> None:
     if response["status"] == "completed":
         raise NotOffered("max_output_tokens did not cut the answer")
     reason = (response.get("incomplete_details") or {}).get("reason")

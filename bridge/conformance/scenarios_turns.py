@@ -25,10 +25,11 @@ def turns_output_is_input(target: Target) -> Play:
     said = expect_whole((yield target.create(input=[first], store=False)), target)
     question = {"type": "message", "role": "user", "content": "What is my name?"}
     answer = yield target.create(input=[first, *said["output"], question], store=False)
-    expect(text_of(expect_whole(answer, target)), "no text in the second turn")
+    text = text_of(expect_whole(answer, target))
+    expect("alice" in text.lower(), "the earlier turn is not known in the second")
 
 
-@scenario("previous_response_id")
+@scenario("previous_response_id", "full")
 def turns_previous_response(target: Target) -> Play:
     """previous_response_id continues a stored response; its instructions are not carried over."""
     first = expect_whole((yield target.create(input=_NAME, instructions="Be brief.")), target)
@@ -42,9 +43,16 @@ def turns_previous_response(target: Target) -> Play:
     expect("alice" in text_of(response).lower(), "the earlier turn is not known in the second")
 
 
-@scenario("previous_response_id")
+@scenario("previous_response_id", "full")
 def turns_unknown_previous_response(target: Target) -> Play:
     """An unknown previous_response_id is refused."""
     answer = yield target.create(previous_response_id="resp_00000000conformance")
     error = expect_refusal(answer, 400, 404)
     expect(error.get("message"), "the refusal says nothing")
+
+
+@scenario("previous_response_id", "full")
+def turns_not_stored(target: Target) -> Play:
+    """A response that was not stored can't be continued by its id."""
+    first = expect_whole((yield target.create(store=False)), target)
+    expect_refusal((yield target.create(previous_response_id=first["id"])), 400, 404)

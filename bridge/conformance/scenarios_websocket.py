@@ -46,7 +46,7 @@ def _refused(answer: Answer) -> dict[str, Any]:
     return error
 
 
-@scenario("WebSocket")
+@scenario("WebSocket", "full")
 def websocket_turns(target: Target) -> Play:
     """One turn after another on one connection, each with numbers from 0 and no [DONE]."""
     first = yield target.say(store=False)
@@ -58,7 +58,7 @@ def websocket_turns(target: Target) -> Play:
         expect(answer.events[0].get("sequence_number") == 0, "a turn's numbers do not begin at 0")
 
 
-@scenario("WebSocket")
+@scenario("WebSocket", "full")
 def websocket_continuation(target: Target) -> Play:
     """With `store` false the connection remembers its latest response."""
     first = _turn((yield target.say(store=False, input="My name is Alice.")), target)
@@ -67,7 +67,7 @@ def websocket_continuation(target: Target) -> Play:
     expect("alice" in text.lower(), "the earlier turn is not known in the second")
 
 
-@scenario("WebSocket")
+@scenario("WebSocket", "full")
 def websocket_reconnect(target: Target) -> Play:
     """Another connection does not know it, and goes on with a fresh turn."""
     first = _turn((yield target.say(store=False)), target)
@@ -76,14 +76,14 @@ def websocket_reconnect(target: Target) -> Play:
     _turn((yield target.say(1, store=False)), target)
 
 
-@scenario("WebSocket")
+@scenario("WebSocket", "full")
 def websocket_unknown_previous_response(target: Target) -> Play:
     """An unknown previous_response_id fails with its code."""
     error = _refused((yield target.say(store=False, previous_response_id="resp_00000000conformance")))
     expect(error["code"] == _MISSING, f"the code is {error['code']!r}, not {_MISSING!r}")
 
 
-@scenario("WebSocket")
+@scenario("WebSocket", "full")
 def websocket_eviction(target: Target) -> Play:
     """A continuation that fails makes the connection forget the response it continued."""
     first = _turn((yield target.say(store=False)), target)
@@ -93,7 +93,7 @@ def websocket_eviction(target: Target) -> Play:
     expect(lost["code"] == _MISSING, f"the code is {lost['code']!r}, not {_MISSING!r}")
 
 
-@scenario("WebSocket")
+@scenario("WebSocket", "full")
 def websocket_bad_message(target: Target) -> Play:
     """A wrong message is answered with an error, and the connection goes on."""
     _refused((yield target.say(store=False, input=5)))

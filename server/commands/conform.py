@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from server.commands.files import CLEAN, VIOLATIONS, give_up
+from server.commands.files import CLEAN, VIOLATIONS, give_up, printable
 
 if TYPE_CHECKING:
     from bridge.conformance.published import WireName
+    from bridge.conformance.scenario import Level
     from server.commands.playing import Verdict
 
 _SIGNS: Final = {"passed": ("✓", "green"), "failed": ("✗", "red"), "skipped": ("○", "yellow")}
@@ -24,7 +25,16 @@ _SIGNS: Final = {"passed": ("✓", "green"), "failed": ("✗", "red"), "skipped"
 @click.option("--model", help="The model to ask (without: the first that the server lists).")
 @click.option("--api-key-env", metavar="VAR", help="Environment variable that holds the server's key.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per scenario instead of text.")
+@click.option("--junit", metavar="FILE", type=click.Path(dir_okay=False), help="Write a JUnit report too.")
+@click.option(
+    "--level",
+    type=click.Choice(["core", "full"]),
+    default="full",
+    show_default=True,
+    help="core: answers, streams, tools, errors. full: also what is stored, resumed, compacted; WebSockets.",
+)
 @click.option("--only", metavar="AREA", multiple=True, help="Only these areas or scenario ids (repeatable).")
+@click.option("--skip", metavar="ID", multiple=True, help="Not these areas or scenario ids (repeatable).")
 @click.option(
     "--wire",
     type=click.Choice(["openresponses", "openai", "any"]),
@@ -38,67 +48,42 @@ def command(
     model: str | None,
     api_key_env: str | None,
     as_json: bool,
+    junit: str | None,
+    level: Level,
     only: tuple[str, ...],
+    skip: tuple[str, ...],
     wire: WireName,
     timeout: float,
 ) -> None:
     """Play the conformance scenarios against the server at URL (`http://host:port`, with or without /v1).
 
-    Scenarios about features that the server does not offer are skipped. Exit code 0: nothing failed,
-    1: something did, 2: the server can't be reached.
+    Scenarios about features that the server does not offer are skipped; responses that they had it store are
+    deleted. Failures are listed by cause at the end. Exit code 0: nothing failed, 1: something did, 2: the
+    server can't be reached.
     """
-    from server.commands.playing import Unreachable
+    from bridge.conformance.scenarios import chosen
+    from server.commands.playing import Unreachable, api_base, play_all
+    from server.commands.report import junit_report
 
     key = _key(api_key_env)
     headers = {"authorization": f"Bearer {key}"} if key else {}
-    tell = _tell_json if as_json else _tell
     try:
-        verdicts = asyncio.run(_play(_base(url), headers, model, wire, only, timeout, tell))
+        base = api_base(url)
+        scenarios = chosen(level, only, skip)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    show = _show_json if as_json else _Lines().show
+    try:
+        verdicts, left = asyncio.run(play_all(scenarios, base, headers, model, wire, timeout, show))
     except Unreachable as error:
         give_up(str(error))
+    if junit is not None:
+        _write(junit, junit_report(base, verdicts))
     if not as_json:
         _sum_up(verdicts)
+    if left:
+        click.echo(f"not deleted on the server: {printable(', '.join(left))}", err=True)
     sys.exit(VIOLATIONS if any(verdict.outcome == "failed" for verdict in verdicts) else CLEAN)
-
-
-async def _play(
-    base: str,
-    headers: dict[str, str],
-    model: str | None,
-    wire: WireName,
-    only: tuple[str, ...],
-    timeout: float,
-    tell: Callable[[Verdict], None],
-) -> list[Verdict]:
-    from bridge.conformance.scenario import Target
-    from bridge.conformance.scenarios import SCENARIOS
-    from server.commands.playing import Player
-
-    chosen = [each for each in SCENARIOS.values() if not only or each.area in only or each.id in only]
-    if not chosen:
-        areas = dict.fromkeys(each.area for each in SCENARIOS.values())
-        raise click.UsageError(f"no scenario is called {', '.join(only)}; areas: {', '.join(areas)}")
-    verdicts = []
-    async with Player(base, headers, timeout) as player:
-        if model is None:
-            model = await player.first_model()
-        else:
-            await player.check_reach()
-        target = Target(model, wire)
-        for scenario in chosen:
-            verdicts.append(await player.play(scenario, target))
-            tell(verdicts[-1])
-    return verdicts
-
-
-def _base(url: str) -> str:
-    """Where the API begins: `/v1` is put behind an address that has no path."""
-    from urllib.parse import urlsplit
-
-    address = urlsplit(url if "://" in url else f"http://{url}")
-    if address.scheme not in ("http", "https") or not address.hostname:
-        raise click.UsageError(f"URL is no http address: {url}")
-    return f"{address.scheme}://{address.netloc}{address.path.rstrip('/') or '/v1'}"
 
 
 def _key(variable: str | None) -> str | None:
@@ -109,19 +94,39 @@ def _key(variable: str | None) -> str | None:
     return key
 
 
-def _tell(verdict: Verdict) -> None:
-    sign, colour = _SIGNS[verdict.outcome]
-    click.echo(f"{click.style(sign, fg=colour)} {verdict.id:38} {verdict.description}")
-    if verdict.message:
-        click.echo(f"    {verdict.message} [{verdict.source}]")
+def _write(path: str, report: bytes) -> None:
+    try:
+        Path(path).write_bytes(report)
+    except OSError as error:
+        give_up(f"{path}: {error.strerror or error}")
 
 
-def _tell_json(verdict: Verdict) -> None:
+class _Lines:
+    """One scenario after the other as lines of text. What one fault did to several is written out once."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, str] = {}
+
+    def show(self, verdict: Verdict) -> None:
+        sign, colour = _SIGNS[verdict.outcome]
+        click.echo(f"{click.style(sign, fg=colour)} {verdict.id:38} {verdict.description}")
+        known = [self._first.setdefault(cause, verdict.id) for cause in verdict.causes]
+        if known and verdict.id not in known:
+            click.echo(f"    as in {', '.join(dict.fromkeys(known))} [{verdict.source}]")
+        elif verdict.message:
+            click.echo(f"    {printable(verdict.message)} [{verdict.source}]")
+
+
+def _show_json(verdict: Verdict) -> None:
     from bridge.protocol.codec import encode
 
     click.echo(encode(verdict).decode())
 
 
 def _sum_up(verdicts: list[Verdict]) -> None:
+    from server.commands.report import failures_by_cause
+
     counts = {outcome: sum(each.outcome == outcome for each in verdicts) for outcome in _SIGNS}
     click.echo(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
+    if failures := failures_by_cause(verdicts):
+        click.echo(f"\nFailures by cause:\n{failures}")

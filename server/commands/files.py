@@ -42,6 +42,11 @@ def write(data: bytes) -> None:
         sys.stdout.buffer.flush()
 
 
+def printable(text: str) -> str:
+    """The text as a terminal may have it: what a server sent could hold control sequences."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
 def give_up(message: str) -> NoReturn:
     """Exit code 2 with this message on stderr."""
     click.echo(message, err=True)

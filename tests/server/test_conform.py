@@ -1,16 +1,22 @@
 """`conform` against live servers: ours, one that refuses everything, none at all."""
 
 import json
+import re
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
+from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner, Result
 
 from bridge.conformance.scenarios import SCENARIOS
 from server.cli import main
+from server.settings import Settings
+from tests.support.serving import serving
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -24,7 +30,9 @@ def verdicts(result: Result) -> dict[str, dict[str, Any]]:
 
 
 class _Liar(BaseHTTPRequestHandler):
-    """Lists a model, and answers everything else with a response that is no response."""
+    """Lists a model, and answers everything else with a response that is no response, or says this."""
+
+    says: ClassVar[str | None] = None
 
     def do_GET(self) -> None:
         self._tell(200, {"object": "list", "data": [{"id": "liar"}]})
@@ -39,6 +47,8 @@ class _Liar(BaseHTTPRequestHandler):
         return None
 
     def _tell(self, status: int, body: Any) -> None:
+        if self.says is not None and self.command != "GET":
+            body = {"error": {"type": "x", "code": None, "message": self.says, "param": None}}
         data = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("content-type", "application/json")
@@ -78,6 +88,81 @@ def test_a_server_that_lies_fails(liar: str) -> None:
     assert found["websocket.turns"]["outcome"] == "skipped"
 
 
+def test_one_fault_is_written_out_once_and_listed_with_all_that_fail_of_it(demo: str) -> None:
+    result = conform(demo, "--model", "nobody", "--only", "order")
+    assert result.exit_code == 1
+    lines, _, causes = result.stdout.partition("\nFailures by cause:\n")
+    cause = "status 404 instead of 200: The model 'nobody' does not exist."
+    assert lines.count(cause) == 1
+    assert lines.count("as in order.stream") == 3
+    failing = "order.stream, order.agreement, order.incomplete, order.incomplete-whole"
+    assert causes == f"  {cause}\n      4 scenarios: {failing}\n"
+
+
+def test_what_a_server_says_is_shown_without_its_control_sequences(liar: str) -> None:
+    _Liar.says = "\x1b[2J\x07 gone \x00"
+    try:
+        result = conform(liar, "--only", "errors.malformed-json")
+    finally:
+        _Liar.says = None
+    assert result.exit_code == 1
+    assert "\\x1b[2J\\x07 gone \\x00" in result.stdout
+    assert "\x1b" not in result.stdout
+
+
+def test_levels_and_skipped_names_leave_scenarios_out(demo: str) -> None:
+    core = verdicts(conform(demo, "--model", "demo", "--json", "--level", "core", "--skip", "tools"))
+    expected = [each for each in SCENARIOS.values() if each.level == "core" and each.area != "tools"]
+    assert list(core) == [each.id for each in expected]
+    assert {each["level"] for each in core.values()} == {"core"}
+    areas = {each.area for each in SCENARIOS.values() if each.level == "full"}
+    assert areas == {"turns", "stored", "cancel", "resume", "websocket", "compaction"}
+    one = verdicts(conform(demo, "--json", "--only", "transport", "--skip", "transport.models"))
+    assert list(one) == ["transport.whole", "transport.streamed", "transport.line-ends"]
+
+
+def test_junit_report(demo: str, liar: str, tmp_path: Path) -> None:
+    path = tmp_path / "report.xml"
+    _Liar.says = "no \x00 <b>"
+    try:
+        result = conform(liar, "--junit", str(path), "--only", "errors", "--only", "websocket.turns")
+    finally:
+        _Liar.says = None
+    assert result.exit_code == 1
+    suite = ElementTree.fromstring(path.read_bytes())[0]
+    cases = {case.get("name"): case for case in suite}
+    assert suite.get("tests") == str(len(cases)) == "8"
+    assert (
+        suite.get("failures") == str(sum(case.find("failure") is not None for case in cases.values())) != "0"
+    )
+    failure = cases["errors.malformed-json"].find("failure")
+    assert failure is not None
+    assert failure.get("message") == "status 200 instead of 400: no \\x00 <b>"
+    assert cases["websocket.turns"].find("skipped") is not None
+    assert cases["websocket.turns"].get("classname") == "websocket"
+    unwritable = conform(demo, "--only", "transport.whole", "--junit", str(tmp_path / "none" / "x.xml"))
+    assert unwritable.exit_code == 2
+    assert "No such file" in unwritable.stderr
+
+
+def test_nothing_is_left_on_the_server(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'sessions.sqlite3'}"
+    with serving(Settings(store=store)) as base:
+        assert conform(base, "--model", "demo").exit_code == 0
+        time.sleep(0.3)  # what was cut off and deleted has had time to come back
+    kept = CliRunner().invoke(main, ["db", "export", "--store", store], catch_exceptions=False)
+    assert kept.exit_code == 0
+    assert kept.stdout == ""
+
+
+def test_what_can_t_be_deleted_is_named(demo: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.commands.stored._GONE", frozenset())
+    result = conform(demo, "--json", "--only", "transport.whole")
+    assert result.exit_code == 0
+    assert re.fullmatch(r"not deleted on the server: resp_[0-9a-f]{32}\n", result.stderr)
+    assert len(verdicts(result)) == 1
+
+
 def test_without_a_model_the_first_listed_is_asked(demo: str) -> None:
     result = conform(demo, "--only", "transport.whole")
     assert result.exit_code == 0
@@ -95,7 +180,10 @@ def test_a_server_that_is_not_there_is_exit_code_2(arguments: tuple[str, ...]) -
     ("arguments", "said"),
     [
         (("ftp://x",), "no http address"),
-        (("http://127.0.0.1:1", "--only", "nothing"), "no scenario"),
+        (("http://127.0.0.1:1", "--only", "nothing"), "no scenario is called nothing"),
+        (("http://127.0.0.1:1", "--skip", "nothing"), "no scenario is called nothing"),
+        (("http://127.0.0.1:1", "--only", "order", "--skip", "order"), "no scenario is left"),
+        (("http://127.0.0.1:1", "--level", "most"), "'most' is not one of 'core', 'full'"),
         (("http://127.0.0.1:1", "--api-key-env", "NO_SUCH_VARIABLE"), "NO_SUCH_VARIABLE"),
     ],
 )
