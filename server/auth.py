@@ -1,5 +1,5 @@
 """Law S7: who a request is from, and who runs the server. Keys are compared by their hashes and never kept,
-logged or told."""
+logged or shown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from server.middleware import refuse
 NOBODY: Final = ""
 """The owner of everything where no keys are asked for."""
 _BEARER: Final = "bearer "
-_OWNER_LENGTH: Final = 32  # characters of the hash: enough to tell keys apart, too few to be a hash of one
+_OWNER_LENGTH: Final = 32  # characters of the hash: enough to distinguish keys, too few to be a hash of one
 # `/metrics` asks for its own keys, see Operators
 _OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 # what proxies add: the peer is then the proxy, and who is behind it can't be known for sure
@@ -59,7 +59,7 @@ class Keys:
 
 class Operators:
     """Who may read what all clients together have done. `hashes` are the operators' keys; without any it is
-    whoever asks from this machine, by a connection of its own and not through a proxy."""
+    clients on this machine that connect directly and not through a proxy."""
 
     def __init__(self, hashes: Iterable[str], clients: Keys) -> None:
         self._hashes = list(hashes)
@@ -105,8 +105,8 @@ def _owner(key: str) -> str:
 
 
 def _is_among(key: str, hashes: Sequence[str]) -> bool:
-    """Whether one of these is the key's. Every hash is compared, so that the time tells nothing; a hash is no
-    key."""
+    """Whether one of these is the key's. Every hash is compared, so that the time reveals nothing; a hash is
+    not a key."""
     shown = hashed(key)
     known = [hmac.compare_digest(shown, each) for each in hashes]
     return any(known) and not key.startswith("sha256:")

@@ -17,8 +17,8 @@ _WITHOUT_KEY: Final = ""  # the owner of everything where no keys are asked for
 
 
 class Budget:
-    """At most `total` bytes at once, of each key at most `per_key`. Whoever holds nothing yet may hold any
-    number, so that no limit shuts out what another one admits."""
+    """At most `total` bytes at once, of each key at most `per_key`. An owner that holds nothing yet may hold
+    any number, so that no limit shuts out what another one admits."""
 
     def __init__(self, total: int, per_key: int) -> None:
         self._total = total

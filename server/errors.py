@@ -10,7 +10,8 @@ from bridge.errors import BridgeError, RemoteError
 from bridge.protocol.codec import encode
 from bridge.protocol.errors import ErrorBody, ErrorPayload, ResponseError
 
-# status → (type, code) when nobody said better (specification, "Errors"; types beyond it are OpenAI's)
+# status → (type, code) when the error names none itself (specification, "Errors"; types beyond it are
+# OpenAI's)
 _BY_STATUS: Final = {
     400: ("invalid_request_error", "invalid_request"),
     401: ("authentication_error", "invalid_api_key"),
@@ -88,7 +89,7 @@ class HttpError(RemoteError):
 
 
 class Outage(HttpError):
-    """Something that this server stands on does not work: 503. `details` are for who runs the server, never
+    """Something that this server depends on does not work: 503. `details` are for the operator, never
     for a client; `lasting` says that waiting does not mend it."""
 
     def __init__(self, code: str, message: str, details: str = "", *, lasting: bool = False) -> None:
@@ -157,7 +158,7 @@ def error_body(error: BridgeError, path: str = "") -> bytes:
 
 
 def _anthropic_error(error: BridgeError) -> dict[str, Any]:
-    """The status says more than our codes where Anthropic has no word for those."""
+    """The status says more than our codes where Anthropic does not have a type for those."""
     body = anthropic_messages.error_body(error.code, error.error_type, error.message)
     if body["error"]["type"] in _VAGUE:
         body["error"]["type"] = _ANTHROPIC_TYPES.get(error.http_status, body["error"]["type"])

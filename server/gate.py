@@ -109,7 +109,7 @@ class Gate:
         self._deadlines: set[asyncio.Timeout] = set()
         self._line: dict[str, dict[asyncio.Future[None], None]] = {}
         self.closing = False
-        """The server takes no more requests."""
+        """Stop taking requests."""
         self.cut = False
         """What still ran at the end of the grace was cut off."""
 
@@ -199,8 +199,8 @@ class Gate:
         self._call()
 
     def _call(self) -> None:
-        """Give what places there are to those who wait: to one owner after the other, so that a long line of
-        one holds up nobody else's."""
+        """Give free places to the waiting runs: to one owner after the other, so that a long line of one
+        owner does not hold up the others."""
         while not self.closing and not self.runs.full:
             owner = next(filter(self.runs.has_room, self._line), None)
             if owner is None:

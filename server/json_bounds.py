@@ -2,7 +2,7 @@
 
 A decoder makes an object of each value, and holds the interpreter while it does so: what it is given has
 to be bounded first. The scan works on pieces of the text, each in a few passes of C code over bytes, and
-keeps nothing but its place: its cost is linear in the text, whatever that is, and its memory constant.
+keeps only its position: its cost is linear in the text, whatever that is, and its memory constant.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from server.settings import Limits
 _PIECE: Final = 64 * 1024  # bytes; the interpreter can serve other threads between two pieces
 _STRUCTURE: Final = b'"[]{},'
 _OTHERS: Final = bytes(set(range(256)) - set(_STRUCTURE))
-# a quote and what follows up to the next, or up to the end: there is one way to match, so nothing to retry
+# a quote and what follows up to the next, or up to the end: there is one way to match, so it never backtracks
 _STRINGS: Final = re.compile(rb'"[^"]*"?')
 _OPENED, _CLOSED = 1, 0xFF  # 0xFF is -1 as a signed byte
 _STEPS: Final = bytes.maketrans(b"[{]}", bytes([_OPENED, _OPENED, _CLOSED, _CLOSED]))
@@ -26,7 +26,8 @@ _STEPS: Final = bytes.maketrans(b"[{]}", bytes([_OPENED, _OPENED, _CLOSED, _CLOS
 def check_json(body: bytes, limits: Limits) -> None:
     """Raises InvalidRequestError when a JSON text is nested deeper or has more values than the limits say.
 
-    A text that is not JSON may pass: decoders say so, and better, and stop where it ceases to be JSON.
+    A text that is not JSON may pass: decoders report that more precisely, and stop where it ceases to be
+    JSON.
     """
     opened = body.count(b"[") + body.count(b"{")
     if opened <= limits.depth and opened + body.count(b",") + body.count(b'"') < limits.json_values:

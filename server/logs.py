@@ -18,8 +18,8 @@ _TRACEBACKS: Final = structlog.processors.ExceptionRenderer(
 
 
 def printable(text: str) -> str:
-    """The text with escapes for what does not print: an upstream's words would else end a line, or move the
-    cursor of the terminal that they are read on."""
+    """The text with escapes for what does not print: an upstream's text could else end a line, or move the
+    cursor of the reader's terminal."""
     if text.isprintable():
         return text
     return "".join(
@@ -44,7 +44,7 @@ def _traceback(out: TextIO, exception: Any) -> None:
 
 
 def configure_logs() -> None:
-    """Set up structlog for this process. Content and keys are never logged by us in the first place."""
+    """Set up structlog for this process. Content and keys are never logged at all."""
     shown: list[Any] = [_TRACEBACKS, structlog.processors.JSONRenderer()]
     if sys.stderr.isatty():
         shown = [structlog.dev.ConsoleRenderer(exception_formatter=_traceback)]

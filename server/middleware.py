@@ -24,12 +24,12 @@ _HEADER: Final = b"x-request-id"
 _ANTHROPIC_HEADER: Final = b"request-id"  # what Anthropic's clients read, on errors too
 _LOGGED_PATH: Final = 200  # characters: a client writes as much into the log as it likes otherwise
 _USABLE: Final = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
-# what is answered while the server stops: it tells those who ask that it does
+# what is answered while the server stops: they report that it does
 _ALWAYS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
 class RequestLog:
-    """Gives each request an id (the client's own if it sent a usable one), tells it in `x-request-id`
+    """Gives each request an id (the client's own if it sent a usable one), sends it in `x-request-id`
     and the time to the first byte in `openai-processing-ms`, and logs and counts the outcome without
     content.
 
@@ -49,7 +49,7 @@ class RequestLog:
         status = 0
         first_byte: float | None = None
 
-        async def tell(message: Message) -> None:
+        async def send_labelled(message: Message) -> None:
             nonlocal status, first_byte
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -62,13 +62,13 @@ class RequestLog:
             await send(message)
 
         try:
-            await self._app(scope, receive, tell)
+            await self._app(scope, receive, send_labelled)
         except Exception:
-            # a defect of ours: the log has all of it, the client learns that it happened
+            # a defect in this server: the log has all of it, the client gets status 500
             _log.exception("request.internal_error", request_id=request_id.decode())
             if status:
                 raise
-            await _answer(_DEFECT, scope)(scope, receive, tell)
+            await _answer(_DEFECT, scope)(scope, receive, send_labelled)
         finally:
             seconds = time.perf_counter() - started
             _log.info(
@@ -118,7 +118,7 @@ def _answer(error: BridgeError, scope: Scope) -> Response:
 
 
 def _route(scope: Scope) -> str:
-    """The pattern of the path and not the path: what clients make up is no name for a metric."""
+    """The pattern of the path and not the path: paths that clients make up must not become metrics."""
     route = scope.get("route")
     return str(getattr(route, "path", "")) or "unknown"
 

@@ -2,7 +2,8 @@
 
 A browser sends what any page wants to any address: the page's own computer included, and under a name that
 the page chose, since its name server may say that the name is 127.0.0.1. What the page can't choose are
-the headers `host`, `origin` and `sec-fetch-site`. `x-forwarded-host` anybody may write: it is not read.
+the headers `host`, `origin` and `sec-fetch-site`. `x-forwarded-host` can be set by any client, so it is not
+read.
 
 | | without keys | with keys |
 | --- | --- | --- |
@@ -21,7 +22,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from server.errors import HttpError
-from server.hosts import LOOPBACK, Place, named_host, place_of
+from server.hosts import LOOPBACK, Authority, authority_of, named_host
 from server.middleware import refuse
 from server.settings import Settings
 
@@ -59,30 +60,30 @@ class Origins:
         hosts = headers.getlist("host")
         if len(hosts) > 1:
             raise HttpError(400, "The request has several Host headers.", code="invalid_host")
-        place = place_of(hosts[0]) if hosts else None
-        if not self._knows(place, path):
+        authority = authority_of(hosts[0]) if hosts else None
+        if not self._knows(authority, path):
             raise _unknown_host(hosts[0] if hosts else "")
-        self._check_page(place, headers.getlist("origin"), headers.get("sec-fetch-site", ""))
+        self._check_page(authority, headers.getlist("origin"), headers.get("sec-fetch-site", ""))
 
-    def _knows(self, place: Place | None, path: str) -> bool:
+    def _knows(self, authority: Authority | None, path: str) -> bool:
         if self._hosts is None or (self._keyed and path in _PROBED):
             return True
-        return place is not None and place.host in self._hosts
+        return authority is not None and authority.host in self._hosts
 
-    def _check_page(self, place: Place | None, origins: Iterable[str], site: str) -> None:
+    def _check_page(self, authority: Authority | None, origins: Iterable[str], site: str) -> None:
         asked = False
         for origin in origins:
             asked = True
-            if not self._may_ask(origin, place):
+            if not self._may_ask(origin, authority):
                 raise _foreign(origin)
         if not asked and site.strip().lower() == "cross-site" and not self._every_page:
             raise _foreign("another site")
 
-    def _may_ask(self, origin: str, place: Place | None) -> bool:
+    def _may_ask(self, origin: str, authority: Authority | None) -> bool:
         normal = _normal(origin)
         if self._every_page or (normal is not None and normal in self._pages):
             return True
-        return normal is not None and place is not None and normal == _origin_at(normal.scheme, place)
+        return normal is not None and authority is not None and normal == _origin_at(normal.scheme, authority)
 
 
 class _Origin(NamedTuple):
@@ -95,13 +96,13 @@ def _normal(origin: str) -> _Origin | None:
     """An origin with its port, the usual one of its scheme where none is said. None for what is not one:
     `null`, and what a browser would not send."""
     found = _ORIGIN.fullmatch(origin.strip())
-    place = None if found is None else place_of(found[2])
-    return None if found is None or place is None else _origin_at(found[1].lower(), place)
+    authority = None if found is None else authority_of(found[2])
+    return None if found is None or authority is None else _origin_at(found[1].lower(), authority)
 
 
-def _origin_at(scheme: str, place: Place) -> _Origin:
+def _origin_at(scheme: str, authority: Authority) -> _Origin:
     """The origin of pages that this scheme brings from there: a proxy may speak TLS for the server."""
-    return _Origin(scheme, place.host, _PORTS.get(scheme) if place.port is None else place.port)
+    return _Origin(scheme, authority.host, _PORTS.get(scheme) if authority.port is None else authority.port)
 
 
 def _unknown_host(given: str) -> HttpError:

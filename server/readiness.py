@@ -14,7 +14,7 @@ from server.sessions.errors import StoreError
 from server.sessions.stores import build_store
 from server.settings import Settings
 
-_STORE_PATIENCE: Final = 6.0  # seconds to wait for a sign of life; longer than a connection may take
+_STORE_PATIENCE: Final = 6.0  # seconds to wait for an answer; longer than a connection may take
 _LOG_PATIENCE: Final = 1.0
 
 
@@ -28,7 +28,7 @@ async def check_store(store: ResponseStore, patience: float | None = _STORE_PATI
 
 
 async def check_log(log: EventLog) -> None:
-    """Ask the event log's server for a sign of life. Raises LogError."""
+    """Ask whether the event log's server answers. Raises LogError."""
     try:
         async with asyncio.timeout(_LOG_PATIENCE):
             await log.check()

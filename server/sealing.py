@@ -81,12 +81,12 @@ def configured_key(variable: str) -> bytes:
             continue
         if len(key) == KEY_BYTES:
             return key
-    raise ConfigError(f"the environment variable {variable} holds no {KEY_BYTES} bytes in hex or base64")
+    raise ConfigError(f"the environment variable {variable} does not hold {KEY_BYTES} bytes in hex or base64")
 
 
 def kept_key(folder: Path) -> bytes:
-    """The key in the data folder, made if there is none. Where nothing can be kept it lasts as long as
-    the process, which is told. Raises ConfigError for a file that holds something else."""
+    """The key in the data folder, made if there is none. Where it can't be kept it lasts as long as the
+    process, which is logged. Raises ConfigError for a file that holds something else."""
     path = folder / _FILE
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ def kept_key(folder: Path) -> bytes:
         _log.warning("sealing.key_not_kept", reason=error.strerror)
         return secrets.token_bytes(KEY_BYTES)
     if len(key) != KEY_BYTES:
-        raise ConfigError(f"{path} is no key: it has {len(key)} bytes and not {KEY_BYTES}")
+        raise ConfigError(f"{path} is not a key: it has {len(key)} bytes and not {KEY_BYTES}")
     return key
 
 

@@ -32,7 +32,7 @@ SettingsError = ConfigError
 """Settings that can't be used; the message names the file or flag and the field."""
 
 EMBEDDED_STORE: Final = "sqlite:"
-"""Where `serve` keeps responses unless it is told: a file in the user's data folder."""
+"""Where `serve` keeps responses unless `store` is set: a file in the user's data folder."""
 # settings that hold keys → the variables that give them where the file has none
 _KEYS_VARIABLES: Final = {
     "api_keys": "OPENRESPONSES_BRIDGE_API_KEYS",
@@ -145,7 +145,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything `serve` can be told. Without upstreams the built-in demo model is served.
+    """All settings of `serve`. Without upstreams the built-in demo model is served.
 
     `aliases` are further names of models, each for another name or `upstream/model`; `models` says what
     models (by name, with wildcards) can do. `api_keys` are what clients have to show: keys, `${VARIABLE}`
@@ -157,7 +157,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     `stored_responses` bounds the store in memory. `retention` is how long responses are kept, as `90m`,
     `12h`, `30d` or `forever`. A running one is checkpointed every `checkpoint_interval`; a worker that gives
-    no sign for as long as a `lease` counts as dead.
+    renewal for as long as a `lease` counts as stopped.
     """
 
     host: str = "127.0.0.1"

@@ -16,14 +16,14 @@ from server.gate import Gate
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _LOOK_SECONDS: Final = 0.05
-_LAST_WORDS_SECONDS: Final = 1.0  # for what was cut off to tell its client so
+_LAST_WORDS_SECONDS: Final = 1.0  # to send the ends of what was cut off
 _log = structlog.get_logger(__name__)
 
 
 @asynccontextmanager
 async def draining(gate: Gate, grace: float) -> AsyncIterator[None]:
-    """While this lasts, the first signal closes the gate, and whoever handled signals before hears of it
-    when nothing runs any more or `grace` seconds are over. A second signal is passed on at once.
+    """While this lasts, the first signal closes the gate, and the previous signal handler is called when
+    nothing runs any more or `grace` seconds are over. A second signal is passed on at once.
 
     Signals are the main thread's matter; on another nothing is done.
     """

@@ -1,8 +1,8 @@
 """A run → an HTTP answer, streamed or whole.
 
 Each answer is one coroutine that reads and writes, and one companion that notices when the client
-leaves and says something when nothing else does. Measured against sse-starlette's EventSourceResponse,
-which takes four tasks per stream and an async generator: see docs/decisions.md.
+leaves and keeps the connection alive while no events come. Measured against sse-starlette's
+EventSourceResponse, which takes four tasks per stream and an async generator: see docs/decisions.md.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Whole(Answer):
 class WholeAnswer(Whole):
     """The answer as JSON when the response has ended.
 
-    A response that failed without any output is an HTTP error; with output it is told as it is, where the
+    A response that failed without any output is an HTTP error; with output it is sent as it is, where the
     surface has a form for that.
     """
 

@@ -17,8 +17,8 @@ from server.answers.forms import KEEP_ALIVE, SSE_TYPE
 
 
 class Surface(NamedTuple):
-    """One dialect. `stream_type` is the content type of a stream, `keep_alive` the bytes that say nothing
-    while a model thinks."""
+    """One dialect. `stream_type` is the content type of a stream, `keep_alive` the bytes that keep the
+    connection alive while a model thinks."""
 
     dialect: Dialect
     stream_type: bytes = SSE_TYPE

@@ -15,8 +15,8 @@ KEEP_ALIVE: Final = encode_comment("keep-alive")
 
 
 class Form(Protocol):
-    """One answer of one surface. `stream_type` is the content type of a stream, `keep_alive` the bytes
-    that say nothing while a model thinks."""
+    """One answer of one surface. `stream_type` is the content type of a stream, `keep_alive` the bytes that
+    keep the connection alive while a model thinks."""
 
     stream_type: bytes
     keep_alive: bytes
@@ -32,7 +32,7 @@ class Form(Protocol):
 
 class ResponseForm:
     """The protocol's own: events, `[DONE]` last. `frames` gives the bytes for events, where they are
-    made once for all who want them."""
+    encoded once for all readers."""
 
     stream_type = SSE_TYPE
     keep_alive = KEEP_ALIVE

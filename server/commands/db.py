@@ -81,7 +81,7 @@ def _run(store: str, work: Callable[[ResponseStore], Awaitable[None]]) -> None:
     with _failures_told():
         url = database_url(store)
         if not is_set_up(url):
-            raise SettingsError(f"there is no session store at {shown(url)}")
+            raise SettingsError(f"no session store was found at {shown(url)}")
         asyncio.run(run())
 
 

@@ -48,8 +48,8 @@ def command() -> None:
     decoder = PartDecoder()
     console.print("[bold cyan]→ a call[/]  [green]← an event[/]  [magenta]⇒ a part[/]\n")
     for name, arguments in _CALLS:
-        told = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
-        show("→", "bold cyan", f"machine.{name}({told})")
+        shown = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+        show("→", "bold cyan", f"machine.{name}({shown})")
         events: list[Event] = getattr(machine, name)(**arguments)
         for event in events:
             show("  ←", "green", encode(event).decode())

@@ -108,7 +108,7 @@ def _serve(settings: Settings) -> None:
     from server.app import create_app
 
     _check_reach(settings)
-    app = create_app(settings)  # in the parent too, so that bad settings are told at once
+    app = create_app(settings)  # in the parent too, so that bad settings are reported at once
     _check_foundations(settings)
     listener = _listen(settings.host, settings.port)
     to_workers(settings)
@@ -158,7 +158,7 @@ def _check_reach(settings: Settings) -> None:
 
 
 def _check_foundations(settings: Settings) -> None:
-    """What can never work by waiting ends the command, with exit code 1; what may come back is told."""
+    """A failure that waiting can't mend ends the command with exit code 1; one that may pass is reported."""
     from server.errors import Outage
     from server.readiness import check_before_start
 
@@ -167,7 +167,7 @@ def _check_foundations(settings: Settings) -> None:
     except Outage as error:
         raise click.ClickException(error.in_full) from error
     for outage in outages:
-        click.echo(f"{outage.in_full} (`/readyz` tells when this is over)", err=True)
+        click.echo(f"{outage.in_full} (`/readyz` shows when this is over)", err=True)
 
 
 def _a_model(settings: Settings) -> str:

@@ -25,24 +25,24 @@ def command(file: str, as_json: bool) -> None:
     from bridge.sse import Frame
     from server.captures.reader import begins_response, ends_response, read_capture
 
-    tell: Callable[[Violation], bytes] = encode if as_json else lambda violation: str(violation).encode()
+    shown: Callable[[Violation], bytes] = encode if as_json else lambda violation: str(violation).encode()
     count = 0
 
-    def told(found: list[Violation]) -> None:
+    def report(found: list[Violation]) -> None:
         nonlocal count
         count += len(found)
-        write(b"".join(tell(violation) + b"\n" for violation in found))
+        write(b"".join(shown(violation) + b"\n" for violation in found))
 
     validator, ended = StreamValidator(), False
     with reading(file) as lines:
         for payload in read_capture(lines):
             if ended and begins_response(payload):
-                told(validator.close())
+                report(validator.close())
                 validator = StreamValidator()
             ended = (ended and not begins_response(payload)) or ends_response(payload)
             if payload.event is not None:
-                told(validator.feed_frame(Frame(payload.event, payload.data)))
+                report(validator.feed_frame(Frame(payload.event, payload.data)))
             elif payload.value is not None:
-                told(validator.feed(payload.data))
-        told(validator.close())
+                report(validator.feed(payload.data))
+        report(validator.close())
     sys.exit(VIOLATIONS if count else CLEAN)

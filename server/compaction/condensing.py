@@ -57,7 +57,7 @@ def condensing_request(request: CreateResponse, items: Sequence[Any]) -> CreateR
 
 class Condensing:
     """The inbound of a condensing response: a machine of its own reads the upstream's answer, and when it
-    is whole its text leaves through `machine` as one sealed item. A cut summary is none."""
+    is whole its text leaves through `machine` as one sealed item. A cut summary fails."""
 
     def __init__(
         self,

@@ -28,11 +28,12 @@ def seal_summary(sealer: Sealer, summary: str) -> str:
 def open_compactions(
     items: Sequence[Item], sealer: Sealer, place: Callable[[int], str], *, upstream_compacts: bool
 ) -> list[Any]:
-    """The items with each compaction of ours as a user's message that holds the summary: every model
-    reads one wherever it stands.
+    """The items with each compaction that this server made as a user's message that holds the summary: every
+    model reads one at any position.
 
     With `upstream_compacts` others pass as they are, since the upstream may have made them. Else they
-    raise InvalidRequestError `invalid_encrypted_content`; `place` names the parameter at fault for an index.
+    raise InvalidRequestError `invalid_encrypted_content`; `place` gives the path of the parameter at fault
+    for an index.
     """
     return [
         _opened(item, sealer, place(index), upstream_compacts)

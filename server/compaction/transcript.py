@@ -1,6 +1,6 @@
 """A conversation as plain text, for a model that is to condense it.
 
-As text it needs no tools declared and no call paired, and no upstream refuses it for its shape.
+As text it needs neither declared tools nor paired calls, and upstreams do not refuse it for its shape.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bridge.protocol.items import Message, ReasoningItem
 from bridge.tools.identity import ToolIdentityMap
 from bridge.tools.presentation import call_view, output_view
 
-# what no text can hold → what stands for it
+# what a text can't hold → its placeholder
 _PLACEHOLDERS: Final = {"input_image": "[image]", "input_video": "[video]", "input_file": "[file]"}
 
 

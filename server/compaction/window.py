@@ -46,7 +46,8 @@ class CompactionForm:
 
 def compacted(response: Response, items: Sequence[Any]) -> CompactResource:
     """`response` holds the compaction of `items`. In the window, clients expect, users' messages stay as
-    they were and the compaction comes last; the rules they set stay too, since a summary is no rule."""
+    they were and the compaction comes last; the rules they set stay too, since a summary does not bind the
+    model."""
     return CompactResource(
         id=response.id,
         object="response.compaction",

@@ -26,7 +26,7 @@ class Watched(Protocol):
         """End what has taken too long at `now`, the event loop's time."""
 
     def make_room(self) -> bool:
-        """Close at once if nobody loses anything; whether it did."""
+        """Close at once if nothing is lost by it; whether it did."""
 
 
 class Door:
@@ -68,7 +68,8 @@ class Door:
         self._waiting.pop(connection, None)
 
     def refused(self, code: str) -> None:
-        """Something was refused before it was a request. Logged in sums: whoever makes many writes no log."""
+        """Something was refused before it was a request. Logged in sums, so that many of them do not fill the
+        log."""
         self._refused[code] += 1
 
     def _most(self) -> int:

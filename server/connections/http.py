@@ -142,7 +142,7 @@ class HttpConnection(HttpToolsProtocol):
                 self._refuse(HttpError(400, "A WebSocket was asked for before an answer was read."))
             elif self._should_upgrade():
                 self.handle_websocket_upgrade()
-            return False  # to anything else than a WebSocket there is no upgrade: the request is answered
+            return False  # only upgrades to a WebSocket are made: any other request is answered as it is
         except httptools.HttpParserError:
             self._refuse(self._error or HttpError(400, "The request is not valid HTTP/1.1."))
             return False
@@ -178,7 +178,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._stage is not _Stage.HEAD:
-            return  # a trailer: nobody reads those, and what is known of the request stays as it is
+            return  # a trailer: those are not read, and what is known of the request stays as it is
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -281,7 +281,7 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.close()
 
     def _look_at_body(self, now: float) -> None:
-        """A body that the application doesn't take is no fault of its client; one whose answer has left is
+        """A body that the application doesn't take is not the client's fault; one whose answer has left is
         not waited for."""
         if not self._owed:
             if now - self._since >= self._limits.body_seconds:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final
 
 SLOWEST: Final = 1024
-"""Bytes per second that whoever sends a body or a message has to reach on average."""
+"""Bytes per second that a body or a message has to reach on average."""
 _INT: Final = struct.Struct("i")
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from server.connections.door import Door
 
 _PIECE: Final = 4 * 1024  # bytes that are parsed at once: they inflate to 4 MB at most
-_USUAL: Final = 256  # bytes of a frame, on average, that makes no flood
+_USUAL: Final = 256  # bytes of a frame, on average, that do not count as a flood
 _FLOOD: Final = 1000  # frames beyond that in a second, after which the connection pauses
 _LINGER: Final = 2.0  # seconds in which a refused client can read why, before the connection is closed
 _TOO_SLOW: Final = HttpError(408, "The message took too long.")
@@ -201,12 +201,12 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         self.transport.close()
 
     def _end(self, code: CloseCode | None, error: HttpError | None) -> None:
-        """Close with what the client should know, and take nothing more from it. Without a code the
-        library has found its own."""
-        told = b""
+        """Close with the error for the client, and take nothing more from it. Without a code the library has
+        chosen its own."""
+        last = b""
         if error is not None:
             self._door.refused(error.code)
-            told = Frame(Opcode.TEXT, envelope(error)).serialize(mask=False)
+            last = Frame(Opcode.TEXT, envelope(error)).serialize(mask=False)
         if code is not None and self.conn.state is OPEN:
             self.conn.fail(code, error.code if error is not None else "")
         sent = self.conn.close_sent
@@ -215,7 +215,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         self.close_sent = self._ended = True
         self.close_timer = self.loop.call_later(_LINGER, self.transport.close)
         self._rest, self.frames = b"", []
-        self.transport.write(told + b"".join(self.conn.data_to_send()))
+        self.transport.write(last + b"".join(self.conn.data_to_send()))
         self.transport.write_eof()
         if self.read_paused:
             self.read_paused = False

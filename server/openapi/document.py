@@ -18,8 +18,8 @@ _UNNAMED: Final = {426: "Upgrade Required", 529: "Overloaded"}
 def document(served: Collection[tuple[str, str]]) -> dict[str, Any]:
     """The document of those operations, (method, path) each, that are served and described."""
     paths: dict[str, dict[str, Any]] = {}
-    told = {key: operation for key, operation in OPERATIONS.items() if key in served}
-    for (method, path), operation in told.items():
+    described = {key: operation for key, operation in OPERATIONS.items() if key in served}
+    for (method, path), operation in described.items():
         paths.setdefault(path, {})[method] = _operation(operation)
     key = {"type": "http", "scheme": "bearer"}
     return {
@@ -44,21 +44,21 @@ def _version() -> str:
 
 
 def _operation(operation: Operation) -> dict[str, Any]:
-    told: dict[str, Any] = {"operationId": operation.id, "summary": operation.summary}
+    shown: dict[str, Any] = {"operationId": operation.id, "summary": operation.summary}
     if operation.description:
-        told["description"] = operation.description
+        shown["description"] = operation.description
     if operation.parameters:
-        told["parameters"] = [_parameter(parameter) for parameter in operation.parameters]
+        shown["parameters"] = [_parameter(parameter) for parameter in operation.parameters]
     if operation.request is not None:
         media: dict[str, Any] = {"schema": reference(operation.request.__name__)}
         if operation.examples:
             media["examples"] = {name: {"value": value} for name, value in operation.examples.items()}
-        told["requestBody"] = {"required": True, "content": {_JSON: media}}
-    told["responses"] = {
+        shown["requestBody"] = {"required": True, "content": {_JSON: media}}
+    shown["responses"] = {
         str(operation.success): _success(operation),
         **{str(status): _error(status, operation.error) for status in operation.errors},
     }
-    return told
+    return shown
 
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:
@@ -79,13 +79,13 @@ def _success(operation: Operation) -> dict[str, Any]:
         content[operation.text] = {"schema": {"type": "string"}}
     if operation.events:
         content["text/event-stream"] = {"schema": _frame(operation.event_schema)}
-    told: dict[str, Any] = {"description": operation.events or HTTPStatus(operation.success).phrase}
+    shown: dict[str, Any] = {"description": operation.events or HTTPStatus(operation.success).phrase}
     if content:
-        told["content"] = content
+        shown["content"] = content
     if operation.leads_to:
         follow = {"parameters": {"id": "$response.body#/id"}}
-        told["links"] = {name: {"operationId": name, **follow} for name in operation.leads_to}
-    return told
+        shown["links"] = {name: {"operationId": name, **follow} for name in operation.leads_to}
+    return shown
 
 
 def _frame(event_schema: str) -> dict[str, Any]:

@@ -35,7 +35,7 @@ class Parameter(Struct, frozen=True):
 class Operation(Struct, frozen=True, kw_only=True):
     """What one method of one path does.
 
-    `answer` is the JSON answer, `text` the content type of one that is no JSON, `events` says what a
+    `answer` is the JSON answer, `text` the content type of one that is not JSON, `events` says what a
     streamed answer is. `leads_to` are operations that take this answer's `id`; `errors` are the statuses
     of refusals, in the shape of `error`.
     """

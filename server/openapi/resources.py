@@ -1,4 +1,4 @@
-"""Bodies that are no part of the protocol: as OpenAI's API reference has them, and health."""
+"""Bodies outside the protocol: as OpenAI's API reference has them, and health."""
 
 from __future__ import annotations
 

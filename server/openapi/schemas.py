@@ -69,7 +69,7 @@ def schemas() -> dict[str, Schema]:
 
 
 def _without_type(message: Schema) -> Schema:
-    """A message as several clients send it: told by its role."""
+    """A message as several clients send it: recognised by its role."""
     kept = {name: schema for name, schema in message["properties"].items() if name != "type"}
     required = [name for name in message["required"] if name != "type"]
     return {
@@ -99,7 +99,7 @@ def _admit_extensions(schema: Schema, slot: vocabulary.Slot) -> None:
 
 
 def _unions(schema: Any) -> Iterator[Schema]:
-    """The unions told apart by `type` within a schema."""
+    """The unions within a schema whose members are distinguished by `type`."""
     if isinstance(schema, dict):
         if "discriminator" in schema:
             yield schema

@@ -63,14 +63,14 @@ def instructed(request: CreateResponse) -> CreateResponse:
 
 
 class _At(Enum):
-    HEAD = auto()  # nothing but white space and perhaps the beginning of a fence so far
+    HEAD = auto()  # only white space and perhaps the beginning of a fence so far
     OPENING = auto()  # in the line of the opening fence
     FENCED = auto()
     PLAIN = auto()
 
 
 class AnswerFormat:
-    """Takes a code fence off the answer as it streams, and asks at the end if it fits. Models that were told
+    """Takes a code fence off the answer as it streams, and asks at the end if it fits. Models that were asked
     not to put one around it do so all the same."""
 
     def __init__(self, request: CreateResponse) -> None:

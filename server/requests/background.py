@@ -1,4 +1,5 @@
-"""Responses in the background: queued, made whoever listens, taken up by another worker if need be."""
+"""Responses in the background: queued, made whether a client reads or not, taken up by another worker if need
+be."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _log = structlog.get_logger(__name__)
 
 
 async def begin(service: Service, run: Run) -> Response:
-    """Store the response as queued and see to it that it is made; the response as it is told at once.
+    """Store the response as queued and have it made; the queued response to answer with at once.
     Raises StoreError, and HttpError 429 when as many wait as may."""
     keeping, queue = run.keeping, service.runs.queue
     assert keeping is not None
@@ -56,7 +57,7 @@ async def take(service: Service, response_id: str) -> None:
 
 
 async def rerun(service: Service, record: StoredResponse, worker: str) -> None:
-    """Make a response that was queued and that nobody has begun. It is held as `worker`."""
+    """Make a response that was queued and that no worker has begun. It is held as `worker`."""
     assert record.request is not None
     response = record.response
     request_id = f"req_{secrets.token_hex(12)}"

@@ -26,7 +26,7 @@ _OUT_OF_REACH: Final = HttpError(
 
 
 async def cancel_response(service: Service, response_id: str, owner: str) -> Response | None:
-    """The response as it ended; None when this owner has none.
+    """The response as it ended; None when this owner does not have it.
 
     Raises HttpError 400 when it has ended otherwise, 503 when its worker can't be reached.
     """
@@ -45,7 +45,7 @@ async def cancel_response(service: Service, response_id: str, owner: str) -> Res
         now = await service.store.now()
         waiting = await service.store.acquire(response_id, Lease(ours, now + _PATIENCE), now)
         if waiting is not None:
-            # One that was begun is not ended by this: its worker has died.
+            # One that was begun is not ended by this: its worker has stopped.
             queued = waiting.response.status == "queued"
             ending = partial(cancelled, wire=wire_of(waiting)) if queued else None
             ended = await service.runs.settler.end(waiting, ours, ending)

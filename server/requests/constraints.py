@@ -1,8 +1,8 @@
-"""What stands before the machine of a request that constrains its answer: what a request rules out never
-becomes an event.
+"""A filter before the machine of a request that constrains its answer: what a request rules out never becomes
+an event.
 
-It stands between every dialect's inbound and the emitter, so that one wall holds for all of them, the
-numbers stay dense and the snapshot tells the same as the stream.
+It stands between every dialect's inbound and the emitter, so that one filter serves all of them, the numbers
+stay dense and the snapshot equals the stream.
 """
 
 from __future__ import annotations

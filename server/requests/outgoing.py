@@ -1,6 +1,6 @@
 """A request → what one upstream is asked, and how its answer is read.
 
-What the upstream has no notion of is settled here, before the dialect translates: compactions are opened,
+What the upstream does not support is handled here, before the dialect translates: compactions are opened,
 a request to compact becomes one to condense, a format that it can't enforce is asked for in words.
 """
 

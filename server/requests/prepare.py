@@ -205,6 +205,6 @@ async def prepare(
 
 def _loss_header(losses: Iterable[Diagnostic]) -> dict[str, str]:
     """What the upstream's dialect can't express, where the client sees it (DESIGN 6)."""
-    told = "; ".join(f"{loss.where}: {loss.what}" for loss in losses)
-    printable = "".join(sign if sign.isascii() and sign.isprintable() else "?" for sign in told)
+    text = "; ".join(f"{loss.where}: {loss.what}" for loss in losses)
+    printable = "".join(sign if sign.isascii() and sign.isprintable() else "?" for sign in text)
     return {LOSSES_HEADER: printable[:_LONGEST_HEADER]} if printable else {}

@@ -1,7 +1,7 @@
 """Which calls a request admits: `tool_choice`, `allowed_tools` and `max_tool_calls` as hard constraints.
 
-Upstreams are told of them, and models call what they like all the same: a call outside must be kept
-back, and a call that must be made and was not is a failure (specification, "tool_choice").
+Upstreams get them in the request, and models break them all the same: a call outside must be kept back, and a
+call that must be made and was not is a failure (specification, "tool_choice").
 """
 
 from __future__ import annotations

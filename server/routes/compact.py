@@ -73,5 +73,5 @@ async def input_tokens(request: Request) -> Response:
     others = CreateResponse(instructions=asked.instructions, tools=asked.tools)
     tokens = await on_thread(lambda: request_tokens(others, [*earlier, *own]))
     hold.release()
-    told = {"object": "response.input_tokens", "input_tokens": tokens}
-    return Response(encode(told), media_type="application/json")
+    body = {"object": "response.input_tokens", "input_tokens": tokens}
+    return Response(encode(body), media_type="application/json")

@@ -19,12 +19,12 @@ async def live(_request: Request) -> JSONResponse:
 
 async def ready(request: Request) -> JSONResponse:
     """`GET /readyz`: it takes requests and its store answers; else 503 with the reason. An event log that
-    can't be reached is told, but is no reason: what is stored can be read without it."""
+    can't be reached is reported, and does not make it unready: what is stored can be read without it."""
     service = service_of(request)
     service.gate.check_open()
     await check_store(service.store)
     gate = service.gate
-    told = {
+    state = {
         "status": "ready",
         "running": gate.running,
         "waiting": gate.waiting.count,
@@ -33,8 +33,8 @@ async def ready(request: Request) -> JSONResponse:
     try:
         await check_log(service.runs.event_log)
     except LogError as error:
-        told["event_log"] = error.message
-    return JSONResponse(told)
+        state["event_log"] = error.message
+    return JSONResponse(state)
 
 
 async def metrics(request: Request) -> Response:

@@ -14,7 +14,7 @@ from server.service import service_of
 
 
 async def create(request: Request) -> ASGIApp:
-    """Events with `stream`, else one message. Nothing is stored: this API has no use for it."""
+    """Events with `stream`, else one message. Nothing is stored: this API has no way to ask for it."""
     service = service_of(request)
     sealer = service.sealer.bound(request.state.owner)
     asked, losses = await read_json(request, service.settings, lambda body: MESSAGES.request(body, sealer))

@@ -75,8 +75,8 @@ class Stored(HTTPEndpoint):
         if not await service.store.delete(response_id, request.state.owner):
             raise unknown_response(response_id)
         await service.runs.forget(response_id)
-        told = {"id": response_id, "object": "response", "deleted": True}
-        return Response(encode(told), media_type="application/json")
+        deleted = {"id": response_id, "object": "response", "deleted": True}
+        return Response(encode(deleted), media_type="application/json")
 
 
 async def _whole(service: Service, response_id: str, owner: str) -> Response:

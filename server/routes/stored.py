@@ -55,20 +55,20 @@ async def _page(request: Request) -> Response:
     )
     if page is None:
         raise unknown_response(response_id)
-    data = [_told(listed) for listed in page.items]
-    told = {
+    data = [_listed(listed) for listed in page.items]
+    shown = {
         "object": "list",
         "data": data,
         "first_id": data[0]["id"] if data else None,
         "last_id": data[-1]["id"] if data else None,
         "has_more": page.has_more,
     }
-    return Response(encode(told), media_type="application/json")
+    return Response(encode(shown), media_type="application/json")
 
 
 async def cancel(request: Request) -> Response:
-    """End a response that is being made: it is incomplete with what there is, and its client is told.
-    One that is cancelled already is answered as it is; one that has ended otherwise is refused."""
+    """End a response that is being made: it becomes incomplete with the output so far, and its client gets
+    that end. One that is cancelled already is answered as it is; one that has ended otherwise is refused."""
     response = await cancel_response(service_of(request), request.path_params["id"], request.state.owner)
     if response is None:
         raise unknown_response(request.path_params["id"])
@@ -76,7 +76,7 @@ async def cancel(request: Request) -> Response:
 
 
 def unknown_response(response_id: str) -> HttpError:
-    """There is none with this id, or it is somebody else's (law S7)."""
+    """The id is unknown or belongs to another owner (law S7)."""
     return HttpError(404, f"Response with id '{response_id[:80]}' not found.", code="response_not_found")
 
 
@@ -97,7 +97,7 @@ def _wrong(param: str, wanted: str, got: str) -> InvalidRequestError:
     return InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=param)
 
 
-def _told(listed: ListedItem) -> dict[str, Any]:
+def _listed(listed: ListedItem) -> dict[str, Any]:
     """The item with its id and, for a message, its content as parts."""
     raw: dict[str, Any] = {**msgspec.to_builtins(listed.item, enc_hook=enc_hook), "id": listed.id}
     if raw.get("type") == "message":

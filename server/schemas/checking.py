@@ -1,7 +1,7 @@
 """Whether a schema that a client sends can be used at all, decided when it comes.
 
-The walk knows at which keywords a schema stands: a property that is called `$ref` is not a reference, nor
-is one inside `const` or `examples`. What a reference leads to is walked too, wherever it stands.
+The walk knows which keywords hold a schema: a property that is called `$ref` is not a reference, nor
+is one inside `const` or `examples`. What a reference leads to is walked too, wherever it is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import jsonschema_rs as engine
 from bridge.errors import InvalidRequestError
 from bridge.protocol.codec import encode
 from server.schemas.dialects import dialect_of, metaschema
-from server.schemas.places import place_of
+from server.schemas.json_paths import json_path
 
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _ANCHORS: Final = ("$anchor", "$dynamicAnchor")
@@ -53,7 +53,7 @@ _NAMED_SCHEMAS: Final = (
 _PATTERNS: Final = frozenset({"pattern", "patternProperties"})
 _INDEX: Final = re.compile(r"[0-9]{1,9}")
 
-Place = tuple[Any, ...]  # (the place it stands in, key or index); () is the root
+Position = tuple[Any, ...]  # (the position of the container, key or index); () is the root
 
 
 def check_schema(schema: dict[str, Any], param: str, *, most_bytes: int, most_nodes: int) -> None:
@@ -82,7 +82,7 @@ class _Check:
         self._root = root
         self._param = param
         self._anchors: set[str] = set()
-        self._named: list[tuple[str, Place]] = []  # anchors that are referred to
+        self._named: list[tuple[str, Position]] = []  # anchors that are referred to
 
     def run(self, most_bytes: int, most_nodes: int) -> None:
         self._check_size(most_bytes, most_nodes)
@@ -92,7 +92,7 @@ class _Check:
         try:
             metaschema(dialect).validate(self._root)
         except engine.ValidationError as error:
-            place, keyword = place_of(error.instance_path), error.kind.name
+            place, keyword = json_path(error.instance_path), error.kind.name
             self._refuse(f"it is not a JSON Schema at {place}: violates {keyword!r}")
         except ValueError:
             self._refuse("it is nested too deeply, or holds half a surrogate pair")
@@ -116,7 +116,7 @@ class _Check:
             self._refuse(f"it is larger than the limit of {most_bytes} bytes")
 
     def _walk(self) -> None:
-        rest: list[tuple[Any, Place]] = [(self._root, ())]
+        rest: list[tuple[Any, Position]] = [(self._root, ())]
         seen: set[int] = set()
         while rest:
             schema, where = rest.pop()
@@ -127,7 +127,7 @@ class _Check:
             rest.extend(self._referred(schema, where))
             rest.extend(_within(schema, where))
 
-    def _check_identity(self, schema: dict[str, Any], where: Place) -> None:
+    def _check_identity(self, schema: dict[str, Any], where: Position) -> None:
         """One schema is one document: an `$id` within it would give references another base."""
         self._anchors.update(anchor for name in _ANCHORS if isinstance(anchor := schema.get(name), str))
         for name in _IDS:
@@ -139,7 +139,7 @@ class _Check:
         if where and schema.get("$schema", self._root.get("$schema")) != self._root.get("$schema"):
             self._refuse(f"`$schema` at {_shown(where)} may stand at the root only")
 
-    def _referred(self, schema: dict[str, Any], where: Place) -> Iterator[tuple[Any, Place]]:
+    def _referred(self, schema: dict[str, Any], where: Position) -> Iterator[tuple[Any, Position]]:
         for name in _REFERENCES:
             reference = schema.get(name)
             if reference is None:
@@ -153,7 +153,7 @@ class _Check:
                 continue
             yield self._target(fragment, place), place
 
-    def _target(self, pointer: str, place: Place) -> Any:
+    def _target(self, pointer: str, place: Position) -> Any:
         value: Any = self._root
         for step in pointer.split("/")[1:]:
             key = step.replace("~1", "/").replace("~0", "~")
@@ -173,7 +173,7 @@ class _Check:
         )
 
 
-def _within(schema: dict[str, Any], where: Place) -> Iterator[tuple[Any, Place]]:
+def _within(schema: dict[str, Any], where: Position) -> Iterator[tuple[Any, Position]]:
     """The schemas that stand directly in this one."""
     for keyword in _SCHEMAS:
         value = schema.get(keyword)
@@ -189,9 +189,9 @@ def _within(schema: dict[str, Any], where: Place) -> Iterator[tuple[Any, Place]]
             yield from ((each, (place, name)) for name, each in value.items())
 
 
-def _shown(where: Place) -> str:
+def _shown(where: Position) -> str:
     steps: list[str | int] = []
     while where:
         where, step = where
         steps.append(step)
-    return place_of(reversed(steps))
+    return json_path(reversed(steps))

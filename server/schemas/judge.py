@@ -16,7 +16,7 @@ import jsonschema_rs as engine
 from bridge.errors import WireError
 from bridge.protocol.codec import decode_json
 from server.schemas.dialects import dialect_of, validator
-from server.schemas.places import place_of
+from server.schemas.json_paths import json_path
 
 _MOST_MEMORY: Final = 2 << 30  # bytes of address space
 _UNCHECKED: Final = frozenset({"backtrackLimitExceeded", "regexEngineFailure"})
@@ -74,12 +74,13 @@ def _end_after(seconds: float) -> None:
 
 
 def _keyword(error: engine.ValidationError) -> str:
-    """The keyword that is violated; a schema that is `false` has none of its own."""
+    """The keyword that is violated; a schema that is `false` has no keyword of its own."""
     name: str = error.kind.name
     return str(error.schema_path[-1]) if name == "falseSchema" and error.schema_path else name
 
 
 def _place(error: engine.ValidationError) -> str:
-    """Where it is in the answer; a key that the schema does not name is the model's own word."""
+    """Where it is in the answer; a key that the schema does not name was made up by the model, and is not
+    shown."""
     named = set(error.evaluation_path)
-    return place_of(step if isinstance(step, int) or step in named else "*" for step in error.instance_path)
+    return json_path(step if isinstance(step, int) or step in named else "*" for step in error.instance_path)

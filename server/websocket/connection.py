@@ -119,6 +119,6 @@ class Connection:
             await self._socket.close(_LIMIT_CLOSE)
 
     async def _send(self, data: bytes) -> None:
-        """A client that has left is sent nothing; that it has, `_listen` is told."""
+        """A client that has left is sent nothing; `_listen` finds out that it has."""
         with suppress(WebSocketDisconnect, OSError):
             await self._socket.send({"type": "websocket.send", "text": data.decode()})

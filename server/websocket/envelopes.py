@@ -19,8 +19,8 @@ BUSY: Final = HttpError(
 
 
 def envelope(error: BridgeError) -> bytes:
-    """The error as a message. What goes in headers elsewhere, `retry-after` say, stands in `headers`."""
-    told: dict[str, Any] = {
+    """The error as a message. What would be HTTP headers, `retry-after` for example, is in `headers`."""
+    message: dict[str, Any] = {
         "type": "error",
         "status": error.http_status,
         "error": {
@@ -31,8 +31,8 @@ def envelope(error: BridgeError) -> bytes:
         },
     }
     if isinstance(error, HttpError) and error.headers:
-        told["headers"] = error.headers
-    return encode(told)
+        message["headers"] = error.headers
+    return encode(message)
 
 
 def too_large(limit: int) -> HttpError:

@@ -1,6 +1,6 @@
 """The turns of one connection: a message in, the events of its response out, the memory kept.
 
-An error that a turn ends in is told once. Before the stream has begun it is the error envelope; after
+An error that ends a turn is sent once. Before the stream has begun it is the error envelope; after
 that it is `response.failed` with the partial output, in the place of the `error` event that a stream has
 before it: on a WebSocket an `error` ends the turn, and what would follow it would be taken for the next.
 """
@@ -56,7 +56,7 @@ class Turns:
         self.busy = False
 
     async def take(self, message: str | bytes) -> None:
-        """One turn, from its message to its end. Whatever goes wrong is told to the client."""
+        """One turn, from its message to its end. Any failure is reported to the client."""
         self.busy = True
         request_id = f"req_{secrets.token_hex(12)}"
         started = time.perf_counter()

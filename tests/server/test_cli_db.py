@@ -70,7 +70,7 @@ def test_a_store_that_is_not_there_is_not_made(tmp_path: Path, name: str) -> Non
     mistyped = tmp_path / "folder" / "sesions.sqlite3"
     missing = run(name, "--store", f"sqlite:///{mistyped}")
     assert missing.exit_code == 2
-    assert f"no session store at {mistyped}" in missing.output
+    assert f"no session store was found at {mistyped}" in missing.output
     assert not mistyped.parent.exists()
     with closing(sqlite3.connect(tmp_path / "other.sqlite3")) as other:
         other.execute("CREATE TABLE notes (id TEXT)")
@@ -84,7 +84,7 @@ def test_a_postgres_database_without_our_tables_is_left_alone(name: str) -> None
     with postgres_database() as url:
         missing = run(name, "--store", url.replace("@", ":hunter2@") + "?options=-csearch_path%3Dpublic")
         assert missing.exit_code == 2
-        assert "no session store at postgresql://" in missing.output
+        assert "no session store was found at postgresql://" in missing.output
         assert "hunter2" not in missing.output
         engine = create_engine(url)
         assert inspect(engine).get_table_names() == []

@@ -8,7 +8,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 from server.config import hashed
-from server.hosts import is_loopback, named_host, place_of
+from server.hosts import authority_of, is_loopback, named_host
 from server.settings import Settings, SettingsError, load_settings
 from tests.support.serving import Reply, call, serving
 from tests.support.sockets import opened_socket
@@ -237,5 +237,5 @@ def test_what_is_loopback() -> None:
 
 def test_places_are_read_in_linear_time() -> None:
     for wrong in ("a" * 300, ":" * 100_000, "[" + ":" * 100_000, "a." * 100_000, "a:" + "1" * 100_000):
-        assert place_of(wrong) is None
+        assert authority_of(wrong) is None
     assert named_host("::1") == "::1"
