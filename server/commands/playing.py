@@ -231,7 +231,7 @@ def api_base(url: str) -> str:
     """Where the API begins: `/v1` is put behind an address that has no path. Raises ValueError."""
     address = urlsplit(url if "://" in url else f"http://{url}")
     if address.scheme not in ("http", "https") or not address.hostname:
-        raise ValueError(f"URL is no http address: {url}")
+        raise ValueError(f"URL is not an http address: {url}")
     return f"{address.scheme}://{address.netloc}{address.path.rstrip('/') or '/v1'}"
 
 

@@ -30,7 +30,7 @@ def verdicts(result: Result) -> dict[str, dict[str, Any]]:
 
 
 class _Liar(BaseHTTPRequestHandler):
-    """Lists a model, and answers everything else with a response that is no response, or says this."""
+    """Lists a model, and answers everything else with an object that is not a response, or says this."""
 
     says: ClassVar[str | None] = None
 
@@ -179,7 +179,7 @@ def test_a_server_that_is_not_there_is_exit_code_2(arguments: tuple[str, ...]) -
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("ftp://x",), "no http address"),
+        (("ftp://x",), "not an http address"),
         (("http://127.0.0.1:1", "--only", "nothing"), "no scenario is called nothing"),
         (("http://127.0.0.1:1", "--skip", "nothing"), "no scenario is called nothing"),
         (("http://127.0.0.1:1", "--only", "order", "--skip", "order"), "no scenario is left"),
