@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from bridge.dialects.copilot.types import Completion, CopilotError, RequestId, Solution
+from bridge.dialects.copilot.types import (
+    CopilotError,
+    FinishedCompletion,
+    FinishedCompletionReason,
+    FunctionCall,
+    RequestId,
+    Solution,
+    ToolCall,
+)
 from bridge.protocol.errors import ErrorPayload, ResponseError
 from bridge.protocol.response import Response
 from bridge.protocol.usage import Usage
 
 AGENT = "openai"
-ITERATION_DONE = "Iteration Done"
-CLIENT_TRIMMED = "client-trimmed"
-SERVER_ERROR = "error"
 
 # why a response is incomplete → Copilot's reason; any other is an error to it, and drops the text
 _INCOMPLETE = {
-    "max_output_tokens": "length",
-    "incomplete_tool_call": "length",
-    "incomplete_item": "length",
-    "content_filter": "content_filter",
-    "cancelled": CLIENT_TRIMMED,
+    "max_output_tokens": FinishedCompletionReason.LENGTH,
+    "incomplete_tool_call": FinishedCompletionReason.LENGTH,
+    "incomplete_item": FinishedCompletionReason.LENGTH,
+    "content_filter": FinishedCompletionReason.CONTENT_FILTER,
+    "cancelled": FinishedCompletionReason.CLIENT_TRIMMED,
 }
 
 
@@ -47,30 +52,40 @@ def usage_of(usage: Usage | None) -> dict[str, Any] | None:
     return counts
 
 
-def reason_of(response: Response, finished: str) -> str:
-    """`finished` for a completed response, else the reason it is not."""
+def reason_of(response: Response, called: FinishedCompletionReason | None) -> FinishedCompletionReason:
+    """`called` or stop for a completed response, else the reason it is not."""
     if response.status == "completed":
-        return finished
+        return called or FinishedCompletionReason.STOP
     if response.status == "cancelled":
-        return CLIENT_TRIMMED
+        return FinishedCompletionReason.CLIENT_TRIMMED
     details = response.incomplete_details
-    return _INCOMPLETE.get(details.reason, SERVER_ERROR) if details is not None else SERVER_ERROR
+    reason = details.reason if details is not None else ""
+    return _INCOMPLETE.get(reason, FinishedCompletionReason.SERVER_ERROR)
 
 
-def completion_of(response: Response, pieces: list[str], index: int, finished: str) -> Completion:
-    """The completion of a response that ended."""
+def completion_of(
+    response: Response, pieces: list[str], index: int, calls: list[ToolCall], legacy: bool
+) -> FinishedCompletion:
+    """The completion of a response that ended, with its whole calls; with `legacy` the first one as
+    `function_call`."""
     error = response.error
-    return Completion(
+    given = calls if response.status == "completed" else []
+    function = FunctionCall(given[0].name, given[0].arguments) if given and legacy else None
+    called = FinishedCompletionReason.FUNCTION_CALL if legacy else FinishedCompletionReason.TOOL_CALLS
+    return FinishedCompletion(
         Solution(list(pieces), []),
-        reason_of(response, finished),
+        reason_of(response, called if given else None),
         RequestId(response.id, response.created_at),
         index,
         usage_of(response.usage),
         None if error is None else {"code": error.code, "message": error.message},
+        None if legacy else given or None,
+        function,
     )
 
 
-def interrupted(pieces: list[str], response: Response | None, index: int) -> Completion:
+def interrupted(pieces: list[str], response: Response | None, index: int) -> FinishedCompletion:
     """The completion of a stream that was cut."""
     origin = RequestId("", 0) if response is None else RequestId(response.id, response.created_at)
-    return Completion(Solution(list(pieces), []), ITERATION_DONE, origin, index)
+    reason = FinishedCompletionReason.CLIENT_ITERATION_DONE
+    return FinishedCompletion(Solution(list(pieces), []), reason, origin, index)

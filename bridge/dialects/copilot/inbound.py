@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 from bridge.dialects.base import CUT, INVALID_JSON, INVALID_SHAPE, failure
-from bridge.dialects.copilot.ending import CLIENT_TRIMMED, ITERATION_DONE, SERVER_ERROR
 from bridge.dialects.copilot.incoming_calls import IncomingCalls
 from bridge.dialects.copilot.reading import (
     failure_of,
@@ -21,7 +20,7 @@ from bridge.dialects.copilot.reading import (
     url_citation_of,
     usage_of,
 )
-from bridge.dialects.copilot.types import EVENT_OF_FIELD, REFERENCES
+from bridge.dialects.copilot.types import EVENT_OF_FIELD, REFERENCES, FinishedCompletionReason
 from bridge.emitter.stream import ResponseStream
 from bridge.errors import WireError
 from bridge.protocol.codec import decode_frame
@@ -29,8 +28,6 @@ from bridge.protocol.events import Event
 from bridge.state import ResponseStreamPhase
 
 _IDLE, _IN_PROGRESS = ResponseStreamPhase.IDLE, ResponseStreamPhase.IN_PROGRESS
-CLIENT_DONE = "DONE"
-
 
 _CUT = failure(CUT, "the upstream ended its stream without saying how it finished")
 # fields read together with another one
@@ -38,17 +35,19 @@ _READ_WITH_TEXT = frozenset({"logprobs", "text", "index", "delta"})
 
 
 class Inbound:
-    """Feeds one choice (`index`) to the machine; chunks of others are left out, with a diagnostic.
+    """Feeds one choice to the machine: `index`, where each choice has an inbound and a machine of its own;
+    without it the first one, and any other is a loss.
 
     Deltas alone don't say that they are all. When no completion came, `close` takes calls that were
     handed over or `implied_end` (the producer returned as it should) for the end, and fails otherwise
     (field case 26).
     """
 
-    def __init__(self, machine: ResponseStream, index: int = 0, implied_end: bool = False) -> None:
+    def __init__(self, machine: ResponseStream, index: int | None = None, implied_end: bool = False) -> None:
         self.diagnostics = machine.diagnostics
         self._machine = machine
-        self._index = index
+        self._index = index or 0
+        self._is_one_of_several = index is not None
         self._whole = implied_end
         self._spoke = False
         self._calls = IncomingCalls(machine)
@@ -97,7 +96,8 @@ class Inbound:
     def _on_frame(self, frame: dict[str, Any]) -> list[Event]:
         index = frame.get("index")
         if isinstance(index, int) and index != self._index:
-            self.diagnostics.loss("choices", f"only choice {self._index} is translated")
+            if not self._is_one_of_several:
+                self.diagnostics.loss("choices", f"only choice {self._index} is translated")
             return []
         if "reason" in frame:
             return self._on_completion(frame)
@@ -181,13 +181,16 @@ class Inbound:
             solution = frame.get("solution")
             untold = text_of(solution.get("text")) if isinstance(solution, dict) else ""
             events += self._machine.text(untold)
+        handed_over = [*objects(frame.get("toolCalls")), *objects([frame.get("functionCall")])]
+        for call in () if self._calls.settled else handed_over:
+            events += self._calls.settle(call)
         return events + self._end(text_of(frame.get("reason")), frame)
 
     def _end(self, reason: str, frame: dict[str, Any]) -> list[Event]:
-        if reason == CLIENT_TRIMMED:
+        if reason == FinishedCompletionReason.CLIENT_TRIMMED:
             return self._machine.cancel()
-        if reason == ITERATION_DONE:
+        if reason == FinishedCompletionReason.CLIENT_ITERATION_DONE:
             return self._machine.fail(_CUT)
-        if reason == SERVER_ERROR:
+        if reason == FinishedCompletionReason.SERVER_ERROR:
             return self._machine.fail(failure_of(frame.get("error")))
-        return self._machine.finish("stop" if reason == CLIENT_DONE else reason)
+        return self._machine.finish("stop" if reason == FinishedCompletionReason.CLIENT_DONE else reason)

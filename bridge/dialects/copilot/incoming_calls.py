@@ -30,6 +30,11 @@ class IncomingCalls:
         self._diagnostics = machine.diagnostics
         self._calls: list[_Call] = []
 
+    @property
+    def settled(self) -> bool:
+        """Whole calls have come."""
+        return any(call.done for call in self._calls)
+
     def begin(self, facts: dict[str, Any]) -> list[Event]:
         """A call is announced. One without an id waits, since its id may still come."""
         call = self._find(facts)

@@ -20,8 +20,8 @@ from bridge.dialects.copilot.types import (
     FIELD_OF_EVENT,
     CallbackChunk,
     Chunk,
-    Completion,
     CopilotError,
+    FinishedCompletion,
     ResponseDelta,
     Thinking,
 )
@@ -238,7 +238,5 @@ class Outbound:
             return self._chunk(deprecated_function_calls=functions, stateful_marker=marker)
         return self._chunk(copilot_tool_calls=calls, stateful_marker=marker)
 
-    def _completion(self, response: Response) -> Completion:
-        called = "function_call" if self._legacy else "tool_calls"
-        finished = called if self._calls else "stop"
-        return completion_of(response, self._text.pieces, self._index, finished)
+    def _completion(self, response: Response) -> FinishedCompletion:
+        return completion_of(response, self._text.pieces, self._index, self._calls.all(), self._legacy)

@@ -1,15 +1,17 @@
 """What Copilot Chat hands from its stream readers to its agent loop, under its own names.
 
 A reader calls `finishedCallback(text, index, delta)` for each piece (`CallbackChunk`) and yields a
-completion for each choice that ended (`Completion`). On the wire each is one JSON line.
+completion for each choice that ended (`FinishedCompletion`). On the wire each is one JSON line.
 """
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from bridge.dialects.copilot.growing import TextSoFar
 
@@ -105,33 +107,68 @@ class RequestId(Struct, frozen=True, rename="camel"):
     deployment_id: str = ""
 
 
-class Completion(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """How a choice ended. `reason` is one of Copilot's FinishedCompletionReason values, `usage` its
-    APIUsage."""
+class FinishedCompletionReason(StrEnum):
+    """Why a choice ended. The last three are Copilot's own: its reader stopped reading, its stream ended
+    without a reason, or all that it waited for had come."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    TOOL_CALLS = "tool_calls"
+    FUNCTION_CALL = "function_call"
+    CONTENT_FILTER = "content_filter"
+    SERVER_ERROR = "error"
+    CLIENT_TRIMMED = "client-trimmed"
+    CLIENT_ITERATION_DONE = "Iteration Done"
+    CLIENT_DONE = "DONE"
+
+
+class FunctionCall(Struct, frozen=True):
+    """A whole call in the older form, which has no id. `arguments` is JSON text."""
+
+    name: str
+    arguments: str
+
+
+class FinishedCompletion(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """How a choice ended. `tool_calls` are its whole calls, or `function_call` the first one in the older
+    form, as `reason` says; in JSON they are left out, since the last delta hands them over. `usage` is
+    Copilot's APIUsage."""
 
     solution: Solution
-    reason: str
+    reason: FinishedCompletionReason
     request_id: RequestId
     index: int
     usage: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
+    tool_calls: list[ToolCall] | None = None
+    function_call: FunctionCall | None = None
 
 
-Chunk = CallbackChunk | Completion
+Chunk = CallbackChunk | FinishedCompletion
 
 
 def _hook(value: TextSoFar) -> str:
     return str(value)
 
 
-encode_chunk = msgspec.json.Encoder(enc_hook=_hook).encode
-"""A chunk → one line of JSON, without the line end."""
+_encode = msgspec.json.Encoder(enc_hook=_hook).encode
+
+
+def encode_chunk(chunk: Chunk) -> bytes:
+    """A chunk → one line of JSON, without the line end."""
+    return _encode(chunk if type(chunk) is CallbackChunk else _on_the_wire(chunk))
 
 
 def as_dict(chunk: Chunk) -> dict[str, Any]:
-    """A chunk as plain values."""
-    plain: dict[str, Any] = msgspec.to_builtins(chunk, enc_hook=_hook)
+    """A chunk as the plain values of its JSON."""
+    plain: dict[str, Any] = msgspec.to_builtins(_on_the_wire(chunk), enc_hook=_hook)
     return plain
+
+
+def _on_the_wire(chunk: Chunk) -> Chunk:
+    if isinstance(chunk, FinishedCompletion) and (chunk.tool_calls or chunk.function_call):
+        return replace(chunk, tool_calls=None, function_call=None)
+    return chunk
 
 
 # fields of a delta that no event has a place for, and the extension events that carry them whole

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bridge.dialects.copilot import CallbackChunk, Completion, Outbound, as_dict
+from bridge.dialects.copilot import CallbackChunk, FinishedCompletion, Outbound, as_dict
 from bridge.dialects.copilot.growing import TextSoFar
 from bridge.protocol import events as ev
 from bridge.protocol.codec import event_from
@@ -30,7 +30,7 @@ class Told:
 
     @property
     def completion(self) -> dict[str, Any]:
-        (completion,) = [as_dict(chunk) for chunk in self.chunks if isinstance(chunk, Completion)]
+        (completion,) = [as_dict(chunk) for chunk in self.chunks if isinstance(chunk, FinishedCompletion)]
         return completion
 
     @property
