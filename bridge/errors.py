@@ -64,6 +64,7 @@ class InvalidRequestError(RemoteError):
     """A request that can't be honoured as it is; `param` names the field."""
 
     INVALID_VALUE = "invalid_value"
+    INVALID_JSON = "invalid_json"
     UNSUPPORTED = "unsupported_parameter"
     UNPAIRED_CALL = "unpaired_tool_call"
 

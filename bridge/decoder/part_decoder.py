@@ -77,7 +77,7 @@ class PartDecoder(PartStream):
         diagnostics = self.result.diagnostics
         self._flow = Flow(paragraph_breaks)
         self._prose = Prose(self._flow, diagnostics, citations == "link")
-        self._thinking = Thinking(self._flow, thinking, include_encrypted_thinking)
+        self._thinking = Thinking(self._flow, diagnostics, thinking, include_encrypted_thinking)
         self._images = Images(diagnostics)
         self._calls = ToolCalls(
             diagnostics,

@@ -11,6 +11,7 @@ from msgspec import UNSET
 
 from bridge.decoder.flow import BREAK, Flow, Mode
 from bridge.decoder.parts import LanguageModelTextPart, LanguageModelThinkingPart, Part
+from bridge.diagnostics import Diagnostics
 from bridge.protocol.content import ContentPart, ReasoningTextContent, SummaryTextContent, TextContent
 from bridge.protocol.items import ReasoningItem
 from bridge.surrogates import mended
@@ -28,6 +29,7 @@ class Thinking:
     ids from event to event and VS Code groups by id."""
 
     __slots__ = (
+        "_diagnostics",
         "_encrypted",
         "_finished",
         "_flow",
@@ -39,8 +41,11 @@ class Thinking:
         "_streamed",
     )
 
-    def __init__(self, flow: Flow, policy: ThinkingPolicy = "part", encrypted: bool = False) -> None:
+    def __init__(
+        self, flow: Flow, diagnostics: Diagnostics, policy: ThinkingPolicy = "part", encrypted: bool = False
+    ) -> None:
         self._flow = flow
+        self._diagnostics = diagnostics
         self._policy = policy
         self._mode = Mode.THINKING if policy == "part" else Mode.THOUGHT
         self._encrypted = encrypted and policy == "part"
@@ -102,7 +107,9 @@ class Thinking:
             for kind, contents in ((CONTENT, item.content or []), (SUMMARY, item.summary)):
                 for index, part in enumerate(contents):
                     parts += self.done((output_index, kind, index), item.id, _thought(part))
-        if self._encrypted and item.encrypted_content:
+        if item.encrypted_content and not self._encrypted:
+            self._diagnostics.loss("reasoning.encrypted_content", "left out by option")
+        elif item.encrypted_content:
             block_id = self._ids.get(output_index) or mended(item.id) or UNSET
             metadata = {"encrypted_content": mended(item.encrypted_content)}
             parts.append(LanguageModelThinkingPart("", block_id, metadata))

@@ -34,6 +34,14 @@ _REFUSED = (msgspec.MsgspecError, RecursionError, UnicodeError)
 EVENT_STRUCTS: Final = frozenset({*vocabulary.EVENTS.structs.values(), UnknownEvent})
 """The types of events."""
 _LARGEST_FLOAT: Final = float_info.max
+_KINDS: Final = {
+    list: "an array",
+    str: "a string",
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
+    type(None): "null",
+}
 _MOST_DIGITS: Final = 400  # more than any number has that means something; Python reads ten times as many
 
 
@@ -208,7 +216,7 @@ def decode_compact_request(data: bytes | str) -> CompactRequest:
 def decode_create_message(data: bytes | str) -> ResponseCreateMessage:
     """A client's WebSocket frame. Raises InvalidRequestError with `param`."""
     tag = ResponseCreateMessage.type
-    if not _is_tagged(data, tag) and _plain_object(data).get("type") != tag:
+    if not _is_tagged(data, tag) and request_object(data).get("type") != tag:
         raise InvalidRequestError(
             InvalidRequestError.INVALID_VALUE, f"Expected `{tag}` - at `$.type`", param="type"
         )
@@ -229,18 +237,24 @@ def _request(decoder: msgspec.json.Decoder[T], struct: type[T], data: bytes | st
     except _REFUSED:
         pass
     try:
-        return build_struct(struct, _plain_object(data), Strict())  # type: ignore[no-any-return]
+        return build_struct(struct, request_object(data), Strict())  # type: ignore[no-any-return]
     except SchemaError as error:
         raise InvalidRequestError(
             InvalidRequestError.INVALID_VALUE, error.message, param=error.param
         ) from error
 
 
-def _plain_object(data: bytes | str) -> dict[str, Any]:
+def request_object(data: bytes | str) -> dict[str, Any]:
+    """The JSON object that a request is. Raises InvalidRequestError (`invalid_json`)."""
     try:
-        return _object(decode_json(data))
+        value = decode_json(data)
     except WireError as error:
-        raise InvalidRequestError("invalid_json", error.message) from error
+        message = f"not JSON: {error.message}"
+        raise InvalidRequestError(InvalidRequestError.INVALID_JSON, message) from error
+    if isinstance(value, dict):
+        return value
+    message = f"expected a JSON object, got {_KINDS[type(value)]}"
+    raise InvalidRequestError(InvalidRequestError.INVALID_JSON, message)
 
 
 def _object(value: Any) -> dict[str, Any]:

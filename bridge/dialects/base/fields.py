@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, KeysView, Mapping
 from typing import Any, Final, TypeVar
 
-from bridge.errors import InvalidRequestError, WireError
-from bridge.protocol.codec import decode_json
+from bridge.errors import InvalidRequestError
+from bridge.protocol.codec import request_object
 
 T = TypeVar("T")
 
@@ -57,16 +57,8 @@ def number_of(value: Any) -> float | None:
 
 
 def object_of(body: bytes | str | Mapping[str, Any]) -> dict[str, Any]:
-    """The body of a request. Raises InvalidRequestError (`invalid_json`, `invalid_value`)."""
-    if isinstance(body, Mapping):
-        return dict(body)
-    try:
-        value = decode_json(body)
-    except WireError as error:
-        raise InvalidRequestError("invalid_json", error.message) from error
-    if not isinstance(value, dict):
-        raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, "the body is not a JSON object")
-    return value
+    """The body of a request. Raises InvalidRequestError (`invalid_json`)."""
+    return dict(body) if isinstance(body, Mapping) else request_object(body)
 
 
 class Fields:

@@ -8,14 +8,18 @@ from bridge.decoder.call_ids import unique_call_id
 from bridge.dialects.copilot.growing import GrowingText
 from bridge.dialects.copilot.types import BeginToolCall, ToolCall, ToolCallUpdate
 from bridge.protocol.items import CustomToolCall, FunctionCall
+from bridge.tools.json_input import INPUT_KEY
+from bridge.tools.unwrap import wrap_input
 
 AnyCall = FunctionCall | CustomToolCall
+_BEGIN_INPUT = f'{{"{INPUT_KEY}":"'
+_END_INPUT = '"}'
 
 
 def arguments_of(item: AnyCall) -> str:
     """The JSON text of a call's arguments; free text goes under `input`."""
     if isinstance(item, CustomToolCall):
-        return json.dumps({"input": item.input}, ensure_ascii=False)
+        return wrap_input(item.input)
     return item.arguments
 
 
@@ -49,6 +53,15 @@ class OutgoingCalls:
         if text is None:
             text = self._growing[output_index] = GrowingText()
         return ToolCallUpdate(item.name, text.add(delta), item.call_id)
+
+    def quoted(self, output_index: int, delta: str) -> str:
+        """The next piece of a custom tool's input within the JSON that it is shown as."""
+        begun = output_index in self._growing
+        return ("" if begun else _BEGIN_INPUT) + json.dumps(delta, ensure_ascii=False)[1:-1]
+
+    def end_quote(self, output_index: int) -> str:
+        """What ends that JSON; empty where nothing of it was shown."""
+        return _END_INPUT if output_index in self._growing else ""
 
     def end(self, output_index: int, item: AnyCall) -> None:
         """A call's item is done."""

@@ -33,6 +33,7 @@ from bridge.protocol.response import Response
 from bridge.protocol.unknown import UnknownEvent
 
 CALL_ITEMS = (it.FunctionCall, it.CustomToolCall)
+BREAK = "\n\n"  # between two parts of one reasoning
 SUMMARY_PART_DONE = {"vscode_reasoning_summary_part_done": True}
 
 
@@ -65,7 +66,7 @@ class Outbound:
         self._told_error: CopilotError | None = None
         self._ended = False
         self._spoken: tuple[int, int] | None = None
-        self._thought: set[str] = set()
+        self._thought: dict[str, tuple[str, int]] = {}  # item id → the part that its text was in last
         self._handlers: dict[type[Any], Callable[[Any], list[Chunk]]] = {
             ev.ResponseCreated: self._on_created,
             ev.ResponseQueued: self._on_created,
@@ -76,10 +77,12 @@ class Outbound:
             ev.RefusalDelta: self._on_refusal,
             ev.ReasoningDelta: self._on_reasoning,
             ev.ReasoningTextDelta: self._on_reasoning,
-            ev.ReasoningSummaryTextDelta: self._on_reasoning,
+            ev.ReasoningSummaryTextDelta: self._on_summary,
             ev.ReasoningSummaryPartDone: self._on_summary_done,
             ev.OutputItemAdded: self._on_added,
             ev.FunctionCallArgumentsDelta: self._on_arguments,
+            ev.CustomToolCallInputDelta: self._on_input,
+            ev.CustomToolCallInputDone: self._on_input_done,
             ev.OutputItemDone: self._on_done,
             ev.ErrorEvent: self._on_error,
             ev.ResponseCompleted: self._on_terminal,
@@ -146,8 +149,15 @@ class Outbound:
         )
 
     def _on_reasoning(self, event: Any) -> list[Chunk]:
-        self._thought.add(event.item_id)
-        return self._chunk(thinking=Thinking(event.item_id, event.delta))
+        return self._think(event.item_id, ("content", event.content_index), event.delta)
+
+    def _on_summary(self, event: ev.ReasoningSummaryTextDelta) -> list[Chunk]:
+        return self._think(event.item_id, ("summary", event.summary_index), event.delta)
+
+    def _think(self, item_id: str, part: tuple[str, int], delta: str) -> list[Chunk]:
+        before = self._thought.get(item_id, part)
+        self._thought[item_id] = part
+        return self._chunk(thinking=Thinking(item_id, delta if before == part else BREAK + delta))
 
     def _on_summary_done(self, event: ev.ReasoningSummaryPartDone) -> list[Chunk]:
         return self._chunk(thinking=Thinking(event.item_id, metadata=SUMMARY_PART_DONE))
@@ -163,7 +173,17 @@ class Outbound:
         return self._chunk(" " if self._text.pieces else "", begin_tool_calls=[begun])
 
     def _on_arguments(self, event: ev.FunctionCallArgumentsDelta) -> list[Chunk]:
-        update = None if self._legacy else self._calls.grow(event.output_index, event.delta)
+        return self._grown(event.output_index, event.delta)
+
+    def _on_input(self, event: ev.CustomToolCallInputDelta) -> list[Chunk]:
+        return self._grown(event.output_index, self._calls.quoted(event.output_index, event.delta))
+
+    def _on_input_done(self, event: ev.CustomToolCallInputDone) -> list[Chunk]:
+        end = self._calls.end_quote(event.output_index)
+        return self._grown(event.output_index, end) if end else []
+
+    def _grown(self, output_index: int, arguments: str) -> list[Chunk]:
+        update = None if self._legacy else self._calls.grow(output_index, arguments)
         return [] if update is None else self._chunk(copilot_tool_call_stream_updates=[update])
 
     def _on_done(self, event: ev.OutputItemDone) -> list[Chunk]:
@@ -182,9 +202,9 @@ class Outbound:
 
     def _reasoning_done(self, item: it.ReasoningItem) -> list[Chunk]:
         shown = item.id in self._thought
-        self._thought.discard(item.id)
+        self._thought.pop(item.id, None)
         parts = [] if shown else [*(item.content or []), *item.summary]
-        text = "".join(getattr(part, "text", "") for part in parts) or None
+        text = BREAK.join(text for part in parts if (text := getattr(part, "text", ""))) or None
         encrypted = item.encrypted_content or None
         return self._chunk(thinking=Thinking(item.id, text, encrypted)) if text or encrypted else []
 

@@ -10,16 +10,12 @@ from bridge.dialects.vscode.inbound import Inbound
 from bridge.dialects.vscode.outbound import Outbound
 from bridge.dialects.vscode.reading import decode_chat
 from bridge.dialects.vscode.request import from_vscode
-from bridge.errors import InvalidRequestError, WireError
 from bridge.protocol.request import CreateResponse
 from bridge.seal import Sealer
 
 
 def _from_client(body: bytes, _sealer: Sealer) -> tuple[CreateResponse, Diagnostics]:
-    try:
-        chat = decode_chat(body)
-    except WireError as error:
-        raise InvalidRequestError("invalid_json", error.message) from error
+    chat = decode_chat(body)
     if not chat.messages:
         raise invalid("messages", "at least one message is required")
     return from_vscode(chat)

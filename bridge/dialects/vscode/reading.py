@@ -20,7 +20,7 @@ from bridge.decoder import (
 )
 from bridge.dialects.vscode.types import ChatMessage, ChatRequest, ChatTool, Role, ToolMode
 from bridge.errors import InvalidRequestError
-from bridge.protocol.codec import decode_json
+from bridge.protocol.codec import request_object
 
 _ROLES: dict[int | str, Role] = {
     **{role.value: role for role in Role},
@@ -48,10 +48,8 @@ def invalid(param: str, message: str) -> InvalidRequestError:
 
 
 def decode_chat(data: bytes | str) -> ChatRequest:
-    """The body of a chat request. Raises InvalidRequestError with `param`, WireError when it is not JSON."""
-    body = decode_json(data)
-    if not isinstance(body, dict):
-        raise invalid("", "expected a JSON object")
+    """The body of a chat request. Raises InvalidRequestError, with `param` for what is wrong in it."""
+    body = request_object(data)
     model = body.get("model")
     if not isinstance(model, str):
         raise invalid("model", "expected a string")

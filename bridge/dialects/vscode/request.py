@@ -9,8 +9,9 @@ import msgspec
 
 from bridge.decoder import CALL_ID_PREFIX, LanguageModelTextPart
 from bridge.diagnostics import Diagnostics
+from bridge.dialects.base import AnyItem, entries_of
 from bridge.dialects.vscode.to_items import ItemBuilder
-from bridge.dialects.vscode.to_messages import AnyItem, MessageBuilder
+from bridge.dialects.vscode.to_messages import MessageBuilder
 from bridge.dialects.vscode.tools import offered, tool_choice, tool_params
 from bridge.dialects.vscode.types import ChatMessage, ChatRequest, Role
 from bridge.protocol.request import CreateResponse, ReasoningOptions
@@ -80,19 +81,15 @@ def to_vscode(
     system_role: bool = True,
 ) -> tuple[ChatRequest, Diagnostics]:
     """The chat for a Responses request. `history` are the items that `previous_response_id` stands for,
-    `model` is VS Code's name for the model, `tool_identities` takes the declared tools for the machine."""
+    `model` is VS Code's name for the model, `tool_identities` takes the declared tools for the machine.
+
+    Raises InvalidRequestError (`unpaired_tool_call`)."""
     diagnostics = Diagnostics()
     identities = ToolIdentityMap() if tool_identities is None else tool_identities
     offer = offered(request.tools, request.tool_choice, identities, diagnostics)
     builder = MessageBuilder(diagnostics, identities, call_id_prefix, system_role)
     builder.system(request.instructions or "")
-    for item in history:
-        builder.take(item)
-    if isinstance(request.input, str):
-        builder.user(request.input)
-    else:
-        for item in request.input or ():
-            builder.take(item)
+    builder.take(entries_of(request, history))
     options = _model_options(request, diagnostics)
     name = model or request.model or ""
     return ChatRequest(name, builder.messages, offer.tools, offer.mode, options), diagnostics
@@ -152,6 +149,11 @@ def _model_options(request: CreateResponse, diagnostics: Diagnostics) -> dict[st
             options[_OPTIONS[name][0]] = value
         else:
             diagnostics.loss(name, "can't be expressed")
-    if request.reasoning is not None and request.reasoning.effort:
-        options[_EFFORT[0]] = request.reasoning.effort
+    for included in request.include or ():
+        diagnostics.loss("include", f"{included[:64]!r} can't be asked for")
+    if request.reasoning is not None:
+        if request.reasoning.effort:
+            options[_EFFORT[0]] = request.reasoning.effort
+        if request.reasoning.summary:
+            diagnostics.loss("reasoning.summary", "can't be asked for")
     return options

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from bridge.decoder import (
 )
 from bridge.decoder.tool_input import tool_input
 from bridge.diagnostics import Diagnostics
+from bridge.dialects.base import Entry
 from bridge.dialects.vscode import types as vs
 from bridge.dialects.vscode.media import text_or_nothing
 from bridge.dialects.vscode.thinking import parts_of
@@ -25,8 +26,8 @@ from bridge.protocol import input_items as params
 from bridge.protocol import items as it
 from bridge.protocol.unknown import UnknownItem
 from bridge.tools.identity import ToolIdentityMap
-
-AnyItem = params.InputItem | it.Item
+from bridge.tools.pairing import pair
+from bridge.tools.presentation import call_view, output_view
 
 _ROLES = {
     "user": vs.Role.USER,
@@ -80,13 +81,15 @@ class MessageBuilder:
         """Instructions."""
         self._add(self._system, list(text_or_nothing(text)))
 
-    def user(self, text: str) -> None:
-        """An input that is text and nothing else."""
-        self._add(vs.Role.USER, list(text_or_nothing(text)))
-
-    def take(self, item: AnyItem) -> None:
-        """One item."""
-        self._takers.get(type(item), self._unknown)(item)
+    def take(self, entries: Sequence[Entry]) -> None:
+        """The items, in order. Raises InvalidRequestError for a call without its output, and the reverse."""
+        views = [call_view(each.item, self._identities) or output_view(each.item) for each in entries]
+        answers = pair(views, lambda index: entries[index].param)
+        for index, entry in enumerate(entries):
+            if answers.get(index, index) is None:
+                self._diagnostics.loss(entry.where, "a call that was cut and never run, left out")
+            else:
+                self._takers.get(type(entry.item), self._unknown)(entry.item)
 
     def _add(self, role: vs.Role, parts: list[Part | Any]) -> None:
         if not parts:

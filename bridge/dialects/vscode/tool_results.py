@@ -71,6 +71,8 @@ def item_parts(content: Any, diagnostics: Diagnostics) -> list[Part]:
     url = getattr(content, "image_url", None) or getattr(content, "file_data", None)
     if isinstance(content, InputImageParam | InputFileContent):
         part = part_of_url(url, "image/png" if content.type == "input_image" else "") if url else None
+        if getattr(content, "detail", None) in ("low", "high", "original"):
+            diagnostics.loss("input_image.detail", "VS Code chooses itself")
         if part is not None:
             return [part]
         where = url if url and not url.startswith("data:") else getattr(content, "file_url", None)

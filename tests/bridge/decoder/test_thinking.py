@@ -248,3 +248,10 @@ def test_encrypted_reasoning_without_any_id_is_kept() -> None:
         [done(reasoning(id="", encrypted_content=SECRET)), completed()], include_encrypted_thinking=True
     )
     assert [part.metadata for part in decoded.thoughts] == [{"encrypted_content": SECRET}]
+
+
+def test_encrypted_reasoning_that_is_left_out_is_reported() -> None:
+    item = {"type": "reasoning", "id": "rs_0", "summary": [], "encrypted_content": "x"}
+    without, shown = Decoded([done(item)]), Decoded([done(item)], include_encrypted_thinking=True)
+    assert without.notes("loss") == {"reasoning.encrypted_content": "left out by option"}
+    assert shown.notes("loss") == {}

@@ -61,6 +61,8 @@ class ItemWriter:
         self._sealer = sealer
         self._identities = identities
         self._diagnostics = diagnostics
+        self.sealed_summary = False
+        """Whether the last reasoning was sealed together with its summary."""
         self._signers: dict[str, Callable[[dict[str, Any]], list[t.Chunk]]] = {
             envelopes.THINKING: self._signed,
             envelopes.REDACTED: self._redacted,
@@ -70,6 +72,7 @@ class ItemWriter:
     def reasoning(self, item: ReasoningItem) -> list[t.Chunk]:
         """The end of a thinking block, or the whole of one whose text was never shown."""
         encrypted = item.encrypted_content
+        self.sealed_summary = False
         if not encrypted:
             if self._blocks.kind:
                 self._diagnostics.loss("reasoning", "has no signature, can't be sent back")
@@ -96,6 +99,7 @@ class ItemWriter:
     def _foreign(self, item: ReasoningItem, encrypted: str) -> list[t.Chunk]:
         """Another upstream's opaque reasoning: sealed into the place where Anthropic keeps its own."""
         summary = [getattr(part, "text", "") for part in item.summary]
+        self.sealed_summary = True
         sealed = envelopes.seal_reasoning(
             self._sealer, {"id": item.id, "summary": summary, "encrypted_content": encrypted}
         )

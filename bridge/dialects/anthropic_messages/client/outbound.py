@@ -58,6 +58,7 @@ class Outbound:
         self._done: set[int] = set()
         self._shown = ""  # which form of the open reasoning item is shown
         self._summary = 0
+        self._hidden = ""
         self._within: dict[type, _Handler] = {
             ev.OutputTextDelta: self._text,
             ev.FunctionCallArgumentsDelta: self._arguments,
@@ -81,7 +82,7 @@ class Outbound:
         }
         self._finishers: dict[type, _Handler] = {
             Message: lambda _item: self._blocks.stop(),
-            ReasoningItem: self._items.reasoning,
+            ReasoningItem: self._reasoning_done,
             FunctionCall: self._function_call,
             CustomToolCall: self._custom_call,
             CompactionItem: self._items.compaction,
@@ -157,7 +158,7 @@ class Outbound:
     def _think(self, form: str, delta: str) -> list[t.Chunk]:
         self._shown = self._shown or form
         if form != self._shown:
-            self.diagnostics.loss(f"reasoning.{form}", "beside another form of the same reasoning")
+            self._hidden = form
             return []
         opened = [] if self._blocks.kind else self._blocks.start(dict(_THINKING))
         return [*opened, self._blocks.delta(t.ThinkingDelta(delta))]
@@ -196,6 +197,18 @@ class Outbound:
         self._bounds.calls = self._bounds.calls or item.status == "completed"
         return self._blocks.stop()
 
+    def _reasoning_done(self, item: ReasoningItem) -> list[t.Chunk]:
+        chunks = self._items.reasoning(item)
+        if self._items.sealed_summary and self._hidden == "summary":
+            self._hidden = ""  # it comes back with the sealed form
+        self._report_hidden()
+        return chunks
+
+    def _report_hidden(self) -> None:
+        if self._hidden:
+            self.diagnostics.loss(f"reasoning.{self._hidden}", "beside another form of the same reasoning")
+            self._hidden = ""
+
     def _custom_call(self, item: CustomToolCall) -> list[t.Chunk]:
         if item.status == "incomplete":
             return self._blocks.stop()
@@ -222,6 +235,7 @@ class Outbound:
         while self._waiting:
             self._current = None
             chunks += self._advance()
+        self._report_hidden()
         return chunks + self._bounds.terminal(event.response)
 
 

@@ -1,11 +1,13 @@
 """Events → Copilot's callback chunks and completions."""
 
+import itertools
 from typing import Any
 
 import pytest
 
 from bridge.dialects.copilot import CallbackChunk, FinishedCompletion, Outbound, as_dict
 from bridge.dialects.copilot.growing import TextSoFar
+from bridge.emitter import ResponseStreamStateMachine
 from bridge.protocol import events as ev
 from bridge.protocol.codec import event_from
 from bridge.protocol.content import OutputTextContent, SummaryTextContent
@@ -130,7 +132,8 @@ def test_raw_reasoning_and_summaries_are_thinking_of_one_id(run: Run) -> None:
     thoughts = [delta["thinking"] for delta in told.deltas]
     assert {thought.pop("id") for thought in thoughts} == {"rs_1"}
     done = {"metadata": {"vscode_reasoning_summary_part_done": True}}
-    assert thoughts == [{"text": "raw"}, {"text": "sum"}, done, {"text": "mary"}, done, {"encrypted": "xyz"}]
+    texts = [{"text": "raw"}, {"text": "\n\nsum"}, done, {"text": "\n\nmary"}, done]
+    assert thoughts == [*texts, {"encrypted": "xyz"}]
 
 
 def test_reasoning_that_was_not_streamed_is_told_when_it_is_done() -> None:
@@ -184,7 +187,27 @@ def test_free_text_calls_leave_as_json(run: Run) -> None:
     run("tool_call", 0, "call_a", "patch", 'a "b"', type="custom")
     run("finish")
     (tool_call,) = Told(run).deltas[-1]["copilotToolCalls"]
-    assert tool_call["arguments"] == '{"input": "a \\"b\\""}'
+    assert tool_call["arguments"] == '{"input":"a \\"b\\""}'
+
+
+def test_free_text_calls_grow_as_the_json_that_they_become() -> None:
+    machine = ResponseStreamStateMachine("m", wire="openai")
+    events = machine.start()
+    for piece in ('a "', "b\\", "\n😀"):
+        events += machine.tool_call(0, "call_a", "patch", piece, "custom")
+    events += machine.finish()
+    outbound = Outbound()
+    deltas = [as_dict(chunk).get("delta", {}) for event in events for chunk in outbound.feed(event)]
+    grown = [
+        delta["copilotToolCallStreamUpdates"][0]
+        for delta in deltas
+        if "copilotToolCallStreamUpdates" in delta
+    ]
+    (whole,) = next(delta["copilotToolCalls"] for delta in deltas if "copilotToolCalls" in delta)
+    shown = [update["arguments"] for update in grown]
+    assert len(shown) == 4
+    assert all(later.startswith(earlier) for earlier, later in itertools.pairwise(shown))
+    assert shown[-1] == whole["arguments"] == '{"input":"a \\"b\\\\\\n😀"}'
 
 
 @pytest.mark.parametrize("reason", ["length", "stop"])

@@ -17,7 +17,7 @@ from bridge.decoder import (
     encode_part,
 )
 from bridge.dialects.vscode import ChatTool, Role, ToolMode, decode_chat
-from bridge.errors import InvalidRequestError, WireError
+from bridge.errors import InvalidRequestError
 
 
 def chat(*content: Any, **fields: Any) -> dict[str, Any]:
@@ -94,7 +94,6 @@ def test_a_whole_request() -> None:
 @pytest.mark.parametrize(
     ("body", "param"),
     [
-        ([], ""),
         ({}, "model"),
         ({"model": 1}, "model"),
         ({"model": "m", "messages": {}}, "messages"),
@@ -121,9 +120,13 @@ def test_what_cannot_be_read_is_named_by_its_place(body: Any, param: str) -> Non
     assert caught.value.param == param
 
 
-def test_what_is_no_json_is_a_wire_error() -> None:
-    with pytest.raises(WireError):
-        decode_chat(b"{")
+@pytest.mark.parametrize(
+    ("body", "message"), [(b"{", "not JSON: "), (b"[]", "an array"), (b"7", "a number"), (b"null", "null")]
+)
+def test_what_is_not_a_json_object_is_named(body: bytes, message: str) -> None:
+    with pytest.raises(InvalidRequestError, match=message) as caught:
+        decode_chat(body)
+    assert (caught.value.code, caught.value.param) == ("invalid_json", None)
 
 
 def test_results_within_results_stay_as_they_came() -> None:

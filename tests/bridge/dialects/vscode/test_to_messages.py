@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from bridge.decoder import LanguageModelToolCallPart, encode_part
 from bridge.diagnostics import Diagnostics
-from bridge.dialects.vscode import ChatMessage, ChatRequest, Role, ToolMode, from_vscode, to_vscode
+from bridge.dialects.vscode import ChatMessage, ChatRequest, ToolMode, from_vscode, to_vscode
+from bridge.errors import InvalidRequestError
 from bridge.protocol.codec import decode_request, encode
-from bridge.protocol.items import CompactionItem, FunctionCall, Message
+from bridge.protocol.items import CompactionItem, FunctionCall, FunctionCallOutput, Message
 from bridge.tools.identity import ToolIdentityMap, ToolKind
 
 
@@ -67,9 +68,10 @@ def test_input_that_is_text() -> None:
 
 def test_history_comes_first() -> None:
     past = [Message("msg", "completed", "assistant", []), FunctionCall("fc", "c", "f", "{}", "completed")]
-    chat, _ = translated(input="Hi", history=[*past, CompactionItem("cmp", "x")])
-    assert [message.role for message in chat.messages] == [Role.ASSISTANT, Role.USER]
-    call, condensed = chat.messages[0].content
+    answer = FunctionCallOutput("fco", "c", "ok", "completed")
+    chat, _ = translated(input="Hi", history=[*past, answer, CompactionItem("cmp", "x")])
+    assert [message.role for message in chat.messages] == [2, 1, 2, 1]
+    (call,), _, (condensed,), _ = (message.content for message in chat.messages)
     assert isinstance(call, LanguageModelToolCallPart)
     assert json.loads(condensed.data)["encrypted_content"] == "x"
 
@@ -144,7 +146,7 @@ def test_reasoning_as_the_decoder_would_give_it() -> None:
 
 # ── calls ──────────────────────────────────────────────────────────────────────────────────────────
 def test_arguments_that_are_no_object_are_repaired() -> None:
-    chat, diagnostics = translated(input=[CALL | {"arguments": "[1]"}])
+    chat, diagnostics = translated(input=[CALL | {"arguments": "[1]"}, ANSWER])
     (call,) = chat.messages[0].content
     assert call.input == {"input": [1]}
     assert [case.where for case in diagnostics.of("repair")] == ["function_call.arguments"]
@@ -220,7 +222,7 @@ def test_tools_of_every_kind_that_can_be_a_function() -> None:
         "namespace": "agents",
         "arguments": "{}",
     }
-    named, _ = translated(input=[spaced], tools=tools)
+    named, _ = translated(input=[spaced, ANSWER | {"call_id": "c"}], tools=tools)
     assert named.messages[0].content[0].name == "agents__open"
 
 
@@ -313,3 +315,43 @@ def test_items_to_messages_to_items(items: list[dict[str, Any]]) -> None:
     assert request.instructions == "Be brief."
     assert not list(there)
     assert not list(back)
+
+
+# ── what can't be said ───────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    ("items", "param"),
+    [
+        ([CALL], "input[0]"),
+        ([said("user", "Hi"), ANSWER], "input[1]"),
+        ([ANSWER, CALL], "input[0]"),
+        ([CALL, ANSWER, ANSWER], "input[2]"),
+    ],
+)
+def test_an_unpaired_call_or_output_is_refused_with_its_place(items: list[Any], param: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        translated(input=items)
+    assert (caught.value.code, caught.value.param) == ("unpaired_tool_call", param)
+
+
+def test_a_call_that_was_cut_and_never_run_is_left_out_with_a_note() -> None:
+    chat, diagnostics = translated(input=[CALL | {"status": "incomplete"}, said("user", "Go on")])
+    assert plain(chat.messages) == [(1, ["Go on"])]
+    assert [case.where for case in diagnostics.of("loss")] == ["input[0]"]
+
+
+def test_what_vscode_can_not_be_asked_for_is_a_loss() -> None:
+    image = {"type": "input_image", "image_url": "data:image/png;base64,aGk=", "detail": "high"}
+    _, diagnostics = translated(
+        input=[said("user", [image])],
+        reasoning={"effort": "low", "summary": "auto"},
+        include=["reasoning.encrypted_content"],
+    )
+    assert {case.where for case in diagnostics.of("loss")} == {
+        "input_image.detail",
+        "reasoning.summary",
+        "include",
+    }
+    _, diagnostics = translated(
+        input=[said("user", [image | {"detail": "auto"}])], reasoning={"effort": "low"}
+    )
+    assert diagnostics.of("loss") == []

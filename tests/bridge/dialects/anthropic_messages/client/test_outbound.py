@@ -437,3 +437,34 @@ def test_frames_are_named_as_anthropics_clients_want_them():
         "index": 0,
         "delta": {"type": "text_delta", "text": "ä"},
     }
+
+
+def test_a_summary_that_travels_with_the_sealed_reasoning_is_not_a_loss():
+    sealer = Sealer()
+    told = Told(sealer=sealer)
+    told("reasoning", "Two and two")
+    told("reasoning_summary", "Adding")
+    told("reasoning_encrypted", "another upstream's")
+    told("block_done")
+    message = told.end()
+    _, sealed = open_sealed(sealer, message["content"][0]["signature"])
+    assert sealed["summary"] == ["Adding"]
+    assert told.lost() == []
+
+
+@pytest.mark.parametrize("end", [lambda told: told.end(), lambda told: told("fail", "no")])
+def test_a_summary_that_goes_nowhere_is_a_loss(end):
+    told = Told()
+    told("reasoning", "Two and two")
+    told("reasoning_summary", "Adding")
+    end(told)
+    assert "reasoning.summary" in told.lost()
+
+
+def test_raw_reasoning_beside_its_summary_is_a_loss_even_when_it_is_sealed():
+    told = Told()
+    told("reasoning_summary", "Adding")
+    told("reasoning", "Two and two")
+    told("reasoning_encrypted", "another upstream's")
+    told.end()
+    assert told.lost() == ["reasoning.content"]
