@@ -1,4 +1,4 @@
-"""What was repaired, lost or ignored on the way: told once per case, counted, bounded.
+"""What was repaired, lost or ignored on the way: reported once per case, counted, bounded.
 
 Every half that tolerates something keeps a `Diagnostics`; the server turns it into a log line and
 a response header, `replay` prints it. Nothing is dropped silently.

@@ -57,7 +57,7 @@ class ModelIdentity(Struct, frozen=True):
 
 @lru_cache(maxsize=1024)
 def model_identity(model_id: str) -> ModelIdentity:
-    """Read a name. Never raises; what it can't tell apart is the family."""
+    """Read a name. Never raises; what it can't split is the family."""
     provider, rest = _provider(model_id.strip())
     rest = _SERVING.sub("", rest)
     name, _, tag = rest.partition(":")
@@ -69,7 +69,7 @@ def model_identity(model_id: str) -> ModelIdentity:
 
 
 def same_model(first: str, second: str) -> bool:
-    """Whether two names mean one model, whoever serves it and whenever it was built."""
+    """Whether two names mean one model, of any server and any date."""
     one, other = model_identity(first), model_identity(second)
     parts = ("family", "version", "variant", "tag")
     return all(getattr(one, part) == getattr(other, part) for part in parts)

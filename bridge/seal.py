@@ -11,8 +11,8 @@ Without a key envelopes are plain: checked against accidents, not against forger
 where client and server are one person.
 
 `so` and `po` are bound to an owner: the authenticated text is then the fields before the data, a dot and
-the owner's name, which stands nowhere in the envelope. So it opens for that owner alone, and one that
-another owner shows can't be told from one that was altered.
+the owner's name, which is not part of the envelope. So it opens for that owner alone, and one that another
+owner shows looks the same as one that was altered.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _BODY: Final = re.compile(
 class SealError(RemoteError):
     """A text that can't be opened here. `FOREIGN`: not one of ours, or of another version or key
     policy. `BROKEN`: ours, but altered, cut, or sealed with another key or for another owner. `OWNER`:
-    ours, but bound to an owner and shown by nobody, or bound to none and shown by one."""
+    ours, but bound to an owner and opened without one, or bound to none and opened for one."""
 
     FOREIGN = "bridge.seal.foreign"
     BROKEN = "bridge.seal.broken"
@@ -86,7 +86,7 @@ class Sealer:
 
     def bound(self, owner: str) -> Sealer:
         """A sealer with the same key whose envelopes open for this owner alone, and that opens no others.
-        For the empty name it makes and opens those that are bound to nobody."""
+        For the empty name it makes and opens those that are not bound to an owner."""
         sealer = Sealer(nonce=self._nonce)
         sealer._cipher, sealer._owner = self._cipher, owner
         return sealer
@@ -132,7 +132,7 @@ class Sealer:
 
     def _open_sealed(self, authenticated: bytes, body: bytes) -> bytes:
         if self._cipher is None:
-            raise SealError(SealError.FOREIGN, "the envelope is sealed with a key, and here there is none")
+            raise SealError(SealError.FOREIGN, "the envelope is sealed, and no key is configured here")
         if len(body) < NONCE_BYTES + _TAG_BYTES:
             raise SealError(SealError.BROKEN, "the envelope was cut")
         try:
@@ -143,7 +143,7 @@ class Sealer:
 
 
 def is_envelope(text: str) -> bool:
-    """Whether a text has the look of one of our envelopes, of any version."""
+    """Whether a text looks like an envelope of this library, of any version."""
     return _ENVELOPE.match(text) is not None
 
 

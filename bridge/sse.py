@@ -62,7 +62,7 @@ class SSEDecoder:
         self.last_event_id = ""
         """The id to resume from, by the standard's rules: it outlives the frame that set it."""
         self.retry: int | None = None
-        """Milliseconds to wait before a new connection, as last told by the server."""
+        """Milliseconds to wait before a new connection, as last sent by the server."""
         self._max = max_frame_bytes
         self._buffer = bytearray()
         self._at_start = True
@@ -97,7 +97,7 @@ class SSEDecoder:
         """The stream has ended: return the frame it did not terminate, if there is one.
 
         The decoder then stands at the start of another stream and still knows `last_event_id`.
-        Raises `WireError` ``bridge.sse.frame_too_large`` when that is still to be told.
+        Raises `WireError` ``bridge.sse.frame_too_large`` when that was not raised yet.
         """
         if self._error is not None:
             raise self._error

@@ -15,7 +15,7 @@ _search = _HALF.search
 
 
 def is_whole(text: str) -> bool:
-    """Whether the text holds no half of a pair."""
+    """Whether the text is free of half pairs."""
     return _search(text) is None
 
 

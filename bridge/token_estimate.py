@@ -51,7 +51,7 @@ def _word_tokens(word: str) -> float:
 
 
 def text_tokens(text: str) -> int:
-    """Tokens of a text, about."""
+    """Estimated tokens of a text."""
     count = 0.0
     for match in _PIECES.finditer(text):
         kind, length = match.lastgroup, match.end() - match.start()
@@ -68,7 +68,7 @@ def text_tokens(text: str) -> int:
 
 
 def request_tokens(request: CreateResponse, history: Iterable[InputItem | Item] = ()) -> int:
-    """Input tokens of a request, about: instructions, tools, `history` (the items that
+    """Estimated input tokens of a request: instructions, tools, `history` (the items that
     `previous_response_id` stands for) and input."""
     count = text_tokens(request.instructions or "")
     if request.tools:
@@ -81,7 +81,7 @@ def request_tokens(request: CreateResponse, history: Iterable[InputItem | Item] 
 
 
 def item_tokens(item: InputItem | Item) -> int:
-    """Tokens of one item, about. Ids and states are not counted; opaque content by its size."""
+    """Estimated tokens of one item. Ids and states are not counted; opaque content by its size."""
     return TOKENS_PER_ITEM + _tokens(item)
 
 

@@ -84,8 +84,8 @@ class UsageTracker:
         )
 
     def complete_request(self, agent_id: str, usage: Usage | None, model_id: str) -> AgentUsage:
-        """A request was answered. One that nobody announced counts as well; without usage (a failure, a
-        server that counts nothing) the estimate stands."""
+        """A request was answered. One that was not announced counts as well; without usage (a failure, a
+        server that does not count) the estimate stays."""
         agent = self._agents.get(agent_id) or self.start_request(agent_id, 0, 0, model_id)
         if usage is None:
             return self._keep(agent)

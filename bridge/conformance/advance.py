@@ -1,7 +1,7 @@
 """Going on after an event, whatever was wrong with it.
 
-Recovery is quiet: what is out of order is taken as if what should have come before it had come, so that
-one mistake is told once.
+Recovery is quiet: what is out of order is taken as if what should have come before it had come, so that one
+mistake is reported once.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bridge.conformance.moment import Moment
+from bridge.conformance.context import EventContext
 from bridge.conformance.tracks import BlockTrack, ItemTrack, StreamTrack, text_of
 from bridge.state import (
     EXTENSION,
@@ -24,7 +24,7 @@ from bridge.state import (
     StreamState,
 )
 
-# where a stream stands after an event that had no business there
+# where a stream stands after an event that was out of order
 _IMPLIED = {
     "response.created": StreamState.CREATED,
     "response.queued": StreamState.CREATED,
@@ -38,29 +38,29 @@ _IMPLIED_BLOCK = {"added": BlockState.OPEN, "done": BlockState.SEALED, "closed":
 
 
 def follow(state: StreamState, event_type: str) -> StreamState | None:
-    """The next state by `state.STREAM`; None when the event can't stand here."""
+    """The next state by `state.STREAM`; None when the event is not allowed here."""
     if event_type in LIFECYCLE_EVENTS:
         return STREAM[state].get(event_type)
     return STREAM[state].get(EXTENSION if ":" in event_type else OUTPUT)
 
 
-def advance(moment: Moment) -> None:
+def advance(context: EventContext) -> None:
     """Take the event into the stream's track."""
-    stream = moment.stream
+    stream = context.stream
     stream.events += 1
-    number = moment.number("sequence_number")
+    number = context.number("sequence_number")
     if number is None and stream.number is not None:
         number = stream.number + 1
     stream.number = number
     if stream.state is StreamState.ENDED:
         return
-    stream.state = follow(stream.state, moment.type) or _recover(stream.state, moment.type)
-    stream.in_progress = stream.in_progress or moment.type == "response.in_progress"
-    response = moment.object("response")
+    stream.state = follow(stream.state, context.type) or _recover(stream.state, context.type)
+    stream.in_progress = stream.in_progress or context.type == "response.in_progress"
+    response = context.object("response")
     if response is not None:
         _identify(stream, response)
-    if moment.role is not None:
-        _VERBS[moment.role.verb](stream, moment)
+    if context.role is not None:
+        _VERBS[context.role.verb](stream, context)
 
 
 def _identify(stream: StreamTrack, response: dict[str, Any]) -> None:
@@ -76,23 +76,23 @@ def _recover(state: StreamState, event_type: str) -> StreamState:
     return state if backwards else implied
 
 
-def _added(stream: StreamTrack, moment: Moment) -> None:
-    if moment.role is not None and moment.role.subject == "item":
-        index = moment.number("output_index")
-        _begin(stream, stream.next_index if index is None else index, moment)
+def _added(stream: StreamTrack, context: EventContext) -> None:
+    if context.role is not None and context.role.subject == "item":
+        index = context.number("output_index")
+        _begin(stream, stream.next_index if index is None else index, context)
     else:
-        part = moment.object("part") or {}
+        part = context.object("part") or {}
         kind = part.get("type")
-        block = _block(stream, moment)
+        block = _block(stream, context)
         block.kind = kind if isinstance(kind, str) else None
-        block.state = _next(block.state, moment.role)
+        block.state = _next(block.state, context.role)
         block.write(text_of(part))
 
 
-def _begin(stream: StreamTrack, index: int, moment: Moment) -> ItemTrack:
-    item = ItemTrack(index, moment.object("item"))
+def _begin(stream: StreamTrack, index: int, context: EventContext) -> ItemTrack:
+    item = ItemTrack(index, context.object("item"))
     if item.id is None:
-        item.id = moment.text("item_id")
+        item.id = context.text("item_id")
     stream.items.setdefault(index, item)
     if item.id is not None:
         stream.by_id.setdefault(item.id, item)
@@ -109,26 +109,26 @@ def call_id_of(item: dict[str, Any] | None) -> str | None:
     return call_id if isinstance(call_id, str) else None
 
 
-def _item(stream: StreamTrack, moment: Moment) -> ItemTrack:
-    """The item, begun here when nothing had begun it."""
-    if moment.item is None:
-        index = moment.number("output_index")
-        moment.item = _begin(stream, stream.next_index if index is None else index, moment)
-        moment.item.added = None
-    return moment.item
+def _item(stream: StreamTrack, context: EventContext) -> ItemTrack:
+    """The item, begun here when no event had begun it."""
+    if context.item is None:
+        index = context.number("output_index")
+        context.item = _begin(stream, stream.next_index if index is None else index, context)
+        context.item.added = None
+    return context.item
 
 
-def _block(stream: StreamTrack, moment: Moment) -> BlockTrack:
-    """The part or call, begun here when nothing had begun it."""
-    item = _item(stream, moment)
-    if moment.block is None:
-        assert moment.role is not None
-        if moment.role.subject == "call":
-            moment.block = item.call
+def _block(stream: StreamTrack, context: EventContext) -> BlockTrack:
+    """The part or call, begun here when no event had begun it."""
+    item = _item(stream, context)
+    if context.block is None:
+        assert context.role is not None
+        if context.role.subject == "call":
+            context.block = item.call
         else:
-            kind = PART_OF_EVENT.get(moment.stem)
-            moment.block = item.blocks[moment.role.subject][moment.block_index] = BlockTrack(kind)
-    return moment.block
+            kind = PART_OF_EVENT.get(context.stem)
+            context.block = item.blocks[context.role.subject][context.block_index] = BlockTrack(kind)
+    return context.block
 
 
 def _next(state: BlockState, role: EventRole | None) -> BlockState:
@@ -141,46 +141,46 @@ def _next(state: BlockState, role: EventRole | None) -> BlockState:
     return ways.get(role.verb) or _IMPLIED_BLOCK.get(role.verb, state)
 
 
-def _delta(stream: StreamTrack, moment: Moment) -> None:
-    block = _block(stream, moment)
-    block.state = _next(block.state, moment.role)
-    block.write(moment.payload or "")
+def _delta(stream: StreamTrack, context: EventContext) -> None:
+    block = _block(stream, context)
+    block.state = _next(block.state, context.role)
+    block.write(context.payload or "")
 
 
-def _done(stream: StreamTrack, moment: Moment) -> None:
-    block = _block(stream, moment)
-    block.state = _next(block.state, moment.role)
-    block.seal(block.text if moment.payload is None else moment.payload)
+def _done(stream: StreamTrack, context: EventContext) -> None:
+    block = _block(stream, context)
+    block.state = _next(block.state, context.role)
+    block.seal(block.text if context.payload is None else context.payload)
 
 
-def _annotation(stream: StreamTrack, moment: Moment) -> None:
-    block = _block(stream, moment)
-    block.state = _next(block.state, moment.role)
-    block.annotations.append(moment.raw.get("annotation"))
+def _annotation(stream: StreamTrack, context: EventContext) -> None:
+    block = _block(stream, context)
+    block.state = _next(block.state, context.role)
+    block.annotations.append(context.raw.get("annotation"))
 
 
-def _closed(stream: StreamTrack, moment: Moment) -> None:
-    if moment.role is not None and moment.role.subject == "item":
-        item = _item(stream, moment)
-        done = moment.object("item")
+def _closed(stream: StreamTrack, context: EventContext) -> None:
+    if context.role is not None and context.role.subject == "item":
+        item = _item(stream, context)
+        done = context.object("item")
         item.close(done)
         if done is not None and done.get("status") == "incomplete" and stream.cut is None:
             stream.cut = item
         return
-    block = _block(stream, moment)
-    block.state = _next(block.state, moment.role)
-    part = moment.object("part")
+    block = _block(stream, context)
+    block.state = _next(block.state, context.role)
+    part = context.object("part")
     if part is not None:
         kind = part.get("type")
         block.kind = kind if isinstance(kind, str) else block.kind
         block.seal(text_of(part))
 
 
-def _within(stream: StreamTrack, moment: Moment) -> None:
-    _item(stream, moment)
+def _within(stream: StreamTrack, context: EventContext) -> None:
+    _item(stream, context)
 
 
-_VERBS: dict[str, Callable[[StreamTrack, Moment], None]] = {
+_VERBS: dict[str, Callable[[StreamTrack, EventContext], None]] = {
     "added": _added,
     "within": _within,
     "delta": _delta,

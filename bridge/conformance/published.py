@@ -79,7 +79,7 @@ _PARTS = frozenset(
 
 
 class Kind(NamedTuple):
-    """Objects told apart by `type`: the published types, and whether extensions may stand there."""
+    """Objects distinguished by `type`: the published types, and whether extensions may stand there."""
 
     published: frozenset[str]
     extensible: bool = False

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from bridge.conformance.moment import Moment
+from bridge.conformance.context import EventContext
 from bridge.state import LIFECYCLE_EVENTS, ROLES, TERMINAL_EVENT
 
 
@@ -16,7 +16,7 @@ class Violation(msgspec.Struct, frozen=True):
     """One clause broken by one event.
 
     `rule` is an id of `RULES`; `event_index` counts events from 0, the end of the stream being one past
-    the last; `event_type` is "" at the end and for what is no event; `path` leads to the field
+    the last; `event_type` is "" at the end and for what is not an event; `path` leads to the field
     (``$.response.usage``) or is "".
     """
 
@@ -39,7 +39,7 @@ class Finding(NamedTuple):
 
 
 Findings = Iterator[Finding]
-Check = Callable[[Moment], Findings]
+Check = Callable[[EventContext], Findings]
 
 EVERY = "every event"
 END = "end of stream"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bridge.conformance.advance import follow
-from bridge.conformance.moment import Moment
+from bridge.conformance.context import EventContext
 from bridge.conformance.published import deviations, has_event
 from bridge.conformance.registry import (
     END,
@@ -23,114 +23,114 @@ _BEFORE_OUTPUT = (StreamState.EXPECTING, StreamState.CREATED)
 
 
 @rule("specification, Streaming: data is JSON", UNREADABLE)
-def event_json(moment: Moment) -> Findings:
+def event_json(context: EventContext) -> Findings:
     """The data of every frame is one JSON object."""
-    yield Finding(moment.unreadable)
+    yield Finding(context.unreadable)
 
 
 @rule("specification, OpenAPI schemas of the 24 events; law E3", EVERY)
-def schema(moment: Moment) -> Findings:
+def schema(context: EventContext) -> Findings:
     """Every event is what its schema says."""
-    told = dict(deviations(moment.wire, moment.raw))
-    told.update(moment.deviations)
-    for path, what in told.items():
+    found = dict(deviations(context.wire, context.raw))
+    found.update(context.deviations)
+    for path, what in found.items():
         yield Finding(what, path)
 
 
 @rule("specification, Extensions: other event types are `slug:name`; law E10", EVERY)
-def event_unknown_type(moment: Moment) -> Findings:
+def event_unknown_type(context: EventContext) -> Findings:
     """Every event type is one the wire has, or an extension's."""
-    if moment.text("type") is not None and not has_event(moment.wire, moment.type):
-        yield Finding(f"the {moment.wire} wire has no such event", "$.type")
+    if context.text("type") is not None and not has_event(context.wire, context.type):
+        yield Finding(f"the {context.wire} wire has no such event", "$.type")
 
 
 @rule("strict judge; law E2", EVERY)
-def seq_start_zero(moment: Moment) -> Findings:
+def seq_start_zero(context: EventContext) -> Findings:
     """The first sequence number is 0."""
-    number = moment.number("sequence_number")
-    if moment.stream.events == 0 and number:
+    number = context.number("sequence_number")
+    if context.stream.events == 0 and number:
         yield Finding(f"the stream starts at {number}", "$.sequence_number")
 
 
 @rule("strict judge; law E2, field case 21", EVERY)
-def seq_increment(moment: Moment) -> Findings:
+def seq_increment(context: EventContext) -> Findings:
     """The sequence number rises by 1 from event to event."""
-    number, last = moment.number("sequence_number"), moment.stream.number
+    number, last = context.number("sequence_number"), context.stream.number
     if number is not None and last is not None and number != last + 1:
         yield Finding(f"{number} follows {last}", "$.sequence_number")
 
 
 @rule("specification, Streaming; state.STREAM", EVERY)
-def stream_first_created(moment: Moment) -> Findings:
+def stream_first_created(context: EventContext) -> Findings:
     """The first event is response.created."""
-    if moment.stream.state is StreamState.EXPECTING and moment.type != "response.created":
+    if context.stream.state is StreamState.EXPECTING and context.type != "response.created":
         yield Finding("the stream does not start with response.created")
 
 
 @rule("strict judge; state.STREAM", EVERY)
-def stream_in_progress_present(moment: Moment) -> Findings:
+def stream_in_progress_present(context: EventContext) -> Findings:
     """response.in_progress comes before any output and any end but failure."""
-    begun = moment.stream.state in _BEFORE_OUTPUT and moment.type not in _OPENING
-    if begun and follow(StreamState.CREATED, moment.type) is None:
+    begun = context.stream.state in _BEFORE_OUTPUT and context.type not in _OPENING
+    if begun and follow(StreamState.CREATED, context.type) is None:
         yield Finding("there was no response.in_progress before it")
 
 
 @rule("state.STREAM", EVERY)
-def stream_lifecycle_order(moment: Moment) -> Findings:
+def stream_lifecycle_order(context: EventContext) -> Findings:
     """created, queued and in_progress come in this order and not again."""
-    state = moment.stream.state
-    if moment.type not in _OPENING or state not in (StreamState.CREATED, StreamState.RUNNING):
+    state = context.stream.state
+    if context.type not in _OPENING or state not in (StreamState.CREATED, StreamState.RUNNING):
         return
-    late = moment.type == "response.in_progress" and not moment.stream.in_progress
-    if follow(state, moment.type) is None and not late:
+    late = context.type == "response.in_progress" and not context.stream.in_progress
+    if follow(state, context.type) is None and not late:
         yield Finding(f"it can't come while the stream is {state}")
 
 
 @rule("strict judge; law E8, state.STREAM", EVERY)
-def stream_one_terminal(moment: Moment) -> Findings:
+def stream_one_terminal(context: EventContext) -> Findings:
     """There is one terminal event."""
-    if moment.stream.state is StreamState.ENDED and moment.type in TERMINALS:
+    if context.stream.state is StreamState.ENDED and context.type in TERMINALS:
         yield Finding("the response had already ended")
 
 
 @rule("strict judge; law E8, state.STREAM", EVERY)
-def stream_after_terminal(moment: Moment) -> Findings:
+def stream_after_terminal(context: EventContext) -> Findings:
     """Nothing follows the terminal event but [DONE]."""
-    if moment.stream.state is StreamState.ENDED and moment.type not in TERMINALS:
+    if context.stream.state is StreamState.ENDED and context.type not in TERMINALS:
         yield Finding("the response had already ended")
 
 
 @rule("specification, Streaming errors; law E8, field case 28", EVERY, END)
-def error_followed_by_failed(moment: Moment) -> Findings:
+def error_followed_by_failed(context: EventContext) -> Findings:
     """response.failed follows an error event at once."""
-    if moment.stream.state is StreamState.FAILING and moment.type != "response.failed":
+    if context.stream.state is StreamState.FAILING and context.type != "response.failed":
         yield Finding("an error event was not followed by response.failed")
 
 
 @rule("strict judge; field case 26", END)
-def stream_no_terminal(moment: Moment) -> Findings:
+def stream_no_terminal(context: EventContext) -> Findings:
     """A stream ends with a terminal event."""
-    if moment.stream.state not in (StreamState.ENDED, StreamState.FAILING):
+    if context.stream.state not in (StreamState.ENDED, StreamState.FAILING):
         yield Finding("the stream ended without completed, incomplete or failed")
 
 
 @rule("specification, HTTP: `event` equals `type`", FRAME)
-def sse_event_name(moment: Moment) -> Findings:
+def sse_event_name(context: EventContext) -> Findings:
     """A frame's event name is the event's type."""
-    if moment.type and moment.frame != moment.type:
-        named = f"is named {moment.frame!r}" if moment.frame else "has no event name"
+    if context.type and context.frame != context.type:
+        named = f"is named {context.frame!r}" if context.frame else "has no event name"
         yield Finding(f"the frame {named}")
 
 
 @rule("specification, HTTP: the last frame is [DONE]", END)
-def stream_done_marker(moment: Moment) -> Findings:
+def stream_done_marker(context: EventContext) -> Findings:
     """A stream of frames ends with [DONE] (OpenAI sends none, so only on the openresponses wire)."""
-    if moment.wire == "openresponses" and moment.stream.framed and not moment.stream.marked:
+    if context.wire == "openresponses" and context.stream.framed and not context.stream.marked:
         yield Finding("the stream has no [DONE] at its end")
 
 
 @rule("specification, HTTP: the last frame is [DONE]", EVERY, MARKER)
-def stream_after_done(moment: Moment) -> Findings:
+def stream_after_done(context: EventContext) -> Findings:
     """Nothing follows [DONE]."""
-    if moment.stream.marked:
+    if context.stream.marked:
         yield Finding("[DONE] was sent before it")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from msgspec import UNSET
 
 from bridge.conformance.advance import advance
-from bridge.conformance.moment import Moment
+from bridge.conformance.context import EventContext
 from bridge.conformance.published import AUTO, EVENTS, WireName
 from bridge.conformance.registry import END, EVERY, FRAME, MARKER, UNREADABLE, WITHIN, Violation, rules_on
 from bridge.conformance.tracks import StreamTrack
@@ -55,7 +55,7 @@ class StreamValidator:
     `slug:name`), `openai` (OpenAI's events and items), `any` (both, and unknown `response.*` events), or
     `auto`: the one of the first two that alone has the first event which only one has. Until then, what both
     hold against an event is reported; the rest of the wire's findings come with the event that decides it.
-    Nothing a stream holds raises: whatever is wrong is a `Violation`.
+    The content of a stream never raises: whatever is wrong is a `Violation`.
     """
 
     def __init__(self, wire: WireName = "any") -> None:
@@ -74,7 +74,7 @@ class StreamValidator:
         """The next event, as a struct, as JSON text or as a JSON object; what is wrong with it.
 
         Text and objects show what a struct can't: required fields that are missing. Raises TypeError for
-        what is none of these.
+        anything else.
         """
         if type(event) in _DELTAS and self._goes_on(event):
             return []
@@ -92,13 +92,13 @@ class StreamValidator:
 
     def feed_frame(self, frame: Frame) -> list[Violation]:
         """The next SSE frame: the event in it, its name, and the [DONE] that ends a stream. Raises TypeError
-        for what is no frame."""
+        for what is not a frame."""
         if not isinstance(frame, Frame):
             raise TypeError(f"expected a Frame, got {type(frame).__name__}")
         self._stream.framed = True
         if not is_done(frame):
             return self._read(frame.data, frame.event)
-        found = self._report((MARKER,), Moment(self._stream, self.wire))
+        found = self._report((MARKER,), EventContext(self._stream, self.wire))
         self._stream.marked = True
         self._open.clear()
         return found
@@ -108,7 +108,7 @@ class StreamValidator:
         if self._closed:
             return []
         self._closed = True
-        return self._report((END,), Moment(self._stream, self.wire))
+        return self._report((END,), EventContext(self._stream, self.wire))
 
     def _read(self, data: bytes | str, frame: str | None = None) -> list[Violation]:
         repairs: list[Repair] = []
@@ -120,27 +120,27 @@ class StreamValidator:
             raw = codec.decode_json(data)
         except WireError as error:
             return self._unreadable(error.message, frame)
-        return self._judge(Moment(self._stream, self.wire, raw, repairs, frame), type(event))
+        return self._judge(EventContext(self._stream, self.wire, raw, repairs, frame), type(event))
 
-    def _judge(self, moment: Moment, struct: type[Any]) -> list[Violation]:
-        found = self._report(self._kinds(moment), moment)
-        advance(moment)
-        if found or struct not in _DELTAS or moment.item is None or moment.block is None:
+    def _judge(self, context: EventContext, struct: type[Any]) -> list[Violation]:
+        found = self._report(self._kinds(context), context)
+        advance(context)
+        if found or struct not in _DELTAS or context.item is None or context.block is None:
             self._open.clear()
-        elif moment.item.id is not None:
-            where = moment.item.index
-            index = moment.block_index if struct in _INDEXED else where
-            self._open[moment.item.id] = _Open(struct, where, index, moment.block.write)
+        elif context.item.id is not None:
+            where = context.item.index
+            index = context.block_index if struct in _INDEXED else where
+            self._open[context.item.id] = _Open(struct, where, index, context.block.write)
         return found
 
-    def _kinds(self, moment: Moment) -> tuple[str, ...]:
+    def _kinds(self, context: EventContext) -> tuple[str, ...]:
         """What the event is to the rules; after the end only that it is one."""
-        framed = () if moment.frame is None else (FRAME,)
+        framed = () if context.frame is None else (FRAME,)
         if self._stream.state is StreamState.ENDED:
             return (EVERY, *framed)
-        if moment.type in _KNOWN:
-            return (EVERY, moment.type, *framed)
-        return (EVERY, *framed) if moment.role is None else (EVERY, WITHIN, *framed)
+        if context.type in _KNOWN:
+            return (EVERY, context.type, *framed)
+        return (EVERY, *framed) if context.role is None else (EVERY, WITHIN, *framed)
 
     def _goes_on(self, event: Any) -> bool:
         """Whether a delta differs from a clean one before it only by its text and the next number.
@@ -175,38 +175,38 @@ class StreamValidator:
 
     def _unreadable(self, reason: str, frame: str | None) -> list[Violation]:
         stream = self._stream
-        found = self._report((UNREADABLE,), Moment(stream, self.wire, frame=frame, unreadable=reason))
+        found = self._report((UNREADABLE,), EventContext(stream, self.wire, frame=frame, unreadable=reason))
         stream.events += 1
         stream.number = None if stream.number is None else stream.number + 1
         return found
 
-    def _report(self, kinds: tuple[str, ...], moment: Moment) -> list[Violation]:
-        found = self._undecided(kinds, moment) if self.wire == AUTO else self._findings(kinds, moment)
+    def _report(self, kinds: tuple[str, ...], context: EventContext) -> list[Violation]:
+        found = self._undecided(kinds, context) if self.wire == AUTO else self._findings(kinds, context)
         self.violations += found
         return found
 
-    def _undecided(self, kinds: tuple[str, ...], moment: Moment) -> list[Violation]:
+    def _undecided(self, kinds: tuple[str, ...], context: EventContext) -> list[Violation]:
         """What both wires hold against the event, or all that the wire does which it decides."""
-        decided = wire_of(moment)
+        decided = wire_of(context)
         if decided is not None:
-            self.wire = moment.wire = decided
+            self.wire = context.wire = decided
             earlier = self._doubtful.pop(decided)
             self._doubtful.clear()
-            return earlier + self._findings(kinds, moment)
+            return earlier + self._findings(kinds, context)
         found = {}
-        for moment.wire in self._doubtful:
-            found[moment.wire] = self._findings(kinds, moment)
+        for context.wire in self._doubtful:
+            found[context.wire] = self._findings(kinds, context)
         places = [{_place(each) for each in per_wire} for per_wire in found.values()]
         shared = set.intersection(*places)
         for wire, per_wire in found.items():
             self._doubtful[wire] += [each for each in per_wire if _place(each) not in shared]
         return [each for each in found[OPENRESPONSES] if _place(each) in shared]
 
-    def _findings(self, kinds: tuple[str, ...], moment: Moment) -> list[Violation]:
+    def _findings(self, kinds: tuple[str, ...], context: EventContext) -> list[Violation]:
         return [
-            Violation(rule.id, self._stream.events, moment.type, finding.path, finding.message)
+            Violation(rule.id, self._stream.events, context.type, finding.path, finding.message)
             for rule in rules_on(*kinds)
-            for finding in rule.check(moment)
+            for finding in rule.check(context)
         ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from bridge.conformance.moment import Moment
+from bridge.conformance.context import EventContext
 from bridge.conformance.published import OPENAI_EVENTS, SLUG
 from bridge.state import PUBLISHED_EVENTS, PUBLISHED_ITEMS, WIRES
 
@@ -17,18 +17,18 @@ _OPENAI_SLUG: Final = WIRES[OPENRESPONSES].slug
 _CANCELLED: Final = WIRES[OPENAI].cancelled_status
 
 
-def wire_of(moment: Moment) -> str | None:
+def wire_of(context: EventContext) -> str | None:
     """The wire that alone has this event, its item or its manner; None when both have it, or neither."""
-    if moment.type in _ONLY_PUBLISHED:
+    if context.type in _ONLY_PUBLISHED:
         return OPENRESPONSES
-    if moment.type in _ONLY_OPENAI:
+    if context.type in _ONLY_OPENAI:
         return OPENAI
-    if moment.type == "error":
-        return OPENAI if "error" not in moment.raw and "message" in moment.raw else None
-    response = moment.object("response") or {}
+    if context.type == "error":
+        return OPENAI if "error" not in context.raw and "message" in context.raw else None
+    response = context.object("response") or {}
     if response.get("status") == _CANCELLED:
         return OPENAI
-    return wire_of_item(moment.object("item"))
+    return wire_of_item(context.object("item"))
 
 
 def wire_of_item(item: dict[str, Any] | None) -> str | None:

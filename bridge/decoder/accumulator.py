@@ -1,8 +1,8 @@
 """`ResponseAccumulator`: events → the Response they describe, as far as it got.
 
 Folding what the machine emits gives its snapshot after every event (law E1). Streams of other servers
-are folded too: events that were left out are made up for, items are told apart by output index first,
-by id where an index repeats, and the last word is the terminal event's.
+are folded too: events that were left out are made up for, items are identified by output index first, by id
+where an index repeats, and the terminal event decides at the end.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Tool-call ids in a client that talks to several providers: ours carry a prefix, so that they never
-meet another's (RFC 00022, "CallId namespacing")."""
+"""Tool-call ids in a client that talks to several providers: ours carry a prefix, so that they never equal
+another's (RFC 00022, "CallId namespacing")."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def namespace_call_id(call_id: str, prefix: str = CALL_ID_PREFIX) -> str:
 
 
 def strip_call_id(call_id: str, prefix: str = CALL_ID_PREFIX) -> str:
-    """The id on its way back; one that has no prefix (another provider's call) stays as it is."""
+    """The id on its way back; one without the prefix (another provider's call) stays as it is."""
     return call_id.removeprefix(prefix)
 
 

@@ -1,5 +1,5 @@
-"""How a response ended, in VS Code's terms: finish reasons, what the user is told, the closing data
-parts. Incomplete, failed, cut off and cancelled are four different things."""
+"""How a response ended, in VS Code's terms: finish reasons, the message for the user, the closing data parts.
+Incomplete, failed, cut off and cancelled are four different things."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PREMATURE_END = "bridge.stream.premature_end"
 
 @dataclass(slots=True)
 class PartResult:
-    """What a stream told beside its parts; filled in as it goes.
+    """What a stream reported beside its parts; filled in as it goes.
 
     `finish_reason` is None until the stream has ended. `error` is the failure's code and message, also
     when its text was kept out of the parts. `stateful_marker` is what the next request can go on from.
@@ -54,7 +54,8 @@ _CUT_CALL = Ending("other", "The response stopped in the middle of a tool call, 
 _CUT_ITEM = Ending("other", "The response ended before all of it was complete.")
 _UNKNOWN = Ending("other", "The response is incomplete, and its server did not say why.")
 
-# incomplete reason, or the code of a failure that is none, in lower case with underscores → the ending
+# incomplete reason, or the code of a failure that is not an error, in lower case with underscores → the
+# ending
 _BY_REASON: dict[str, Ending] = {
     **dict.fromkeys(("max_output_tokens", "max_tokens", "max_completion_tokens", "length"), _LENGTH),
     **dict.fromkeys(("content_filter", "safety"), _FILTERED),
@@ -96,7 +97,7 @@ def _failure(error: ResponseError | None) -> Ending:
 
 
 def is_cancellation(error: ResponseError) -> bool:
-    """Whether an error only says that somebody cancelled."""
+    """Whether an error only says that the response was cancelled."""
     return _by_reason(error.code) is _CANCELLED
 
 

@@ -30,7 +30,7 @@ class Mode(Enum):
 
 class Flow:
     """`mode` and what it takes to leave it. With `paragraph_breaks`, text of another output item begins a
-    paragraph; thought that is shown as text always stands apart from the answer.
+    paragraph; thinking that is shown as text is always a paragraph of its own.
 
     (`output_index`, `content_index`) is where text was written last, (-1, -1) when the next text can't go
     out just as it is.

@@ -1,7 +1,7 @@
 """Items and parts that still grow: what the accumulator folds events into.
 
-Text sits in a StringIO, since a string with a reference elsewhere is copied whole at each `+=`; structs
-are built when somebody asks.
+Text sits in a StringIO, since a string with a reference elsewhere is copied whole at each `+=`; structs are
+built when they are asked for.
 """
 
 from __future__ import annotations

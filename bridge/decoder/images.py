@@ -43,7 +43,7 @@ class Images:
 
 
 def _mime(data: bytes, named: str) -> str:
-    """The bytes know best; then what the item says."""
+    """The media type by the bytes, else by what the item says."""
     for magic, mime in _MAGIC:
         if data.startswith(magic):
             return mime

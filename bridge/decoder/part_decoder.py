@@ -1,7 +1,7 @@
 """`PartDecoder`: a Responses stream in, VS Code's language-model parts out (RFC 00022).
 
-A table says which event goes to whom; what text, thinking, tool calls and endings need is in the modules
-of these names. Events nobody knows are ignored and noted once per type.
+A table says which handler takes which event; what text, thinking, tool calls and endings need is in the
+modules of these names. Unknown events are ignored and noted once per type.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bridge.decoder.parts import LanguageModelTextPart, Part
 from bridge.decoder.prose import Prose
 from bridge.decoder.spellings import respelled
 from bridge.decoder.thinking import CONTENT, SUMMARY, Thinking, ThinkingPolicy
-from bridge.decoder.tool_calls import CallIdSource, ToolCalls
+from bridge.decoder.tool_calls import CallIdSource, ToolCallDecoder
 from bridge.errors import ToolError
 from bridge.protocol import events as ev
 from bridge.protocol import items as it
@@ -55,7 +55,7 @@ class PartDecoder(PartStream):
     - `max_argument_bytes`: of one call. More ends the stream with the error
       `bridge.tools.arguments_too_large`.
     - `model`: the name in the stateful marker; without, the one the response names.
-    - `trace`: is told each event and the kinds of parts it made, never content.
+    - `trace`: is called with each event and the kinds of parts it made, never content.
     """
 
     def __init__(
@@ -79,14 +79,14 @@ class PartDecoder(PartStream):
         self._prose = Prose(self._flow, diagnostics, citations == "link")
         self._thinking = Thinking(self._flow, diagnostics, thinking, include_encrypted_thinking)
         self._images = Images(diagnostics)
-        self._calls = ToolCalls(
+        self._calls = ToolCallDecoder(
             diagnostics,
             prefix=call_id_prefix,
             id_source=call_id_source,
             custom=custom_tools,
             max_argument_bytes=max_argument_bytes,
         )
-        self._tells = errors == "text"
+        self._reports_errors = errors == "text"
         self._model = model
         self._trace = trace
 
@@ -111,7 +111,7 @@ class PartDecoder(PartStream):
         return self._end("error", self._fail(cut))
 
     def cancel(self) -> None:
-        """The user has gone: nothing more comes out, and no error is told. After the end, nothing."""
+        """The user has left: no more parts are sent, and errors are not reported. After the end, nothing."""
         if not self._ended:
             self._end("cancelled", [])
 
@@ -212,7 +212,7 @@ class PartDecoder(PartStream):
         if error is not None:
             parts += self._fail(error)
         if note is not None:
-            parts += self._tell("Note", note)
+            parts += self._report("Note", note)
         if completed and self._calls.any_emitted:
             reason = "tool-calls"
         return parts + self._end(reason, self._data(event.response, completed))

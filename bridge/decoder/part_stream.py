@@ -1,5 +1,5 @@
 """What a stream of parts does beside reading events: it closes what is open before something else,
-tells each error once, and gives what only the final response holds."""
+reports each error once, and gives what only the final response holds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bridge.decoder.images import Images
 from bridge.decoder.parts import LanguageModelTextPart, Part
 from bridge.decoder.prose import Prose
 from bridge.decoder.thinking import Thinking
-from bridge.decoder.tool_calls import ToolCalls
+from bridge.decoder.tool_calls import ToolCallDecoder
 from bridge.errors import ToolError
 from bridge.protocol import items as it
 from bridge.protocol.errors import ResponseError
@@ -29,8 +29,8 @@ class PartStream:
     _prose: Prose
     _thinking: Thinking
     _images: Images
-    _calls: ToolCalls
-    _tells: bool
+    _calls: ToolCallDecoder
+    _reports_errors: bool
     _model: str | None
     _ended = False
 
@@ -50,7 +50,7 @@ class PartStream:
         return self._end("error", self._fail(ResponseError(error.code, error.message)))
 
     def _finished(self, output_index: int, item: it.Item | None) -> list[Part]:
-        """What a finished item says that was not said before."""
+        """What a finished item holds that was not sent before."""
         if isinstance(item, it.Message):
             return self._prose.item_done(output_index, item)
         if isinstance(item, it.ReasoningItem):
@@ -68,7 +68,7 @@ class PartStream:
         return self._flow.leave() + images if images else images
 
     def _remaining(self, response: Response, completed: bool) -> list[Part]:
-        """What stands in the final response only: calls if it is completed, words and reasoning if none
+        """What is in the final response only: calls if it is completed, words and reasoning if none
         were streamed, since positions there need not be output indexes."""
         wanted = {
             it.Message: self._prose.silent,
@@ -88,16 +88,16 @@ class PartStream:
         )
 
     def _fail(self, error: ResponseError) -> list[Part]:
-        """Tell an error, once."""
+        """Report an error, once."""
         if self.result.error is not None:
             return []
         self.result.error = error
-        return self._calling(self._calls.rest) + self._tell(
+        return self._calling(self._calls.rest) + self._report(
             "Error", error.message or "The model's server reported an error."
         )
 
-    def _tell(self, kind: str, message: str) -> list[Part]:
-        if not self._tells:
+    def _report(self, kind: str, message: str) -> list[Part]:
+        if not self._reports_errors:
             return []
         parts = self._flow.leave()
         before = BREAK if self._flow.text_written else ""

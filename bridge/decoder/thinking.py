@@ -91,7 +91,7 @@ class Thinking:
         return [] if section in self._seen else self.delta(section, item_id, text)
 
     def summary_part_done(self, section: Section, item_id: str, text: str) -> list[Part]:
-        """The end of a summary part, which VS Code is told by metadata."""
+        """The end of a summary part, which VS Code gets as metadata."""
         parts = self.done(section, item_id, text)
         if self._policy == "part" and section in self._seen:
             block_id = self._ids.get(section[0]) or UNSET

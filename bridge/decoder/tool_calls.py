@@ -1,4 +1,4 @@
-"""Tool calls: each emitted exactly once and whole, from the first event that can vouch for it.
+"""Tool calls: each emitted exactly once and whole, from the first event that confirms it whole.
 
 Three places can: `arguments.done`, `output_item.done`, the completed response (RFC 00022). A call said
 to be incomplete never is, and arguments whose JSON is cut short wait for the item to say which it is,
@@ -65,10 +65,11 @@ _FACTS: dict[type[Any], Callable[[Any], Facts | None]] = {
 }
 
 
-class ToolCalls:
+class ToolCallDecoder:
     """The calls of one response, on their way to `LanguageModelToolCallPart`s.
 
-    Raises ToolError (`bridge.tools.arguments_too_large`) from whichever method takes the last straw.
+    Raises ToolError (`bridge.tools.arguments_too_large`) from whichever method takes the piece that passes
+    the limit.
     """
 
     def __init__(
@@ -147,7 +148,7 @@ class ToolCalls:
         return self.item_done(position, item)
 
     def flush(self) -> list[Part]:
-        """The response is completed and names no output: what is open and whole is taken at its word."""
+        """The response is completed and names no output: what is open and whole is emitted."""
         for call in self._open:
             if call.name and (call.custom or json_state(call.arguments) in _WHOLE):
                 self._emit(call)
@@ -160,7 +161,7 @@ class ToolCalls:
         return rest
 
     def clear(self) -> None:
-        """The stream has ended: what nothing vouched for is dropped."""
+        """The stream has ended: what no event confirmed is dropped."""
         for call in self._open:
             if call.index not in self._emitted:
                 self._diagnostics.loss("tool_call", "the stream ended before the call was whole, not emitted")
@@ -198,15 +199,15 @@ class ToolCalls:
         given = _input(call)
         if given.repair is not None:
             self._diagnostics.repair("tool_call.arguments", given.repair)
-        told = signature(name, given.value)
-        # an id that is empty is no id that two calls could share
+        signed = signature(name, given.value)
+        # two calls can't share an empty id
         same_id = self._signatures.setdefault(call.call_id or call.item_id or f"#{call.index}", set())
-        if told in same_id:
+        if signed in same_id:
             self._diagnostics.repair("tool_call", "announced again, dropped")
             return
-        same_id.add(told)
+        same_id.add(signed)
         self._ids.add((call.item_id, call.call_id))
-        self._at[call.output_index] = told
+        self._at[call.output_index] = signed
         call_id = namespace_call_id(self._call_id(call), self._prefix)
         heappush(self._waiting, (call.index, LanguageModelToolCallPart(call_id, name, given.value)))
 

@@ -38,14 +38,14 @@ def tool_input(arguments: str) -> ToolInput:
     if isinstance(value, dict):
         return ToolInput(value)
     if value is _BROKEN:
-        return ToolInput({}, "arguments are no JSON, replaced by {}")
+        return ToolInput({}, "arguments are not JSON, replaced by {}")
     if value is None:
         return ToolInput({}, "arguments are null, replaced by {}")
-    return ToolInput({"input": value}, f"arguments are no object but {type(value).__name__}, wrapped")
+    return ToolInput({"input": value}, f"arguments are not an object but {type(value).__name__}, wrapped")
 
 
 def signature(name: str, value: dict[str, Any]) -> bytes:
-    """16 bytes that tell one call from another, however its JSON was written."""
+    """16 bytes that are equal for equal calls, however their JSON was written."""
     return hashlib.blake2b(_canonical.encode([name, value]), digest_size=16).digest()
 
 

@@ -27,7 +27,7 @@ _NOT_IN_A_TYPE: Final = re.compile(r"[^A-Za-z0-9_.:-]")
 
 
 def spelled(kind: str, wire: Wire) -> str:
-    """A type that is not published: `slug:name` on a wire where it has to be, whatever somebody sent."""
+    """A type that is not published: `slug:name` on a wire where it has to be, whatever was sent."""
     if not wire.slug:
         return kind
     name = _NOT_IN_A_TYPE.sub("_", kind) or "unknown"

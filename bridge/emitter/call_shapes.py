@@ -106,7 +106,7 @@ class UnwrappingShape(CustomShape):
 
     def end(self, shown: str, stopped: bool) -> tuple[str, bool]:
         rest = self._unwrapper.close()
-        # what is no JSON does not tell whether it is whole
+        # what is not JSON does not show whether it is whole
         wrapped = self._begun and "raw_text" not in self._unwrapper.repairs
         return rest, self._unwrapper.truncated or not (stopped or wrapped)
 

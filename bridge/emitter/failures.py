@@ -21,7 +21,7 @@ Failure = ErrorPayload | ResponseError | BridgeError | Mapping[str, Any] | BaseE
 
 def payload_of(error: Failure) -> ErrorPayload:
     """The error as the `error` event carries it. An unforeseen exception gives its class, never its
-    text, which may hold what nobody should see."""
+    text, which may hold secrets."""
     if isinstance(error, ErrorPayload):
         return error
     if isinstance(error, ResponseError):

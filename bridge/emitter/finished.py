@@ -1,4 +1,4 @@
-"""A response that has ended → events, for those who hold no stream of it any more: an answer that is not
+"""A response that has ended → events, for callers that do not have its stream any more: an answer that is not
 streamed is made by the same outbound as a stream, and a stream that was cut is closed with its response."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Draft = tuple[Callable[..., Event], tuple[Any, ...]]
 def events_of(response: Response) -> Iterator[Event]:
     """Its beginning, its items, its end; each text is one delta, and what an item's end repeats is left out.
 
-    A call that was cut is left out too (`is_cut_call`): whoever takes whole answers runs the calls in them.
+    A call that was cut is left out too (`is_cut_call`): clients of whole answers run the calls in them.
     Raises KeyError for a response that has not ended.
     """
     terminal = TERMINAL_EVENT[response.status]

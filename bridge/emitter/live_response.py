@@ -54,8 +54,8 @@ class LiveResponse:
         return replace(self._fields, output=self._output.live())
 
     def adopt(self, response: Response) -> None:
-        """Be the response that an upstream sends: all its fields before the start; after it, what only
-        the terminal event may tell."""
+        """Be the response that an upstream sends: all its fields before the start; after it, what only the
+        terminal event may carry."""
         if self.phase is ResponseStreamPhase.IDLE:
             self._fields = replace(
                 respelled(response, self._wire),

@@ -1,4 +1,4 @@
-"""`ResponseStreamStateMachine`: calls in, OpenResponses events out, a live snapshot beside them.
+"""`ResponseStreamStateMachine`: calls in, OpenResponses events out, and a live snapshot.
 
 The machine decides what opens, what closes and in which order (laws E4–E9); the blocks know how
 they are spelled. Sans-IO: ids and clock are injected, nothing waits.
@@ -228,7 +228,7 @@ class ResponseStreamStateMachine:
         facts = (("id", id), ("name", name), ("arguments", arguments), ("namespace", namespace))
         for field, value in facts:
             if value is not None and not isinstance(value, str):
-                raise wrong_argument("tool_call", f"{field} is no string but {value.__class__.__name__}")
+                raise wrong_argument("tool_call", f"{field} is not a string but {value.__class__.__name__}")
         if type not in ("function", "custom"):
             raise wrong_argument("tool_call", f"type is function or custom, not {type!r}")
         return self._blocks.call(index, id or "", name or "", arguments or "", type == "custom", namespace)
@@ -269,7 +269,7 @@ class ResponseStreamStateMachine:
             raise wrong_argument("item_event", f"no item {item_id!r} is announced and open")
         kind = text_of("item_event", type)
         if not kind or kind in EVENTS.structs:
-            raise wrong_argument("item_event", f"{type!r} is no progress of an item")
+            raise wrong_argument("item_event", f"{type!r} does not report progress of an item")
         where = {"item_id": block.item_id, "output_index": block.output_index}
         return [self._extension(spelled(kind, self._wire), {**fields_of("item_event", fields), **where})]
 
@@ -378,7 +378,7 @@ class ResponseStreamStateMachine:
 
 
 def _is_plain(delta: object) -> bool:
-    """Whether a delta may go out as it is: some text, with no half of a surrogate pair in it."""
+    """Whether a delta may go out as it is: some text, free of half surrogate pairs."""
     return type(delta) is str and delta != "" and (delta.isascii() or is_whole(delta))
 
 

@@ -1,7 +1,7 @@
-"""What is open in one response, and who makes room for whom (law E5).
+"""What is open in one response, and what closes what (law E5).
 
-Text, refusal and reasoning share the floor: one of them is open at a time, and starting another
-closes it, as does announcing a tool call. Tool calls stay open beside it, by index.
+Of text, refusal and reasoning one is open at a time, and starting another closes it, as does announcing a
+tool call. Tool calls stay open beside it, by index.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class OpenBlocks:
         self.phase = phase
 
     def announce(self, item: Item) -> list[Event]:
-        """Begin an item that is told whole later, or a reasoning item that may get words."""
+        """Begin an item that is completed later, or a reasoning item that may get text."""
         self.items.check("item_added", item)
         closed = self.close_open()
         if isinstance(item, ReasoningItem):

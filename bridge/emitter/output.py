@@ -1,5 +1,5 @@
-"""The ordered output of one response: who has which index, which blocks are still open, which ids are
-taken. Indexes are dense, in order of first appearance, never reused (law E4)."""
+"""The ordered output of one response: its indexes, the blocks that are still open, the ids that are taken.
+Indexes are dense, in order of first appearance, never reused (law E4)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Output:
         return len(self._items)
 
     def unique(self, prefix: str, wanted: str = "") -> str:
-        """An id nobody here has: the wanted one if it is free, else a fresh one, of whole characters."""
+        """An id that is unique here: the wanted one if it is free, else a fresh one, of whole characters."""
         base = candidate = mended(wanted) if wanted else self._ids(prefix)
         while candidate in self._taken:
             self._taken[base] += 1

@@ -1,7 +1,7 @@
-"""The machine as those see it who call it, and what may stand before it.
+"""The machine's interface for its callers, and filters before it.
 
 Every inbound drives a `ResponseStream` and does not ask whether that is the machine itself. What keeps calls
-back or changes them is a `StreamFilter`: it stands before a machine, or before another filter.
+back or changes them is a `StreamFilter`: it wraps a machine, or another filter.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One tool call, from its first fragment to its item.
 
-A call waits (absent) until it can be announced truthfully: a function or custom call until its name
+A call waits (absent) until it can be announced as what it is: a function or custom call until its name
 is known (law E4), a shell or patch call until its arguments are whole, because only then is it known
 whether it can be restored (law E11).
 """
@@ -39,12 +39,13 @@ def nameless(call: str, index: int) -> StreamStateError:
 class ToolCallBlock(OpenItem):
     """The accumulator of one call. `index` is the upstream's, `output_index` ours once announced. `state` is
     where its item stands in `state.ITEM`, `arguments` where its arguments stand in `state.ARGUMENTS`.
-    `number_begun` counts the calls of the response. `plain`: it is open and awake, and its arguments pass as
-    they are. It falls asleep when it is asked if it is whole, and `grew` hears of it when it wakes."""
+    `number_begun` counts the calls of the response. `plain`: it is open and active, and its arguments pass as
+    they are. It is inactive once it was asked whether it is whole, and `grew` is called when the next piece
+    makes it active."""
 
     __slots__ = (
-        "_asleep",
         "_grew",
+        "_inactive",
         "_read",
         "_restorable",
         "_shape",
@@ -74,7 +75,7 @@ class ToolCallBlock(OpenItem):
         super().__init__(number, "", -1)
         self.number_begun = number_begun
         self._grew = grew
-        self._asleep = True
+        self._inactive = True
         self._read = 0
         self._shape: Shape = JsonShape()
         self.plain = False
@@ -94,18 +95,18 @@ class ToolCallBlock(OpenItem):
 
     @property
     def held(self) -> bool:
-        """Named, but its item can't be told before its arguments are whole."""
+        """Named, but its item can't be announced before its arguments are whole."""
         return bool(self.upstream_name) and self.state is BlockState.ABSENT
 
     @property
     def announceable(self) -> bool:
-        """Named, and its item can be told at once."""
+        """Named, and its item can be announced at once."""
         return self.held and not self._restorable
 
     def identify(self, name: str, identity: ToolIdentity | None, wire: Wire) -> None:
         """Take the name, and with it what the client declared the tool as."""
         self.upstream_name = self.name = name
-        # a namespaced name has no published spelling: there the model's own name stands
+        # the published wire can't spell a namespaced name: there the model's own name is used
         if identity is not None and (wire.openai_items or identity.namespace is None):
             self.identity = identity
             self.name = identity.name
@@ -125,7 +126,7 @@ class ToolCallBlock(OpenItem):
 
     def delta(self, fragment: str) -> list[Event]:
         """The next piece of the arguments; nothing while the call waits or the piece shows nothing."""
-        if self._asleep:
+        if self._inactive:
             self.wake()
         if self.state is BlockState.ABSENT:
             self.waiting.append(fragment)
@@ -140,8 +141,8 @@ class ToolCallBlock(OpenItem):
         return [self._shape.delta(self._number(), self.item_id, self.output_index, shown)]
 
     def wake(self) -> None:
-        """Something has come, so that it may be whole now."""
-        self._asleep = False
+        """More arguments have come, so that it may be whole now."""
+        self._inactive = False
         self.plain = self.state is BlockState.OPEN and type(self._shape) is JsonShape
         if self._grew is not None:
             self._grew(self)
@@ -149,7 +150,7 @@ class ToolCallBlock(OpenItem):
     def is_whole(self) -> bool:
         """Whether the arguments are already complete JSON. A call that grows a little before each of many
         others is not read anew for all of them: each character is read a bounded number of times."""
-        self._asleep, self.plain = True, False
+        self._inactive, self.plain = True, False
         if not isinstance(self._shape, JsonShape):
             return False
         text = "".join(self.waiting) if self.state is BlockState.ABSENT else self.buffer.text
@@ -194,7 +195,7 @@ class ToolCallBlock(OpenItem):
         return events
 
     def _release(self) -> None:
-        """The text is the item's now, and is kept once (law E12)."""
+        """The item holds the text from now on, so that it is kept once (law E12)."""
         self.buffer = TextBuffer()
         self.write = self.buffer.write
         self.waiting = []

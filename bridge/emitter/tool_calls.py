@@ -1,6 +1,6 @@
-"""The tool calls of one response, by the upstream's index: which fragment is whose, and when a call
-ends (laws E4, E5). Dialects resolve odd fragments first; here an index is taken at its word, except
-that another id on a busy index is another call (field case 1)."""
+"""The tool calls of one response, by the upstream's index: which call a fragment belongs to, and when a call
+ends (laws E4, E5). Dialects resolve odd fragments first; here the index decides, except that another id on a
+busy index is another call (field case 1)."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class ItemEmitter:
         return self._ended(events, block, item.status)
 
     def announce(self, item: it.Item) -> list[Event]:
-        """Begin an item that is told whole later, by `emit` with the same id."""
+        """Begin an item that is completed later, by `emit` with the same id."""
         return [self._begin(with_whole_characters(item)).added()]
 
     def announced(self, item_id: str) -> WholeBlock | None:

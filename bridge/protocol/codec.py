@@ -129,7 +129,7 @@ def decode_event(data: bytes | str, repairs: list[Repair] | None = None) -> Even
     """One event. What a peer left out or got wrong is put right as far as can be, and each such
     repair is appended to `repairs`; unknown types come back whole as `UnknownEvent`.
 
-    Raises WireError when the data is no JSON object.
+    Raises WireError when the data is not a JSON object.
     """
     try:
         return _events.decode(data)  # type: ignore[no-any-return]
@@ -166,7 +166,7 @@ def event_of(value: Event | Mapping[str, Any]) -> Event:
 def check_event(data: bytes | str) -> Event:
     """One event, held to the published schema (extensions and unknown types are admitted).
 
-    Raises SchemaError with the path of the first deviation, WireError when it is no JSON object.
+    Raises SchemaError with the path of the first deviation, WireError when it is not a JSON object.
     """
     try:
         return _events.decode(data)  # type: ignore[no-any-return]
@@ -224,7 +224,7 @@ def decode_create_message(data: bytes | str) -> ResponseCreateMessage:
 
 
 def _is_tagged(data: bytes | str, tag: str) -> bool:
-    """Whether the type is plain to see; all the rest is passed over."""
+    """The type alone; the other fields are skipped."""
     try:
         return bool(_tagged.decode(data).type == tag)
     except _REFUSED:
@@ -264,7 +264,7 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _prefix(kind: str) -> bytes:
-    # a line end in the type of somebody's event would forge frames
+    # a line end in the type of a foreign event would forge frames
     return b"event: %b\ndata: " % " ".join(kind.splitlines()).encode("utf-8", "replace")
 
 

@@ -14,7 +14,7 @@ class Field(NamedTuple):
     """One field of a struct.
 
     `convert` makes a plain value one of the field's: it raises msgspec.ValidationError, and
-    UnicodeEncodeError for half a surrogate pair, which has no UTF-8. `nested` is
+    UnicodeEncodeError for half a surrogate pair, which can't be UTF-8. `nested` is
     the one untagged struct that it takes, `element` the one that it takes a list of; `limits` are
     the fewest and most elements of its list. `zero` makes the zero value of its type; a struct is made
     of the zero values of its fields.
@@ -75,7 +75,7 @@ def is_struct(annotation: Any) -> TypeGuard[type[Any]]:
 
 
 def _untagged(structs: list[type[Any]]) -> type[Any] | None:
-    # tagged ones are told apart by their slot, several untagged ones can't be told apart at all
+    # tagged ones are distinguished by their slot, several untagged ones can't be distinguished
     return structs[0] if len(structs) == 1 and structs[0].__struct_config__.tag is None else None
 
 

@@ -97,7 +97,7 @@ HOSTED_ITEMS: dict[str, type[HostedCall]] = {
 
 
 def view(item: UnknownItem) -> HostedCall | None:
-    """The typed view of a hosted-tool item, whatever slug it carries; None if it is none of ours."""
+    """The typed view of a hosted-tool item, whatever slug it carries; None if it is not a hosted tool's."""
     struct = HOSTED_ITEMS.get(item.type.removeprefix("openai:"))
     if struct is None:
         return None

@@ -63,7 +63,7 @@ class FunctionCallOutput(Struct, frozen=True, tag="function_call_output", tag_fi
 class ReasoningItem(Struct, frozen=True, tag="reasoning", tag_field="type"):
     """Schema ReasoningBody: raw `content`, its `summary`, opaque `encrypted_content`.
 
-    The schema names no status; the prose says every item has one, so ours carry it.
+    The schema does not name a status; the prose says every item has one, so ours carry it.
     """
 
     type: ClassVar[Literal["reasoning"]] = "reasoning"

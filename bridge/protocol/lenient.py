@@ -1,6 +1,6 @@
 """Building structs out of JSON that strict decoding refused.
 
-One walk, two manners. `Strict` keeps unknown types whole and raises on anything else, so it is the
+One walk, two modes. `Strict` keeps unknown types whole and raises on anything else, so it is the
 published schema with room for extensions. `Repairing` also fills what is missing with the schema's
 zero values and drops what can't be read, and notes each such repair: other servers' streams need it.
 """
@@ -37,7 +37,7 @@ class SchemaError(WireError):
 
 
 class _Absent:
-    """What a builder answers for a value that can't be read and has no zero."""
+    """What a builder returns for a value that can't be read and whose type has no zero value."""
 
 
 ABSENT = _Absent()
@@ -110,7 +110,7 @@ def _field(child: Slot | None, field: Field, raw: Any, manner: Manner, path: str
     try:
         return _converted(field, raw, manner, path)
     except UnicodeEncodeError:
-        pass  # told already: it is no text that belongs here
+        pass  # reported already: another type of value belongs here
     except RecursionError:
         manner.problem(path, "JSON is nested too deeply")
     except msgspec.ValidationError as error:
@@ -122,7 +122,7 @@ def _field(child: Slot | None, field: Field, raw: Any, manner: Manner, path: str
 def _converted(field: Field, raw: Any, manner: Manner, path: str) -> Any:
     try:
         return field.convert(raw)
-    except UnicodeEncodeError:  # an upstream split an emoji over two deltas: who joins them needs the half
+    except UnicodeEncodeError:  # an upstream split an emoji over two deltas: joining them needs the half
         manner.problem(path, "half a surrogate pair")
         return msgspec.convert(raw, field.annotation)
 

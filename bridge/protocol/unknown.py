@@ -1,4 +1,4 @@
-"""What lies outside the vocabulary, kept whole so that it leaves as it came.
+"""What is outside the vocabulary, kept whole so that it leaves as it came.
 
 Extensions (`slug:name`), hosted-tool progress events and whatever a newer server sends become one
 of these wrappers. They encode to exactly the JSON value they were made from.
@@ -45,7 +45,7 @@ class UnknownEvent(Unknown):
 
 
 class UnknownItem(Unknown):
-    """An extension item or one of a tool we have no struct for."""
+    """An extension item or one of a tool that has no struct here."""
 
     __slots__ = ()
 

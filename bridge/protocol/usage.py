@@ -56,8 +56,8 @@ class Usage(Struct, frozen=True):
 
 def within_bounds(usage: Usage, diagnostics: Diagnostics) -> Usage:
     """The same usage, each number a count and all of them in agreement, with a repair note for each that was
-    not: what is below 0 or no number becomes 0, what is above `MOST_TOKENS` becomes that; a part is at most
-    its whole, and the total is the sum."""
+    not: what is below 0 or not a number becomes 0, what is above `MOST_TOKENS` becomes that; a part is at
+    most its whole, and the total is the sum."""
     given = {
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,

@@ -23,7 +23,7 @@ from bridge.protocol.unknown import (
 
 
 class Slot(NamedTuple):
-    """A place that takes one of several objects, told apart by `type`."""
+    """A field that takes one of several objects, distinguished by `type`."""
 
     structs: dict[str, type[Any]]
     unknown: type[Unknown]
@@ -109,8 +109,8 @@ CHILDREN: dict[type[Any], dict[str, Slot]] = {
     events.OutputTextAnnotationAdded: {"annotation": ANNOTATIONS},
 }
 
-# Zero values that differ from those of the field's type, by struct and field. A part that a server
-# left out is of no kind that anyone could guess.
+# Zero values that differ from those of the field's type, by struct and field. The kind of a part that a
+# server left out can't be guessed.
 _ZEROS: dict[tuple[type[Any], str], Any] = {
     **{(response.Response, name): value for name, value in response.RESPONSE_DEFAULTS.items()},
     **{(struct, "part"): UnknownPart({}) for struct, slots in CHILDREN.items() if "part" in slots},

@@ -152,7 +152,7 @@ class ToolCallAggregator:
     def append(
         self, delta: str, output_index: int | None = None, item_id: str = "", call_id: str = ""
     ) -> AggregatedCall:
-        """The next piece of a call's arguments; a call nobody announced begins without a name. A piece
+        """The next piece of a call's arguments; a call that was not announced begins without a name. A piece
         after the arguments were said to be done is left out."""
         call = None if output_index is None else self._by_output.get(output_index)
         if call is None or call.item_id != item_id:
@@ -249,5 +249,5 @@ def _is_same(call: AggregatedCall, output_index: int | None, item_id: str, call_
         return True
     if item_id and item_id == call.item_id:
         return not call_id or not call.call_id or call_id == call.call_id
-    # one call_id at two indexes may be two calls: who has seen their arguments can tell
+    # one call_id at two indexes may be two calls: only their arguments can show it
     return here and call.answers_to("", call_id)

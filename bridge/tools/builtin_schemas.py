@@ -1,4 +1,4 @@
-"""What a model is told of tools that have no declaration of their own: descriptions and JSON Schemas.
+"""What a model gets for tools without a declaration of their own: descriptions and JSON Schemas.
 
 The fields are those of the item that its call becomes.
 """

@@ -36,7 +36,7 @@ def meant(
     choice: dict[str, Any], functions: Sequence[FunctionView], identities: ToolIdentityMap
 ) -> FunctionView | None:
     """The one of these functions that a choice of one tool means: by the client's name in its namespace,
-    else by any name that a call of it might carry. None when it is none of them or could be two."""
+    else by any name that a call of it might carry. None when it is not one of them or could be two."""
     name = choice.get("name") or (choice.get("type") if choice.get("type") in _NAMELESS else None)
     if not name:
         return None

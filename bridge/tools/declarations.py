@@ -68,7 +68,7 @@ def _placed(tools: Iterable[Any], where: str) -> list[Placed]:
 def present_tools(
     tools: Iterable[Placed], identities: ToolIdentityMap, diagnostics: Diagnostics
 ) -> tuple[list[FunctionView], list[Placed]]:
-    """(functions, what is none: hosted and extension tools as they were declared).
+    """(functions, other tools: hosted and extension tools as they were declared).
 
     Declares each tool in `identities`. A tool declared twice is one. Raises InvalidRequestError with the
     tool's place when two kinds of tools share a name.

@@ -94,7 +94,8 @@ class ToolIdentityMap:
         return next(candidate for candidate in candidates if candidate not in self._by_upstream_name)
 
     def resolve(self, upstream_name: str) -> ToolIdentity | None:
-        """The tool that a call of the upstream's model means; None when it is none or could be two.
+        """The tool that a call of the upstream's model means; None when it is not one of them or could be
+        two.
 
         Exact names go first, then ``namespace.name`` and its other spellings, then the client's own
         name without its namespace.

@@ -1,4 +1,4 @@
-"""The one text in a function call's arguments, told apart from all else in them while they stream."""
+"""The one text in a function call's arguments, separated from all else in them while they stream."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class JsonInputReader:
         return position + 1
 
     def _pass_raw(self, text: str, note: str) -> int:
-        """It is no wrapper: hand out all there is, and what follows as it comes."""
+        """It is not a wrapper: hand out all there is, and what follows as it comes."""
         self._note(note)
         self._out += self._raw
         self._decide()
@@ -232,7 +232,7 @@ class JsonInputReader:
         if self._reader.repaired:
             self._note("invalid_escape")
         if self._reader.closed:
-            # A string at top level has no members around it.
+            # A string at top level is not inside an object.
             self._step = JsonInputReader._next_member if self._members else JsonInputReader._finished
 
     def _end_object(self, text: str, position: int) -> int:

@@ -19,7 +19,7 @@ class JsonStringReader:
 
     Surrogate escapes come out as single surrogates: a `bridge.surrogates.SurrogateJoiner` makes them whole.
     What JSON does not allow but models write (raw control characters, unknown escapes) is kept as it
-    is written; `repaired` tells of the escapes.
+    is written; `repaired` says that there were such escapes.
     """
 
     __slots__ = ("_escape", "closed", "repaired")

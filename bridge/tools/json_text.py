@@ -5,7 +5,7 @@ run, malformed ones are the model's own words and pass as they are.
 
 msgspec answers for whole texts, which is the common case. What it refuses is read again by a small
 automaton over RFC 8259's tokens, because a decoder also refuses whole JSON for reasons of its own
-(a lone surrogate, a number out of range, deep nesting) and does not tell each cut text from a
+(a lone surrogate, a number out of range, deep nesting) and does not distinguish each cut text from a
 malformed one.
 """
 

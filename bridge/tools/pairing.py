@@ -17,7 +17,7 @@ View = CallView | OutputView | None
 def pair(views: Sequence[View], param: Callable[[int], str]) -> dict[int, int | None]:
     """Index of each call → index of its output, among `views` (None there is what is neither).
 
-    An output answers the first call before it with its id that has none yet, so that an id may be
+    An output answers the first call before it with its id that is not answered yet, so that an id may be
     used again in a later turn; clients name the call by `call_id`, else by its item's id. A call that
     was cut and so never run may stay alone: its answer is None. `param` names the field at an index.
     Raises InvalidRequestError (`unpaired_tool_call`) with that name.

@@ -40,7 +40,7 @@ class OutputView(NamedTuple):
 
 
 def call_view(item: Any, identities: ToolIdentityMap) -> CallView | None:
-    """A call of any kind as a function call; None when the item is no call a client answers."""
+    """A call of any kind as a function call; None when the item is not a call that a client answers."""
     make = _CALLS.get(item.type)
     view = None if make is None or isinstance(item, Unknown) else make(item, identities)
     if view is None:
@@ -49,14 +49,14 @@ def call_view(item: Any, identities: ToolIdentityMap) -> CallView | None:
 
 
 def called_name(name: str, namespace: str | None, identities: ToolIdentityMap) -> str:
-    """The upstream's name for the tool that a call in the history names. The published wire has no
+    """The upstream's name for the tool that a call in the history names. The published wire does not have
     namespaces, so there a call came with the upstream's own name and goes back with it."""
     upstream = identities.upstream_name(name, namespace)
     return name if upstream not in identities and name in identities else upstream
 
 
 def output_view(item: Any) -> OutputView | None:
-    """A tool's answer of any kind; None when the item is none. Clients name the call by `call_id`,
+    """A tool's answer of any kind; None for other items. Clients name the call by `call_id`,
     else by `id` (field case 40)."""
     view = _OUTPUTS.get(item.type)
     return None if view is None or isinstance(item, Unknown) else view(item)

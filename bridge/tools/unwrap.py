@@ -23,9 +23,9 @@ class InputUnwrapper:
     """Reads a call's arguments in fragments and returns the raw input in them, as early as it is known.
 
     `input`, `patch`, `content` and `code` stream on sight, and so does a patch under any key. Another
-    key's text is held until the object ends, in case a better one comes. An object that holds no
-    single text is no wrapper and passes as it is, like text that is no JSON. Never raises. After
-    `close`, `truncated` says whether the JSON around the input was cut.
+    key's text is held until the object ends, in case a better one comes. An object that does not hold a
+    single text is not a wrapper and passes as it is, like text that is not JSON. Never raises. After `close`,
+    `truncated` says whether the JSON around the input was cut.
     """
 
     __slots__ = ("_arguments", "_joiner", "_wrappers", "truncated")

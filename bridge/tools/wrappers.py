@@ -84,7 +84,7 @@ class WrapperStripper:
         return self._open(text) if self._state is _State.UNDECIDED else self._body(text)
 
     def close(self) -> str:
-        """The text has ended: return what was held and is no closing line."""
+        """The text has ended: return what was held and is not a closing line."""
         held = "".join(self._held)
         self._held.clear()
         if self._state is _State.OPEN:

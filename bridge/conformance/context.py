@@ -1,4 +1,4 @@
-"""One event, seen against what came before it: what every rule is given."""
+"""One event with the state of the stream before it: what every rule is given."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _DONE_FIELDS = {
 }
 
 
-class Moment:
-    """An event and what it is about.
+class EventContext:
+    """An event, the item and the block that it is about.
 
     `raw` is the event as JSON. Rules read it with `text`, `number` and `object`, which give None for a
-    field that is absent or of a wrong type: the schema rule has told of it, and no other rule repeats it.
+    field that is absent or of a wrong type: the schema rule has reported it, and no other rule repeats it.
     """
 
     __slots__ = (
@@ -53,8 +53,8 @@ class Moment:
         self.wire = wire
         self.raw = _NOTHING if raw is None else raw
         self.deviations = deviations  # from the schema
-        self.frame = frame  # the name of the SSE frame it came in, None when it came in none
-        self.unreadable = unreadable  # why the data is no JSON object
+        self.frame = frame  # the name of the SSE frame it came in, None without a frame
+        self.unreadable = unreadable  # why the data is not a JSON object
         self.type = self.text("type") or ""
         self.role = ROLES.get(self.type) or self._hosted_role()
         self.item: ItemTrack | None = None
