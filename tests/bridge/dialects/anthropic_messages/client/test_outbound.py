@@ -452,12 +452,12 @@ def test_a_summary_that_travels_with_the_sealed_reasoning_is_not_a_loss():
     assert told.lost() == []
 
 
-@pytest.mark.parametrize("end", [lambda told: told.end(), lambda told: told("fail", "no")])
+@pytest.mark.parametrize("end", [("finish", None), ("fail", "no")], ids=["finished", "failed"])
 def test_a_summary_that_goes_nowhere_is_a_loss(end):
     told = Told()
     told("reasoning", "Two and two")
     told("reasoning_summary", "Adding")
-    end(told)
+    told(*end)
     assert "reasoning.summary" in told.lost()
 
 
