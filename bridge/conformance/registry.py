@@ -47,6 +47,7 @@ FRAME = "frame"
 MARKER = "[DONE]"
 WITHIN = "progress of a hosted tool"
 UNREADABLE = "unreadable data"
+ENVELOPE = "error message of a WebSocket"
 TERMINALS = frozenset(struct.type for struct in TERMINAL_EVENT.values())
 RESPONSES = LIFECYCLE_EVENTS - {"error"}
 

@@ -41,7 +41,7 @@ def usage_part_of_whole(context: EventContext) -> Findings:
     usage = _usage(context)
     for (details, name), whole in _PARTS.items():
         part, most = _count(_object(usage.get(details)), name), _count(usage, whole)
-        if part is not None and most is not None and part > most:
+        if part is not None and most is not None and part > most >= 0:
             yield Finding(f"{part} of {most} {whole}", f"{_PATH}.{details}.{name}")
 
 

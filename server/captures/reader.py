@@ -21,6 +21,8 @@ Numbered = Iterable[tuple[int, bytes]]
 
 _SSE_LINE: Final = re.compile(rb"(data|event|id|retry)?:|(data|event|id|retry)\s*\Z")
 _FIELD: Final = re.compile(rb"(data|event):")
+_STATUS_LINE: Final = b"HTTP/"
+_OPENS: Final = {b"{": b"}", b"[": b"]"}
 _BOM: Final = b"\xef\xbb\xbf"
 _DONE: Final = b"[DONE]"
 
@@ -57,11 +59,14 @@ def ends_response(payload: Payload) -> bool:
 
 
 def read_capture(lines: Iterable[bytes]) -> Iterator[Payload]:
-    """The payloads of a capture. Raises Unreadable."""
+    """The payloads of a capture; heads of HTTP answers before them (`curl -i`) are passed over. Raises
+    Unreadable."""
     numbered = enumerate(lines, 1)
     for number, line in numbered:
         line = line.removeprefix(_BOM) if number == 1 else line
-        if line.strip():
+        if line.startswith(_STATUS_LINE):
+            _pass_over_head(numbered)
+        elif line.strip():
             yield from _payloads(line)(chain([(number, line)], numbered), number)
             return
     raise Unreadable(1, "there is nothing in it")
@@ -73,10 +78,28 @@ def _payloads(line: bytes) -> Callable[[Numbered, int], Iterator[Payload]]:
     return _json_lines
 
 
+def _pass_over_head(lines: Numbered) -> None:
+    for _number, line in lines:
+        if not line.strip():
+            return
+
+
 def _json_lines(lines: Numbered, _first: int) -> Iterator[Payload]:
     for number, line in lines:
         if line.strip():
-            yield _payload(number, None, line.strip())
+            data = line.strip()
+            yield _payload(number, None, _indented(data, lines) if data in _OPENS else data)
+
+
+def _indented(first: bytes, lines: Numbered) -> bytes:
+    """A JSON value over several lines, as formatters write it: its last line begins with its bracket."""
+    closing = _OPENS[first]
+    pieces = [first]
+    for _number, line in lines:
+        pieces.append(line)
+        if line.startswith(closing):
+            break
+    return b"".join(pieces).strip()
 
 
 def _frames(lines: Numbered, first: int) -> Iterator[Payload]:

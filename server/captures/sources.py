@@ -85,11 +85,15 @@ def open_source(name: str, first: Payload, wire: str) -> Source:
 
     Raises Unreadable when no dialect knows it.
     """
-    return Source(DIALECTS[_detect(first) if name == AUTO else name], first, wire)
+    found = dialect_of(first) if name == AUTO else name
+    if found is None:
+        raise Unreadable(first.line, f"this is not one of: {', '.join(DIALECTS)}")
+    return Source(DIALECTS[found], first, wire)
 
 
-def _detect(first: Payload) -> str:
+def dialect_of(first: Payload) -> str | None:
+    """The name of the dialect whose captures begin like this; None when there is none."""
     for name, dialect in DIALECTS.items():
         if first.value is not None and dialect.recording.recognises(first.value):
             return name
-    raise Unreadable(first.line, f"this is not one of: {', '.join(DIALECTS)}")
+    return None
