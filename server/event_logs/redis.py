@@ -22,14 +22,14 @@ from redis.exceptions import TimeoutError as RedisTimeout
 from server.event_logs.base import LIFETIME, LINGER, LogError, LogGap, LogGone
 from server.event_logs.redis_entries import (
     CLOSED,
-    GRAVESTONE,
+    DISCARD_MARK,
     MARK,
     OPENED,
     Entry,
     entry_id,
     fields_of,
     frames_in,
-    is_gravestone,
+    is_discard_mark,
 )
 from server.frames import Frames
 
@@ -112,7 +112,7 @@ class RedisLog:
             await self._persist(begin)
         except _NotAbove as error:
             last: Any = await self._persist(lambda: self._writer.xrevrange(key, count=1))
-            if last and is_gravestone(last[0]):
+            if last and is_discard_mark(last[0]):
                 raise LogGone(run_id) from error
             await self._persist(lambda: begin(instead=True))
 
@@ -161,7 +161,7 @@ class RedisLog:
                 yield rest
             if entries:
                 place = entries[-1][0]
-                if is_gravestone(entries[-1]):
+                if is_discard_mark(entries[-1]):
                     raise LogGone(run_id)
                 if place == CLOSED:
                     return
@@ -185,7 +185,7 @@ class RedisLog:
         async def bury() -> None:
             async with self._writer.pipeline(transaction=True) as pipe:
                 pipe.delete(key)
-                pipe.xadd(key, GRAVESTONE, id=CLOSED)
+                pipe.xadd(key, DISCARD_MARK, id=CLOSED)
                 pipe.pexpire(key, self._linger)
                 try:
                     await pipe.execute()

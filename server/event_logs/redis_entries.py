@@ -22,7 +22,7 @@ CLOSED: Final = b"18446744073709551615-0"
 
 _GONE: Final = b"g"
 MARK: Final[dict[Any, Any]] = {b"m": b""}
-GRAVESTONE: Final[dict[Any, Any]] = {_GONE: b""}
+DISCARD_MARK: Final[dict[Any, Any]] = {_GONE: b""}
 
 _FIRST: Final = b"f"
 _DATA: Final = b"d"
@@ -39,7 +39,7 @@ def fields_of(frames: Frames) -> dict[Any, Any]:
     return {_FIRST: str(frames.first).encode(), _DATA: frames.data}
 
 
-def is_gravestone(entry: Entry) -> bool:
+def is_discard_mark(entry: Entry) -> bool:
     """Whether it stands for a log that was discarded."""
     return _GONE in entry[1]
 
