@@ -193,10 +193,11 @@ class ResponseStreamStateMachine:
         self.require("part_done")
         return self._blocks.close_part()
 
-    def block_done(self) -> list[Event]:
-        """Close the open message or reasoning item: the next delta begins another."""
+    def block_done(self, *, cut: bool = False) -> list[Event]:
+        """Close the open message or reasoning item: the next delta begins another. `cut`: upstream says that
+        it is incomplete; its parts end now, and the item ends with the response."""
         self.require("block_done")
-        return self._blocks.close_open()
+        return self._blocks.close_open(cut)
 
     # ── tool calls, side by side by the upstream's index ───────────────────────────────────────────
     def tool_call(

@@ -131,9 +131,13 @@ class OpenBlocks:
         self.text_part = self.raw_part = None
         return [] if self.open is None else self.open.close_part()
 
-    def close_open(self) -> list[Event]:
-        """Close the open message or reasoning item: something else begins, so it is whole."""
+    def close_open(self, cut: bool = False) -> list[Event]:
+        """Close the open message or reasoning item: something else begins, so it is whole. One that is `cut`
+        ends with the response, since nothing may be added after it."""
         block, self.open, self.text_part, self.raw_part = self.open, None, None, None
+        if block is not None and cut:
+            block.cut = True
+            return block.close_part()
         return [] if block is None else self._output.close(block, stopped=True)[0]
 
     def close_all(self, stopped: bool, abandoned: bool) -> list[Event]:

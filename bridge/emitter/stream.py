@@ -45,7 +45,7 @@ class ResponseStream(Protocol):
     def reasoning_summary(self, delta: str, part: int = 0) -> list[Event]: ...
     def reasoning_encrypted(self, content: str) -> list[Event]: ...
     def part_done(self) -> list[Event]: ...
-    def block_done(self) -> list[Event]: ...
+    def block_done(self, *, cut: bool = False) -> list[Event]: ...
     def tool_call(
         self,
         index: int = 0,
@@ -124,8 +124,8 @@ class StreamFilter:
     def part_done(self) -> list[Event]:
         return self._stream.part_done()
 
-    def block_done(self) -> list[Event]:
-        return self._stream.block_done()
+    def block_done(self, *, cut: bool = False) -> list[Event]:
+        return self._stream.block_done(cut=cut)
 
     def tool_call(
         self,

@@ -160,6 +160,8 @@ class ItemFeeder:
         if output:
             for track in self._tracks.left_out():
                 self._diagnostics.warning("response.output", f"leaves out a {track.kind} that was streamed")
+        if status != "failed":
+            self._texts.settle(out)
         if status == "incomplete":
             for track in self._tracks.unfinished_calls():
                 self._calls.cut(track, out)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.responses.types import HOLDERS, Said, Track
@@ -34,6 +35,7 @@ class TextFeeder:
         self.place: tuple[str, int, int] | None = None
         self.said = Said()
         self.cut = False
+        self._owed: list[it.Message | it.ReasoningItem] = []
         self._senders: dict[str, Callable[[str], list[Event]]] = {
             "text": machine.text,
             "refusal": machine.refusal,
@@ -168,11 +170,27 @@ class TextFeeder:
                 self.part(track, index, part, out)
             if item.encrypted_content:
                 self._encrypted(track, item.encrypted_content, out)
-        if item.status == "incomplete":
-            self.cut = True  # left open: it ends with the response, as incomplete as that
-        elif self._open is track:
+        cut = item.status == "incomplete"
+        self.cut = self.cut or cut
+        if self._open is track:
             self.leave()
-            out += self._machine.block_done()
+            out += self._machine.block_done(cut=cut)
+        elif cut:
+            # what was sent of it has ended already, when another item began
+            empty: dict[str, Any] = (
+                {"content": []} if isinstance(item, it.Message) else {"content": UNSET, "summary": []}
+            )
+            self._owed.append(msgspec.structs.replace(item, **empty))
+
+    def settle(self, out: list[Event]) -> None:
+        """The response ends: what was cut while another item was open is shown as an item without content."""
+        owed, self._owed = self._owed, []
+        for item in owed:
+            self._diagnostics.repair(
+                "output_item.done", "incomplete after its text had ended, sent as another"
+            )
+            self.leave()
+            out += self._machine.item(item)
 
     def differs(self, track: Track, item: it.Message | it.ReasoningItem) -> bool:
         """Whether the item says something else than what was sent on of it. Raw reasoning and summaries that

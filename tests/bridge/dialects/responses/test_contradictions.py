@@ -113,3 +113,61 @@ AGREEING: dict[str, tuple[list[Json], list[Json]]] = {
 def test_a_terminal_output_that_says_the_same_is_not_reported(case: str) -> None:
     frames, output = AGREEING[case]
     assert Foreign([*frames, ended("completed", *output)]).notes("warning") == []
+
+
+# ── items that upstream ended as incomplete, with others after or beside them ──────────────────────────────
+CUT = done(message("Hel", id="msg_a", status="incomplete"), 0)
+NEXT: dict[str, list[Json]] = {
+    "a message": [added(message(id="msg_b"), 1), say("All", 1, "msg_b"), done(message("All", id="msg_b"), 1)],
+    "a call": [added(call(), 1), argue("{}", 1), done(call("{}"), 1)],
+    "a whole item": [done({"type": "web_search_call", "id": "ws", "status": "completed"}, 1)],
+    "reasoning": [
+        added(reasoning(), 1),
+        delta("reasoning_text", "Hm", 1, "rs_u"),
+        done(reasoning("Hm"), 1),
+    ],
+}
+BEGUN = [created(), added(message(id="msg_a")), say("Hel", 0, "msg_a")]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("end", ["completed", "incomplete"])
+@pytest.mark.parametrize("following", NEXT)
+def test_an_incomplete_item_stays_so_whatever_follows(following: str, end: str, wire: str) -> None:
+    fed = Foreign([*BEGUN, CUT, *NEXT[following], ended(end)], wire)
+    assert fed.status == "incomplete"
+    assert [item["status"] for item in fed.output] == ["incomplete", "completed"]
+    assert fed.texts[0] == "Hel"
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_an_incomplete_thought_stays_so(wire: str) -> None:
+    thought = [added(reasoning()), delta("reasoning_text", "Hm", 0, "rs_u")]
+    thought.append(done(reasoning("Hm", status="incomplete")))
+    fed = Foreign([created(), *thought, *NEXT["a message"], ended("completed")], wire)
+    assert [item["status"] for item in fed.output] == ["incomplete", "completed"]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize(
+    "order", [[0, 1], [1, 0]], ids=["the first one ends first", "the other one ends first"]
+)
+def test_an_interleaved_item_that_is_incomplete_leaves_an_incomplete_one(order: list[int], wire: str) -> None:
+    """Its beginning has ended when the other one began, so what says that it is cut comes at the end."""
+    ends = [CUT, done(message("All", id="msg_b"), 1)]
+    frames = [*BEGUN, added(message(id="msg_b"), 1), say("All", 1, "msg_b")]
+    fed = Foreign([*frames, *(ends[index] for index in order), ended("incomplete")], wire)
+    assert fed.status == "incomplete"
+    assert fed.texts == ["Hel", "All", ""]
+    assert [item["status"] for item in fed.output] == ["completed", "completed", "incomplete"]
+    assert "output_item.done: incomplete after its text had ended, sent as another" in fed.repairs
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_interleaved_text_that_goes_on_is_cut_where_it_was_cut(wire: str) -> None:
+    frames = [*BEGUN, added(message(id="msg_b"), 1), say("Al", 1, "msg_b"), say("lo", 0, "msg_a")]
+    whole = done(message("Hello", id="msg_a", status="incomplete"), 0)
+    last = [say("l", 1, "msg_b"), done(message("All", id="msg_b"), 1), ended("incomplete")]
+    fed = Foreign([*frames, whole, *last], wire)
+    assert fed.texts == ["Hel", "Al", "lo", "l"]
+    assert [item["status"] for item in fed.output] == ["completed", "completed", "incomplete", "completed"]
