@@ -79,7 +79,7 @@ def openresponses_conform() -> Conform:
     fails the test, with the causes, if one fails. The arguments are the options of the command: `model`,
     `api_key` (the key itself), `level`, `only`, `skip`, `wire`, `timeout` in seconds.
 
-    Returns the verdicts. ValueError for names of no scenario and for what is no URL.
+    Returns the verdicts. Raises ValueError for unknown scenarios and a `url` that is not one.
     """
 
     def conform(

@@ -1,9 +1,11 @@
 """The house: one version, pins without addresses, no machine paths, small modules, a sans-IO bridge."""
 
 import ast
+import io
 import os
 import re
 import subprocess
+import tokenize
 import tomllib
 from collections.abc import Iterator
 from importlib import metadata
@@ -19,6 +21,13 @@ from tests.support.shared import REPOSITORY
 LINES_PER_MODULE = 300
 LARGER = {
     "bridge/emitter/machine.py": "one class with every method of the machine, grouped by subject",
+}
+# A guide for prose that users and newcomers read: the word, and what to say instead.
+WORDS = {
+    r"[Tt]old|[Tt]ells?|[Tt]elling": "sent, reported, emitted, called with, distinguished",
+    r"(?<![Tt]here )(?<!tool_choice )(?:is|are|was|were) (?:no|none)(?! longer)": "is not a, is not one of",
+    r"holds? no": "has no, does not hold",
+    r"gravestone|signs? of life": "mark, answer",
 }
 MACHINE_PATH = re.compile(r"(?<![\w.~/-])/(?:home|root|work|Users)/[\w.]")
 
@@ -126,6 +135,59 @@ def test_every_module_is_small_enough_to_read() -> None:
     }
     assert sizes
     assert {name for name, lines in sizes.items() if lines > LINES_PER_MODULE} == set(LARGER)
+
+
+def prose(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, text) of what a file says: a paragraph of a document, a comment, a docstring, a message."""
+    text = path.read_text()
+    if path.suffix != ".py":
+        for found in re.finditer(r"(?:.+\n?)+", text):
+            yield text.count("\n", 0, found.start()) + 1, found[0]
+        return
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+    block: list[tokenize.TokenInfo] = []
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            block.append(token)
+        elif token.type not in (tokenize.NL, tokenize.NEWLINE, tokenize.INDENT) and block:
+            yield block[0].start[0], "\n".join(each.string.lstrip("# ") for each in block)
+            block = []
+
+
+def odd_words(text: str) -> list[str]:
+    plain = " ".join(text.split())
+    return [
+        f"{found[0]!r} (say: {instead})"
+        for word, instead in WORDS.items()
+        for found in re.finditer(rf"\b(?:{word})\b", plain)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "odd"),
+    [
+        ("Whoever waits is told.", 1),
+        ("what is\nno JSON is none of ours", 2),
+        ("There is no limit, and it is no longer told apart", 1),
+        ("The part holds no text.", 1),
+        ("reported, sent, not a list; a storyteller; tool_choice is none", 0),
+    ],
+)
+def test_words_that_explain_nothing_are_found(text: str, odd: int) -> None:
+    assert len(odd_words(text)) == odd
+
+
+def test_prose_is_plain_english() -> None:
+    documents = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").glob("*.md")]
+    found = [
+        f"{path.relative_to(REPOSITORY)}:{line}: {odd}"
+        for path in [*modules("bridge", "server"), *documents]
+        for line, text in prose(path)
+        for odd in odd_words(text)
+    ]
+    assert not found, "\n".join(found)
 
 
 def test_bridge_imports_nothing_that_does_io(pyproject: dict[str, Any]) -> None:

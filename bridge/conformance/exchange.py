@@ -24,7 +24,7 @@ _COUNTS = ("input_tokens", "output_tokens", "total_tokens")
 
 
 class Ask(Struct, frozen=True, kw_only=True):
-    """One HTTP request. `path` begins after the address that ends in `/v1`; a `body` that is no bytes goes
+    """One HTTP request. `path` begins after the address that ends in `/v1`; a `body` that is not bytes goes
     out as JSON. With `leave_after` the client closes the connection once it has that many events."""
 
     path: str = "/responses"
@@ -66,7 +66,7 @@ class Answer(Struct, kw_only=True):
 
     @property
     def json(self) -> Any:
-        """The body or, over a WebSocket, the last message; None when that is no JSON."""
+        """The body or, over a WebSocket, the last message; None when that is not JSON."""
         try:
             return codec.decode_json(self.messages[-1] if self.messages else self.body)
         except (WireError, IndexError):
@@ -120,7 +120,7 @@ class Answer(Struct, kw_only=True):
 
 def response_faults(response: dict[str, Any], wire: WireName) -> list[str]:
     """What is wrong with a response that stands alone: where it leaves the schema (it is judged as a terminal
-    event's), counts that are no sum, an end before its beginning, an id that two items share."""
+    event's), counts that don't add up, an end before its beginning, an id that two items share."""
     found = _deviations({"type": "response.completed", "response": response}, wire)
     return found or [*_counts(response), *_times(response), *_ids(response)]
 

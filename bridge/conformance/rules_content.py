@@ -94,7 +94,7 @@ def part_kind_of_item(context: EventContext) -> Findings:
         return
     kinds = PARTS_OF_ITEM.get((context.item.type or "", context.role.subject))
     if kinds is not None and kind not in kinds:
-        yield Finding(f"a {context.item.type} item holds no {kind} there", "$.part.type")
+        yield Finding(f"a {context.item.type} item does not hold {kind} there", "$.part.type")
 
 
 @rule("specification, Streaming; state.PART_OF_EVENT", _TEXT)

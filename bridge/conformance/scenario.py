@@ -137,7 +137,7 @@ def expect_refusal(answer: Answer, *statuses: int) -> dict[str, Any]:
     expect(answer.media_type == "application/json", f"the refusal's content-type is {answer.media_type!r}")
     error = answer.error
     for name in ("type", "message"):
-        expect(isinstance(error.get(name), str) and error[name], f"error.{name} is no text: {error!r:.200}")
+        expect(isinstance(error.get(name), str) and error[name], f"error.{name} is not text: {error!r:.200}")
     for name in ("code", "param"):
         expect(isinstance(error.get(name), str | None), f"error.{name} is neither text nor null")
     return error
@@ -169,7 +169,7 @@ def text_of(response: dict[str, Any]) -> str:
 
 
 def object_in(text: str) -> dict[str, Any] | None:
-    """The JSON object that a text is; None when it is none."""
+    """The JSON object that a text is; None for other texts."""
     try:
         found = decode_json(text)
     except WireError:

@@ -37,7 +37,7 @@ _TRIP: Final = {
 def transport_whole(target: Target) -> Play:
     """Without `stream` the answer is one JSON response, completed, with text."""
     response = expect_whole((yield target.create()), target)
-    expect(text_of(response), "the output holds no text")
+    expect(text_of(response), "the output has no text")
 
 
 @scenario("HTTP")

@@ -34,14 +34,14 @@ def _window(answer: Answer, target: Target) -> dict[str, Any]:
     window = answer.json if isinstance(answer.json, dict) else {}
     expect(window.get("object") == "response.compaction", f"object is {window.get('object')!r}")
     expect(isinstance(window.get("id"), str), "there is no id")
-    expect(isinstance(window.get("created_at"), int), "created_at is no integer")
+    expect(isinstance(window.get("created_at"), int), "created_at is not an integer")
     usage = window.get("usage") or {}
     expect(all(isinstance(usage.get(name), int) for name in _FIELDS), "usage does not count tokens")
     output = window.get("output")
     for index, item in enumerate(output if isinstance(output, list) else []):
         faults = item_faults(item, target.wire)
         expect(not faults, f"output[{index}] leaves the schema: {'; '.join(faults[:3])}")
-    expect(items(window, "compaction"), "the output holds no compaction item")
+    expect(items(window, "compaction"), "the output has no compaction item")
     return window
 
 

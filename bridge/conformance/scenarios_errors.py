@@ -16,7 +16,7 @@ from bridge.conformance.scenario import (
 
 @scenario("Errors")
 def errors_malformed_json(target: Target) -> Play:
-    """A body that is no JSON is refused with 400."""
+    """A body that is not JSON is refused with 400."""
     expect_refusal((yield Ask(body=b'{"model": ')), 400)
 
 

@@ -153,7 +153,7 @@ def stored_background(target: Target) -> Play:
         yield Wait(pause)
     done = expect_whole(answer, target)
     expect(done["id"] == response["id"], f"the retrieved response has the id {done['id']!r}")
-    expect(text_of(done), "the output holds no text")
+    expect(text_of(done), "the output has no text")
 
 
 @scenario("OpenAI's API reference", "full")

@@ -35,7 +35,7 @@ def the_call(response: dict[str, Any], name: str = "get_weather") -> dict[str, A
     (call,) = calls
     expect(call.get("name") == name, f"the call is of {call.get('name')!r}, not {name!r}")
     expect(call.get("call_id"), "the call has no call_id")
-    expect(object_in(str(call.get("arguments"))) is not None, "the arguments are no JSON object")
+    expect(object_in(str(call.get("arguments"))) is not None, "the arguments are not a JSON object")
     return call
 
 
@@ -79,7 +79,7 @@ def tools_none(target: Target) -> Play:
     need_support(answer, "tools")
     response = expect_whole(answer, target)
     expect(not items(response, "function_call"), "a tool was called although tool_choice is none")
-    expect(text_of(response), "the output holds no text")
+    expect(text_of(response), "the output has no text")
 
 
 @scenario("tool_choice")

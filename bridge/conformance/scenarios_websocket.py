@@ -42,7 +42,7 @@ def _refused(answer: Answer) -> dict[str, Any]:
     expect(isinstance(last.get("status"), int), f"status is {last.get('status')!r}")
     error = answer.error
     for name in ("code", "message"):
-        expect(isinstance(error.get(name), str) and error[name], f"error.{name} is no text: {error!r:.160}")
+        expect(isinstance(error.get(name), str) and error[name], f"error.{name} is not text: {error!r:.160}")
     return error
 
 

@@ -1,7 +1,7 @@
 """The 24 published stream events, and OpenAI's spellings that clients and servers use beside them.
 
 Field order is the positional order: `sequence_number` first, then where, then what. Delta events
-hold no containers of their own and are not tracked by the garbage collector.
+have no containers of their own and are not tracked by the garbage collector.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class Answer:
 
 
 class Streaming(Answer):
-    """A stream: bytes that leave as they come, and signs of life in between."""
+    """A stream: bytes that leave as they come, and keep-alives in between."""
 
     stream_type: bytes
     keep_alive: bytes

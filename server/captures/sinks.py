@@ -56,7 +56,7 @@ class _SnapshotSink:
     def close(self) -> bytes:
         response = self._accumulator.response
         if response is None:
-            raise Unreadable(1, "the capture holds no response")
+            raise Unreadable(1, "the capture has no response")
         return encode(response) + b"\n"
 
 

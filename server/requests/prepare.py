@@ -150,7 +150,7 @@ async def prepare(
 ) -> Prepared:
     """This request, ready to be run. `owner` is whose responses
     it may refer to and whose it will be; `losses` are those that the request had before; `history` is what
-    `previous_response_id` stands for, and its input then holds no references: when it is not given, both
+    `previous_response_id` stands for, and its input is then free of references: when it is not given, both
     are looked up in the store; `hold` is what it holds in memory already; `taken` is the record that a queued
     response has already; `place` is where the client's own request has its input, `schema_param` where it
     has the schema for its answer.

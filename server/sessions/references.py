@@ -30,7 +30,7 @@ _NOTHING: Final[Mapping[str, InputItem | Item]] = MappingProxyType({})
 
 
 class Continued(NamedTuple):
-    """A request whose input holds no references, what came before it, and the bytes that this takes."""
+    """A request whose input is free of references, what came before it, and the bytes that this takes."""
 
     request: CreateResponse
     before: Conversation

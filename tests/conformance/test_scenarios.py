@@ -73,7 +73,7 @@ def test_what_is_right_passes(name: str) -> None:
 
 WRONG: list[tuple[str, Change, str]] = [
     ("transport.whole", edited(status="in_progress"), "status is 'in_progress'"),
-    ("transport.whole", edited(output=[]), "holds no text"),
+    ("transport.whole", edited(output=[]), "has no text"),
     ("transport.whole", edited(usage="many"), r"\$\.response\.usage"),
     ("transport.whole", lambda answer: Answer(status=500, body=answer.body), "status 500"),
     ("transport.whole", lambda answer: Answer(status=200, headers=SSE, body=answer.body), "content-type"),

@@ -38,7 +38,7 @@ def open_sealed(sealer: Sealer, text: str) -> tuple[str, dict[str, Any]]:
     try:
         value = decode_json(payload)
     except WireError as error:
-        raise SealError(SealError.BROKEN, "the envelope holds no JSON") from error
+        raise SealError(SealError.BROKEN, "the envelope does not hold JSON") from error
     if not isinstance(value, dict):
-        raise SealError(SealError.BROKEN, "the envelope holds no object")
+        raise SealError(SealError.BROKEN, "the envelope does not hold an object")
     return kind, value

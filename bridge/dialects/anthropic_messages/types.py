@@ -154,7 +154,7 @@ Chunk = (
 
 
 def tool_input(arguments: str) -> dict[str, Any]:
-    """A call's arguments as the object that Anthropic wants; what is none goes under INVALID_JSON."""
+    """A call's arguments as the object that Anthropic wants; anything else goes under INVALID_JSON."""
     try:
         value = decode_json(arguments) if arguments.strip() else {}
     except WireError:

@@ -194,7 +194,7 @@ class TextFeeder:
 
     def differs(self, track: Track, item: it.Message | it.ReasoningItem) -> bool:
         """Whether the item says something else than what was sent on of it. Raw reasoning and summaries that
-        it leaves out are no difference: servers show them in their deltas only."""
+        it leaves out do not count as a difference: servers show them in their deltas only."""
         texts = _texts(item)
         if isinstance(item, it.ReasoningItem):
             return any(track.differs(kind, given) for kind, given in texts.items())
@@ -219,7 +219,7 @@ def text_of(part: ct.ContentPart) -> str:
 
 
 def expressible(message: it.Message, diagnostics: Diagnostics) -> it.Message:
-    """The message with parts that an answer can hold; what is none of those is a loss."""
+    """The message with parts that an answer can hold; any other part is a loss."""
     content: list[ct.ContentPart] = []
     for part in message.content:
         if isinstance(part, ct.OutputTextContent | ct.RefusalContent):

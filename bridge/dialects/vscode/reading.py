@@ -108,7 +108,7 @@ def _tool(tool: Any, path: str) -> ChatTool:
 
 
 def part_of(value: Any, path: str) -> Part | Any:
-    """One part, or the value as it came where it is none. Raises InvalidRequestError for a part whose
+    """One part, or the value as it came where it is not a part. Raises InvalidRequestError for a part whose
     fields can't be read."""
     if isinstance(value, str):
         return LanguageModelTextPart(value)

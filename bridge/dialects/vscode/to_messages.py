@@ -120,7 +120,7 @@ class MessageBuilder:
             self.messages.append(vs.ChatMessage(shown, parts))
 
     def _is_speechless(self) -> bool:
-        """Whether the last message holds no text yet: reasoning and what follows it are one turn."""
+        """Whether the last message has no text yet: reasoning and what follows it are one turn."""
         last = self.messages[-1].content if self.messages else ()
         return all(isinstance(part, LanguageModelThinkingPart) for part in last)
 

@@ -38,7 +38,7 @@ def _content(value: Any) -> InputTextContent | InputImageParam | InputFileConten
 
 
 def _rendered(tree: Any) -> str:
-    """The text of a prompt-tsx tree; its JSON where it is none."""
+    """The text of a prompt-tsx tree; its JSON for any other value."""
     texts: list[str] = []
     todo = [tree.get("node", tree)] if isinstance(tree, dict) else []
     while todo:
