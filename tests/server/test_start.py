@@ -65,7 +65,7 @@ def _foreign(path: Path) -> None:
 @pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.parametrize(
     ("prepare", "message"),
-    [(_garbage, "no SQLite database"), (_newer, "revision 9999"), (_foreign, "table `responses`")],
+    [(_garbage, "not a SQLite database"), (_newer, "revision 9999"), (_foreign, "table `responses`")],
 )
 def test_sqlite_file_that_can_not_be_used_ends_it(
     tmp_path: Path, prepare: object, message: str, workers: str
