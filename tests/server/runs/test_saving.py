@@ -101,7 +101,10 @@ def test_s1_store_that_does_not_answer_is_waited_for_as_long_as_patience_lasts(s
 def test_s8_run_whose_client_takes_nothing_ends_in_time(store: Store, cancelled: bool) -> None:
     body = json.dumps({"model": "demo", "input": f"{40_000} words", "stream": True}).encode()
     address = urlsplit(store.base)
-    head = f"POST /v1/responses HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+    head = (
+        "POST /v1/responses HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(body)}\r\n\r\n"
+    ).encode()
     with socket.socket() as stuck:
         stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         stuck.connect((address.hostname, address.port))

@@ -100,7 +100,7 @@ async def test_locked_for_too_long_is_told(file_store: SqlStore, monkeypatch: py
 @pytest.mark.parametrize(
     ("prepare", "message"),
     [
-        (lambda path: path.write_bytes(b"no database at all" * 100), "no SQLite database"),
+        (lambda path: path.write_bytes(b"no database at all" * 100), "not a SQLite database"),
         (lambda path: path.mkdir(), "can't be"),
         (lambda path: path.parent.joinpath("file").write_text(""), "can't be"),
     ],
