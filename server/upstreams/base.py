@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
+
+UNNAMED: Final = "upstream"
+"""The name of one that the settings give none."""
+
+
+def called(name: str) -> str:
+    """How messages speak of an upstream: `upstream` and its name, which one without a name doesn't have."""
+    return UNNAMED if name == UNNAMED else f"upstream {name}"
 
 
 class UpstreamRequest(Struct, frozen=True):

@@ -14,7 +14,7 @@ from bridge.errors import WireError
 from bridge.protocol.codec import decode_json
 from server.errors import UpstreamError
 from server.settings import Timeouts
-from server.upstreams.base import UpstreamReply, UpstreamRequest
+from server.upstreams.base import UpstreamReply, UpstreamRequest, called
 from server.upstreams.connections import Connections
 from server.upstreams.dialects import HttpDialect
 from server.upstreams.refusals import Clean, in_band_refusal, refusal
@@ -131,18 +131,18 @@ class HttpUpstream:
         meant = in_band_refusal(body, clean)
         raise meant or UpstreamError(
             502,
-            f"the upstream {self.name} answered with {wrong} where an event stream was asked for",
+            f"the {called(self.name)} answered with {wrong} where an event stream was asked for",
             code=UpstreamError.INVALID_RESPONSE,
         )
 
     def _failure(self, error: BaseException) -> UpstreamError:
         if isinstance(error, TimeoutError):
             return UpstreamError(
-                504, f"the upstream {self.name} did not answer in time", code=UpstreamError.TIMEOUT
+                504, f"the {called(self.name)} did not answer in time", code=UpstreamError.TIMEOUT
             )
         return UpstreamError(
             502,
-            f"the upstream {self.name} can't be reached ({type(error).__name__})",
+            f"the {called(self.name)} can't be reached ({type(error).__name__})",
             code=UpstreamError.UNREACHABLE,
         )
 
@@ -221,8 +221,8 @@ class _HttpReply:
 
     def _as_error(self, error: BaseException) -> UpstreamError:
         if isinstance(error, TimeoutError):
-            return UpstreamError(504, f"the upstream {self._name} went silent", code=UpstreamError.TIMEOUT)
-        lost = f"the connection to the upstream {self._name} was lost ({type(error).__name__})"
+            return UpstreamError(504, f"the {called(self._name)} went silent", code=UpstreamError.TIMEOUT)
+        lost = f"the connection to the {called(self._name)} was lost ({type(error).__name__})"
         return UpstreamError(502, lost, code=UpstreamError.DISCONNECTED)
 
 

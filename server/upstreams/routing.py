@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from bridge.seal import Sealer
 from server.errors import HttpError
 from server.settings import Settings, SettingsError
-from server.upstreams.base import Upstream
+from server.upstreams.base import Upstream, called
 from server.upstreams.catalog import best_match, is_pattern
 from server.upstreams.targets import Configured, Target, configured, demo
 
@@ -70,7 +70,7 @@ class Router:
         for each in self._upstreams.values():
             for name in each.settings.failover:
                 if name.partition("/")[0] not in self._upstreams:
-                    raise SettingsError(f"upstream {each.name}: failover {name!r} names no upstream")
+                    raise SettingsError(f"{called(each.name)}: failover {name!r} names no upstream")
         named = {f"aliases.{alias}": name for alias, name in self._aliases.items()}
         if self._default is not None:
             named["default_model"] = self._default
@@ -121,7 +121,7 @@ def build_router(settings: Settings, sealer: Sealer) -> Router:
     names = [each.name for each in upstreams]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise SettingsError(f"upstream {twice}: the name is there twice, give each its own")
+        raise SettingsError(f"{called(twice)}: the name is there twice, give each its own")
     router = Router(upstreams, settings.aliases, settings.default_model)
     router.check()
     return router

@@ -13,7 +13,7 @@ from bridge.seal import Sealer
 from bridge.tools.identity import ToolIdentityMap
 from server.config import expanded
 from server.settings import Retries, Settings, SettingsError, UpstreamSettings, api_key
-from server.upstreams.base import Upstream
+from server.upstreams.base import UNNAMED, Upstream, called
 from server.upstreams.demo.upstream import MODELS, DemoUpstream
 from server.upstreams.dialects import CHAT, DEFAULT, DIALECTS, HttpDialect
 from server.upstreams.http import HttpUpstream
@@ -78,19 +78,19 @@ def demo(sealer: Sealer) -> Configured:
 def configured(given: UpstreamSettings, settings: Settings, sealer: Sealer) -> Configured:
     """The upstream of these settings. Raises SettingsError naming it and what is wrong."""
     known = None if given.profile is None else profile(given.profile)
-    name = given.name or given.profile or "upstream"
+    name = given.name or given.profile or UNNAMED
     if given.pass_through and settings.api_keys:
         raise SettingsError(
-            f"upstream {name}: pass_through and api_keys exclude each other: clients have one key"
+            f"{called(name)}: pass_through and api_keys exclude each other: clients have one key"
         )
     spoken = given.dialect or (known.dialect if known else DEFAULT)
     dialect = DIALECTS.get(spoken)
     if dialect is None:
-        raise SettingsError(f"upstream {name}: dialect {spoken!r} is not one of: {', '.join(DIALECTS)}")
+        raise SettingsError(f"{called(name)}: dialect {spoken!r} is not one of: {', '.join(DIALECTS)}")
     at = known.dialects.get(spoken) if known else None
     url = given.url or (at.url if at else None)
     if url is None:
-        raise SettingsError(f"upstream {name}: profile {given.profile} has no address for dialect {spoken!r}")
+        raise SettingsError(f"{called(name)}: profile {given.profile} has no address for dialect {spoken!r}")
     options = _options(dialect.side.options, {**(at.options if at else {}), **given.options}, name)
     try:
         client = HttpUpstream(
@@ -104,7 +104,7 @@ def configured(given: UpstreamSettings, settings: Settings, sealer: Sealer) -> C
             secrets=header_secrets(given.headers),
         )
     except ValueError as error:
-        raise SettingsError(f"upstream {name}: {error}") from error
+        raise SettingsError(f"{called(name)}: {error}") from error
     return Configured(given, name, client, dialect, options, sealer)
 
 
@@ -123,8 +123,8 @@ def _options(kind: type[Struct], fields: dict[str, Any], name: str) -> Struct:
     unknown = sorted(fields.keys() - set(kind.__struct_fields__))
     if unknown:
         known = ", ".join(kind.__struct_fields__)
-        raise SettingsError(f"upstream {name}: options.{unknown[0]} is not one of: {known}")
+        raise SettingsError(f"{called(name)}: options.{unknown[0]} is not one of: {known}")
     try:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
-        raise SettingsError(f"upstream {name}: options: {error}") from error
+        raise SettingsError(f"{called(name)}: options: {error}") from error

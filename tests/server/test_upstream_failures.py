@@ -124,13 +124,17 @@ def test_s5_error_in_the_json_of_a_200_keeps_its_meaning(bridged: str, upstream:
         assert reply.error == {"type": "billing", "code": "402", "message": "No credits", "param": None}
 
 
-def test_s5_upstream_that_is_down_is_502() -> None:
+@pytest.mark.parametrize(
+    ("name", "called"), [(None, "the upstream can't"), ("far", "the upstream far can't")]
+)
+def test_s5_upstream_that_is_down_is_502(name: str | None, called: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-    with serving(Settings(upstreams=[UpstreamSettings(url=url)])) as base:
+    with serving(Settings(upstreams=[UpstreamSettings(url=url, name=name)])) as base:
         for reply in both(base, "any"):
             assert reply.status == 502
             assert reply.error["code"] == "upstream_unreachable"
+            assert reply.error["message"].startswith(called)
 
 
 def test_s5_upstream_that_never_answers_is_504(bridged: str, upstream: ScriptedUpstream) -> None:

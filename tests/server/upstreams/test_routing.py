@@ -102,8 +102,8 @@ UNUSABLE = {
         "ollama has no address",
     ),
     "unknown option": (UPSTREAM + "options = { colour = 1 }", "options.colour is not one of: developer_role"),
-    "wrong option": (UPSTREAM + "options = { developer_role = 1 }", "upstream upstream: options: "),
-    "twice": (UPSTREAM + UPSTREAM, "upstream upstream: the name is there twice"),
+    "wrong option": (UPSTREAM + "options = { developer_role = 1 }", "^upstream: options: "),
+    "twice": (UPSTREAM + UPSTREAM, "^upstream: the name is there twice"),
     "failover": (UPSTREAM + 'failover = ["nobody/m"]', "failover 'nobody/m' names no upstream"),
     "alias": (
         'aliases = { a = "b" }\n' + UPSTREAM + 'models = ["c"]',
