@@ -6,7 +6,7 @@ byte, it is an HTTP error, the first one's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import anyio
 import structlog
@@ -34,7 +34,8 @@ _log = structlog.get_logger(__name__)
 
 
 class Several(Answer):
-    """`gate` holds a place for each run while any of them runs, `hold` the memory of their request."""
+    """`gate` holds a place for each run while any of them runs, `hold` the memory of their request; `left` is
+    called with the number of each run that is over."""
 
     def __init__(
         self,
@@ -44,11 +45,13 @@ class Several(Answer):
         options: AnswerOptions,
         gate: Gate,
         hold: Hold,
+        left: Callable[[int], None],
     ) -> None:
         super().__init__(runs, headers, keep_alive)
         self._options = options
         self._gate = gate
         self._hold = hold
+        self._left = left
         first = runs[0].translation
         self._id = "chatcmpl-" + first.response_id.removeprefix("resp_")
         self._created = first.snapshot.created_at
@@ -81,6 +84,8 @@ class Several(Answer):
             _log.warning(
                 "choice.refused", response_id=run.translation.response_id, choice=number, code=error.code
             )
+        finally:
+            self._left(number)
 
 
 class StreamedChoices(Several, Streaming):

@@ -50,7 +50,10 @@ def inbound(target: Target, request: CreateResponse, machine: ResponseStream) ->
     """What reads the answer of this upstream into the machine."""
 
     def read(into: ResponseStream) -> Inbound:
-        return target.dialect.side.inbound(into, target.sealer)
+        side = target.dialect.side
+        if target.choice is not None and side.choice is not None:
+            return side.choice(into, target.choice)
+        return side.inbound(into, target.sealer)
 
     return Condensing(machine, read, target.sealer) if asks_for_compaction(request) else read(machine)
 

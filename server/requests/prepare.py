@@ -66,11 +66,17 @@ class Prepared(NamedTuple):
         """For its answer: what was lost."""
         return _loss_header(self.lost)
 
-    def run(self, *, one_of_several: bool = False) -> Run:
-        """A run that answers it. One of several leaves it to whoever runs them to hold its place among those
-        that are made at once, and the memory of the request."""
-        service, request, target, key = self.service, self.request, self.target, self.key
-        answering = target
+    def leave(self, choice: int) -> None:
+        """The run of this choice has ended."""
+        for shared in self.target.all_shared:
+            shared.leave(choice)
+
+    def run(self, choice: int | None = None) -> Run:
+        """A run that answers it, or makes one choice of its answer. That one leaves it to whoever runs all of
+        them to hold its place among those that are made at once, and the memory of the request."""
+        service, request, key = self.service, self.request, self.key
+        answering = target = self.target if choice is None else self.target.of_choice(choice)
+        counted = {shared.upstream.name for shared in self.target.all_shared} if choice else set()
 
         def clean(text: str) -> str:
             return answering.upstream.clean(text, key)
@@ -99,6 +105,10 @@ class Prepared(NamedTuple):
             if chosen is not target:
                 translation.read_as(inbound(chosen, request, machine))
 
+        def asked(upstream: str, outcome: str) -> None:
+            if upstream not in counted:  # a request that is shared is the first choice's
+                service.metrics.asked(upstream, outcome)
+
         keeping = None
         if request.store is not False:
             keeping = service.runs.keeping(
@@ -106,25 +116,25 @@ class Prepared(NamedTuple):
             )
         return Run(
             translation=translation,
-            attempts=Attempts(self._attempts(), accepted, service.metrics.asked),
+            attempts=Attempts(self._attempts(target), accepted, asked),
             gate=service.gate,
             total=service.settings.timeouts.total,
             keeping=keeping,
             keeper=service.runs.keeper,
             owner=self.owner,
-            hold=service.room.budget.hold(self.owner) if one_of_several else self.hold,
+            hold=self.hold if choice is None else service.room.budget.hold(self.owner),
             ended=service.metrics.ended,
             running=service.running,
             judge=service.judge,
             beats=self.beats,
             background=bool(request.background),
             personal=key is not None and any(each.pass_through for each in service.settings.upstreams),
-            placed=one_of_several,
+            placed=choice is not None,
         )
 
-    def _attempts(self) -> list[Callable[[], Attempt]]:
-        fallbacks = [partial(self._fallback, other) for other in self.target.fallbacks]
-        return [partial(self._attempt, self.target, self.asked), *fallbacks]
+    def _attempts(self, target: Target) -> list[Callable[[], Attempt]]:
+        fallbacks = [partial(self._fallback, other) for other in target.fallbacks]
+        return [partial(self._attempt, target, self.asked), *fallbacks]
 
     def _fallback(self, other: Target) -> Attempt:
         return self._attempt(other, ask(other, self.request, self.history, self.identities))
@@ -147,13 +157,14 @@ async def prepare(
     taken: Taken | None = None,
     place: str = "input",
     schema_param: str = "text.format.schema",
+    choices: int = 1,
 ) -> Prepared:
     """This request, ready to be run. `owner` is whose responses
     it may refer to and whose it will be; `losses` are those that the request had before; `history` is what
     `previous_response_id` stands for, and its input is then free of references: when it is not given, both
     are looked up in the store; `hold` is what it holds in memory already; `taken` is the record that a queued
     response has already; `place` is where the client's own request has its input, `schema_param` where it
-    has the schema for its answer.
+    has the schema for its answer; `choices` is how many answers it wants.
 
     Raises HttpError or InvalidRequestError for what can't be honoured, with `param`.
     """
@@ -166,6 +177,8 @@ async def prepare(
     if stored and taken is None:
         await service.runs.check_store()
     target = service.router.resolve(request.model).bound(owner)
+    if choices > 1:
+        target = target.for_choices(choices)
     if history is None:
         request, before, hold = await continued(
             service.store, request, owner, service.room, accepted=taken is not None

@@ -33,11 +33,13 @@ async def create(request: Request) -> ASGIApp:
         losses=losses,
         place="messages",
         schema_param="response_format.json_schema.schema",
+        choices=options.n,
     )
     keep_alive = service.settings.keep_alive
     if options.n > 1:
-        runs = [prepared.run(one_of_several=True) for _ in range(options.n)]
+        runs = [prepared.run(choice) for choice in range(options.n)]
         several = StreamedChoices if asked.stream else WholeChoices
-        return several(runs, prepared.headers, keep_alive, options, service.gate, prepared.hold)
+        gate, hold = service.gate, prepared.hold
+        return several(runs, prepared.headers, keep_alive, options, gate, hold, prepared.leave)
     answer = StreamedAnswer if asked.stream else WholeAnswer
     return answer(prepared.run(), prepared.headers, keep_alive, ChatForm(options, service.sealer))

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from bridge.dialects.base import History, Outgoing, RequestContext
+from bridge.dialects.chat_completions import ChatOptions
 from bridge.protocol.request import CreateResponse
 from bridge.seal import Sealer
 from bridge.tools.identity import ToolIdentityMap
@@ -19,12 +20,14 @@ from server.upstreams.dialects import CHAT, DEFAULT, DIALECTS, HttpDialect
 from server.upstreams.http import HttpUpstream
 from server.upstreams.profiles import Profile, profile
 from server.upstreams.secrets import header_secrets
+from server.upstreams.shared import SharedUpstream
 
 
 class Target(NamedTuple):
     """Where a request goes: `model` is the name that goes out; `options` are what this upstream wants, of the
     type that its dialect says; `sealer` is what seals opaque reasoning; `fallbacks` are asked in their order
-    when this one is down or busy."""
+    when this one is down or busy. `shared` is the upstream for several runs that share one request, `choice`
+    which of its choices a run reads."""
 
     upstream: Upstream
     dialect: HttpDialect
@@ -33,15 +36,38 @@ class Target(NamedTuple):
     sealer: Sealer
     retries: Retries = Retries()
     fallbacks: tuple[Target, ...] = ()
+    shared: SharedUpstream | None = None
+    choice: int | None = None
 
     def bound(self, owner: str) -> Target:
         """The same for requests of this owner: what it seals opens for them alone."""
         fallbacks = tuple(each.bound(owner) for each in self.fallbacks)
         return self._replace(sealer=self.sealer.bound(owner), fallbacks=fallbacks)
 
+    def for_choices(self, n: int) -> Target:
+        """The same for a request for so many choices, shared by their runs where the upstream takes `n`."""
+        takes_n = isinstance(self.options, ChatOptions) and self.options.takes_n
+        return self._replace(
+            shared=SharedUpstream(self.upstream, n) if takes_n else None,
+            fallbacks=tuple(each.for_choices(n) for each in self.fallbacks),
+        )
+
+    def of_choice(self, number: int) -> Target:
+        """The same for the run that makes this choice."""
+        mine = self._replace(fallbacks=tuple(each.of_choice(number) for each in self.fallbacks))
+        if self.shared is None:
+            return mine
+        return mine._replace(upstream=self.shared.reader(number), choice=number)
+
+    @property
+    def all_shared(self) -> list[SharedUpstream]:
+        """The shared upstreams of this one and its fallbacks."""
+        return [each.shared for each in (self, *self.fallbacks) if each.shared is not None]
+
     def prepare(self, request: CreateResponse, history: History, identities: ToolIdentityMap) -> Outgoing:
         """The request as it goes out. Raises InvalidRequestError for what can't be sent there."""
-        context = RequestContext(history, self.model, self.options, self.sealer, identities)
+        choices = 1 if self.shared is None else self.shared.readers
+        context = RequestContext(history, self.model, self.options, self.sealer, identities, choices)
         return self.dialect.side.request(request, context)
 
 

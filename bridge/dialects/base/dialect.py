@@ -28,6 +28,7 @@ class RequestContext(NamedTuple):
 
     `history`: the items of the turns before. `model`: the name that goes out. `options`: of the type that
     `UpstreamSide.options` is. `sealer`: opens the reasoning in the history. `identities`: learns the tools.
+    `choices`: how many answers to ask for, where the upstream gives several to one request.
     """
 
     history: History
@@ -35,6 +36,7 @@ class RequestContext(NamedTuple):
     options: Any
     sealer: Sealer
     identities: ToolIdentityMap
+    choices: int = 1
 
 
 class Outgoing(NamedTuple):
@@ -52,6 +54,7 @@ class UpstreamSide(Struct, frozen=True, kw_only=True):
     can't be sent.
     `inbound`: reads the answer into this machine.
     `whole`: whether a JSON object is a whole answer, which the inbound reads as the only frame of a stream.
+    `choice`: reads one of several choices of an answer; None where an answer has one.
     `compacts`: such a server makes compaction items of its own.
     """
 
@@ -60,6 +63,7 @@ class UpstreamSide(Struct, frozen=True, kw_only=True):
     inbound: Callable[[ResponseStream, Sealer], Inbound]
     whole: Callable[[Mapping[str, Any]], bool]
     compacts: bool = False
+    choice: Callable[[ResponseStream, int], Inbound] | None = None
 
 
 class ClientSide(Struct, frozen=True, kw_only=True):

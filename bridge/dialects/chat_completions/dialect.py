@@ -29,6 +29,7 @@ def _to_upstream(request: CreateResponse, context: RequestContext) -> Outgoing:
         tool_identities=context.identities,
         model=context.model,
         options=context.options,
+        choices=context.choices,
     )
     return Outgoing(codec.encode(body), diagnostics)
 
@@ -67,6 +68,7 @@ DIALECT: Final = Dialect(
         options=ChatOptions,
         request=_to_upstream,
         inbound=lambda machine, _sealer: Inbound(machine),
+        choice=lambda machine, choice: Inbound(machine, choice=choice),
         whole=lambda value: "message" in _first_choice(value) and not value.get("error"),
     ),
     client=ClientSide(

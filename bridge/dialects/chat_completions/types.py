@@ -217,6 +217,7 @@ class ChatRequest(Struct, omit_defaults=True, kw_only=True):
 
     model: str
     messages: list[ChatMessage]
+    n: int | None = None
     tools: list[ChatTool] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None

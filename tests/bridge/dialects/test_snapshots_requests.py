@@ -135,12 +135,19 @@ def test_requests_out(snapshot: SnapshotAssertion, dialect: str, case: str) -> N
     assert {"request": REQUESTS[case], "sent": body, "notes": notes(diagnostics)} == snapshot
 
 
-@snapshots("chat_completions/requests_out/{case}.json", case=["functions"])
-def test_requests_out_as_functions(snapshot: SnapshotAssertion, case: str) -> None:
-    """For servers that know tools as `functions` only."""
-    request = decode_request(encode({"model": "m", **REQUESTS["tools"]}))
-    body, diagnostics = to_chat(request, options=ChatOptions(tools_field="functions"))
-    assert {"request": REQUESTS["tools"], "sent": body, "notes": notes(diagnostics)} == snapshot
+# what some servers want of the same request
+SERVERS: dict[str, tuple[str, ChatOptions]] = {
+    "functions": ("tools", ChatOptions(tools_field="functions")),
+    "choices": ("plain", ChatOptions(takes_n=True)),
+}
+
+
+@snapshots("chat_completions/requests_out/{case}.json", case=SERVERS)
+def test_requests_out_for_some_servers(snapshot: SnapshotAssertion, case: str) -> None:
+    asked, options = SERVERS[case]
+    request = decode_request(encode({"model": "m", **REQUESTS[asked]}))
+    body, diagnostics = to_chat(request, options=options, choices=2)
+    assert {"request": REQUESTS[asked], "sent": body, "notes": notes(diagnostics)} == snapshot
 
 
 _CHAT_TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": WEATHER["parameters"]}}

@@ -16,6 +16,7 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
     `stream_usage`: ask for the usage chunk of a stream.
     `forward_store`: hand `store` and `metadata` on, so that the upstream stores as well.
     `json_schema`: what a schema for the output is sent as; as anything else than itself it is a loss.
+    `takes_n`: it gives several choices to one request; else it is asked once for each.
     `tools_field`: where tools go; servers that know `functions` only make one call an answer.
     `omit`: request fields (its names) that this upstream refuses; each use is a loss.
     """
@@ -26,6 +27,7 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
     stream_usage: bool = True
     forward_store: bool = False
     json_schema: Literal["json_schema", "json_object"] = "json_schema"
+    takes_n: bool = False
     tools_field: Literal["tools", "functions"] = "tools"
     omit: frozenset[str] = frozenset()
 

@@ -42,12 +42,14 @@ def to_chat(
     tool_identities: ToolIdentityMap | None = None,
     model: str | None = None,
     options: ChatOptions = DEFAULT_OPTIONS,
+    choices: int = 1,
 ) -> tuple[ChatRequest, Diagnostics]:
     """The request for an upstream, and what was lost on the way.
 
     `history` are the items of earlier turns (input and output, in order) that `previous_response_id`
     stands for. `tool_identities` takes the declared tools, for the machine that restores their calls.
-    `model` is the upstream's name for the model, if it differs.
+    `model` is the upstream's name for the model, if it differs. `choices` go out as `n` where the upstream
+    takes it.
 
     Raises InvalidRequestError with `param`: an unpaired call or output, an item that is not known here,
     a tool choice that can't be kept, nothing to answer.
@@ -64,6 +66,7 @@ def to_chat(
         raise _missing("model", "no model is given")
     fields: dict[str, Any] = {chat: getattr(request, ours) for ours, chat in _SAME.items()}
     fields |= _offered(request, chosen, options, diagnostics)
+    fields["n"] = choices if choices > 1 and options.takes_n else None
     fields[options.max_tokens_field] = request.max_output_tokens
     fields |= _logprobs(request) | _text(request, options, diagnostics) | _reasoning(request, diagnostics)
     fields |= _stored(request, options) | _streamed(request, options)
