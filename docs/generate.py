@@ -1,15 +1,19 @@
-"""Draws docs/states.md from the tables in bridge/state.py: `make docs`.
+"""Draws docs/states.md from the tables in bridge/state.py and docs/rules.md from the register of rules:
+`make docs`.
 
-The page is committed; a test regenerates it and fails when the tables have moved on without it.
+The pages are committed; a test regenerates them and fails when what they are drawn from has moved on.
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from bridge import state
+from bridge.conformance import RULES
+from bridge.conformance.explaining import explanation
 
-PAGE = Path(__file__).with_name("states.md")
+FOLDER = Path(__file__).parent
 
 
 def _diagram(start: str, edges: list[tuple[str, str, str]]) -> list[str]:
@@ -73,5 +77,37 @@ def page() -> str:
     return "\n".join(sections).rstrip() + "\n"
 
 
+def _subject(docstring: str) -> str:
+    subject = docstring.partition("\n")[0].partition(". ")[0].removeprefix("Clauses about ").rstrip(".")
+    return subject[:1].upper() + subject[1:]
+
+
+def rules_page() -> str:
+    """The page of rules: what each asks, where that is said, and a stream that breaks it."""
+    lines = [
+        "# Rules",
+        "",
+        "Drawn from the register in `bridge/conformance/` by `make docs`; `validate --explain RULE` shows",
+        "one of them. Each example is one change of a clean stream, and below it what `validate` says of it",
+        "on the wire `openresponses`.",
+        "",
+        "In a clause, *strict judge* is what an independent validator of streams holds to be an error;",
+        "*law* and *field case* are this project's, `state.…` the table in `bridge/state.py` that decides.",
+    ]
+    module = ""
+    for rule in RULES.values():
+        if rule.check.__module__ != module:
+            module = rule.check.__module__
+            heading = _subject(sys.modules[module].__doc__ or "")
+            lines += ["", f"## {heading}"]
+        shown = explanation(rule.id)
+        lines += ["", f"### `{rule.id}`", "", rule.description, "", f"Clause: {rule.source}.", ""]
+        lines += [f"Example: {shown.example}.", "", "```text", *shown.violations[:1], "```"]
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {"states.md": page, "rules.md": rules_page}
+
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    for name, draw in PAGES.items():
+        (FOLDER / name).write_text(draw(), encoding="utf-8")

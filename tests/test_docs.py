@@ -10,9 +10,10 @@ from tests.support.readme import blocks
 from tests.support.shared import REPOSITORY
 
 
-def test_the_state_diagrams_are_those_of_the_tables() -> None:
-    page = runpy.run_path(str(REPOSITORY / "docs" / "generate.py"))["page"]()
-    assert (REPOSITORY / "docs" / "states.md").read_text(encoding="utf-8") == page, "run `make docs`"
+@pytest.mark.parametrize("name", ["states.md", "rules.md"])
+def test_the_drawn_pages_are_those_of_the_tables(name: str) -> None:
+    page = runpy.run_path(str(REPOSITORY / "docs" / "generate.py"))["PAGES"][name]()
+    assert (REPOSITORY / "docs" / name).read_text(encoding="utf-8") == page, "run `make docs`"
 
 
 @pytest.mark.parametrize(("title", "code"), blocks("README.md", "python"))

@@ -6,4 +6,12 @@ from bridge.conformance.registry import Rule, Violation
 from bridge.conformance.rules import RULES
 from bridge.conformance.validator import StreamValidator
 
-__all__ = ["RULES", "Rule", "StreamValidator", "Violation", "WireName", "judge_envelope", "judge_response"]
+__all__ = [
+    "RULES",
+    "Rule",
+    "StreamValidator",
+    "Violation",
+    "WireName",
+    "judge_envelope",
+    "judge_response",
+]

@@ -27,7 +27,8 @@ class Violation(msgspec.Struct, frozen=True):
     message: str
 
     def __str__(self) -> str:
-        where = " ".join(part for part in (self.event_type or "end of stream", self.path) if part)
+        named = self.event_type or ("not an event" if self.rule == "event.json" else "end of stream")
+        where = " ".join(part for part in (named, self.path) if part)
         return f"{self.rule}: event {self.event_index} ({where}): {self.message}"
 
 

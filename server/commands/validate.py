@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import click
 
-from server.commands.files import CLEAN, VIOLATIONS, capture_argument, reading, write
+from server.commands.files import CLEAN, VIOLATIONS, capture_argument, give_up, reading, write
 
 if TYPE_CHECKING:
     from bridge.conformance import Violation, WireName
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     show_default=True,
     help="The spelling to hold it to; auto: by the first event that only one has.",
 )
-def command(file: str, as_json: bool, wire: WireName) -> None:
+@click.option("--explain", metavar="RULE", help="Show what a rule asks, where that is said, and an example.")
+def command(file: str, as_json: bool, wire: WireName, explain: str | None) -> None:
     """Hold a Responses stream to the protocol.
 
     It takes server-sent events (also as `curl -i` writes them), JSON lines such as the messages of a
@@ -32,6 +34,10 @@ def command(file: str, as_json: bool, wire: WireName) -> None:
     id, event index (counted within its response), message. Exit code 0: clean, 1: violations, 2: the capture
     can't be read; the message names the line.
     """
+    if explain is not None:
+        _explain(explain, as_json)
+        return
+
     from bridge.protocol.codec import encode
     from server.captures.judging import CaptureJudge
     from server.captures.reader import read_capture
@@ -50,3 +56,29 @@ def command(file: str, as_json: bool, wire: WireName) -> None:
             report(judge.feed(payload))
         report(judge.close())
     sys.exit(VIOLATIONS if count else CLEAN)
+
+
+def _explain(name: str, as_json: bool) -> None:
+    from bridge.conformance import RULES
+    from bridge.conformance.explaining import explanation
+    from bridge.protocol.codec import encode
+
+    if name not in RULES:
+        near = get_close_matches(name, RULES, 3, 0.4)
+        give_up(
+            f"there is no rule {name!r}; "
+            + (f"near to it: {', '.join(near)}" if near else "see docs/rules.md")
+        )
+    shown = explanation(name)
+    if as_json:
+        write(encode(shown) + b"\n")
+        return
+    lines = [
+        shown.rule,
+        shown.asks,
+        "",
+        f"clause:  {shown.clause}",
+        f"example: {shown.example}",
+        *shown.violations,
+    ]
+    write("".join(f"{line}\n" for line in lines).encode())

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from bridge.conformance import RULES
 from server.cli import main
 from tests.support.scripts import USAGE, Event, Script, everything
 
@@ -246,3 +247,35 @@ def test_a_cut_json_over_several_lines_is_2_and_names_its_first() -> None:
 def test_the_cost_of_lines_is_linear() -> None:
     assert run(stdin=b"{\n" * 50_000).exit_code == 2
     assert run(stdin=b"HTTP/1.1 200 OK\n\n" * 50_000).exit_code == 2
+
+
+def test_a_rule_is_explained() -> None:
+    result = run("--explain", "usage.sum", stdin=b"")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == (
+        "usage.sum\n"
+        "total_tokens is the sum of input_tokens and output_tokens.\n"
+        "\n"
+        "clause:  specification, OpenAPI: Usage, the total number of tokens\n"
+        "example: `completed` with `response.usage.total_tokens` = `9`\n"
+        "usage.sum: event 28 (response.completed $.response.usage.total_tokens): 9, but 3 and 5 make 8\n"
+    )
+    shown = json.loads(run("--explain", "usage.sum", "--json", stdin=b"").stdout)
+    assert (shown["rule"], len(shown["violations"])) == ("usage.sum", 1)
+
+
+def test_every_rule_can_be_explained() -> None:
+    for rule in RULES:
+        result = run("--explain", rule, stdin=b"")
+        assert result.exit_code == 0
+        assert f"\n{rule}: event " in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"), [("usage.sums", "usage.sum"), ("\u00e9", "docs/rules.md"), ("", "docs/")]
+)
+def test_an_unknown_rule_is_2_and_names_what_is_near(asked: str, says: str) -> None:
+    result = run("--explain", asked, stdin=b"")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"there is no rule {asked!r}" in result.stderr
+    assert says in result.stderr
