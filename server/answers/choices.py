@@ -22,12 +22,11 @@ from bridge.dialects.chat_completions import (
 )
 from bridge.errors import BridgeError
 from bridge.protocol import codec
-from bridge.protocol.events import Event
 from server.answers.delivery import Answer, Streaming, Whole, failure_of, to_nobody
 from server.answers.foreign import CHAT
 from server.budget import Hold
 from server.gate import Gate
-from server.runs.client import Deliver
+from server.runs.client import Batch, Deliver
 from server.runs.run import Run
 
 _log = structlog.get_logger(__name__)
@@ -105,8 +104,8 @@ class StreamedChoices(Several, Streaming):
         order = anyio.Lock()
 
         def deliver_to(number: int) -> Deliver:
-            async def deliver(events: list[Event]) -> None:
-                chunks = [chunk for event in events for chunk in choices.feed(number, event)]
+            async def deliver(batch: Batch) -> None:
+                chunks = [chunk for event in batch.events for chunk in choices.feed(number, event)]
                 async with order:
                     await self._send(send, encode(chunks))
 

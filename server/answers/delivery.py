@@ -14,9 +14,9 @@ import anyio
 from starlette.types import Receive, Scope, Send
 
 from bridge.errors import BridgeError
-from bridge.protocol.events import Event
 from server.answers.forms import Form
 from server.errors import HttpError, failure
+from server.runs.client import Batch
 from server.runs.run import Run
 from server.runs.translation import Translation
 
@@ -120,14 +120,14 @@ class StreamedAnswer(Streaming):
         self.stream_type, self.keep_alive = form.stream_type, form.keep_alive
 
     async def _answer(self, send: Send) -> None:
-        async def deliver(events: list[Event]) -> None:
-            await self._write(send, events)
+        async def deliver(batch: Batch) -> None:
+            await self._write(send, batch)
 
         await self._run.generate(deliver)
 
-    async def _write(self, send: Send, events: list[Event]) -> None:
+    async def _write(self, send: Send, batch: Batch) -> None:
         ended = self._run.translation.ended
-        await self._send(send, self._form.streamed(events, ended), more=not ended)
+        await self._send(send, self._form.streamed(batch, ended), more=not ended)
 
 
 class Whole(Answer):
@@ -161,7 +161,7 @@ class WholeAnswer(Whole):
         await self._send(send, body)
 
 
-async def to_nobody(_events: list[Event]) -> None:
+async def to_nobody(_batch: Batch) -> None:
     """Deliver nothing: the response is read when it has ended."""
 
 

@@ -9,11 +9,11 @@ from bridge.dialects import anthropic_messages, chat_completions, vscode
 from bridge.dialects.base import ClientSide, Dialect, Outbound
 from bridge.dialects.chat_completions import AnswerOptions
 from bridge.protocol import codec
-from bridge.protocol.events import Event
 from bridge.protocol.request import CreateResponse
 from bridge.protocol.response import Response
 from bridge.seal import Sealer
 from server.answers.forms import KEEP_ALIVE, SSE_TYPE
+from server.runs.client import Batch
 
 
 class Surface(NamedTuple):
@@ -52,8 +52,8 @@ class ForeignForm:
         self._whole = surface.side.whole
         self._sealer = sealer
 
-    def streamed(self, events: list[Event], ended: bool) -> bytes:
-        chunks = [chunk for event in events for chunk in self._outbound.feed(event)]
+    def streamed(self, batch: Batch, ended: bool) -> bytes:
+        chunks = [chunk for event in batch.events for chunk in self._outbound.feed(event)]
         return self._encode([*chunks, *self._outbound.close()] if ended else chunks)
 
     def whole(self, response: Response) -> bytes | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, Protocol
 
-from bridge.protocol.codec import encode, encode_sse
-from bridge.protocol.events import Event
+from bridge.protocol.codec import encode
 from bridge.protocol.response import Response
 from bridge.sse import DONE, encode_comment
+from server.runs.client import Batch
 
 SSE_TYPE: Final = b"text/event-stream; charset=utf-8"
 KEEP_ALIVE: Final = encode_comment("keep-alive")
@@ -21,7 +20,7 @@ class Form(Protocol):
     stream_type: bytes
     keep_alive: bytes
 
-    def streamed(self, events: list[Event], ended: bool) -> bytes:
+    def streamed(self, batch: Batch, ended: bool) -> bytes:
         """The bytes for the events of one read; `ended` says that they are the last."""
         ...
 
@@ -31,17 +30,13 @@ class Form(Protocol):
 
 
 class ResponseForm:
-    """The protocol's own: events, `[DONE]` last. `frames` gives the bytes for events, where they are
-    encoded once for all readers."""
+    """The protocol's own: events, `[DONE]` last."""
 
     stream_type = SSE_TYPE
     keep_alive = KEEP_ALIVE
 
-    def __init__(self, frames: Callable[[list[Event]], bytes] = encode_sse) -> None:
-        self._frames = frames
-
-    def streamed(self, events: list[Event], ended: bool) -> bytes:
-        return self._frames(events) + DONE if ended else self._frames(events)
+    def streamed(self, batch: Batch, ended: bool) -> bytes:
+        return batch.encoded() + DONE if ended else batch.encoded()
 
     def whole(self, response: Response) -> bytes | None:
         return encode(response)

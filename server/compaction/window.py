@@ -9,7 +9,6 @@ from typing import Any, Final
 import msgspec
 
 from bridge.protocol.codec import encode, item_from
-from bridge.protocol.events import Event
 from bridge.protocol.input_items import MessageParam
 from bridge.protocol.items import Item, Message
 from bridge.protocol.response import CompactResource, Response
@@ -18,6 +17,7 @@ from bridge.protocol.usage import Usage
 from bridge.token_estimate import item_tokens
 from server.answers.forms import KEEP_ALIVE, SSE_TYPE
 from server.errors import HttpError
+from server.runs.client import Batch
 
 KEPT_TOKENS: Final = 20_000
 """How much of what users said stays word for word, newest first."""
@@ -33,7 +33,7 @@ class CompactionForm:
     def __init__(self, items: Sequence[Any]) -> None:
         self._items = items
 
-    def streamed(self, events: list[Event], ended: bool) -> bytes:
+    def streamed(self, batch: Batch, ended: bool) -> bytes:
         raise NotImplementedError("a compaction is always whole")
 
     def whole(self, response: Response) -> bytes | None:

@@ -43,7 +43,7 @@ async def create(request: Request) -> ASGIApp:
         queued = await begin(service, run)
         return Response(encode(queued), headers=headers, media_type="application/json")
     answer = StreamedAnswer if asked.stream else WholeAnswer
-    return answer(run, headers, service.settings.keep_alive, ResponseForm(run.frames))
+    return answer(run, headers, service.settings.keep_alive, ResponseForm())
 
 
 async def _read_along(service: Service, run: Run, headers: dict[str, str]) -> Response:

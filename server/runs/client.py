@@ -6,15 +6,29 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import anyio
+from msgspec import Struct
 
 from bridge.errors import BridgeError
+from bridge.protocol.codec import encode_sse
 from bridge.protocol.events import Event
 
-Deliver = Callable[[list[Event]], Awaitable[None]]
+
+class Batch(Struct, frozen=True):
+    """Events that leave together, and their server-sent form where it was made already, to be stored."""
+
+    events: list[Event]
+    frames: bytes | None = None
+
+    def encoded(self) -> bytes:
+        """The events as server-sent ones."""
+        return encode_sse(self.events) if self.frames is None else self.frames
+
+
+Deliver = Callable[[Batch], Awaitable[None]]
 """Hands events to the client; returns when it can take more."""
 
 
-async def _discard(_events: list[Event]) -> None:
+async def _discard(_batch: Batch) -> None:
     return None
 
 
@@ -42,12 +56,12 @@ class Client:
         """Events to send even when an interruption comes before `send`."""
         self._unsent = events
 
-    async def send(self, events: list[Event]) -> None:
+    async def send(self, batch: Batch) -> None:
         """Hand over events that `set_unsent` was given."""
         self.sent_at = anyio.current_time()
         self.has_sent = True
         try:
-            await self._deliver(events)
+            await self._deliver(batch)
         except BridgeError:
             raise
         except Exception:
@@ -56,11 +70,11 @@ class Client:
             self.detach()
         self._unsent = []
 
-    async def send_last(self, events: list[Event], seconds: float) -> None:
+    async def send_last(self, batch: Batch, seconds: float) -> None:
         """Send the last events, after those that an interruption kept from the client. A client that takes
         nothing for `seconds` is detached: it would hold its run for ever."""
         try:
             async with asyncio.timeout(seconds):
-                await self.send([*self._unsent, *events] if self._unsent else events)
+                await self.send(Batch([*self._unsent, *batch.events]) if self._unsent else batch)
         except TimeoutError:
             self.detach()

@@ -11,14 +11,13 @@ import asyncio
 from collections.abc import Callable
 
 from bridge.errors import BridgeError
-from bridge.protocol.codec import encode_sse
 from bridge.protocol.events import Event
 from bridge.protocol.response import Response
 from server.budget import Hold
 from server.errors import HttpError, UpstreamError, shutting_down, too_slow
 from server.gate import Gate
 from server.runs.active import ActiveRuns
-from server.runs.client import Client, Deliver
+from server.runs.client import Batch, Client, Deliver
 from server.runs.keeper import Keeper
 from server.runs.translation import Translation
 from server.schemas.workers import Question, SchemaJudge
@@ -73,7 +72,6 @@ class Run:
         self._placed = placed
         self.client = Client(may_leave=keeping is not None)
         self._order = asyncio.Lock()
-        self._kept: list[Event] = []
         self._deadline: asyncio.Timeout | None = None
         self._stopped = False
         self._settled = asyncio.Event()
@@ -159,12 +157,6 @@ class Run:
         if events:
             await self._pass(events)
         return bool(events)
-
-    def frames(self, events: list[Event]) -> bytes:
-        """Delivered events as server-sent ones: the bytes that are kept, where they are."""
-        if self.keeping is not None and events is self._kept:
-            return self.keeping.batch.data
-        return encode_sse(events)
 
     async def _make(self) -> None:
         try:
@@ -269,27 +261,30 @@ class Run:
     async def _pass(self, events: list[Event]) -> None:
         async with self._order:
             self.client.set_unsent(events)
+            batch = Batch(events)
             if self.keeping is not None:
                 self._keeper.add(self.keeping, self.lose)
-                await self._keep(self.keeping, events)
-            await self.client.send(events)
+                batch = await self._keep(self.keeping, events)
+            await self.client.send(batch)
 
     async def _pass_last(self, events: list[Event]) -> None:
         """Law S1: the end is durable before it is sent, or a failure is sent in its place. What an
         interruption kept from the client goes with it."""
         async with self._order:
+            batch = Batch(events)
             if self.keeping is not None:
-                await self._keep(self.keeping, events)
-                if self._kept is not events:
-                    self._end_instead(self._kept)
-                    events = self._kept
+                batch = await self._keep(self.keeping, events)
+                if batch.events is not events:
+                    self._end_instead(batch.events)
             self._settled.set()
-            await self.client.send_last(events, self._total)
+            await self.client.send_last(batch, self._total)
 
-    async def _keep(self, keeping: ResponseSessionPersistenceTransformer, events: list[Event]) -> None:
+    async def _keep(self, keeping: ResponseSessionPersistenceTransformer, events: list[Event]) -> Batch:
+        """What may leave: these events, or the failure to store the end of the response."""
         self._storing = True
         try:
-            self._kept = await keeping.take(events)
+            kept = await keeping.take(events)
+            return Batch(kept, keeping.batch.data)
         finally:
             self._storing = False
 

@@ -28,6 +28,7 @@ from server.limits import check_conversation, check_request
 from server.requests.bodies import decoded
 from server.requests.prepare import prepare
 from server.requests.wire import choose_wire
+from server.runs.client import Batch
 from server.runs.run import Run
 from server.service import Service
 from server.sessions.base import StoredResponse
@@ -105,11 +106,11 @@ class Turns:
         return run.translation.snapshot.status
 
     async def _follow(self, run: Run, request: CreateResponse, before: Conversation) -> None:
-        async def deliver(events: list[Event]) -> None:
+        async def deliver(batch: Batch) -> None:
             ended = run.translation.ended
             if ended:
                 self._remember(run, request, before)
-            await self._tell(events, last=ended)
+            await self._send_events(batch.events, last=ended)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._accompany, run)
@@ -157,10 +158,10 @@ class Turns:
             record = StoredResponse(response, own_input(request), owner=self._owner, expires_at=expires_at)
             await self._service.store.put(record, frames)
         self._memory.keep(request, response, before)
-        await self._tell(events, last=True)
+        await self._send_events(events, last=True)
         return "warmed_up"
 
-    async def _tell(self, events: list[Event], *, last: bool) -> None:
+    async def _send_events(self, events: list[Event], *, last: bool) -> None:
         for event in _without_error(events) if last else events:
             await self._send(encode(event))
         if last:

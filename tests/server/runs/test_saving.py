@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from bridge import ResponseStreamStateMachine
 from bridge.protocol.events import Event
-from server.runs.client import Client
+from server.runs.client import Batch, Client
 from server.sessions.memory import MemoryStore
 from server.sessions.persistence import ResponseSessionPersistenceTransformer
 from server.settings import Settings, Timeouts
@@ -123,8 +123,8 @@ def test_s8_run_whose_client_takes_nothing_ends_in_time(store: Store, cancelled:
 async def test_s4_client_that_does_not_take_the_end_is_let_go() -> None:
     taken: list[Event] = []
 
-    async def stuck(events: list[Event]) -> None:
-        taken.extend(events)
+    async def stuck(batch: Batch) -> None:
+        taken.extend(batch.events)
         await asyncio.Event().wait()
 
     client = Client(may_leave=True)
@@ -132,9 +132,9 @@ async def test_s4_client_that_does_not_take_the_end_is_let_go() -> None:
     machine = ResponseStreamStateMachine("m")
     begun, ended = machine.start(), machine.finish("stop")
     client.set_unsent(begun)
-    await client.send_last(ended, seconds=0.05)
+    await client.send_last(Batch(ended), seconds=0.05)
     assert taken == begun + ended
-    await client.send(ended)  # which is discarded
+    await client.send(Batch(ended))  # which is discarded
 
 
 def test_what_is_being_made_cannot_be_continued(store: Store) -> None:
