@@ -117,8 +117,9 @@ class HttpUpstream:
         if accepted and wrong is None:
             return None
         try:
-            async with asyncio.timeout(self._timeouts.idle):
-                body = await _read_up_to(response, _MAX_REFUSAL)
+            # an answer may take its time, as long as something comes
+            async with asyncio.timeout(None if accepted else self._timeouts.idle):
+                body = await _read_up_to(response, _MAX_REFUSAL, self._timeouts.idle)
         except _FAILURES as error:
             raise self._failure(error) from error
         if not accepted:
@@ -245,10 +246,14 @@ def _names(body: bytes) -> list[str]:
     return [str(name) for name in found if name]
 
 
-async def _read_up_to(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    """The body, or what comes until there are at least `limit` bytes of it."""
+async def _read_up_to(response: aiohttp.ClientResponse, limit: int, idle: float | None = None) -> bytes:
+    """The body, or what comes until there are at least `limit` bytes of it; `idle` bounds each wait."""
     chunks, size = [], 0
-    while size < limit and (chunk := await response.content.readany()):
+    while size < limit:
+        async with asyncio.timeout(idle):
+            chunk = await response.content.readany()
+        if not chunk:
+            break
         chunks.append(chunk)
         size += len(chunk)
     return b"".join(chunks)

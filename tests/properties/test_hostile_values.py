@@ -95,8 +95,9 @@ def is_sound(usage: Usage | None) -> bool:
     if usage is None:
         return True
     details = (usage.input_tokens_details.cached_tokens, usage.output_tokens_details.reasoning_tokens)
-    counts = (usage.input_tokens, usage.output_tokens, usage.total_tokens, *details)
-    return all(type(count) is int and 0 <= count <= MOST_TOKENS for count in counts)
+    counts = (usage.input_tokens, usage.output_tokens, *details)
+    bounded = all(type(count) is int and 0 <= count <= MOST_TOKENS for count in counts)
+    return bounded and usage.total_tokens == usage.input_tokens + usage.output_tokens
 
 
 def answer(stream: Fed) -> tuple[str, Any]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from server.settings import Limits, Settings, UpstreamSettings
+from server.settings import Limits, Settings, Timeouts, UpstreamSettings
 from tests.support.serving import Reply, respond, serving, stream
-from tests.support.upstream import CUT, JSON, Script, ScriptedUpstream, Step, text
+from tests.support.upstream import CUT, HANG, JSON, Script, ScriptedUpstream, Step, text
 
 LONG = "A long text. " * 12_000  # 156,000 characters
 
@@ -131,3 +131,15 @@ def test_a_whole_answer_is_an_answer_and_nobody_else_is_asked() -> None:
         with serving(Settings(upstreams=upstreams)) as base:
             assert words_of(respond(base, model="m").json) == "From the first"
         assert (len(first.received), len(second.received)) == (1, 0)
+
+
+def test_a_whole_answer_may_take_its_time_as_long_as_something_comes() -> None:
+    """Gateways send blanks while the model thinks."""
+    body = json.dumps(chat("Hello")).encode()
+    slow = Script([b" ", 0.25, b" ", 0.25, b" ", 0.25, body], headers=JSON)
+    with ScriptedUpstream({"slow": slow, "silent": Script([b" ", HANG], headers=JSON)}) as upstream:
+        settings = Settings(upstreams=[UpstreamSettings(url=upstream.url)], timeouts=Timeouts(idle=0.5))
+        with serving(settings) as base:
+            assert words_of(respond(base, model="slow").json) == "Hello"
+            silent = respond(base, model="silent")
+    assert (silent.status, silent.error["code"]) == (504, "upstream_timeout")
