@@ -1,12 +1,13 @@
 """`n` choices over an upstream that takes `n`: one request, which the runs of all choices read."""
 
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from server.settings import Retries, Settings, UpstreamSettings
+from server.settings import Limits, Retries, Settings, UpstreamSettings
 from tests.server.answers.test_choices import FAULTS, PATH, TURN, ask, eventually, running
 from tests.server.conftest import FAST
 from tests.support.chat_folds import Folded, chunks
@@ -135,3 +136,62 @@ def test_a_whole_answer_where_a_stream_was_asked_for(taking_n: str, upstream: Sc
     upstream.scripts["m"] = Script([body], headers={"content-type": "application/json"})
     whole = ask(taking_n).json
     assert [choice["message"]["content"] for choice in whole["choices"]] == ["0", "1"]
+
+
+# ── both ways, attacked ────────────────────────────────────────────────────────────────────────────────────
+WAYS = {"asked once": {"takes_n": True}, "asked for each": {}}
+NUMBERS = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+STRICT = {"type": "json_schema", "json_schema": {"name": "a", "strict": True, "schema": NUMBERS}}
+
+
+@pytest.fixture(params=WAYS, ids=str)
+def either(request: pytest.FixtureRequest, upstream: ScriptedUpstream) -> Iterator[str]:
+    options = {"json_schema": "json_object", **WAYS[request.param]}  # answers are judged here
+    given = UpstreamSettings(url=upstream.url, options=options)
+    limits = Limits(output_bytes=200_000)
+    with serving(Settings(upstreams=[given], timeouts=FAST, limits=limits)) as base:
+        yield base
+
+
+@pytest.mark.parametrize("either", ["asked once"], indirect=True)
+def test_each_answer_is_judged_by_its_schema(either: str, upstream: ScriptedUpstream) -> None:
+    good, bad = '{"a":1}', '{"a":"x"}'
+    upstream.scripts["m"] = Script(
+        [of(0, content=good), of(1, content=bad), of(0, "stop"), of(1, "stop"), DONE]
+    )
+    choices = ask(either, response_format=STRICT).json["choices"]
+    assert [choice["finish_reason"] for choice in choices] == ["stop", "error"]
+    assert [choice["message"]["content"] for choice in choices] == [good, bad]
+
+
+def test_an_upstream_that_never_stops_is_cut_off(either: str, upstream: ScriptedUpstream) -> None:
+    upstream.scripts["m"] = Script([*(of(n % 2, content="x" * 9000) for n in range(400)), HANG])
+    reply = ask(either)
+    assert (reply.status, reply.error["code"]) == (502, "upstream_output_too_long")
+    eventually(lambda: all(asked.gone_at for asked in upstream.received))
+    assert running(either) == 0
+
+
+def test_one_choice_can_be_cancelled_by_its_id(either: str, upstream: ScriptedUpstream) -> None:
+    upstream.scripts["m"] = Script([of(0, content="a"), of(1, content="b"), 0.6, *BOTH])
+    asked = {"model": "m", "messages": TURN, "n": 2, "stream": True}
+    with opened(either, "POST", PATH, asked) as reply:
+        first = reply.readline()
+        made = json.loads(first.removeprefix(b"data: "))["id"].replace("chatcmpl-", "resp_")
+        cancelled = call(either, "POST", f"/v1/responses/{made}/cancel")
+        told = chunks(first + reply.read())
+    ends = {c["index"]: c for piece in told for c in piece["choices"] if c["finish_reason"]}
+    if cancelled.status == 200:
+        assert ends[0]["error"]["code"] == "cancelled"
+    assert ends.keys() == {0, 1}
+
+
+def test_a_client_that_does_not_read_holds_its_upstream_back(either: str, upstream: ScriptedUpstream) -> None:
+    pieces = [of(n % 2, content="x" * 500) for n in range(200)]
+    upstream.scripts["m"] = Script([*pieces, of(0, "stop"), of(1, "stop"), DONE])
+    asked = {"model": "m", "messages": TURN, "n": 2, "stream": True}
+    with opened(either, "POST", PATH, asked) as reply:
+        reply.read(10)
+        time.sleep(0.2)
+        told = reply.read()
+    assert told.endswith(b"data: [DONE]\n\n")
