@@ -49,6 +49,15 @@ def response_completed_at(context: EventContext) -> Findings:
     yield from _set_exactly_when(context, "completed_at", context.type == "response.completed")
 
 
+@rule("specification, ResponseResource: both are Unix times of the same response", "response.completed")
+def response_completed_after_created(moment: Moment) -> Findings:
+    """A response is not completed before it was created."""
+    response = _response(moment)
+    created, completed = response.get("created_at"), response.get("completed_at")
+    if type(created) is int and type(completed) is int and completed < created:
+        yield Finding(f"{completed} is before created_at, {created}", "$.response.completed_at")
+
+
 @rule("strict judge", RESPONSES)
 def response_error_iff_failed(context: EventContext) -> Findings:
     """error is set exactly when the response failed."""

@@ -18,7 +18,7 @@ from bridge.protocol.characters import with_whole_characters
 from bridge.protocol.content import Annotation, KnownAnnotation, LogProb, UrlCitation
 from bridge.protocol.lenient import SchemaError, Strict, build
 from bridge.protocol.unknown import Unknown
-from bridge.protocol.usage import Usage, within_bounds
+from bridge.protocol.usage import NAMES, Usage, count_of, counts_in, most_of, numbers_of, within_bounds
 from bridge.state import Wire
 from bridge.surrogates import mended
 
@@ -32,6 +32,9 @@ def spelled(kind: str, wire: Wire) -> str:
         return kind
     name = _NOT_IN_A_TYPE.sub("_", kind) or "unknown"
     return name if EXTENSION.fullmatch(name) else wire.slug + name
+
+
+_DIGITS = 20  # more than any count has
 
 
 def wrong_argument(call: str, what: str) -> StreamStateError:
@@ -105,24 +108,30 @@ def logprobs_of(logprobs: Sequence[LogProb | Mapping[str, Any]] | None) -> list[
 
 
 def usage_of(usage: Usage | Mapping[str, Any] | None, diagnostics: Diagnostics) -> Usage | None:
-    """Usage as a struct, or as a mapping in the schema's names; missing counts are 0. Every upstream's
-    numbers pass here: what can't be a count is put right, so that no answer is lost with them."""
+    """Usage as a struct, or as a mapping in the names of the schema, Chat Completions or Anthropic, where
+    missing counts are 0. What can't be a count is refused; sums that are none are put right."""
     if usage is None:
         return None
-    return within_bounds(usage if isinstance(usage, Usage) else _usage_in(usage), diagnostics)
+    if not isinstance(usage, Usage | Mapping):
+        raise wrong_argument("usage", f"expected token counts, got {type(usage).__name__}")
+    if isinstance(usage, Usage):
+        counts = {name: _count(name, number) for name, number in numbers_of(usage).items()}
+        return within_bounds(Usage.of(**counts), diagnostics)
+    if usage and NAMES.isdisjoint(usage):
+        raise wrong_argument("usage", f"none of these names token counts: {', '.join(map(str, usage))}")
+    given = {name: number for name, number in counts_in(usage).items() if number is not None}
+    counts = {name: _count(name, _from_digits(number)) for name, number in given.items()}
+    return within_bounds(Usage.of(**{"input_tokens": 0, "output_tokens": 0, **counts}), diagnostics)
 
 
-def _usage_in(usage: Mapping[str, Any]) -> Usage:
-    try:
-        given = dict(usage)
-        incoming = dict(given.get("input_tokens_details") or {})
-        outgoing = dict(given.get("output_tokens_details") or {})
-        return Usage.of(
-            int(given.get("input_tokens") or 0),
-            int(given.get("output_tokens") or 0),
-            cached_tokens=int(incoming.get("cached_tokens") or 0),
-            reasoning_tokens=int(outgoing.get("reasoning_tokens") or 0),
-            total_tokens=None if given.get("total_tokens") is None else int(given["total_tokens"]),
-        )
-    except (TypeError, ValueError, OverflowError) as error:
-        raise wrong_argument("usage", f"not token counts: {error}") from error
+def _from_digits(number: object) -> object:
+    digits = isinstance(number, str) and len(number) < _DIGITS and number.isascii() and number.isdigit()
+    return int(str(number)) if digits else number
+
+
+def _count(name: str, number: object) -> int:
+    most = most_of(name)
+    count = count_of(number, most)
+    if count is None:
+        raise wrong_argument("usage", f"not token counts: {name} is not a whole number from 0 to {most}")
+    return count

@@ -94,9 +94,12 @@ class LiveResponse:
     def _terminal(self, method: str, status: str, **facts: Any) -> Event:
         output = self._output.live("incomplete")
         self._enter(method, status)
-        if status != "completed":
-            self._at_end.pop("completed_at", None)
         facts |= self._at_end
+        if status == "completed":
+            # clocks go back, and an upstream's may differ from ours
+            facts["completed_at"] = max(facts["completed_at"], self._fields.created_at)
+        else:
+            facts.pop("completed_at", None)
         self._fields = replace(self._fields, status=status, usage=self.usage, output=output, **facts)
         event: Event = TERMINAL_EVENT[status](self._output.number(), self._fields)
         return event

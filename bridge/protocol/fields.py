@@ -15,8 +15,8 @@ class Field(NamedTuple):
 
     `convert` makes a plain value one of the field's: it raises msgspec.ValidationError, and
     UnicodeEncodeError for half a surrogate pair, which can't be UTF-8. `nested` is
-    the one untagged struct that it takes, `element` the one that it takes a list of; `limits` are
-    the fewest and most elements of its list. `zero` makes the zero value of its type; a struct is made
+    the one untagged struct that it takes, `element` the one that it takes a list of; `takes_int`: whole
+    numbers; `limits` are the fewest and most elements of its list. `zero` makes the zero value of its type; a struct is made
     of the zero values of its fields.
     """
 
@@ -28,6 +28,7 @@ class Field(NamedTuple):
     element: type[Any] | None
     takes_object: bool
     takes_list: bool
+    takes_int: bool
     limits: tuple[int, int | None]
     zero: Callable[..., Any]
 
@@ -59,6 +60,7 @@ def _field(name: str, required: bool, annotation: Any) -> Field:
         element=_untagged(elements),
         takes_object=bool(objects),
         takes_list=bool(lists),
+        takes_int=int in options,
         limits=_limits(described[lists[0]]) if lists else (0, None),
         zero=_zero(options),
     )

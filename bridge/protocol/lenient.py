@@ -63,6 +63,7 @@ class Repairing:
 Manner = Strict | Repairing
 Kind = Slot | type[Any]  # what may stand in a place: one of several by `type`, or one struct
 MISSING = "required and missing"
+_EXACT = 2.0**53  # beyond that a float is no exact number, and infinity none at all
 
 
 def build(kind: Kind, value: Any, manner: Manner, path: str = "$") -> Any:
@@ -116,6 +117,9 @@ def _field(child: Slot | None, field: Field, raw: Any, manner: Manner, path: str
     except msgspec.ValidationError as error:
         what, _, inner = str(error).partition(" - at `")
         manner.problem(path + inner.rpartition("$")[2].rstrip("`"), what)
+        if type(raw) is float and field.takes_int and abs(raw) <= _EXACT:
+            # times with a fraction, counts as 3.0
+            return int(raw) if raw.is_integer() or field.name.endswith("_at") else ABSENT
     return ABSENT
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from msgspec import Struct
@@ -10,6 +11,14 @@ from bridge.diagnostics import Diagnostics
 
 MOST_TOKENS: Final = 10**12
 """More than any response has, and few enough that sums of them stay exact in every client's numbers."""
+
+# where each count stands in the spellings of the schema, Chat Completions and Anthropic; the first one found
+_INPUT: Final = ("input_tokens", "prompt_tokens")
+_OUTPUT: Final = ("output_tokens", "completion_tokens")
+_INPUT_DETAILS: Final = ("input_tokens_details", "prompt_tokens_details")
+_OUTPUT_DETAILS: Final = ("output_tokens_details", "completion_tokens_details")
+_BESIDE: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
+NAMES: Final = frozenset({*_INPUT, *_OUTPUT, *_INPUT_DETAILS, *_OUTPUT_DETAILS, *_BESIDE, "total_tokens"})
 
 
 class InputTokensDetails(Struct, frozen=True):
@@ -54,6 +63,54 @@ class Usage(Struct, frozen=True):
         )
 
 
+def counts_in(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The five counts of a mapping as they stand, in the names of `Usage.of`, absent ones None. Takes the
+    spellings of the schema, of Chat Completions and of Anthropic, which counts cached input beside the rest:
+    there the parts are added up."""
+    input_name, output_name = _first(given, _INPUT), _first(given, _OUTPUT)
+    incoming, outgoing = _first(given, _INPUT_DETAILS), _first(given, _OUTPUT_DETAILS)
+    found = {
+        "input_tokens": given.get(input_name),
+        "output_tokens": given.get(output_name),
+        "cached_tokens": _detail(given.get(incoming), ("cached_tokens",)),
+        "reasoning_tokens": _detail(given.get(outgoing), ("reasoning_tokens", "thinking_tokens")),
+        "total_tokens": given.get("total_tokens"),
+    }
+    beside = [given[name] for name in _BESIDE if given.get(name) is not None]
+    if beside and input_name == "input_tokens" and given.get(incoming) is None:
+        found["input_tokens"] = _added([found["input_tokens"] or 0, *beside])
+        found["cached_tokens"] = given.get(_BESIDE[0])
+    return found
+
+
+def _first(given: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    return next((name for name in names if given.get(name) is not None), names[0])
+
+
+def _detail(details: Any, names: tuple[str, ...]) -> Any:
+    """A detail's count; details that are no object give what can't be a count."""
+    if isinstance(details, Mapping):
+        return details.get(_first(details, names))
+    return None if details is None else [details]
+
+
+def _added(numbers: list[Any]) -> Any:
+    """The sum; a number that can't be a count instead, so that who asks for counts sees it."""
+    return next((each for each in numbers if count_of(each) is None), None) or sum(numbers)
+
+
+def count_of(number: Any, most: int = MOST_TOKENS) -> int | None:
+    """A number of tokens: whole (2.0 is), from 0 to `most`. None for anything else."""
+    if type(number) is float and number.is_integer():
+        number = int(number)
+    return number if type(number) is int and 0 <= number <= most else None
+
+
+def most_of(name: str) -> int:
+    """The greatest number that a count of `Usage.of` may have: the total is a sum of two."""
+    return 2 * MOST_TOKENS if name == "total_tokens" else MOST_TOKENS
+
+
 def within_bounds(usage: Usage, diagnostics: Diagnostics) -> Usage:
     """The same usage, each number a count and all of them in agreement, with a repair note for each that was
     not: what is below 0 or not a number becomes 0, what is above `MOST_TOKENS` becomes that; a part is at
@@ -74,7 +131,7 @@ def within_bounds(usage: Usage, diagnostics: Diagnostics) -> Usage:
     total = counts["input_tokens"] + counts["output_tokens"]
     if usage.total_tokens != total or type(usage.total_tokens) is not int:
         diagnostics.repair("usage.total_tokens", f"it is not the sum of input and output, taken as {total}")
-    elif counts == given:
+    elif counts == given and all(type(number) is int for number in given.values()):
         return usage
     return Usage.of(**counts)
 
@@ -83,13 +140,21 @@ def within_bounds(usage: Usage, diagnostics: Diagnostics) -> Usage:
 _WHOLES: Final = {"cached_tokens": "input_tokens", "reasoning_tokens": "output_tokens"}
 
 
-def _is_count(number: Any) -> bool:
-    return type(number) is int and 0 <= number <= MOST_TOKENS
+def numbers_of(usage: Usage) -> dict[str, Any]:
+    """Its numbers in the names of `Usage.of`."""
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cached_tokens": usage.input_tokens_details.cached_tokens,
+        "reasoning_tokens": usage.output_tokens_details.reasoning_tokens,
+        "total_tokens": usage.total_tokens,
+    }
 
 
 def _clamped(name: str, number: Any, diagnostics: Diagnostics) -> int:
-    if _is_count(number):
-        return int(number)
+    count = count_of(number)
+    if count is not None:
+        return count
     above = type(number) in (int, float) and number > MOST_TOKENS
     taken = MOST_TOKENS if above else 0
     diagnostics.repair(f"usage.{name}", f"can't be a count, taken as {taken}")

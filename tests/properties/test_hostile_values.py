@@ -97,6 +97,8 @@ def is_sound(usage: Usage | None) -> bool:
     details = (usage.input_tokens_details.cached_tokens, usage.output_tokens_details.reasoning_tokens)
     counts = (usage.input_tokens, usage.output_tokens, *details)
     bounded = all(type(count) is int and 0 <= count <= MOST_TOKENS for count in counts)
+    assert details[0] <= usage.input_tokens
+    assert details[1] <= usage.output_tokens
     return bounded and usage.total_tokens == usage.input_tokens + usage.output_tokens
 
 

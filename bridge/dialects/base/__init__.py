@@ -1,6 +1,7 @@
 """What every dialect is made of: its entry, the shape of its two halves, the codes of failures, the
 reading of fields."""
 
+from bridge.dialects.base.counts import counted, counts_of
 from bridge.dialects.base.dialect import (
     ClientSide,
     Dialect,
@@ -50,6 +51,8 @@ __all__ = [
     "RequestContext",
     "UpstreamSide",
     "body_of",
+    "counted",
+    "counts_of",
     "entries_of",
     "error_text",
     "extension",

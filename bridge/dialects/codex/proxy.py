@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from bridge.dialects.base import counts_of
 from bridge.dialects.codex.proxy_calls import CALL_TYPES, ProxyCalls
 from bridge.dialects.codex.turn import Turn
 from bridge.dialects.codex.types import Notification, count_of, list_of, object_of, text_of
@@ -136,8 +137,8 @@ class Proxy:
         return self._facts(response) + self._turn.fail(error)
 
     def _facts(self, response: dict[str, Any]) -> list[Event]:
-        usage = response.get("usage")
-        return self._turn.machine.usage(usage) if isinstance(usage, dict) else []
+        usage = counts_of(object_of(response.get("usage")), self._turn.diagnostics)
+        return [] if usage is None else self._turn.machine.usage(usage)
 
 
 def _item(body: dict[str, Any]) -> dict[str, Any]:

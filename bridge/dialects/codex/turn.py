@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
+from bridge.dialects.base import counted
 from bridge.dialects.codex import errors
 from bridge.dialects.codex.hosted import HostedItem
 from bridge.dialects.codex.usage import TurnUsage
@@ -38,7 +39,7 @@ class Turn:
         self._streamed: set[tuple[str, str]] = set()
         self._told: set[str] = set()
         self._running: dict[str, HostedItem] = {}
-        self._usage = TurnUsage()
+        self._usage = TurnUsage(machine.diagnostics)
 
     @property
     def over(self) -> bool:
@@ -144,7 +145,7 @@ class Turn:
     # ── facts and the end ──────────────────────────────────────────────────────────────────────────
     def usage(self, report: dict[str, Any]) -> list[Event]:
         """A report of tokens spent."""
-        return self.machine.usage(self._usage.add(report))
+        return self.machine.usage(counted(self._usage.add(report), self.diagnostics))
 
     def usage_elsewhere(self, report: dict[str, Any]) -> None:
         """A report about another turn."""

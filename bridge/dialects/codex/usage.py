@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bridge.diagnostics import Diagnostics
 from bridge.dialects.codex.types import count_of, object_of
 from bridge.protocol.usage import Usage
 
@@ -18,25 +19,27 @@ _NAMES = (
     ("cachedInputTokens", "cached_input_tokens"),
     ("reasoningOutputTokens", "reasoning_output_tokens"),
 )
+_SPELLINGS = frozenset(name for spellings in _NAMES for name in spellings)
 _Counts = tuple[int, ...]
 
 
 class TurnUsage:
     """Adds the reports of a thread up for one turn of it."""
 
-    __slots__ = ("_before", "_spent")
+    __slots__ = ("_before", "_diagnostics", "_spent")
 
-    def __init__(self) -> None:
+    def __init__(self, diagnostics: Diagnostics) -> None:
+        self._diagnostics = diagnostics
         self._before: _Counts | None = None
         self._spent: _Counts = (0,) * len(_NAMES)
 
     def elsewhere(self, report: dict[str, Any]) -> None:
         """A report about another turn of the thread: what it counts is not ours."""
-        self._before = _counts(report, "total")
+        self._before = self._counts(report, "total")
 
     def add(self, report: dict[str, Any]) -> Usage:
         """A report about this turn: `{total, last}`, in either spelling. What the turn spent so far."""
-        total, last = _counts(report, "total"), _counts(report, "last")
+        total, last = self._counts(report, "total"), self._counts(report, "last")
         if self._before is None:
             grown = last if any(last) else total
         else:
@@ -46,7 +49,9 @@ class TurnUsage:
         incoming, outgoing, cached, reasoning = self._spent
         return Usage.of(incoming, outgoing, cached_tokens=cached, reasoning_tokens=reasoning)
 
-
-def _counts(report: dict[str, Any], which: str) -> _Counts:
-    counts = object_of(report.get(which) or report.get(f"{which}_token_usage"))
-    return tuple(count_of(counts.get(camel)) or count_of(counts.get(other)) for camel, other in _NAMES)
+    def _counts(self, report: dict[str, Any], which: str) -> _Counts:
+        counts = object_of(report.get(which) or report.get(f"{which}_token_usage"))
+        for name in counts.keys() & _SPELLINGS:
+            if counts[name] is not None and count_of(counts[name]) != counts[name]:
+                self._diagnostics.repair(f"usage.{name}", "can't be a count, left out")
+        return tuple(count_of(counts.get(camel)) or count_of(counts.get(other)) for camel, other in _NAMES)

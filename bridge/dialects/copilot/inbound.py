@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bridge.dialects.base import CUT, INVALID_JSON, INVALID_SHAPE, failure
+from bridge.dialects.base import CUT, INVALID_JSON, INVALID_SHAPE, counts_of, failure
 from bridge.dialects.copilot.incoming_calls import IncomingCalls
 from bridge.dialects.copilot.reading import (
     failure_of,
@@ -18,7 +18,6 @@ from bridge.dialects.copilot.reading import (
     plain_text,
     text_of,
     url_citation_of,
-    usage_of,
 )
 from bridge.dialects.copilot.types import EVENT_OF_FIELD, REFERENCES, FinishedCompletionReason
 from bridge.emitter.stream import ResponseStream
@@ -166,7 +165,8 @@ class Inbound:
         return [event for each in functions for event in self._calls.settle(each)]
 
     def _on_usage(self, delta: dict[str, Any]) -> list[Event]:
-        usage = usage_of(delta["usage"])
+        given = delta["usage"]
+        usage = counts_of(given, self.diagnostics) if isinstance(given, dict) else None
         return [] if usage is None else self._machine.usage(usage)
 
     def _on_errors(self, delta: dict[str, Any]) -> list[Event]:

@@ -9,7 +9,6 @@ import msgspec
 from msgspec import Struct
 
 from bridge.dialects.base import number_of
-from bridge.protocol.usage import Usage
 
 
 class _PlainDelta(Struct, forbid_unknown_fields=True):
@@ -67,33 +66,9 @@ def _probability(each: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def usage_of(value: Any) -> Usage | None:
-    """APIUsage, or the names of the Responses API; None without numbers in it."""
-    if not isinstance(value, dict):
-        return None
-    incoming = _count(value, "prompt_tokens", "input_tokens")
-    outgoing = _count(value, "completion_tokens", "output_tokens")
-    if incoming is None and outgoing is None:
-        return None
-    return Usage.of(
-        incoming or 0,
-        outgoing or 0,
-        cached_tokens=_detail(value, "prompt_tokens_details", "input_tokens_details", "cached_tokens"),
-        reasoning_tokens=_detail(
-            value, "completion_tokens_details", "output_tokens_details", "reasoning_tokens"
-        ),
-        total_tokens=_count(value, "total_tokens"),
-    )
-
-
 def _count(value: Mapping[str, Any], *names: str) -> int | None:
     counts = [value[name] for name in names if type(value.get(name)) is int]
     return max(counts[0], 0) if counts else None
-
-
-def _detail(value: Mapping[str, Any], chat: str, responses: str, name: str) -> int:
-    details = value.get(chat) or value.get(responses)
-    return (_count(details, name) or 0) if isinstance(details, dict) else 0
 
 
 def failure_of(value: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from bridge.decoder.spellings import respelled
-from bridge.dialects.base import CUT, failure
+from bridge.dialects.base import CUT, counted, failure
 from bridge.dialects.responses.items import Handler, ItemFeeder
 from bridge.dialects.responses.whole import whole_answer
 from bridge.emitter.finish_reasons import INCOMPLETE_ITEM, UNKNOWN
@@ -180,12 +180,14 @@ class Inbound:
         if status != said and status not in _CANCELLED:
             self.diagnostics.repair(event.type, f"its response is {status}, ended as that")
         if response.usage is not None:
-            self.machine.usage(response.usage)
+            self.machine.usage(counted(response.usage, self.diagnostics))
         if status == "failed" or self._error is not None:
             self._fail(response, out)
             return
         self._items.settle(response.output, status, out)
         if self._adopt:
+            if response.completed_at is not None and response.completed_at < response.created_at:
+                self.diagnostics.repair("completed_at", "before created_at, taken as that")
             self.machine.adopt(response)
         self._finish(response, status, out)
 

@@ -180,7 +180,7 @@ class Inbound:
         return self._machine.item(made)
 
     def _usage(self, part: LanguageModelDataPart) -> list[Event]:
-        usage = usage_of(json_of(part.data))
+        usage = usage_of(json_of(part.data), self.diagnostics)
         if usage is None:
             self.diagnostics.ignored(vs.USAGE, "no token counts in it")
             return []

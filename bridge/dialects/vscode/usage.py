@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bridge.dialects.base import UPSTREAM_ERROR
+from bridge.diagnostics import Diagnostics
+from bridge.dialects.base import UPSTREAM_ERROR, counts_of
 from bridge.protocol.errors import ErrorPayload
 from bridge.protocol.usage import Usage
 
@@ -17,27 +18,15 @@ _CODES = {
 }
 
 
-def usage_of(value: Any) -> Usage | None:
+def usage_of(value: Any, diagnostics: Diagnostics) -> Usage | None:
     """APIUsage, whose three totals must be numbers."""
     if not isinstance(value, dict) or not all(_is_number(value.get(name)) for name in _TOTALS):
         return None
-    incoming, outgoing, total = (int(value[name]) for name in _TOTALS)
-    return Usage.of(
-        incoming,
-        outgoing,
-        cached_tokens=_detail(value.get("prompt_tokens_details"), "cached_tokens"),
-        reasoning_tokens=_detail(value.get("completion_tokens_details"), "reasoning_tokens"),
-        total_tokens=total,
-    )
+    return counts_of(value, diagnostics)
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _detail(details: Any, name: str) -> int:
-    count = details.get(name) if isinstance(details, dict) else None
-    return int(count) if _is_number(count) and count is not None else 0
 
 
 def failure_of(error: Any) -> ErrorPayload:

@@ -527,6 +527,11 @@ def _set_too_early() -> list[Fed]:
     return with_response("in_progress", completed_at=1)
 
 
+@breaks("response.completed_after_created")
+def _completed_before_it_was_created() -> list[Fed]:
+    return with_response("completed", completed_at=1_699_999_999)
+
+
 @breaks("response.error_iff_failed")
 def _an_error_in_success() -> list[Fed]:
     return with_response("completed", error={"code": "c", "message": "m"})

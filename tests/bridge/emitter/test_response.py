@@ -280,20 +280,20 @@ def test_e10_an_adopted_format_that_is_not_published_is_text(wire: str) -> None:
 
 def test_adopt_before_finish_takes_what_only_the_end_may_tell(wire: str) -> None:
     run = Run(wire)
-    run("adopt", upstreams(id="resp_other", service_tier="priority", completed_at=77))
+    run("adopt", upstreams(id="resp_other", service_tier="priority", completed_at=1_700_000_077))
     assert run.machine.snapshot.service_tier == "default"
     run("finish")
     assert (run.terminal["id"], run.terminal["service_tier"], run.terminal["completed_at"]) == (
         "resp_0",
         "priority",
-        77,
+        1_700_000_077,
     )
 
 
 @pytest.mark.parametrize("end", [("finish", "length"), ("cancel",), ("fail", "down")])
 def test_adopt_does_not_complete_what_did_not_complete(wire: str, end: tuple[str, ...]) -> None:
     run = Run(wire)
-    run("adopt", upstreams(completed_at=77))
+    run("adopt", upstreams(completed_at=1_700_000_077))
     run(*end)
     assert run.terminal["completed_at"] is None
 

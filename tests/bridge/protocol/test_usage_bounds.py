@@ -4,6 +4,7 @@ import pytest
 
 from bridge import ResponseStreamStateMachine
 from bridge.dialects import chat_completions, copilot
+from bridge.dialects.base import counted as foreign
 from bridge.protocol.usage import MOST_TOKENS, Usage
 from tests.support.fed import Fed
 
@@ -15,7 +16,7 @@ def counted(given: Usage) -> tuple[Usage | None, list[str]]:
     """The usage of a response that was given these counts, and which were put right."""
     machine = ResponseStreamStateMachine("m")
     machine.start()
-    machine.usage(given)
+    machine.usage(foreign(given, machine.diagnostics))
     machine.finish("stop")
     return machine.snapshot.usage, [case.where for case in machine.diagnostics.of("repair")]
 

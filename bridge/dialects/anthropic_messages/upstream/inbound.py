@@ -12,7 +12,7 @@ from bridge.dialects.anthropic_messages.upstream.context import MessageContext
 from bridge.dialects.anthropic_messages.upstream.ending import END_TURN, StopState, reported
 from bridge.dialects.anthropic_messages.upstream.frames import NOT_STRICT, lenient, strict
 from bridge.dialects.anthropic_messages.upstream.usage import UsageCounter
-from bridge.dialects.base import CUT, EMPTY, INVALID_JSON, INVALID_SHAPE, failure
+from bridge.dialects.base import CUT, EMPTY, INVALID_JSON, INVALID_SHAPE, counted, failure
 from bridge.emitter.stream import ResponseStream
 from bridge.errors import BridgeError, WireError
 from bridge.protocol.errors import ErrorPayload
@@ -193,7 +193,7 @@ class Inbound:
 
     def _count(self, usage: Any) -> None:
         if isinstance(usage, dict):
-            self._machine.usage(self._usage.take(usage))
+            self._machine.usage(counted(self._usage.take(usage), self.diagnostics))
 
     def _message_stop(self, _frame: t.MessageStop) -> list[Event]:
         if self._stop_state.reason is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bridge.dialects.base import INVALID_JSON, INVALID_SHAPE, failure
+from bridge.dialects.base import INVALID_JSON, INVALID_SHAPE, counted, failure
 from bridge.dialects.chat_completions.types import ChatChoice, ChatOutput, ChatUsage
 from bridge.dialects.chat_completions.upstream.decoding import UNDECODABLE, decode_output, decode_plain, read
 from bridge.dialects.chat_completions.upstream.deltas import DeltaReader
@@ -220,7 +220,7 @@ class Inbound:
 
     def _report_usage(self) -> None:
         if self._usage is not None:
-            self._machine.usage(usage_of(self._usage, self.diagnostics))
+            self._machine.usage(counted(usage_of(self._usage, self.diagnostics), self.diagnostics))
 
     def _over(self) -> None:
         self._live, self._ended, self._plain = False, True, False

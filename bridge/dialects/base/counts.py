@@ -1,0 +1,27 @@
+"""Token counts as upstreams report them: put right with a note, so that no answer is lost with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from bridge.diagnostics import Diagnostics
+from bridge.protocol.usage import Usage, counts_in, within_bounds
+
+
+def counted(usage: Usage, diagnostics: Diagnostics) -> Usage:
+    """Usage that the machine takes: each number is a count."""
+    return within_bounds(usage, diagnostics)
+
+
+def counts_of(usage: Mapping[str, Any], diagnostics: Diagnostics) -> Usage | None:
+    """The same out of an object in any spelling that `counts_in` knows, where missing counts are 0. None
+    when there is no number in it."""
+    given = {name: number for name, number in counts_in(usage).items() if number is not None}
+    if not any(type(number) in (int, float) for number in given.values()):
+        return None
+    total = {} if "total_tokens" in given else {"total_tokens": 0}
+    found = within_bounds(Usage.of(**{"input_tokens": 0, "output_tokens": 0, **total, **given}), diagnostics)
+    return replace(found, total_tokens=found.input_tokens + found.output_tokens) if total else found
