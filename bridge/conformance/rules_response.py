@@ -50,9 +50,9 @@ def response_completed_at(context: EventContext) -> Findings:
 
 
 @rule("specification, ResponseResource: both are Unix times of the same response", "response.completed")
-def response_completed_after_created(moment: Moment) -> Findings:
+def response_completed_after_created(context: EventContext) -> Findings:
     """A response is not completed before it was created."""
-    response = _response(moment)
+    response = _response(context)
     created, completed = response.get("created_at"), response.get("completed_at")
     if type(created) is int and type(completed) is int and completed < created:
         yield Finding(f"{completed} is before created_at, {created}", "$.response.completed_at")

@@ -16,8 +16,8 @@ class Field(NamedTuple):
     `convert` makes a plain value one of the field's: it raises msgspec.ValidationError, and
     UnicodeEncodeError for half a surrogate pair, which can't be UTF-8. `nested` is
     the one untagged struct that it takes, `element` the one that it takes a list of; `takes_int`: whole
-    numbers; `limits` are the fewest and most elements of its list. `zero` makes the zero value of its type; a struct is made
-    of the zero values of its fields.
+    numbers; `limits` are the fewest and most elements of its list. `zero` makes the zero value of its type; a
+    struct is made of the zero values of its fields.
     """
 
     name: str

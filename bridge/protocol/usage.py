@@ -152,10 +152,15 @@ def numbers_of(usage: Usage) -> dict[str, Any]:
 
 
 def _clamped(name: str, number: Any, diagnostics: Diagnostics) -> int:
+    taken = nearest_count(number)
+    if count_of(number) is None:
+        diagnostics.repair(f"usage.{name}", f"can't be a count, taken as {taken}")
+    return taken
+
+
+def nearest_count(number: Any) -> int:
+    """A number as a count: 0 for what is below that or not a number, `MOST_TOKENS` for what is above that."""
     count = count_of(number)
     if count is not None:
         return count
-    above = type(number) in (int, float) and number > MOST_TOKENS
-    taken = MOST_TOKENS if above else 0
-    diagnostics.repair(f"usage.{name}", f"can't be a count, taken as {taken}")
-    return taken
+    return MOST_TOKENS if type(number) in (int, float) and number > MOST_TOKENS else 0

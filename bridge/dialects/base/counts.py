@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec.structs import replace
-
 from bridge.diagnostics import Diagnostics
-from bridge.protocol.usage import Usage, counts_in, within_bounds
+from bridge.protocol.usage import Usage, counts_in, nearest_count, within_bounds
 
 
 def counted(usage: Usage, diagnostics: Diagnostics) -> Usage:
@@ -22,6 +20,6 @@ def counts_of(usage: Mapping[str, Any], diagnostics: Diagnostics) -> Usage | Non
     given = {name: number for name, number in counts_in(usage).items() if number is not None}
     if not any(type(number) in (int, float) for number in given.values()):
         return None
-    total = {} if "total_tokens" in given else {"total_tokens": 0}
-    found = within_bounds(Usage.of(**{"input_tokens": 0, "output_tokens": 0, **total, **given}), diagnostics)
-    return replace(found, total_tokens=found.input_tokens + found.output_tokens) if total else found
+    total = sum(nearest_count(given.get(name, 0)) for name in ("input_tokens", "output_tokens"))
+    counts = {"input_tokens": 0, "output_tokens": 0, "total_tokens": total, **given}
+    return within_bounds(Usage.of(**counts), diagnostics)
