@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
@@ -118,46 +118,64 @@ class Answer(Struct, kw_only=True):
         return validator.violations
 
 
-def response_faults(response: dict[str, Any], wire: WireName) -> list[str]:
+class Fault(NamedTuple):
+    """What is wrong with a field: its path, what is wrong, and with which values."""
+
+    path: str
+    what: str
+    found: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.what}{self.found}"
+
+    @property
+    def cause(self) -> str:
+        """The fault without the place in a list and without values."""
+        return f"{''.join(each for each in self.path if not each.isdigit())}: {self.what}"
+
+
+def response_faults(response: dict[str, Any], wire: WireName) -> list[Fault]:
     """What is wrong with a response that stands alone: where it leaves the schema (it is judged as a terminal
     event's), counts that don't add up, an end before its beginning, an id that two items share."""
     found = _deviations({"type": "response.completed", "response": response}, wire)
     return found or [*_counts(response), *_times(response), *_ids(response)]
 
 
-def item_faults(item: Any, wire: WireName) -> list[str]:
+def item_faults(item: Any, wire: WireName) -> list[Fault]:
     """Where an item that stands alone leaves the schema."""
     return _deviations({"type": "response.output_item.done", "output_index": 0, "item": item}, wire)
 
 
-def _deviations(event: dict[str, Any], wire: WireName) -> list[str]:
+def _deviations(event: dict[str, Any], wire: WireName) -> list[Fault]:
     event["sequence_number"] = 0
     repairs: list[Repair] = []
     codec.event_from(event, repairs)
-    return [f"{each.path}: {each.what}" for each in (*repairs, *deviations(wire, event))]
+    return [Fault(each.path, each.what) for each in (*repairs, *deviations(wire, event))]
 
 
-def _counts(response: dict[str, Any]) -> Iterator[str]:
+def _counts(response: dict[str, Any]) -> Iterator[Fault]:
     usage = response.get("usage")
     counts = [usage.get(name) for name in _COUNTS] if isinstance(usage, dict) else []
     numbers = [count for count in counts if type(count) is int]
     if len(numbers) == len(_COUNTS) and numbers[0] + numbers[1] != numbers[2]:
-        found = f"{numbers[2]} is not the sum of {numbers[0]} and {numbers[1]}"
-        yield f"$.response.usage.total_tokens: {found}"
+        what = "not the sum of input_tokens and output_tokens"
+        yield Fault(
+            "$.response.usage.total_tokens", what, f": {' + '.join(map(str, numbers[:2]))}, {numbers[2]}"
+        )
 
 
-def _times(response: dict[str, Any]) -> Iterator[str]:
+def _times(response: dict[str, Any]) -> Iterator[Fault]:
     created, completed = response.get("created_at"), response.get("completed_at")
     if isinstance(created, int) and isinstance(completed, int) and completed < created:
-        yield f"$.response.completed_at: {completed} is before created_at, {created}"
+        yield Fault("$.response.completed_at", "before created_at", f": {completed}, {created}")
 
 
-def _ids(response: dict[str, Any]) -> Iterator[str]:
+def _ids(response: dict[str, Any]) -> Iterator[Fault]:
     items = [item for item in response.get("output") or [] if isinstance(item, dict)]
     named = Counter(item["id"] for item in items if isinstance(item.get("id"), str))
     for item_id, count in named.items():
         if count > 1:
-            yield f"$.response.output: {count} items have the id {item_id!r}"
+            yield Fault("$.response.output", "several items have one id", f": {item_id!r}")
 
 
 def _parsed(data: bytes | str) -> Any:

@@ -10,6 +10,7 @@ from bridge.conformance.scenario import (
     Play,
     Target,
     expect,
+    expect_marker,
     expect_stream,
     expect_whole,
     items,
@@ -45,6 +46,7 @@ def transport_streamed(target: Target) -> Play:
     """With `stream` the answer is server-sent events that end with the literal [DONE]."""
     answer = yield target.create(stream=True)
     expect_stream(answer, target)
+    expect_marker(answer, target)
     named = [frame.event for frame in answer.frames if not is_done(frame)]
     expect(named == answer.types, "an SSE `event` differs from its data's `type`")
 

@@ -40,7 +40,7 @@ def _window(answer: Answer, target: Target) -> dict[str, Any]:
     output = window.get("output")
     for index, item in enumerate(output if isinstance(output, list) else []):
         faults = item_faults(item, target.wire)
-        expect(not faults, f"output[{index}] leaves the schema: {'; '.join(faults[:3])}")
+        expect(not faults, f"output[{index}] leaves the schema: {'; '.join(map(str, faults[:3]))}")
     expect(items(window, "compaction"), "the output has no compaction item")
     return window
 

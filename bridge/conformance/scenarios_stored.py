@@ -11,6 +11,7 @@ from bridge.conformance.scenario import (
     Play,
     Target,
     expect,
+    expect_marker,
     expect_refusal,
     expect_stream,
     expect_whole,
@@ -20,7 +21,6 @@ from bridge.conformance.scenario import (
     text_of,
 )
 from bridge.conformance.scenarios_answers import LONG_STORY
-from bridge.sse import is_done
 
 _LEAVE_AFTER: Final = 6  # events; created, in_progress, the item, the part and some text
 _PAUSES: Final = (0.05, 0.1, 0.2, 0.4, *[0.5] * 60)  # seconds between looks at a response that is made
@@ -221,7 +221,7 @@ def resume_finished(target: Target) -> Play:
     expect_stream(again, target)
     tail = yield _resumed(response["id"], 3)
     expect(tail.media_type == "text/event-stream", f"content-type is {tail.media_type!r}")
-    expect(is_done(tail.frames[-1]), "the last frame is not [DONE]")
+    expect_marker(tail, target)
     expect(tail.events == first.events[4:], "starting_after=3 does not begin with event 4")
 
 

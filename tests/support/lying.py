@@ -1,0 +1,243 @@
+"""Scenarios played against a server that lies: our own server's answers, recorded once, each changed by a lie
+on its way to the scenario. Nothing waits and nothing is sent, so that thousands of plays take seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from msgspec.structs import replace
+
+from bridge.conformance.exchange import Answer, Ask, Say, Step
+from bridge.conformance.scenario import Broken, NotOffered, Scenario, Target
+from bridge.conformance.scenarios import SCENARIOS
+from bridge.sse import is_done
+from server.commands.playing import Player, Verdict
+
+JSON = {"content-type": "application/json"}
+SSE = {"content-type": "text/event-stream; charset=utf-8"}
+DONE = b"data: [DONE]\n\n"
+
+Object = dict[str, Any]
+Exchange = tuple[Step, Answer]
+Lie = Callable[[Step, Answer, list[Exchange]], Answer]
+"""What is answered instead: to this step, with this true answer, after these exchanges (as they were)."""
+Holds = Callable[[Step, Answer, list[Exchange]], object]
+Edit = Callable[[Object], Any]
+
+
+class _Recorder(Player):
+    """A player that keeps what it saw."""
+
+    def __init__(self, base: str) -> None:
+        super().__init__(base, {}, 30)
+        self.seen: list[Exchange] = []
+
+    async def _do(self, step: Step) -> Answer:
+        answer = await super()._do(step)
+        self.seen.append((step, answer))
+        return answer
+
+
+def recorded(base: str, target: Target) -> dict[str, list[Exchange]]:
+    """Each scenario's exchanges with the server at `base`; all must pass."""
+
+    async def play() -> dict[str, list[Exchange]]:
+        found = {}
+        player = _Recorder(base + "/v1")
+        async with player:
+            for scenario in SCENARIOS.values():
+                player.seen = []
+                verdict: Verdict = await player.play(scenario, target)
+                assert verdict.outcome == "passed", verdict
+                found[scenario.id] = player.seen
+        return found
+
+    return asyncio.run(play())
+
+
+class Played:
+    """A scenario played with a lie: its outcome, why, the causes, and whether the lie changed anything."""
+
+    def __init__(self, scenario: Scenario, target: Target, record: list[Exchange], lie: Lie) -> None:
+        self.outcome = "passed"
+        self.message = ""
+        self.causes: tuple[str, ...] = ()
+        self.changed = _changes(record, lie)
+        if not self.changed:
+            return  # it is what was recorded, which passed
+        self._record = list(record)
+        try:
+            self._play(scenario, target, lie)
+        except NotOffered as reason:
+            self.outcome, self.message = "skipped", str(reason)
+        except Broken as reason:
+            self.outcome, self.message, self.causes = "failed", str(reason), reason.causes
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            self.outcome, self.message = "failed", f"unreadable: {error!r}"
+
+    def _play(self, scenario: Scenario, target: Target, lie: Lie) -> None:
+        steps = scenario.play(target)
+        before: list[Exchange] = []
+        try:
+            step = next(steps)
+            while True:
+                answer = lie(step, self._truth(step, before), before)
+                before.append((step, answer))
+                step = steps.send(answer)
+        except StopIteration:
+            return
+
+    def _truth(self, step: Step, before: list[Exchange]) -> Answer:
+        """What the server answered to this step; when a lie made the scenario ask otherwise, what it answered
+        to the next one like it, or what it was told at the last."""
+        exact = [index for index, (known, _) in enumerate(self._record) if known == step]
+        alike = [index for index, (known, _) in enumerate(self._record) if path_of(known) == path_of(step)]
+        if exact or alike:
+            return self._record.pop((exact or alike)[0])[1]
+        told = [answer for known, answer in before if path_of(known) == path_of(step)]
+        return told[-1] if told else Answer(status=404, headers=JSON, body=b'{"error":{}}')
+
+
+def _changes(record: list[Exchange], lie: Lie) -> bool:
+    before: list[Exchange] = []
+    for step, answer in record:
+        if lie(step, answer, before) != answer:
+            return True
+        before.append((step, answer))
+    return False
+
+
+# ── which steps ────────────────────────────────────────────────────────────────────────────────────────
+def path_of(step: Step) -> str:
+    """`POST /responses`, `GET /responses/ID`, `SAY`, `WAIT`."""
+    if isinstance(step, Ask):
+        parts = step.path.partition("?")[0].split("/")
+        if len(parts) > 2 and parts[2].startswith("resp_"):
+            parts[2] = "ID"
+        return f"{step.method} {'/'.join(parts)}"
+    return "SAY" if isinstance(step, Say) else "WAIT"
+
+
+def asked(step: Step) -> Object:
+    """The fields of the request."""
+    fields = step.body if isinstance(step, Ask) else step.message if isinstance(step, Say) else None
+    return fields if isinstance(fields, dict) else {}
+
+
+def said_in(step: Step) -> str:
+    """The step as text to look for words in: its path and its body."""
+    path = step.path if isinstance(step, Ask) else ""
+    return f"{path_of(step)} {path} {json.dumps(asked(step))}"
+
+
+def at(where: str) -> Holds:
+    """The step is this one (see `path_of`)."""
+    return lambda step, answer, before: path_of(step) == where
+
+
+def mentions(text: str) -> Holds:
+    """The step's path or body holds this text."""
+    return lambda step, answer, before: text in said_in(step)
+
+
+def earlier(text: str) -> Holds:
+    """A step before it held this text."""
+    return lambda step, answer, before: any(text in said_in(each) for each, _ in before)
+
+
+def served(step: Step, answer: Answer, before: list[Exchange]) -> bool:
+    return path_of(step) == "POST /responses" and answer.status == 200
+
+
+def served_whole(step: Step, answer: Answer, before: list[Exchange]) -> bool:
+    return served(step, answer, before) and answer.media_type == "application/json"
+
+
+def served_stream(step: Step, answer: Answer, before: list[Exchange]) -> bool:
+    return answer.media_type == "text/event-stream"
+
+
+def refused(step: Step, answer: Answer, before: list[Exchange]) -> bool:
+    return answer.status >= 400
+
+
+def failed_turn(step: Step, answer: Answer, before: list[Exchange]) -> bool:
+    return bool(answer.messages) and answer.json.get("type") == "error"
+
+
+def both(*conditions: Holds) -> Holds:
+    return lambda step, answer, before: all(each(step, answer, before) for each in conditions)
+
+
+# ── what is answered instead ───────────────────────────────────────────────────────────────────────────
+def when(holds: Holds, lie: Lie) -> Lie:
+    return lambda step, answer, before: lie(step, answer, before) if holds(step, answer, before) else answer
+
+
+def always(answer: Answer) -> Lie:
+    return lambda *_: answer
+
+
+def put(**fields: Any) -> Lie:
+    """Other fields of the answer (`status`, `headers`, `body`, `messages`)."""
+    return lambda step, answer, before: replace(answer, **fields)
+
+
+def with_json(answer: Answer, value: Any) -> Answer:
+    return replace(answer, body=json.dumps(value).encode())
+
+
+def body(edit: Edit) -> Lie:
+    """The JSON object of the body, edited in place."""
+
+    def lie(step: Step, answer: Answer, before: list[Exchange]) -> Answer:
+        found = answer.json
+        if answer.messages or not isinstance(found, dict):
+            return answer
+        kept = json.dumps(found)
+        edit(found)
+        return answer if json.dumps(found) == kept else with_json(answer, found)
+
+    return lie
+
+
+def events(edit: Callable[[list[Object]], Any]) -> Lie:
+    """The events of a stream, over HTTP or in a turn on a WebSocket, edited in place."""
+
+    def lie(step: Step, answer: Answer, before: list[Exchange]) -> Answer:
+        found = answer.events
+        kept = json.dumps(found)
+        edit(found)
+        if json.dumps(found) == kept:
+            return answer
+        if answer.messages:
+            return replace(answer, messages=[json.dumps(event).encode() for event in found])
+        frames = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in found]
+        ended = [DONE] if any(map(is_done, answer.frames)) else []
+        return replace(answer, body=b"".join(frames + ended))
+
+    return lie
+
+
+def data(change: Callable[[bytes], bytes]) -> Lie:
+    """The bytes of the body, and of each message."""
+    return lambda step, answer, before: replace(
+        answer, body=change(answer.body), messages=[change(each) for each in answer.messages]
+    )
+
+
+def whole(edit: Edit) -> Lie:
+    """The response of each `POST /responses` that is answered whole."""
+    return when(served_whole, body(edit))
+
+
+def streamed(edit: Callable[[list[Object]], Any]) -> Lie:
+    """The events of each stream over HTTP."""
+    return when(served_stream, events(edit))
+
+
+def of_type(kind: str, found: list[Object]) -> Iterator[Object]:
+    return (event for event in found if event["type"] == kind)
