@@ -6,9 +6,7 @@ back an `Answer`.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -19,8 +17,6 @@ from bridge.errors import WireError
 from bridge.protocol import codec
 from bridge.protocol.lenient import Repair
 from bridge.sse import Frame, SSEDecoder, is_done
-
-_COUNTS = ("input_tokens", "output_tokens", "total_tokens")
 
 
 class Ask(Struct, frozen=True, kw_only=True):
@@ -118,64 +114,12 @@ class Answer(Struct, kw_only=True):
         return validator.violations
 
 
-class Fault(NamedTuple):
-    """What is wrong with a field: its path, what is wrong, and with which values."""
-
-    path: str
-    what: str
-    found: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.what}{self.found}"
-
-    @property
-    def cause(self) -> str:
-        """The fault without the place in a list and without values."""
-        return f"{''.join(each for each in self.path if not each.isdigit())}: {self.what}"
-
-
-def response_faults(response: dict[str, Any], wire: WireName) -> list[Fault]:
-    """What is wrong with a response that stands alone: where it leaves the schema (it is judged as a terminal
-    event's), counts that don't add up, an end before its beginning, an id that two items share."""
-    found = _deviations({"type": "response.completed", "response": response}, wire)
-    return found or [*_counts(response), *_times(response), *_ids(response)]
-
-
-def item_faults(item: Any, wire: WireName) -> list[Fault]:
+def item_faults(item: Any, wire: WireName) -> list[str]:
     """Where an item that stands alone leaves the schema."""
-    return _deviations({"type": "response.output_item.done", "output_index": 0, "item": item}, wire)
-
-
-def _deviations(event: dict[str, Any], wire: WireName) -> list[Fault]:
-    event["sequence_number"] = 0
+    event = {"type": "response.output_item.done", "sequence_number": 0, "output_index": 0, "item": item}
     repairs: list[Repair] = []
     codec.event_from(event, repairs)
-    return [Fault(each.path, each.what) for each in (*repairs, *deviations(wire, event))]
-
-
-def _counts(response: dict[str, Any]) -> Iterator[Fault]:
-    usage = response.get("usage")
-    counts = [usage.get(name) for name in _COUNTS] if isinstance(usage, dict) else []
-    numbers = [count for count in counts if type(count) is int]
-    if len(numbers) == len(_COUNTS) and numbers[0] + numbers[1] != numbers[2]:
-        what = "not the sum of input_tokens and output_tokens"
-        yield Fault(
-            "$.response.usage.total_tokens", what, f": {' + '.join(map(str, numbers[:2]))}, {numbers[2]}"
-        )
-
-
-def _times(response: dict[str, Any]) -> Iterator[Fault]:
-    created, completed = response.get("created_at"), response.get("completed_at")
-    if isinstance(created, int) and isinstance(completed, int) and completed < created:
-        yield Fault("$.response.completed_at", "before created_at", f": {completed}, {created}")
-
-
-def _ids(response: dict[str, Any]) -> Iterator[Fault]:
-    items = [item for item in response.get("output") or [] if isinstance(item, dict)]
-    named = Counter(item["id"] for item in items if isinstance(item.get("id"), str))
-    for item_id, count in named.items():
-        if count > 1:
-            yield Fault("$.response.output", "several items have one id", f": {item_id!r}")
+    return [f"{each.path}: {each.what}" for each in (*repairs, *deviations(wire, event))]
 
 
 def _parsed(data: bytes | str) -> Any:

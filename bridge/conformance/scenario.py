@@ -11,8 +11,10 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 from msgspec import Struct
 
-from bridge.conformance.exchange import Answer, Ask, Say, Step, response_faults
+from bridge.conformance.alone import judge_response
+from bridge.conformance.exchange import Answer, Ask, Say, Step
 from bridge.conformance.published import WireName
+from bridge.conformance.registry import Violation
 from bridge.conformance.rules import RULES
 from bridge.errors import WireError
 from bridge.protocol.codec import decode_json
@@ -103,7 +105,7 @@ def expect_whole(answer: Answer, target: Target, status: str = "completed") -> d
     expect(answer.status == 200, _unexpected(answer, 200))
     expect(answer.media_type == "application/json", f"content-type is {answer.media_type!r}, not JSON")
     response = answer.response
-    _expect_sound(response, target)
+    _expect_clean("the response breaks the protocol", judge_response(response, target.wire))
     expect(response.get("status") == status, f"status is {response.get('status')!r}, not {status!r}")
     return response
 
@@ -113,10 +115,7 @@ def expect_stream(answer: Answer, target: Target, *statuses: str) -> dict[str, A
     if not answer.messages:
         expect(answer.status == 200, _unexpected(answer, 200))
         expect(answer.media_type == "text/event-stream", f"content-type is {answer.media_type!r}")
-    if violations := answer.violations(target.wire):
-        causes = (f"{each.rule}: {RULES[each.rule].description}" for each in violations)
-        raise Broken(_listed("the stream breaks the protocol", list(map(str, violations))), causes)
-    _expect_sound(answer.response, target)
+    _expect_clean("the stream breaks the protocol", answer.violations(target.wire))
     status = answer.response.get("status")
     allowed = statuses or ("completed",)
     expect(status in allowed, f"the stream ended as {status!r}, not {' or '.join(allowed)}")
@@ -129,10 +128,17 @@ def expect_marker(answer: Answer, target: Target) -> None:
         expect(answer.frames and is_done(answer.frames[-1]), "the last frame is not [DONE]")
 
 
-def _expect_sound(response: dict[str, Any], target: Target) -> None:
-    if faults := response_faults(response, target.wire):
-        causes = (f"the response: {fault.cause}" for fault in faults)
-        raise Broken(_listed("the response leaves the schema", list(map(str, faults))), causes)
+def _expect_clean(what: str, violations: list[Violation]) -> None:
+    if violations:
+        raise Broken(_listed(what, list(map(str, violations))), map(_cause, violations))
+
+
+def _cause(violation: Violation) -> str:
+    """The clause that is not kept and, of a field, which; not where in the stream or in a list."""
+    if violation.rule == "schema":
+        path = "".join(each for each in violation.path if not each.isdigit())
+        return f"{violation.rule}: {path}: {violation.message}"
+    return f"{violation.rule}: {RULES[violation.rule].description}"
 
 
 def expect_refusal(answer: Answer, *statuses: int) -> dict[str, Any]:

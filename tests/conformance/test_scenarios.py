@@ -72,9 +72,9 @@ def test_what_is_right_passes(name: str) -> None:
 
 
 WRONG: list[tuple[str, Change, str]] = [
-    ("transport.whole", edited(status="in_progress"), "status is 'in_progress'"),
+    ("transport.whole", edited(status="in_progress", completed_at=None), "status is 'in_progress'"),
     ("transport.whole", edited(output=[]), "has no text"),
-    ("transport.whole", edited(usage="many"), r"\$\.response\.usage"),
+    ("transport.whole", edited(usage="many"), r"\$\.usage"),
     ("transport.whole", lambda answer: Answer(status=500, body=answer.body), "status 500"),
     ("transport.whole", lambda answer: Answer(status=200, headers=SSE, body=answer.body), "content-type"),
     ("transport.streamed", rewritten(DONE, b""), "DONE"),

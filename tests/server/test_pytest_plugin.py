@@ -80,7 +80,7 @@ def test_wrong_arguments_are_errors_of_the_test(run: Outcomes) -> None:
             for wrong in ({"only": ["nothing"]}, {"skip": ["nothing"]}):
                 with pytest.raises(ValueError, match="no scenario is called nothing"):
                     openresponses_conform("http://127.0.0.1:1", **wrong)
-            with pytest.raises(ValueError, match="no http address"):
+            with pytest.raises(ValueError, match="not an http address"):
                 openresponses_conform("ftp://x")
             with pytest.raises(TypeError, match="a single object"):
                 openresponses_stream({"type": "error"})

@@ -309,7 +309,6 @@ ROWS = [
         whole(lambda found: found.update(created_at=found["created_at"] + 0.5)),
         but=BEGUN,
     ),
-    Row("completed before it was created", whole(if_status("completed", set_to(completed_at=1)))),
     Row("the status is not published", whole(set_to(status="done")), but="stored.background"),
     Row("items have no ids", whole(each("output", without("id")))),
     Row("items are of an unknown type", whole(each("output", set_to(type="note")))),
@@ -385,7 +384,7 @@ ROWS = [
     Row(
         "a call comes twice",
         whole(calls(lambda made: [*made, {**made[0], "id": "fc_2"}])),
-        f"{CALLED} tools.one-at-a-time",
+        f"{CALLED} tools.allowed tools.one-at-a-time",
     ),
     Row("tools are not echoed", whole(set_to(tools=[])), "tools.call tools.allowed"),
     Row(
