@@ -11,12 +11,14 @@ from bridge.emitter.failures import error_event, response_error
 from bridge.emitter.finish_reasons import CANCELLED
 from bridge.emitter.output import Output
 from bridge.protocol import events as ev
+from bridge.protocol.characters import with_whole_characters
 from bridge.protocol.errors import ErrorPayload
 from bridge.protocol.events import Event
 from bridge.protocol.request import CreateResponse
 from bridge.protocol.response import IncompleteDetails, Response, replace
 from bridge.protocol.usage import Usage
 from bridge.state import METHODS, TERMINAL_EVENT, ResponseStreamPhase, Wire
+from bridge.surrogates import mended
 
 
 class LiveResponse:
@@ -37,7 +39,7 @@ class LiveResponse:
         self._clock = clock
         self._wire = wire
         self._output = output
-        self._fields = initial_response(model, request, response_id, int(clock()), wire)
+        self._fields = initial_response(mended(model), request, response_id, int(clock()), wire)
         self.phase = ResponseStreamPhase.IDLE
         self.usage: Usage | None = None
         self._at_end: dict[str, Any] = {}
@@ -56,6 +58,7 @@ class LiveResponse:
     def adopt(self, response: Response) -> None:
         """Be the response that an upstream sends: all its fields before the start; after it, what only the
         terminal event may carry."""
+        response = with_whole_characters(response)
         if self.phase is ResponseStreamPhase.IDLE:
             self._fields = replace(
                 respelled(response, self._wire),

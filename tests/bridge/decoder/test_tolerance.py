@@ -7,11 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.decoder import PartDecoder, ResponseAccumulator, decode_part, encode_part
+from bridge.decoder import PartDecoder, ResponseAccumulator, decode_part, encode_part, encode_parts
 from bridge.protocol import events as ev
 from bridge.protocol.codec import encode, event_from
 from bridge.protocol.events import Event
-from tests.support.parts import Raw, added, completed, done, function, message, output_text, reasoning
+from tests.support.parts import (
+    Decoded,
+    Raw,
+    added,
+    completed,
+    created,
+    done,
+    function,
+    message,
+    output_text,
+    reasoning,
+)
 from tests.support.scripts import Script, everything
 
 CUSTOM = Script().custom_call("a", "b").finish()[2:]
@@ -105,3 +116,12 @@ def seconds(make: Any, events: list[Event]) -> float:
 def test_e12_the_cost_of_an_event_does_not_grow(stream: Any, make: Any) -> None:
     few, many = (seconds(make, stream(count)) / count for count in (2_000, 100_000))
     assert many < 5 * few, f"{few * 1e9:.0f} ns an event at 2,000, {many * 1e9:.0f} at 100,000"
+
+
+def test_half_a_surrogate_pair_in_a_hosted_item_with_an_image_is_no_obstacle() -> None:
+    half = "a\ud800b"
+    image = {"type": "image_generation_call", "id": half, "result": "aGk=", "output_format": half, half: half}
+    decoded = Decoded([created(), done(image), done({**image, "id": half * 2, "result": half}), completed()])
+    assert decoded.data("image/a\ufffdb") == [b"hi"]
+    assert encode_parts(decoded.parts)
+    assert decoded.notes("loss") == {"image_generation_call.result": "no base64, not shown"}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
+from bridge.dialects.responses import Inbound
 from bridge.emitter import ResponseStreamStateMachine
 from bridge.protocol.codec import encode
 from bridge.protocol.events import Event
@@ -84,3 +86,20 @@ def test_whole_characters_leave_whatever_comes(case: str, wire: str) -> None:
         events += machine.finish("stop")
     for event in (*events, machine.snapshot):
         msgspec.json.decode(encode(event))
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_an_adopted_response_leaves_in_whole_characters(wire: str) -> None:
+    tools = [{"type": "function", "name": HALF, "parameters": {HALF: HALF}}, {"type": HALF}]
+    begun = {"id": HALF, "model": HALF, "status": "in_progress", "metadata": {HALF: HALF}, "tools": tools}
+    machine = ResponseStreamStateMachine(HALF, wire=wire)
+    msgspec.json.decode(encode(machine.snapshot))
+    frames = [
+        {"type": "response.created", "response": {**begun, "instructions": HALF}},
+        {"type": "response.completed", "response": {**begun, "status": "completed", "service_tier": HALF}},
+    ]
+    inbound = Inbound(machine, adopt=True)
+    for frame in frames:
+        for event in inbound.feed(json.dumps(frame).encode()):
+            msgspec.json.decode(encode(event))
+    assert (machine.snapshot.status, machine.snapshot.model) == ("completed", "a\ufffdb")
