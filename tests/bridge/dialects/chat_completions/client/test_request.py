@@ -522,13 +522,11 @@ def test_a_wrong_number_of_choices_is_refused(n: Any) -> None:
     assert caught.value.param == "n"
 
 
-@pytest.mark.parametrize(
-    ("body", "code"), [(b"{", "invalid_json"), (b"[]", "invalid_value"), (b"", "invalid_json")]
-)
-def test_a_body_that_is_no_object_is_refused(body: bytes, code: str) -> None:
+@pytest.mark.parametrize("body", [b"{", b"[]", b""])
+def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         from_chat(body)
-    assert caught.value.code == code
+    assert caught.value.code == "invalid_json"
 
 
 # ── there and back ─────────────────────────────────────────────────────────────────────────────────────────
