@@ -155,10 +155,11 @@ def event_of(value: Event | Mapping[str, Any]) -> Event:
         return value  # type: ignore[return-value]
     if isinstance(value, Mapping):
         try:
-            data = encode(dict(value))
+            return decode_event(encode(dict(value)))
         except NotImplementedError as error:
             raise TypeError(str(error)) from error
-        return decode_event(data)
+        except WireError:  # a number that JSON has not, beside half a surrogate pair
+            return event_from(dict(value))
     hint = " (decode_event reads JSON text)" if isinstance(value, bytes | bytearray | str) else ""
     raise TypeError(f"expected an event or its JSON object, got {type(value).__name__}{hint}")
 

@@ -1,7 +1,9 @@
 """What `PartDecoder`, `ResponseAccumulator` and `StreamValidator` take, and what they refuse by name."""
 
 import json
+import random
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from types import MappingProxyType
 from typing import Any
 
@@ -120,6 +122,38 @@ def test_an_object_that_is_no_json_is_refused() -> None:
     for door in (PartDecoder(), ResponseAccumulator()):
         with pytest.raises(TypeError, match="complex"):
             door.feed({"type": "response.created", "response": {"id": 1j}})
+
+
+HOSTILE = [
+    None,
+    10**30,
+    float("nan"),
+    float("inf"),
+    "\ud800",
+    "\x00",
+    [],
+    {},
+    [None],
+    {"type": 5},
+    [[[]]],
+    {1: 2},
+    True,
+]
+
+
+@pytest.mark.parametrize("reader", [PartDecoder, ResponseAccumulator, StreamValidator])
+def test_no_json_object_raises_whatever_its_fields_hold(reader: Any) -> None:
+    rng = random.Random(11)
+    for _ in range(150):
+        door = reader()
+        for event in everything():
+            for _ in range(rng.choice([0, 0, 1, 2])):
+                name = rng.choice(list(event))
+                inner = event[name] if isinstance(event[name], dict) and event[name] else event
+                inner[rng.choice(list(inner))] = deepcopy(rng.choice(HOSTILE))
+            door.feed(event)
+        assert reader is ResponseAccumulator or door.close() is not None
+    door.feed({"type": "response.output_text.delta", "delta": "\ud800", "logprobs": float("nan")})
 
 
 def test_a_traced_decoder_shows_the_event_of_an_object() -> None:
