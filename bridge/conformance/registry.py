@@ -29,7 +29,14 @@ class Violation(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         named = self.event_type or ("not an event" if self.rule == "event.json" else "end of stream")
         where = " ".join(part for part in (named, self.path) if part)
-        return f"{self.rule}: event {self.event_index} ({where}): {self.message}"
+        return printable(f"{self.rule}: event {self.event_index} ({where}): {self.message}")
+
+
+def printable(text: str) -> str:
+    """One line of text that a terminal shows as it is: what a peer put into it is escaped where it is not."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 class Finding(NamedTuple):

@@ -11,6 +11,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
+from bridge.dialects.base import type_of
 from bridge.dialects.responses import DIALECT
 from bridge.errors import WireError
 from bridge.protocol.codec import decode_json
@@ -55,7 +56,7 @@ def begins_response(payload: Payload) -> bool:
 
 def ends_response(payload: Payload) -> bool:
     """Whether a Responses stream ends here."""
-    return payload.value is not None and payload.value.get("type") in _TERMINAL
+    return payload.value is not None and type_of(payload.value) in _TERMINAL
 
 
 def read_capture(lines: Iterable[bytes]) -> Iterator[Payload]:

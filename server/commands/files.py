@@ -28,7 +28,7 @@ def reading(file: str) -> Iterator[BinaryIO]:
         with click.open_file(file, "rb") as opened:
             yield cast(BinaryIO, opened)
     except Unreadable as error:
-        give_up(f"{name}: {error}")
+        give_up(printable(f"{name}: {error}"))
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             _nobody_listens()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bridge.conformance import StreamValidator
+from bridge.conformance import StreamValidator, Violation
 from tests.support.judge import judge
 from tests.support.scripts import CITATION, Event, Script, clean_streams, everything, renumber
 
@@ -136,6 +136,32 @@ def test_the_short_way_of_deltas_changes_no_verdict(stream: list[Event]) -> None
     for event in stream:
         assert short.feed(event) == long.feed(event)
     assert short.close() == long.close()
+
+
+@given(spoiled())
+def test_auto_finds_what_the_wire_that_it_decides_on_finds(stream: list[Event]) -> None:
+    auto = StreamValidator("auto")
+    for event in stream:
+        auto.feed(event)
+    auto.close()
+    found = {wire: validated(stream, wire) for wire in ("openresponses", "openai")}
+    if auto.wire in found:
+        assert located(auto.violations) == located(found[auto.wire])
+    else:
+        shared = set(located(found["openresponses"])) & set(located(found["openai"]))
+        assert set(located(auto.violations)) == shared
+
+
+def validated(stream: list[Event], wire: Any) -> list[Violation]:
+    validator = StreamValidator(wire)
+    for event in stream:
+        validator.feed(event)
+    validator.close()
+    return validator.violations
+
+
+def located(violations: list[Violation]) -> list[tuple[int, str, str]]:
+    return sorted((each.event_index, each.rule, each.path) for each in violations)
 
 
 def test_each_single_change_of_one_stream_that_the_judge_finds_is_found() -> None:

@@ -279,3 +279,23 @@ def test_an_unknown_rule_is_2_and_names_what_is_near(asked: str, says: str) -> N
     assert (result.exit_code, result.stdout) == (2, "")
     assert f"there is no rule {asked!r}" in result.stderr
     assert says in result.stderr
+
+
+@pytest.mark.parametrize("said", ["\ud800", "a\nb", "a\r\u2028b", "\x1b[2J", "\x00", "\u202e"], ids=repr)
+def test_what_a_peer_says_stays_on_one_line_and_is_no_command_to_a_terminal(said: str) -> None:
+    response = json_lines(whole(status=said, completed_at=None, error={"code": said, "message": said}))
+    event = json_lines(*Script(id=said).finish(), {"type": said, "sequence_number": 3})
+    error = json_lines({"error": {"message": said}})
+    for capture in (response, event, error):
+        result = run(stdin=capture)
+        lines = (result.stdout or result.stderr).splitlines()
+        assert lines
+        assert all(line.isprintable() for line in lines)
+        assert all(": event " in line for line in result.stdout.splitlines())
+        assert [
+            json.loads(line) for line in run("--json", stdin=capture).stdout.split("\n")[:-1]
+        ] or capture == error
+
+
+def test_a_type_that_is_no_text_is_a_violation() -> None:
+    assert "schema" in rules(run(stdin=json_lines({"type": [None], "sequence_number": 0})))
