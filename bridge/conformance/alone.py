@@ -30,6 +30,7 @@ _OF_RESPONSE: Final = (
     "schema",
     "status.event_matches",
     "response.completed_at",
+    "response.completed_after_created",
     "response.error_iff_failed",
     "response.incomplete_details_iff",
     "usage.sum",

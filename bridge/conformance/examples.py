@@ -152,6 +152,7 @@ EXAMPLES: Final[dict[str, Example]] = {
     "response.same_id": _with("completed", "response.id", "resp_2"),
     "response.same_facts": _with("completed", "response.created_at", 1_767_225_599),
     "response.completed_at": _with("completed", "response.completed_at", None),
+    "response.completed_after_created": _with("completed", "response.completed_at", 1_767_225_599),
     "response.error_iff_failed": _with("completed", "response.error", ERROR),
     "response.incomplete_details_iff": _with("completed", "response.incomplete_details", {"reason": "x"}),
     "response.starts_empty": _with("created", "response.output", [{"type": "acme:look", "id": "item_0"}]),

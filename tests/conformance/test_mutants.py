@@ -148,6 +148,7 @@ BOTH: list[tuple[str, str, Edit]] = [
     ("response.same_facts", "another predecessor", end(previous_response_id="resp_0")),
     ("response.completed_at", "completed, never", end(completed_at=None)),
     ("response.completed_at", "completed while queued", put("queued", response__completed_at=1_700_000_009)),
+    ("response.completed_after_created", "completed before created", end(completed_at=1_600_000_000)),
     ("response.error_iff_failed", "an error in success", end(error=TOLD)),
     ("response.error_iff_failed", "a failure without one", ended_as("failed")),
     ("response.incomplete_details_iff", "incomplete for nothing", ended_as("incomplete")),

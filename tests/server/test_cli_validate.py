@@ -118,6 +118,7 @@ def spoiled(**item: Any) -> Event:
 WHOLE: list[tuple[str, Callable[[], Event], str]] = [
     ("schema", lambda: whole(tools=None), "$.tools"),
     ("status.event_matches", lambda: unfinished("done"), "$.status"),
+    ("response.completed_after_created", lambda: whole(completed_at=5), "$.completed_at"),
     ("response.error_iff_failed", lambda: whole(error={"code": "c", "message": "m"}), "$.error"),
     ("response.incomplete_details_iff", lambda: unfinished("incomplete"), "$.incomplete_details"),
     ("usage.negative", lambda: counted(input_tokens=-5, total_tokens=0), "$.usage.input_tokens"),
