@@ -1,4 +1,4 @@
-"""Timing of what is awaited, told beside the plain run of the same rounds.
+"""Timing of what is awaited, reported beside the plain run of the same rounds.
 
 Wall time counts waiting for disks and servers; CPU is this process's alone, its threads included.
 """

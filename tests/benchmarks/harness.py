@@ -1,6 +1,6 @@
 """Timing in one process: the best of several rounds, each beside the floor of the same round.
 
-Ratios hold from machine to machine, nanoseconds do not: every number is told as both.
+Ratios hold from machine to machine, nanoseconds do not: every number is reported as both.
 """
 
 from __future__ import annotations

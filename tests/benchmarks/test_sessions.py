@@ -1,4 +1,4 @@
-"""The benchmark of sessions runs, tells what it could not measure, and leaves nothing behind."""
+"""The benchmark of sessions runs, reports what it could not measure, and leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ BOTH: list[tuple[str, str, Edit]] = [
     ("response.incomplete_details_iff", "a reason in success", end(incomplete_details={"reason": "x"})),
     ("response.starts_empty", "output from the start",
      put("created", response__output=[{"type": "x:y", "id": "z"}])),
-    ("usage.sum", "a total that is no sum", end(usage=USAGE | {"total_tokens": 9})),
+    ("usage.sum", "a total that is not the sum", end(usage=USAGE | {"total_tokens": 9})),
     ("usage.negative", "less than no tokens", end(usage=USAGE | {"output_tokens": -1, "total_tokens": 2})),
     ("usage.part_of_whole", "more cached than sent",
      end(usage=USAGE | {"input_tokens_details": {"cached_tokens": 9}})),

@@ -16,7 +16,7 @@ None of these servers keeps every clause. The reasons, by rule:
 - `stream.*`: a capture that begins late or leaves `response.in_progress` out.
 - `item.unclosed`, `part.*`, `delta.*`, `annotation.*`, `item.added_first`: events left out of the capture.
 - `error.followed_by_failed`: the error is the last event.
-- `response.incomplete_details_iff`: a failed response tells details of incompleteness as well.
+- `response.incomplete_details_iff`: a failed response has incomplete_details as well.
 """
 
 from collections.abc import Iterator

@@ -16,7 +16,7 @@ from tests.support.workers import Reader, type_of
 
 pytestmark = pytest.mark.timeout(20)
 
-BIG = "x" * 40_000  # what is told in it does not fit into the rest of a page
+BIG = "x" * 40_000  # what is sent in it does not fit into the rest of a page
 ROOMY = 2**30
 
 
@@ -92,7 +92,7 @@ def test_s1_what_cannot_be_stored_is_refused_and_nothing_acknowledged_is_lost(pl
 
 
 def test_s1_run_whose_end_cannot_be_stored_is_told_as_failed_and_stored_later(place: Place) -> None:
-    """What the client was told is what the store says when there is room again."""
+    """What the client was sent is what the store has when there is room again."""
     reader = begin_stream(place.base)
     place.disk.fill()
     reader.join(10)

@@ -197,8 +197,8 @@ def test_s8_what_waits_for_its_turn_when_the_server_stops_is_made_by_the_next(tm
 
 
 def test_s1_store_down_at_the_end_of_a_run(tmp_path: Path) -> None:
-    """The client is told that it failed, not that it is completed; when the store is back, so is service,
-    and the store says what the client was told."""
+    """The client gets a failure and not a completed response; when the store is back, so is service, and the
+    store has what the client was sent."""
     with ExitStack() as stack:
         postgres = stack.enter_context(own_postgres())
         log = stack.enter_context(own_redis()).url

@@ -46,10 +46,10 @@ FOUND = [
         lines(notes.started(), notes.item("started", "a b", "x")),
     ),
     ("frames", "a ping behind what ended the connection", PONG + frame(1, b"\xff") + frame(9, b"ping")),
-    ("http", "a query that is no UTF-8, where an error is answered", b"GET /v1/responses/x?\x80a=1\n\n"),
+    ("http", "a query that is not UTF-8, where an error is answered", b"GET /v1/responses/x?\x80a=1\n\n"),
     (
         "request-responses",
-        "a choice among tools that are no functions, for VS Code",
+        "a choice among tools that are not functions, for VS Code",
         encoded({"input": "Hi", "tool_choice": CUSTOM_ALLOWED}),
     ),
 ]

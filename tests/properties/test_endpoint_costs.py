@@ -24,7 +24,7 @@ LARGE = SMALL * TIMES
 HUGE = LARGE * TIMES
 # Linear is at most 8 times, quadratic 64: between them is room for a busy machine.
 MOST = TIMES * 2.75
-TOO_LITTLE_SECONDS = 0.01  # what takes less than that tells nothing
+TOO_LITTLE_SECONDS = 0.01  # what takes less than that shows nothing
 TOO_LITTLE_BYTES = 4_000_000
 
 Ask = Callable[[int], Any]

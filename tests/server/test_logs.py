@@ -85,7 +85,7 @@ def logged(program: str) -> str:
 
 @pytest.mark.parametrize("terminal", [False, True], ids=["file", "terminal"])
 def test_no_upstream_writes_on_the_operator_s_terminal(terminal: bool) -> None:
-    """Its words in a line, in a list and in an exception; half a character is no reason to lose a line."""
+    """Its words in a line, in a list and in an exception; half a character must not lose a line."""
     told = logged(
         f"""
         import sys

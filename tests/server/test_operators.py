@@ -58,7 +58,7 @@ def test_an_operator_s_key_is_asked_for_where_there_is_one() -> None:
         }
         assert b"openresponses_bridge_requests_total" in told["operator"].body
         assert all(b"openresponses" not in told[name].body for name in ("nobody", "alice", "hash"))
-        # it is no client's key
+        # it is not a client's key
         assert call(base, "GET", "/v1/models", headers=OPERATOR).status == 401
 
 
@@ -96,7 +96,7 @@ def test_what_came_through_a_proxy_is_not_of_this_machine(header: str) -> None:
 
 
 def test_a_forged_address_is_not_believed() -> None:
-    """uvicorn puts the address of `x-forwarded-for` into the scope unless it is told not to."""
+    """uvicorn puts the address of `x-forwarded-for` into the scope unless that is switched off."""
     from server.commands.serve import _config
 
     assert _config("server.app:create_worker_app", Settings()).proxy_headers is False

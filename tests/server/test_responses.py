@@ -194,7 +194,7 @@ def raw_chunks(base: str, **request: Any) -> list[bytes]:
 
 
 def test_s6_silence_is_bridged_with_events_then_comments(bridged: str, upstream: ScriptedUpstream) -> None:
-    """An upstream that has accepted but says nothing: the client gets its status and a sign of life."""
+    """An upstream that has accepted but says nothing: the client gets its status and a keep-alive."""
     upstream.scripts["sleepy"] = Script(
         [
             b": thinking\n\n",

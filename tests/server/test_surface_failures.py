@@ -1,5 +1,5 @@
 """Each way in which an upstream fails, for each dialect it may speak and each surface a client may use:
-the client is told the truth in its own words (law S5)."""
+the client gets the upstream's own error (law S5)."""
 
 import json
 from collections.abc import Callable

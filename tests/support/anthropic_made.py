@@ -39,7 +39,7 @@ _COUNT = st.integers(0, 10_000)
 @st.composite
 def messages(draw: st.DrawFn) -> Json:
     """A finished message, in the form that our own outbound gives one: adjacent texts joined, a stop reason
-    that fits, every count told."""
+    that fits, every count given."""
     content: list[Json] = []
     for number, block in enumerate(draw(st.lists(_BLOCKS, max_size=6))):
         if block["type"] == "text" and content and content[-1]["type"] == "text":

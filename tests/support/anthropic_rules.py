@@ -56,7 +56,7 @@ def _turns(body: Json) -> Iterator[str]:
 def _blocks(body: Json) -> Iterator[str]:
     for block in body.get("system", []):
         if block["type"] != "text" or not block["text"].strip():
-            yield "a system block that is no text or blank"
+            yield "a system block that is not text, or blank"
     for role, block in _all(body):
         kind = block["type"]
         if kind == "text" and not block["text"].strip():
@@ -113,7 +113,7 @@ def _pairing(body: Json) -> Iterator[str]:
                 if not TOOL_ID.fullmatch(block["id"]) or not NAME.fullmatch(block["name"]):
                     yield f"illegal call {block['id']!r} {block['name']!r}"
                 if not isinstance(block["input"], dict):
-                    yield "an input that is no object"
+                    yield "an input that is not an object"
 
 
 def _thinking(body: Json) -> Iterator[str]:
@@ -148,7 +148,7 @@ def _tools(body: Json) -> Iterator[str]:
         if not NAME.fullmatch(tool["name"]):
             yield f"illegal name {tool['name']!r}"
         if "type" not in tool and tool["input_schema"].get("type") != "object":
-            yield f"the input of {tool['name']} is no object"
+            yield f"the input of {tool['name']} is not an object"
     choice = body.get("tool_choice")
     if choice is not None and not names:
         yield "a tool_choice without tools"

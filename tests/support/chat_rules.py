@@ -32,7 +32,7 @@ def _messages(body: Json) -> Iterator[str]:
     for at, message in enumerate(body.get("messages", [])):
         role = message.get("role")
         if role not in _ROLES:
-            yield f"messages[{at}]: {role} is no role"
+            yield f"messages[{at}]: {role} is not a role"
             continue
         content = message.get("content")
         if content is None:
@@ -47,7 +47,7 @@ def _messages(body: Json) -> Iterator[str]:
 
 def _parts(where: str, role: str, parts: list[Json]) -> Iterator[str]:
     if not parts:
-        yield f"{where}: holds no part"
+        yield f"{where}: has no part"
     for at, part in enumerate(parts):
         kind = part.get("type")
         if kind not in _PARTS[role]:
@@ -57,7 +57,7 @@ def _parts(where: str, role: str, parts: list[Json]) -> Iterator[str]:
         elif kind == "image_url" and not part["image_url"]["url"].startswith(
             ("https://", "http://", "data:image/")
         ):
-            yield f"{where}.content[{at}]: is no image"
+            yield f"{where}.content[{at}]: is not an image"
 
 
 def _pairing(body: Json) -> Iterator[str]:
@@ -82,13 +82,13 @@ def _pairing(body: Json) -> Iterator[str]:
 def _call(where: str, call: Json, offered: set[str]) -> Iterator[str]:
     function = call.get("function", {})
     if not _NAME.fullmatch(function.get("name", "")):
-        yield f"{where}: {function.get('name')!r} is no legal name"
+        yield f"{where}: {function.get('name')!r} is not a legal name"
     elif offered and function["name"] not in offered:
         yield f"{where}: {function['name']} is not among the tools"
     try:
         json.loads(function.get("arguments", ""))
     except ValueError:
-        yield f"{where}: arguments are no JSON"
+        yield f"{where}: arguments are not JSON"
 
 
 def _names(body: Json) -> set[str]:
@@ -101,7 +101,7 @@ def _tools(body: Json) -> Iterator[str]:
         yield "two tools have one name"
     for name in names:
         if not _NAME.fullmatch(name):
-            yield f"tools: {name!r} is no legal name"
+            yield f"tools: {name!r} is not a legal name"
     choice = body.get("tool_choice")
     if choice is not None and not names:
         yield "tool_choice without tools"

@@ -1,4 +1,4 @@
-"""A store that fails when it is told to."""
+"""A store that fails when a test says so."""
 
 import time
 from collections.abc import Callable

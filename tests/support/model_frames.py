@@ -1,7 +1,7 @@
 """The scripts of `model_scripts` as each dialect's upstream sends them: frames for its inbound.
 
-A dialect that has no word for a step leaves it out; one that can't say how it ended ends as it would then:
-the client's cancelling is none of the upstream's frames.
+A dialect that can't express a step leaves it out; one that can't say how it ended ends as it would then:
+the client's cancelling is not among the upstream's frames.
 """
 
 import json
@@ -138,7 +138,7 @@ class _Blocks:
 
 
 def _anthropic(steps: list[Step]) -> list[Frame]:
-    """A refusal is words and a stop reason there; a summary is none of its words."""
+    """A refusal is words and a stop reason there; a summary is not part of it."""
     blocks = _Blocks()
     for verb, *facts in steps:
         if verb == "refusal":

@@ -22,7 +22,7 @@ Raw = dict[str, Any]
 
 
 class Decoded:
-    """All parts of a stream and what was told beside them. `raw` are events as JSON or as structs; with
+    """All parts of a stream and what was reported beside them. `raw` are events as JSON or as structs; with
     `close`, the stream has ended."""
 
     def __init__(self, raw: Iterable[Raw | Event], close: bool = True, **options: Any) -> None:
@@ -103,7 +103,7 @@ def created(**response: Any) -> Raw:
 
 
 def completed(*output: Raw, **response: Any) -> Raw:
-    """A terminal event; `status` says which, completed unless told."""
+    """A terminal event; `status` says which, completed unless given."""
     status = response.setdefault("status", "completed")
     fields = {"id": "resp_1", "model": "m", "output": list(output), **response}
     return {"type": f"response.{status}", "response": fields}
@@ -112,7 +112,7 @@ def completed(*output: Raw, **response: Any) -> Raw:
 def function(
     index: int = 0, arguments: str = "", item_id: str | None = None, call_id: str | None = None, **fields: Any
 ) -> Raw:
-    """A function_call item. Its ids follow from the index unless told."""
+    """A function_call item. Its ids follow from the index unless given."""
     item = {
         "type": "function_call",
         "id": f"fc_{index}" if item_id is None else item_id,
@@ -157,7 +157,7 @@ def done(item: Raw, index: int = 0) -> Raw:
 
 
 def said(kind: str, index: int = 0, item_id: str = "it_0", **fields: Any) -> Raw:
-    """An event within an item: `said("output_text.delta", delta="x")`. Part indexes are 0 unless told."""
+    """An event within an item: `said("output_text.delta", delta="x")`. Part indexes are 0 unless given."""
     where = {"output_index": index, "item_id": item_id, "content_index": 0, "summary_index": 0}
     return {"type": f"response.{kind}", **where, **fields}
 

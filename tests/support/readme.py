@@ -18,5 +18,5 @@ def blocks(path: str, language: str) -> list[tuple[str, str]]:
             headings = re.findall(r"^#+ (.*)$", text[: match.start()], re.MULTILINE)
             found.append((headings[-1] if headings else path, match.group(2)))
     if not found:
-        raise LookupError(f"{path} holds no {language} block")
+        raise LookupError(f"{path} has no {language} block")
     return found

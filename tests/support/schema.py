@@ -57,7 +57,7 @@ def violations(name: str, instance: Any) -> list[str]:
 def event_violations(event: dict[str, Any]) -> list[str]:
     """The same for an event, judged by the schema that its type names."""
     name = event_schemas().get(event.get("type", ""))
-    return violations(name, event) if name else [f"$.type: {event.get('type')!r} is no published event"]
+    return violations(name, event) if name else [f"$.type: {event.get('type')!r} is not a published event"]
 
 
 @cache

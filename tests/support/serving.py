@@ -87,7 +87,7 @@ class Reply(Struct):
 
 
 def call(base: str, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Reply:
-    """One request; a body that is no bytes goes out as JSON."""
+    """One request; a body that is not bytes goes out as JSON."""
     with opened(base, method, path, body, headers) as response:
         return Reply(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
 

@@ -77,5 +77,5 @@ def frame(number: int, text: str = "x") -> bytes:
 
 
 def frames(first: int, last: int, text: str = "x") -> Frames:
-    """Some frames that tell their number."""
+    """Some frames that hold their number."""
     return Frames(first, last, b"".join(frame(number, text) for number in range(first, last + 1)))

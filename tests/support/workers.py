@@ -125,7 +125,7 @@ class Reader:
 
     @property
     def response_id(self) -> str | None:
-        """Whose events these are, as far as that was told."""
+        """Whose events these are, as far as that was sent."""
         events = self.events
         return json.loads(events[0].split(b"data: ", 1)[1])["response"]["id"] if 0 in events else None
 

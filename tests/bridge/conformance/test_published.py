@@ -82,7 +82,7 @@ CASES: dict[str, tuple[Event, str | None, bool]] = {
         "$.response.tool_choice.mode",
         False,
     ),
-    "allowed tools that are none": (
+    "allowed tools that are not tools": (
         respond(tool_choice={"type": "allowed_tools", "mode": "auto", "tools": [{"type": "mcp"}]}),
         "$.response.tool_choice.tools[0].type",
         False,

@@ -1,4 +1,4 @@
-"""How the validator is fed, what it tells, and what it costs; which rule is broken is in `test_rules`."""
+"""How the validator is fed, what it reports, and what it costs; which rule is broken is in `test_rules`."""
 
 import json
 import math

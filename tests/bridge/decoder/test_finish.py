@@ -100,7 +100,7 @@ def test_where_event_and_status_differ_the_worse_counts(status: str, reason: str
     assert Decoded([end]).result.finish_reason == "error"
 
 
-# ── what the user is told ──────────────────────────────────────────────────────────────────────────────
+# ── the message for the user ─────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(

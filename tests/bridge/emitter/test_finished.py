@@ -1,4 +1,4 @@
-"""A response that has ended as events, for those who hold no stream of it."""
+"""A response that has ended as events, for callers that do not have its stream."""
 
 import pytest
 

@@ -44,7 +44,7 @@ def name_of(function: Callable[..., Any]) -> str:
     return function.__name__
 
 
-# ── what is no JSON ──────────────────────────────────────────────────────────────────────────────────
+# ── what is not JSON ─────────────────────────────────────────────────────────────────────────────────
 NOT_JSON: list[tuple[str, bytes | str, str]] = [
     ("empty", b"", "truncated"),
     ("blank", b"  ", "truncated"),

@@ -1,4 +1,4 @@
-"""Other servers' streams: what is put right, and how that is told."""
+"""Other servers' streams: what is put right, and how that is reported."""
 
 import json
 from typing import Any
@@ -77,7 +77,7 @@ REPAIRS: list[tuple[str, dict[str, Any], list[tuple[str, str]], dict[str, Any]]]
      {"response": {**RESPONSE_DEFAULTS, "id": "r", "created_at": 0, "model": "", "status": "in_progress"}}),
     ("no response", {"type": "response.created", "sequence_number": 0}, [("$.response", MISSING)],
      {"response": {**RESPONSE_DEFAULTS, "id": "", "created_at": 0, "model": "", "status": "in_progress"}}),
-    ("a response that is none", {"type": "response.created", "sequence_number": 0, "response": "r"},
+    ("a response that is a string", {"type": "response.created", "sequence_number": 0, "response": "r"},
      [("$.response", "Expected `object`, got `str`")],
      {"response": {**RESPONSE_DEFAULTS, "id": "", "created_at": 0, "model": "", "status": "in_progress"}}),
     ("usage without details", response(usage={"input_tokens": 1, "output_tokens": 2, "total_tokens": 3}),
@@ -102,7 +102,7 @@ REPAIRS: list[tuple[str, dict[str, Any], list[tuple[str, str]], dict[str, Any]]]
      [("$.response.output", "Expected `array`, got `object`")], {"response": FULL}),
     ("output that is null", response(output=None), [("$.response.output", "Expected `array`, got `null`")],
      {"response": FULL}),
-    ("items that are no objects", response(output=[5, None, "x"]),
+    ("items that are not objects", response(output=[5, None, "x"]),
      [("$.response.output[0]", "Expected `object`, got `int`"), ("$.response.output[1]",
       "Expected `object`, got `null`"),
       ("$.response.output[2]", "Expected `object`, got `str`")], {"response": FULL}),

@@ -1,4 +1,4 @@
-"""Law E7: cut arguments are told from malformed and from whole ones."""
+"""Law E7: cut arguments are distinguished from malformed and from whole ones."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""A client that leaves, one that is slow, and a server that is told to stop."""
+"""A client that leaves, one that is slow, and a server that gets a signal to stop."""
 
 import json
 import socket

@@ -205,7 +205,7 @@ def test_pings_are_answered(hasty: str) -> None:
     assert got.count(b"\x8a\x04") == 1500
 
 
-# ── what is no message ─────────────────────────────────────────────────────────────────────────────────
+# ── what is not a message───────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("sent", "code"),
     [

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(20)
 
 
 class FarLog(MemoryLog):
-    """One on another machine, which answers, refuses, or neither, as it is told."""
+    """One on another machine, which answers, refuses, or neither, as the test sets it."""
 
     at_hand = False
 

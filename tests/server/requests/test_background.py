@@ -58,7 +58,7 @@ def test_bad_request_is_refused_before_anything_is_queued(stored: str) -> None:
 
 
 def test_background_waits_for_its_place(narrow: str) -> None:
-    """What is told to be on its way is not refused later."""
+    """What was accepted as queued is not refused later."""
     ids = [respond(narrow, **SLOW).json["id"] for _ in range(3)]
     wait_for(narrow, ids[0], "in_progress")
     time.sleep(0.3)  # in which the others would have begun

@@ -21,7 +21,7 @@ ONLY_LOOK = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "functi
 
 
 def calling(*names: str, said: str = "") -> Script:
-    """A model that says something and calls these tools, whatever it was told."""
+    """A model that says something and calls these tools, whatever the request says."""
     steps: list[Step] = [chunk(content=said)] if said else []
     for index, name in enumerate(names):
         steps += [
@@ -60,7 +60,7 @@ def test_calls_outside_the_choice_never_show(
     assert made(reply.final) == left
     assert reply.final["status"] == "completed"
     assert [event_violations(event) for event in reply.events] == [[]] * len(reply.events)
-    # the tools are told as they were declared
+    # the tools are sent as they were declared
     assert [tool["name"] for tool in reply.final["tools"]] == ["look", "run", "stop"]
     whole = respond(bridged, model="wild", tools=TOOLS, tool_choice=choice).json
     assert made(whole) == left

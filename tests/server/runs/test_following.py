@@ -1,4 +1,4 @@
-"""Where a reader that asks for what follows a number is served, refused or told the end (law S2)."""
+"""Where a reader that asks for what follows a number is served, refused or sent the end (law S2)."""
 
 import asyncio
 import time
@@ -30,7 +30,7 @@ async def left(monkeypatch: pytest.MonkeyPatch) -> Left:
 
 
 def another(left: Left) -> Follower:
-    """Of a process that has told nothing yet."""
+    """Of a process that has sent nothing yet."""
     return Follower(left.store, left.log, left.settler, pause=0.01, most=MOST)
 
 

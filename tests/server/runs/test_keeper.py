@@ -27,7 +27,7 @@ TURN = 0.01  # real seconds between two looks of the keeper
 
 
 class Store(MemoryStore):
-    """Notes which leases were renewed together, and fails as it is told; how often it did."""
+    """Notes which leases were renewed together, and fails as the test sets it; how often it did."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         super().__init__(clock=clock)
@@ -240,7 +240,7 @@ async def test_s1_run_that_was_broken_off_is_left_to_be_settled(bench: Bench) ->
 
 
 async def test_run_whose_beginning_was_refused_is_not_kept(bench: Bench) -> None:
-    """Nobody was told of it, so that there is no end to store when there is room again."""
+    """Nothing of it was sent, so that there is no end to store when there is room again."""
     refused = Bench()
     refused.store.full = True
     bench.keeper.add(refused.kept, refused.lose)

@@ -138,7 +138,7 @@ async def test_s4_client_that_does_not_take_the_end_is_let_go() -> None:
 
 
 def test_what_is_being_made_cannot_be_continued(store: Store) -> None:
-    """Half a call is no call."""
+    """Half a call can't be answered."""
     running = respond(store.base, model="demo-slow", input="30 words", background=True).json["id"]
     refused = respond(store.base, model="demo", input="And?", previous_response_id=running)
     assert (refused.status, refused.error["code"]) == (400, "previous_response_in_progress")

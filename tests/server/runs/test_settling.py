@@ -98,7 +98,7 @@ async def test_what_outlived_the_worker_in_the_log_is_kept_too(left: Left) -> No
 
 
 async def test_end_that_was_logged_and_not_stored_stands(left: Left) -> None:
-    """The client was told so: its store was away when the response ended."""
+    """The client got a failure: its store was away when the response ended."""
     await left.log_more()
     end = left.machine.finish("stop")
     first = len(left.saved + left.logged)

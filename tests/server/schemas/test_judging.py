@@ -252,7 +252,7 @@ def test_server_answers_others_while_a_bomb_is_judged(hasty: str, upstream: Scri
     assert (reply.final["status"], reply.final["error"]["code"]) == ("failed", "model_error")
     assert "could not be checked" in reply.final["error"]["message"]
     assert "response.completed" not in reply.types
-    assert b": keep-alive" in reply.body  # signs of life while it was judged
+    assert b": keep-alive" in reply.body  # keep-alives while it was judged
 
 
 def format_of(schema: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Ends that are told for a run that can't tell its own: valid streams, on either wire (laws E8, S1)."""
+"""The last events of a run that can't send its own: valid streams, on either wire (laws E8, S1)."""
 
 from collections.abc import Callable
 from functools import partial

@@ -31,7 +31,7 @@ class Time:
 
 
 class Bench:
-    """A machine, the transformer behind it, and what the client was told."""
+    """A machine, the transformer behind it, and what the client was sent."""
 
     def __init__(self, wire: str = "openresponses") -> None:
         self.machine = ResponseStreamStateMachine("m", wire=wire)

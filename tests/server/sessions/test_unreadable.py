@@ -1,4 +1,4 @@
-"""Records that can't be read back: each is told as such, and keeps no other waiting (law S1)."""
+"""Records that can't be read back: each is reported as such, and keeps no other waiting (law S1)."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

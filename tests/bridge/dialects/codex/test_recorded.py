@@ -1,4 +1,4 @@
-"""Recorded turns of two Codex versions, one of which tells each in two generations side by side."""
+"""Recorded turns of two Codex versions, one of which sends each in two generations side by side."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ RECORDED = shared_files("codex", "*.jsonl")
 LEGACY = shared_files("codex", "legacy080_*.jsonl")
 WIRES = ("openresponses", "openai")
 
-# recording → (status, what is told of the end)
+# recording → (status, what is reported of the end)
 ENDINGS: dict[str, tuple[str, str | None]] = {
     "error_drop": ("failed", "upstream_error"),
     "error_http429": ("failed", "rate_limit_exceeded"),
@@ -32,7 +32,7 @@ def messages(path: Path) -> list[dict[str, Any]]:
 
 
 def first_turn(path: Path) -> list[dict[str, Any]]:
-    """What was told until the turn's end."""
+    """What was sent until the turn's end."""
     told = messages(path)
     end = next(place for place, each in enumerate(told) if each.get("method") == "turn/completed")
     return told[: end + 1]
@@ -47,7 +47,7 @@ def completed_items(path: Path) -> list[dict[str, Any]]:
 
 
 def without_ids(output: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What both generations tell: all but ids and each one's bookkeeping."""
+    """What both generations send: all but ids and each one's bookkeeping."""
     common = ("type", "status", "outcome", "command", "cwd", "aggregated_output", "exit_code", "changes")
     words = ("content", "summary")
     return [{name: item[name] for name in (*common, *words) if name in item} for item in output]

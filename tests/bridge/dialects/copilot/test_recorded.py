@@ -22,7 +22,7 @@ def expectation(stream: Path) -> dict[str, Any]:
 
 
 def opens(expected: dict[str, Any]) -> bool:
-    """Whether the upstream's first chunk held a role and an empty text, which events do not tell (E6)."""
+    """Whether the upstream's first chunk held a role and an empty text, which events do not show (E6)."""
     return bool(expected["finishedCallbackChunks"][0]["delta"] == {"text": ""})
 
 

@@ -25,7 +25,7 @@ HALF = [created(), added(message()), say("Hel")]
 
 
 def errors(fed: Foreign) -> list[Json]:
-    """Each error that was told, wherever its fields stand."""
+    """Each error that was sent, wherever its fields are."""
     told = [event for event in fed.events if isinstance(event, ev.ErrorEvent)]
     return [plain(event.payload) for event in told]
 

@@ -1,8 +1,8 @@
 """What our own machine emits goes in and comes out equal, event for event: what was right is kept.
 
 The exceptions: a part without a word beside parts that have some is left out (generated parts hold
-text), since no event but its own end tells of it; a whole item that is incomplete in the midst of others
-(generated ones are whole), which the protocol forbids; and the end of a cut call is told with the end of
+text), since only its own end event shows it; a whole item that is incomplete in the midst of others
+(generated ones are whole), which the protocol forbids; and the end of a cut call is sent with the end of
 the response, since an incomplete item must be the last one.
 """
 

@@ -48,7 +48,7 @@ def fed(path: Path, wire: str) -> Foreign:
 
 
 def expected(events: list[Json]) -> tuple[list[str], list[tuple[str, str, str]]]:
-    """(texts, calls): as the terminal event tells them, else as the items' ends do."""
+    """(texts, calls): as the terminal event has them, else as the items' ends do."""
     output: list[Json] = events[-1].get("response", {}).get("output") or []
     if not output:
         output = [event["item"] for event in events if event["type"] == "response.output_item.done"]

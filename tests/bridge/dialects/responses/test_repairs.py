@@ -1,4 +1,4 @@
-"""What other servers get wrong, and what comes out: valid, whole, and each repair told (issue 3, item 3)."""
+"""What other servers get wrong, and what comes out: valid, whole, and each repair reported."""
 
 from typing import Any
 

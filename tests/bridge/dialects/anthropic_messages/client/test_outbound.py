@@ -27,7 +27,7 @@ from tests.support.machines import machine
 
 
 class Told:
-    """Machine calls, and the Anthropic stream that tells of them."""
+    """Machine calls, and the Anthropic stream that they become."""
 
     def __init__(self, wire="openai", identities=None, **options):
         self.machine = machine(wire, identities=identities)

@@ -1,4 +1,4 @@
-"""The eight shapes that tool calls arrive in (DESIGN section 6), each told event by event."""
+"""The eight shapes that tool calls arrive in (DESIGN section 6), each checked event by event."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ def cut(text: str) -> list[str]:
 
 
 def told(index: int, call_id: str, name: str, pieces: list[str]) -> list[str]:
-    """What is told of a call from its announcement to the end."""
+    """The events of a call from its announcement to the end."""
     return [
         f"added {index} function_call {call_id} {name}",
         *(f"arguments {index} {piece}" for piece in pieces),
