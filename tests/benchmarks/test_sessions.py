@@ -25,11 +25,11 @@ class Absent(AbstractContextManager[str]):
 
 def test_every_store_has_its_rows_in_every_table() -> None:
     tables = sessions.run(TINY).split("\n\n")
-    told = [text for text in tables if "NOT measured" in text]
-    rows = ["memory", "SQLite", *(["PostgreSQL"] if not any("PostgreSQL" in text for text in told) else [])]
-    for text in tables[len(told) :]:
+    sent = [text for text in tables if "NOT measured" in text]
+    rows = ["memory", "SQLite", *(["PostgreSQL"] if not any("PostgreSQL" in text for text in sent) else [])]
+    for text in tables[len(sent) :]:
         assert all(f"\n{row}" in text for row in ("plain", *rows)), text
-    assert len(tables) == 4 + len(told)
+    assert len(tables) == 4 + len(sent)
 
 
 def test_a_service_that_is_absent_is_told_and_the_others_are_measured(

@@ -74,9 +74,9 @@ def test_shell_command_and_patch_through_functions(codex: Codex, upstream: Scrip
     assert (codex.work / "made.txt").read_text() == "first line\nsecond line\n"
     assert [item["text"] for item in codex.items("agent_message")] == ["All done."]
     assert {"exec_command", "apply_patch"} <= tool_names(upstream, 0)
-    told = results(upstream)
-    assert "told-by-shell" in told["call_1"]
-    assert "made.txt" in told["call_2"]
+    sent = results(upstream)
+    assert "told-by-shell" in sent["call_1"]
+    assert "made.txt" in sent["call_2"]
 
 
 def test_shell_command_over_websocket(codex: Codex, upstream: ScriptedUpstream) -> None:

@@ -22,8 +22,8 @@ def test_openai_create_and_retrieve(run_js: Run, upstream: ScriptedUpstream) -> 
 
 def test_openai_stream_helper(run_js: Run, upstream: ScriptedUpstream) -> None:
     upstream.scripts = InTurn(said("Hel", "lo", reasoning="A greeting."))
-    told = run_js("openai.mjs", "stream")
-    assert told == {"deltas": "Hello", "reasoning": "A greeting.", "text": "Hello"}
+    sent = run_js("openai.mjs", "stream")
+    assert sent == {"deltas": "Hello", "reasoning": "A greeting.", "text": "Hello"}
 
 
 def test_openai_tools(run_js: Run, upstream: ScriptedUpstream) -> None:
@@ -56,8 +56,8 @@ def test_agents_streamed(run_js: Run, upstream: ScriptedUpstream) -> None:
 @pytest.mark.parametrize("provider", ["openai", "open-responses"])
 def test_ai_sdk_text(run_js: Run, upstream: ScriptedUpstream, provider: str) -> None:
     upstream.scripts = InTurn(said("Hel", "lo"))
-    told = run_js("ai_sdk.mjs", f"{provider} text")
-    assert told == {"text": "Hello", "finishReason": "stop", "output": 7}
+    sent = run_js("ai_sdk.mjs", f"{provider} text")
+    assert sent == {"text": "Hello", "finishReason": "stop", "output": 7}
 
 
 @pytest.mark.parametrize("provider", ["openai", "open-responses"])
@@ -70,8 +70,8 @@ def test_ai_sdk_tools(run_js: Run, upstream: ScriptedUpstream, provider: str) ->
 @pytest.mark.parametrize("provider", ["openai", "open-responses"])
 def test_ai_sdk_streamed(run_js: Run, upstream: ScriptedUpstream, provider: str) -> None:
     upstream.scripts = InTurn(TURN_OF_CALLS, said("It is ", "cool.", reasoning="Both are cool."))
-    told = run_js("ai_sdk.mjs", f"{provider} streamed")
-    assert told == {"deltas": "It is cool.", "finishReason": "stop"}
+    sent = run_js("ai_sdk.mjs", f"{provider} streamed")
+    assert sent == {"deltas": "It is cool.", "finishReason": "stop"}
     assert results(upstream) == ANSWERS
 
 

@@ -65,8 +65,8 @@ def test_continued_by_previous_response_id(agent: Any, upstream: ScriptedUpstrea
     first = agents.Runner.run_sync(agent, "My name is Alice.")
     again = agents.Runner.run_sync(agent, "My name?", previous_response_id=first.last_response_id)
     assert again.final_output == "Alice."
-    told = [message["content"] for message in upstream.received[-1].body["messages"]]
-    assert "Hello Alice." in str(told)
+    sent = [message["content"] for message in upstream.received[-1].body["messages"]]
+    assert "Hello Alice." in str(sent)
 
 
 def test_an_upstream_s_refusal_is_raised(agent: Any, upstream: ScriptedUpstream) -> None:

@@ -24,18 +24,18 @@ def crash_and_resume(folder: Path, streams: int, seed: int) -> None:
         worker.kill()
     for reader in readers:
         reader.join()
-    told = [reader for reader in readers if reader.response_id is not None]
-    had = saved(store, [str(reader.response_id) for reader in told])
+    sent = [reader for reader in readers if reader.response_id is not None]
+    had = saved(store, [str(reader.response_id) for reader in sent])
     with working(folder, store) as worker:
-        check_all(worker.base, told, had)
+        check_all(worker.base, sent, had)
 
 
-def check_all(base: str, told: list[Reader], had: dict) -> None:  # type: ignore[type-arg]
-    resumed = resume_all(base, told)
+def check_all(base: str, sent: list[Reader], had: dict) -> None:  # type: ignore[type-arg]
+    resumed = resume_all(base, sent)
     for reader in resumed.values():
         reader.join()
     finals = wait_until_settled(base, list(resumed))
-    for before in told:
+    for before in sent:
         response_id = str(before.response_id)
         whole = Reader(base, "GET", f"/v1/responses/{response_id}?stream=true")
         whole.join()
@@ -96,8 +96,8 @@ def two_workers(folder: Path, streams: int, seed: int) -> None:
         first.kill()
         for reader in doomed:
             reader.join()
-        told = [reader for reader in doomed if reader.response_id is not None]
-        check_all(second.base, told, {})
+        sent = [reader for reader in doomed if reader.response_id is not None]
+        check_all(second.base, sent, {})
         for reader in safe:
             reader.join()
             assert reader.done

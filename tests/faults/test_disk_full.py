@@ -96,9 +96,9 @@ def test_s1_run_whose_end_cannot_be_stored_is_told_as_failed_and_stored_later(pl
     reader = begin_stream(place.base)
     place.disk.fill()
     reader.join(10)
-    told = [type_of(each) for each in reader.frames[:-1]]
-    assert told[-2:] == ["error", "response.failed"]
-    assert "response.completed" not in told
+    sent = [type_of(each) for each in reader.frames[:-1]]
+    assert sent[-2:] == ["error", "response.failed"]
+    assert "response.completed" not in sent
     assert b'"code":"store_full"' in reader.frames[-2]
     response_id = str(reader.response_id)
     assert get(place.base, response_id).json["status"] != "completed"

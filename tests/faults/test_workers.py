@@ -57,9 +57,9 @@ def test_s9_background_runs_are_shared_and_answered_anywhere(pair: Pair) -> None
     ended = wait_until_settled(pair.second.base, ids)
     assert {each["status"] for each in ended.values()} == {"completed"}
     for response_id in ids:
-        told = call(pair.first.base, "GET", f"/v1/responses/{response_id}?stream=true")
-        assert violations(told) == []
-        assert told.final == ended[response_id]
+        sent = call(pair.first.base, "GET", f"/v1/responses/{response_id}?stream=true")
+        assert violations(sent) == []
+        assert sent.final == ended[response_id]
 
 
 def test_s9_cancel_reaches_the_worker_that_makes_it(pair: Pair) -> None:
@@ -87,9 +87,9 @@ def test_s9_cancel_of_a_queued_run_is_a_valid_stream_of_its_wire(tmp_path: Path)
             queued = respond(worker.base, **SLOW, input="x", **more).json["id"]
             ended = call(worker.base, "POST", f"/v1/responses/{queued}/cancel").json
             assert ended["status"] == status
-            told = call(worker.base, "GET", f"/v1/responses/{queued}?stream=true")
-            assert violations(told) == []
-            assert told.final == ended
+            sent = call(worker.base, "GET", f"/v1/responses/{queued}?stream=true")
+            assert violations(sent) == []
+            assert sent.final == ended
         for response_id in busy:
             call(worker.base, "POST", f"/v1/responses/{response_id}/cancel")
 
@@ -150,9 +150,9 @@ def test_s9_queued_runs_of_a_dead_worker_are_taken_over(tmp_path: Path) -> None:
         second = stack.enter_context(working(tmp_path, store, log))
         ended = wait_until_settled(second.base, ids, seconds=20)
         for response_id, before in zip(ids, statuses, strict=True):
-            told = call(second.base, "GET", f"/v1/responses/{response_id}?stream=true")
-            assert violations(told) == []
-            assert told.final == ended[response_id]
+            sent = call(second.base, "GET", f"/v1/responses/{response_id}?stream=true")
+            assert violations(sent) == []
+            assert sent.final == ended[response_id]
             if before == "queued":
                 assert ended[response_id]["status"] == "completed"
             else:

@@ -49,8 +49,8 @@ def stream_of(dialect: str, capture: Path) -> bytes:
         return data
     lines = [line for line in data.splitlines() if line.strip()]
     if dialect == "codex":
-        told = [json.loads(line) for line in lines]
-        lines = [json.dumps(each["msg"]).encode() for each in told if each["dir"] == "in"]
+        sent = [json.loads(line) for line in lines]
+        lines = [json.dumps(each["msg"]).encode() for each in sent if each["dir"] == "in"]
     return b"".join(encode_data(line) for line in lines)
 
 
@@ -99,7 +99,7 @@ def test_a_recorded_stream_says_the_same_however_it_is_cut_into_pieces(dialect: 
     data = stream_of(dialect, capture)
     whole = fed(dialect, [data])
     assert len(whole) > 2
-    told = outward(whole)
-    assert outward(fed(dialect, bytewise(data))) == told
+    sent = outward(whole)
+    assert outward(fed(dialect, bytewise(data))) == sent
     if b"\r" not in data:
-        assert outward(fed(dialect, framewise(data))) == told
+        assert outward(fed(dialect, framewise(data))) == sent

@@ -110,7 +110,7 @@ class Streams(RuleBasedStateMachine):
         self.usage: int | None = None
         self.announced: str | None = None
         self.made = 0
-        self.told: list[Call] = []
+        self.sent: list[Call] = []
         self.held: list[int] = []
         self.left_incomplete = False
 
@@ -428,13 +428,13 @@ class Streams(RuleBasedStateMachine):
                 each.end()
             elif reason != "cancelled":
                 each.ended = each.ended or bool(each.arguments.strip())
-        self.told = [each for each in self.calls if each.ended and not each.truncated]
+        self.sent = [each for each in self.calls if each.ended and not each.truncated]
         cut_call = any(each.ended and each.truncated for each in self.calls)
         cut = cut_call or self.announced is not None or self.left_incomplete
         if cut and reason in STOPPED:
             known = "incomplete_tool_call" if cut_call else "incomplete_item"
-            told = "who knows" if reason == "who knows" else known
-            assert self.run.terminal["incomplete_details"] == {"reason": told}
+            sent = "who knows" if reason == "who knows" else known
+            assert self.run.terminal["incomplete_details"] == {"reason": sent}
         completed = reason in STOPPED and not cut
         assert completed is (self.run.terminal["status"] == "completed")
 
@@ -471,13 +471,13 @@ class Streams(RuleBasedStateMachine):
         calls = [part for part in parts if isinstance(part, LanguageModelToolCallPart)]
         ids = [part.call_id for part in calls]
         assert len(ids) == len(set(ids))
-        told = [(call.name, json.loads(call.arguments)) for call in self.told if is_object(call)]
+        sent = [(call.name, json.loads(call.arguments)) for call in self.sent if is_object(call)]
         seen = [(part.name, part.input) for part in calls]
-        for call in told:
+        for call in sent:
             assert call in seen, (call, seen)
             seen.remove(call)
         # nothing else but calls whose arguments were the model's own words
-        odd = [call.name for call in self.told if not is_object(call)]
+        odd = [call.name for call in self.sent if not is_object(call)]
         assert sorted(name for name, _ in seen) == sorted(str(name) for name in odd)
 
 

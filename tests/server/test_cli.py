@@ -146,9 +146,9 @@ def test_validate_tells_rule_event_and_message(captured: Path) -> None:
     assert result.exit_code == 1
     assert result.stdout.splitlines()
     assert all(": event " in line for line in result.stdout.splitlines())
-    told = lines(run("validate", "--json", stdin=broken.encode()))
-    assert {"rule", "event_index", "message"} <= set(told[0])
-    assert len(told) == len(result.stdout.splitlines())
+    sent = lines(run("validate", "--json", stdin=broken.encode()))
+    assert {"rule", "event_index", "message"} <= set(sent[0])
+    assert len(sent) == len(result.stdout.splitlines())
 
 
 def test_demo_shows_calls_events_parts_and_the_snapshot() -> None:
@@ -160,9 +160,9 @@ def test_demo_shows_calls_events_parts_and_the_snapshot() -> None:
 
 def test_help_names_every_command_and_its_flags() -> None:
     assert isinstance(main, click.Group)
-    told = run("--help").stdout
+    sent = run("--help").stdout
     for name in ("serve", "replay", "validate", "demo"):
-        assert name in told
+        assert name in sent
         assert run(name, "--help").exit_code == 0
     flags = run("serve", "--help").stdout
     for flag in (

@@ -116,10 +116,10 @@ def test_what_postgres_says_is_told_without_the_password(name: str) -> None:
             'role "nobody_here" does not exist': address.set(username="nobody_here", password="hunter2"),
             "Connection refused": address.set(port=9, password="hunter2"),
         }
-        for told, to in wrong.items():
+        for sent, to in wrong.items():
             refused = run(name, "--store", to.render_as_string(hide_password=False))
             assert refused.exit_code == 1
-            assert told in refused.output
+            assert sent in refused.output
             assert "hunter2" not in refused.output
 
 

@@ -17,8 +17,8 @@ def run(path: Path, *answers: str, code: int = 0) -> str:
 
 def test_a_local_server(tmp_path: Path) -> None:
     path = tmp_path / "bridge.toml"
-    told = run(path, "ollama", "", "", "", "", "")
-    assert f"serve --config {path}" in told
+    sent = run(path, "ollama", "", "", "", "", "")
+    assert f"serve --config {path}" in sent
     settings = load_settings(path)
     (upstream,) = settings.upstreams
     assert (upstream.profile, upstream.name, upstream.models) == ("ollama", "ollama", [])
@@ -32,9 +32,9 @@ def test_several_upstreams_open_to_others(tmp_path: Path, monkeypatch: pytest.Mo
     path = tmp_path / "bridge.toml"
     first = ("openai", "", "gpt-*, o3", "y")
     second = ("other", "http://127.0.0.1:9000/v1", "responses", "MY_KEY", "", "n")
-    told = run(path, *first, *second, "y", "CLIENTS", "9001")
-    assert "CLIENTS is not set yet." in told
-    assert "Before that: " in told
+    sent = run(path, *first, *second, "y", "CLIENTS", "9001")
+    assert "CLIENTS is not set yet." in sent
+    assert "Before that: " in sent
     monkeypatch.setenv("CLIENTS", "secret")
     settings = load_settings(path)
     openai, other = settings.upstreams

@@ -109,8 +109,8 @@ def test_kinds_of_json_are_accepted(demo: str, kind: str) -> None:
 
 def test_s8_body_too_large_is_413_by_its_length_and_by_its_bytes(bridged: str) -> None:
     big = b'{"model": "demo", "input": "' + b"x" * 120_000 + b'"}'
-    told = call(bridged, "POST", "/v1/responses", big)
-    assert (told.status, told.error["code"]) == (413, "request_too_large")
+    sent = call(bridged, "POST", "/v1/responses", big)
+    assert (sent.status, sent.error["code"]) == (413, "request_too_large")
     address = urlsplit(bridged)
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=10)
     connection.request(

@@ -94,10 +94,10 @@ def test_chat_tools_over_each_dialect(chat: openai.OpenAI, upstream: ScriptedUps
     for answer in (streamed, whole):
         choice = answer.choices[0]
         assert choice.finish_reason == "tool_calls"
-        told = [
+        shown = [
             (call.id, call.function.name, call.function.arguments) for call in choice.message.tool_calls or ()
         ]  # type: ignore[union-attr]
-        assert told == list(CALLS)
+        assert shown == list(CALLS)
     history = [*WEATHER, whole.choices[0].message.to_dict()]
     history += [{"role": "tool", "tool_call_id": id, "content": "12 degrees"} for id, _, _ in CALLS]
     upstream.scripts[model] = Script(scripts.text(dialect, "Mild."))
@@ -139,8 +139,8 @@ def test_messages_over_the_demo_model(claude_demo: anthropic.Anthropic) -> None:
 
 
 def test_messages_max_tokens_is_a_stop_reason(claude_demo: anthropic.Anthropic) -> None:
-    told = claude_demo.messages.create(model="demo-incomplete", max_tokens=100, messages=HELLO)
-    assert told.stop_reason == "max_tokens"
+    shown = claude_demo.messages.create(model="demo-incomplete", max_tokens=100, messages=HELLO)
+    assert shown.stop_reason == "max_tokens"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -168,8 +168,8 @@ def test_messages_tools_over_each_dialect(
     whole = claude.messages.create(**asked)
     for answer in (streamed, whole):
         assert answer.stop_reason == "tool_use"
-        told = [(each.name, each.input) for each in answer.content if each.type == "tool_use"]
-        assert told == [(name, json.loads(arguments)) for _, name, arguments in CALLS]
+        shown = [(each.name, each.input) for each in answer.content if each.type == "tool_use"]
+        assert shown == [(name, json.loads(arguments)) for _, name, arguments in CALLS]
     ids = [each.id for each in whole.content if each.type == "tool_use"]
     results = [{"type": "tool_result", "tool_use_id": id, "content": "12 degrees"} for id in ids]
     history: Any = [

@@ -169,10 +169,10 @@ def test_a_websocket_seals_for_the_key_of_its_handshake(shared: str, scripted: S
         made = alice.turn(model="anthropic-m", input="Hi").final
         sealed = [item for item in made["output"] if item["type"] == "reasoning"]
         assert alice.turn(model="anthropic-m", input=again(sealed)).final["status"] == "completed"
-        told = bob.turn(model="anthropic-m", input=again(sealed)).error
-        assert told["error"]["code"] == "bridge.seal.broken"
-        told = bob.turn(model="chat-m", input="x", previous_response_id=made["id"]).error
-        assert told["error"]["code"] == "previous_response_not_found"
+        sent = bob.turn(model="anthropic-m", input=again(sealed)).error
+        assert sent["error"]["code"] == "bridge.seal.broken"
+        sent = bob.turn(model="chat-m", input="x", previous_response_id=made["id"]).error
+        assert sent["error"]["code"] == "previous_response_not_found"
 
 
 def test_a_run_in_the_background_seals_for_its_owner(shared: str, scripted: ScriptedUpstream) -> None:

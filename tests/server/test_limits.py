@@ -138,13 +138,13 @@ def test_s8_metrics_count_and_tell_no_secrets(
     with serving(Settings(upstreams=[given])) as base:
         respond(base, {"authorization": "Bearer client-key"}, model="private-model", user="private-user")
         call(base, "GET", "/made/up/by/a/client")
-        told = call(base, "GET", "/metrics").body.decode()
-    assert 'openresponses_bridge_requests_total{route="/v1/responses",status="200"} 1.0' in told
-    assert 'openresponses_bridge_upstream_requests_total{outcome="accepted",upstream="up"} 1.0' in told
-    assert 'openresponses_bridge_responses_total{status="completed",upstream="up"} 1.0' in told
-    assert 'openresponses_bridge_tokens_total{kind="input",upstream="up"} 3.0' in told
-    assert "openresponses_bridge_running 0.0" in told
-    assert not re.search("s3cret|client-key|private|made/up", told)
+        sent = call(base, "GET", "/metrics").body.decode()
+    assert 'openresponses_bridge_requests_total{route="/v1/responses",status="200"} 1.0' in sent
+    assert 'openresponses_bridge_upstream_requests_total{outcome="accepted",upstream="up"} 1.0' in sent
+    assert 'openresponses_bridge_responses_total{status="completed",upstream="up"} 1.0' in sent
+    assert 'openresponses_bridge_tokens_total{kind="input",upstream="up"} 3.0' in sent
+    assert "openresponses_bridge_running 0.0" in sent
+    assert not re.search("s3cret|client-key|private|made/up", sent)
 
 
 def test_cors_is_off_unless_set() -> None:

@@ -86,7 +86,7 @@ def logged(program: str) -> str:
 @pytest.mark.parametrize("terminal", [False, True], ids=["file", "terminal"])
 def test_no_upstream_writes_on_the_operator_s_terminal(terminal: bool) -> None:
     """Its words in a line, in a list and in an exception; half a character must not lose a line."""
-    told = logged(
+    sent = logged(
         f"""
         import sys
         import structlog
@@ -103,7 +103,7 @@ def test_no_upstream_writes_on_the_operator_s_terminal(terminal: bool) -> None:
         """
     )
     # what structlog itself colours is not of the upstream
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", told)
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", sent)
     assert all(sign == "\n" or sign.isprintable() for sign in plain), plain
     assert "[2J" in plain
     assert not any(line.startswith("forged") for line in plain.splitlines())
@@ -122,6 +122,6 @@ def test_tracebacks_are_json_and_hold_no_values() -> None:
         except RuntimeError:
             structlog.get_logger().exception("failed")
     """
-    told = logged(program)
-    assert json.loads(told)["exception"][0]["exc_type"] == "RuntimeError"
-    assert "sk-secret" not in told
+    sent = logged(program)
+    assert json.loads(sent)["exception"][0]["exc_type"] == "RuntimeError"
+    assert "sk-secret" not in sent

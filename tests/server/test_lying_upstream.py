@@ -82,7 +82,7 @@ def lying(upstream: ScriptedUpstream) -> Iterator[str]:
             yield base
 
 
-def told_by(dialect: str, *frames: bytes) -> list[Step]:
+def sent_by(dialect: str, *frames: bytes) -> list[Step]:
     """A stream of text with these frames before its end."""
     steps = dialect_scripts.text(dialect, "Hel", "lo")
     at = len(steps) - (1 if dialect != "anthropic" else 2)
@@ -96,18 +96,18 @@ def counts_of(usage: dict[str, Any]) -> list[Any]:
 
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize(
-    ("dialect", "told"),
+    ("dialect", "sent"),
     [
-        pytest.param(dialect, told, id=f"{dialect}-{number}")
+        pytest.param(dialect, sent, id=f"{dialect}-{number}")
         for dialect in COUNTS
-        for number, told in enumerate(COUNTS[dialect])
+        for number, sent in enumerate(COUNTS[dialect])
     ],
 )
 def test_a_lie_in_a_number_loses_no_answer(
-    lying: str, upstream: ScriptedUpstream, dialect: str, told: str, lie: str
+    lying: str, upstream: ScriptedUpstream, dialect: str, sent: str, lie: str
 ) -> None:
-    said = told.replace("LIE", LIES[lie]).encode()
-    upstream.scripts[f"{dialect}-m"] = Script(told_by(dialect, said))
+    said = sent.replace("LIE", LIES[lie]).encode()
+    upstream.scripts[f"{dialect}-m"] = Script(sent_by(dialect, said))
     whole = respond(lying, model=f"{dialect}-m")
     assert whole.status == 200, whole.body
     answer = whole.json

@@ -43,8 +43,8 @@ def test_websocket_tools(client: OpenAI) -> None:
         called = turn(connection, input="What's the weather?", tools=[TOOL])[-1].response
         (call,) = called.output
         result = {"type": "function_call_output", "call_id": call.call_id, "output": "12 degrees"}
-        told = turn(connection, input=[result], tools=[TOOL], previous_response_id=called.id)
-    assert told[-1].response.output_text == "The tool answered: 12 degrees"
+        sent = turn(connection, input=[result], tools=[TOOL], previous_response_id=called.id)
+    assert sent[-1].response.output_text == "The tool answered: 12 degrees"
 
 
 def test_websocket_errors(client: OpenAI) -> None:

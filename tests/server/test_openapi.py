@@ -22,15 +22,15 @@ UNDESCRIBED = {"/inspector", "/inspector/{file}"}  # pages, not an API
 
 
 @pytest.fixture(scope="module")
-def told(demo: str) -> dict[str, Any]:
+def sent(demo: str) -> dict[str, Any]:
     reply = call(demo, "GET", "/openapi.json")
     assert reply.status == 200
     found: dict[str, Any] = reply.json
     return found
 
 
-def problems(told: dict[str, Any], name: str, instance: Any) -> list[str]:
-    registry: Registry[Any] = Registry().with_resource("urn:ours", DRAFT202012.create_resource(told))
+def problems(sent: dict[str, Any], name: str, instance: Any) -> list[str]:
+    registry: Registry[Any] = Registry().with_resource("urn:ours", DRAFT202012.create_resource(sent))
     validator = Draft202012Validator({"$ref": f"urn:ours#/components/schemas/{name}"}, registry=registry)
     return [f"{error.json_path}: {error.message}"[:200] for error in validator.iter_errors(instance)]
 
@@ -44,27 +44,27 @@ def test_what_is_not_served_is_not_described() -> None:
     assert list(document({("get", "/healthz")})["paths"]) == ["/healthz"]
 
 
-def test_every_schema_is_a_schema_and_every_reference_leads_somewhere(told: dict[str, Any]) -> None:
-    known = told["components"]["schemas"]
+def test_every_schema_is_a_schema_and_every_reference_leads_somewhere(sent: dict[str, Any]) -> None:
+    known = sent["components"]["schemas"]
     for schema in known.values():
         Draft202012Validator.check_schema(schema)
-    named = {part.split('"')[0] for part in json.dumps(told).split("#/components/schemas/")[1:]}
+    named = {part.split('"')[0] for part in json.dumps(sent).split("#/components/schemas/")[1:]}
     assert named <= set(known)
 
 
-def test_examples_keep_to_their_schemas(told: dict[str, Any]) -> None:
+def test_examples_keep_to_their_schemas(sent: dict[str, Any]) -> None:
     seen = 0
-    for path in told["paths"].values():
+    for path in sent["paths"].values():
         for operation in path.values():
             media = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
             for example in media.get("examples", {}).values():
                 name = media["schema"]["$ref"].rpartition("/")[2]
-                assert problems(told, name, example["value"]) == []
+                assert problems(sent, name, example["value"]) == []
                 seen += 1
     assert seen >= 6
 
 
-def test_the_published_examples_that_keep_to_their_schema_keep_to_ours(told: dict[str, Any]) -> None:
+def test_the_published_examples_that_keep_to_their_schema_keep_to_ours(sent: dict[str, Any]) -> None:
     names = {"ResponseResource": "Response", "CompactResource": "CompactResource"}
     valid = [
         (ours, example)
@@ -72,23 +72,23 @@ def test_the_published_examples_that_keep_to_their_schema_keep_to_ours(told: dic
         if (example := schemas()[theirs].get("example")) is not None and not violations(theirs, example)
     ]
     assert valid
-    assert [problems(told, name, example) for name, example in valid] == [[]] * len(valid)
+    assert [problems(sent, name, example) for name, example in valid] == [[]] * len(valid)
 
 
 @pytest.mark.parametrize("recording", shared_files("client-requests", "*.jsonl"))
-def test_requests_of_real_clients_keep_to_our_schema(recording: Path, told: dict[str, Any]) -> None:
+def test_requests_of_real_clients_keep_to_our_schema(recording: Path, sent: dict[str, Any]) -> None:
     for line in recording.read_text().splitlines():
         body = json.loads(line).get("body")
         if isinstance(body, dict) and "input" in body:
-            assert problems(told, "CreateResponse", body) == []
+            assert problems(sent, "CreateResponse", body) == []
 
 
-def test_answers_keep_to_it(demo: str, told: dict[str, Any]) -> None:
-    assert problems(told, "Response", respond(demo, model="demo").json) == []
+def test_answers_keep_to_it(demo: str, sent: dict[str, Any]) -> None:
+    assert problems(sent, "Response", respond(demo, model="demo").json) == []
     for event in stream(demo, model="demo-reasoning").events:
-        assert problems(told, "StreamEvent", event) == []
-    assert problems(told, "ErrorBody", respond(demo, model="demo", max_output_tokens=1).json) == []
-    assert problems(told, "ModelList", call(demo, "GET", "/v1/models").json) == []
+        assert problems(sent, "StreamEvent", event) == []
+    assert problems(sent, "ErrorBody", respond(demo, model="demo", max_output_tokens=1).json) == []
+    assert problems(sent, "ModelList", call(demo, "GET", "/v1/models").json) == []
 
 
 @pytest.mark.parametrize(
@@ -103,15 +103,15 @@ def test_answers_keep_to_it(demo: str, told: dict[str, Any]) -> None:
     ],
 )
 def test_what_the_server_refuses_is_against_the_schema(
-    demo: str, told: dict[str, Any], request_body: dict[str, Any]
+    demo: str, sent: dict[str, Any], request_body: dict[str, Any]
 ) -> None:
     assert respond(demo, model="demo", **request_body).status == 400
-    assert problems(told, "CreateResponse", {"model": "demo", **request_body})
+    assert problems(sent, "CreateResponse", {"model": "demo", **request_body})
 
 
-def test_an_extension_and_a_message_without_type_are_admitted(told: dict[str, Any]) -> None:
+def test_an_extension_and_a_message_without_type_are_admitted(sent: dict[str, Any]) -> None:
     body = {
         "input": [{"role": "user", "content": "x"}, {"type": "acme:note", "text": "y"}],
         "tools": [{"type": "web_search"}],
     }
-    assert problems(told, "CreateResponse", body) == []
+    assert problems(sent, "CreateResponse", body) == []

@@ -39,7 +39,7 @@ def status(
 def test_an_operator_s_key_is_asked_for_where_there_is_one() -> None:
     settings = Settings(api_keys=[hashed("key-of-alice")], operator_keys=[hashed("key-of-operator")])
     with serving(settings) as base:
-        told = {
+        sent = {
             name: call(base, "GET", "/metrics", headers=headers)
             for name, headers in (
                 ("nobody", {}),
@@ -49,15 +49,15 @@ def test_an_operator_s_key_is_asked_for_where_there_is_one() -> None:
                 ("x-api-key", {"x-api-key": "key-of-operator"}),
             )
         }
-        assert {name: reply.status for name, reply in told.items()} == {
+        assert {name: reply.status for name, reply in sent.items()} == {
             "nobody": 401,
             "alice": 401,
             "hash": 401,
             "operator": 200,
             "x-api-key": 200,
         }
-        assert b"openresponses_bridge_requests_total" in told["operator"].body
-        assert all(b"openresponses" not in told[name].body for name in ("nobody", "alice", "hash"))
+        assert b"openresponses_bridge_requests_total" in sent["operator"].body
+        assert all(b"openresponses" not in sent[name].body for name in ("nobody", "alice", "hash"))
         # it is not a client's key
         assert call(base, "GET", "/v1/models", headers=OPERATOR).status == 401
 

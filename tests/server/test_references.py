@@ -72,10 +72,10 @@ def test_call_is_referred_to_and_its_output_given(bridged: str, upstream: Script
     answer = {"type": "function_call_output", "call_id": "c1", "output": "noon"}
     second = respond(bridged, model="calls", input=[user("Hello"), *to(made["id"]), answer], tools=[TOOL])
     assert second.status == 200
-    _, called, told = upstream.last("calls").body["messages"]
+    _, called, shown = upstream.last("calls").body["messages"]
     assert [each["id"] for each in called["tool_calls"]] == ["c1"]
     assert called["tool_calls"][0]["function"] == {"name": "get_time", "arguments": '{"zone": "UTC"}'}
-    assert (told["tool_call_id"], told["content"]) == ("c1", "noon")
+    assert (shown["tool_call_id"], shown["content"]) == ("c1", "noon")
 
 
 def test_case_30_signed_thinking_referred_to_comes_back_byte_exact(
@@ -94,8 +94,8 @@ def test_case_30_signed_thinking_referred_to_comes_back_byte_exact(
     ids = [item["id"] for item in output]
     assert respond(many, **asked, input=[user("Hello"), *to(*ids), user("Go on")]).status == 200
     _, assistant, _ = upstream.last("anthropic-refers").body["messages"]
-    thought, told = assistant["content"]
-    assert (thought["thinking"], thought["signature"], told["text"]) == ("Hmm", "c2lnbmVk", "Hi")
+    thought, shown = assistant["content"]
+    assert (thought["thinking"], thought["signature"], shown["text"]) == ("Hmm", "c2lnbmVk", "Hi")
 
 
 def test_upstream_that_speaks_responses_gets_the_item(many: str, upstream: ScriptedUpstream) -> None:
@@ -237,10 +237,10 @@ def test_turn_refers_to_stored_items_and_to_the_turn_before_it(
     bridged: str, upstream: ScriptedUpstream, first: dict[str, Any]
 ) -> None:
     def turn(*given: dict[str, Any], **fields: Any) -> str:
-        told = socket.turn(model="refers", input=list(given), store=False, **fields).final
+        shown = socket.turn(model="refers", input=list(given), store=False, **fields).final
         asked.append([words for _, words in contents(upstream, "refers")])
-        ids.append(told["output"][0]["id"])
-        response_id: str = told["id"]
+        ids.append(shown["output"][0]["id"])
+        response_id: str = shown["id"]
         return response_id
 
     asked: list[list[str]] = []

@@ -34,11 +34,11 @@ def marked() -> list[object]:
 
 @pytest.mark.parametrize(("dialect", "capture"), marked())
 def test_a_recorded_stream_replays_from_its_dialect_to_all(dialect: str, capture: Path) -> None:
-    told = {sink: run("replay", str(capture), "--to", sink) for sink in SINKS}
-    assert {code for code, _ in told.values()} == {0}
-    assert told["responses"] == run("replay", str(capture), "--from", dialect, "--to", "responses")
+    sent = {sink: run("replay", str(capture), "--to", sink) for sink in SINKS}
+    assert {code for code, _ in sent.values()} == {0}
+    assert sent["responses"] == run("replay", str(capture), "--from", dialect, "--to", "responses")
     for wire in ("responses", "openai"):
-        assert run("validate", stdin=told[wire][1]) == (0, b"")
+        assert run("validate", stdin=sent[wire][1]) == (0, b"")
 
 
 @pytest.mark.parametrize("sink", ["anthropic", "chat", "copilot", "vscode", "openai", "responses"])

@@ -233,10 +233,10 @@ def test_api_key_goes_upstream_and_nowhere_else(
     from tests.support.serving import serving
 
     monkeypatch.setenv("SCRIPTED_KEY", "sk-very-secret")
-    told = json.dumps(
+    sent = json.dumps(
         {"error": {"message": "Incorrect API key: sk-very-secret", "type": "authentication_error"}}
     )
-    upstream.scripts["keyed"] = Script([told.encode()], 401, {"content-type": "application/json"})
+    upstream.scripts["keyed"] = Script([sent.encode()], 401, {"content-type": "application/json"})
     with serving(
         Settings(upstreams=[UpstreamSettings(url=upstream.url, api_key_env="SCRIPTED_KEY")])
     ) as base:
@@ -251,8 +251,8 @@ def test_health_and_models(demo: str) -> None:
     assert call(demo, "GET", "/readyz").json["status"] == "ready"
     models = call(demo, "GET", "/v1/models").json["data"]
     capabilities = {"images": True, "reasoning": False, "tools": True}
-    told = {"id": "demo", "object": "model", "created": 0, "owned_by": "demo", "capabilities": capabilities}
-    assert models[0] == told
+    sent = {"id": "demo", "object": "model", "created": 0, "owned_by": "demo", "capabilities": capabilities}
+    assert models[0] == sent
     assert call(demo, "GET", "/v1/models/demo-slow").json["id"] == "demo-slow"
 
 

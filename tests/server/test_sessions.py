@@ -18,8 +18,8 @@ def test_streamed_and_whole_responses_are_retrieved_as_they_ended(demo: str) -> 
 
 def test_deleted_is_gone(demo: str) -> None:
     response_id = respond(demo, model="demo").json["id"]
-    told = call(demo, "DELETE", f"/v1/responses/{response_id}").json
-    assert told == {"id": response_id, "object": "response", "deleted": True}
+    sent = call(demo, "DELETE", f"/v1/responses/{response_id}").json
+    assert sent == {"id": response_id, "object": "response", "deleted": True}
     assert call(demo, "GET", f"/v1/responses/{response_id}").status == 404
     again = respond(demo, model="demo", previous_response_id=response_id)
     assert (again.status, again.error["code"]) == (400, "previous_response_not_found")

@@ -88,8 +88,8 @@ def test_s8_waiting_background_responses_are_limited_per_key_and_in_sum(shared: 
         assert others[1].headers["retry-after"] == "1"
         assert "The server has 3 background responses" in others[1].error["message"]
         assert counts(shared, "running", "waiting") == [4, 3]
-        told = call(shared, "GET", "/metrics", headers=GREEDY).body.decode()
-        assert "openresponses_bridge_waiting 3.0" in told
+        sent = call(shared, "GET", "/metrics", headers=GREEDY).body.decode()
+        assert "openresponses_bridge_waiting 3.0" in sent
     eventually(lambda: counts(shared, "running", "waiting") == [0, 0])
 
 
@@ -123,8 +123,8 @@ def test_s8_readers_of_stored_responses_are_limited_per_key_and_in_sum(shared: s
         reading.enter_context(opened(shared, "GET", f"{theirs}?stream=true", headers=MODEST)).read(10)
         assert "The server has 3 readers" in call(shared, "GET", theirs, headers=MODEST).error["message"]
         assert counts(shared, "readers") == [3]
-        told = call(shared, "GET", "/metrics", headers=GREEDY).body.decode()
-        assert "openresponses_bridge_readers 3.0" in told
+        sent = call(shared, "GET", "/metrics", headers=GREEDY).body.decode()
+        assert "openresponses_bridge_readers 3.0" in sent
     eventually(lambda: counts(shared, "readers") == [0])
     for path, headers in ((mine, GREEDY), (theirs, MODEST)):
         assert call(shared, "POST", f"{path}/cancel", headers=headers).status == 200

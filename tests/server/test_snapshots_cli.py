@@ -55,10 +55,10 @@ class Session:
         runner = CliRunner(env=WIDE)
         done = runner.invoke(main, shlex.split(command), input=stdin, prog_name=NAME, terminal_width=100)
         shown = self.normalised(f"$ {NAME} {command}")
-        told = self.normalised(done.output.replace(f"{Path.cwd()}/", "")).rstrip("\n")
-        told = told.replace(f"at revision {REVISION}", "at revision NNNN")  # each migration counts it up
-        told = re.sub(r'"seconds":[\d.e-]+', '"seconds":0.0', told)
-        self.show(shown, told, f"[exit code {done.exit_code}]", "")
+        sent = self.normalised(done.output.replace(f"{Path.cwd()}/", "")).rstrip("\n")
+        sent = sent.replace(f"at revision {REVISION}", "at revision NNNN")  # each migration counts it up
+        sent = re.sub(r'"seconds":[\d.e-]+', '"seconds":0.0', sent)
+        self.show(shown, sent, f"[exit code {done.exit_code}]", "")
         return self
 
     def show(self, *lines: str) -> None:

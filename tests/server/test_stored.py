@@ -166,17 +166,17 @@ def test_cancel_from_many_sides_at_once(bridged: str, upstream: ScriptedUpstream
     ) as response:
         head = response.readline() + response.readline()
         response_id = json.loads(head.split(b"data: ")[1])["response"]["id"]
-        told: list[Any] = []
+        sent: list[Any] = []
         askers = [
-            threading.Thread(target=lambda: told.append(cancel(bridged, response_id))) for _ in range(8)
+            threading.Thread(target=lambda: sent.append(cancel(bridged, response_id))) for _ in range(8)
         ]
         for asker in askers:
             asker.start()
         for asker in askers:
             asker.join()
         response.read()
-    assert {each.status for each in told} == {200}
-    assert len({each.body for each in told}) == 1
+    assert {each.status for each in sent} == {200}
+    assert len({each.body for each in sent}) == 1
 
 
 # ── input_tokens ───────────────────────────────────────────────────────────────────────────────────────

@@ -52,7 +52,7 @@ def ask(base: str, path: str, model: str, stream: bool) -> Reply:
     return call(base, "POST", path, {**SURFACES[path], "model": model, "stream": stream})
 
 
-def told(path: str, reply: Reply) -> str:
+def shown(path: str, reply: Reply) -> str:
     """The message of an HTTP error, whose shape has to be the surface's own."""
     body = reply.json
     assert reply.headers["content-type"] == "application/json"
@@ -77,7 +77,7 @@ def test_s5_refusals(many: str, upstream: ScriptedUpstream, dialect: str, path: 
     upstream.scripts[model] = Script([body], status, JSON | retry)
     for stream in (False, True):
         reply = ask(many, path, model, stream)
-        assert (reply.status, told(path, reply)) == (status, "That is why.")
+        assert (reply.status, shown(path, reply)) == (status, "That is why.")
         assert reply.headers.get("retry-after") == retry.get("retry-after")
 
 
@@ -102,7 +102,7 @@ def test_s5_lies_before_the_first_byte(
     upstream.scripts[model], status = LIES[lie]
     reply = ask(many, path, model, stream=False)
     assert reply.status == status
-    assert "<html>" not in told(path, reply)
+    assert "<html>" not in shown(path, reply)
 
 
 ENDS: dict[str, list[Step]] = {"cut": [CUT], "hang": [HANG], "no end": []}
@@ -124,7 +124,7 @@ def test_case_26_what_breaks_off_never_completes(
     for path in ("/v1/chat/completions", "/v1/messages"):
         whole = ask(many, path, model, stream=False)
         assert whole.status in (502, 504), path  # there is no form for half an answer
-        told(path, whole)
+        shown(path, whole)
 
 
 def _responses_failed(reply: Reply) -> None:
@@ -156,7 +156,7 @@ def test_own_refusals_have_the_shape_of_the_surface(many: str, path: str) -> Non
         sent = {**SURFACES[path], **body} if isinstance(body, dict) else body
         reply = call(many, "POST", path, sent)
         assert reply.status == status, (path, body, reply.body)
-        assert told(path, reply)
+        assert shown(path, reply)
     assert call(many, "POST", path, b"x", {"content-type": "text/plain"}).status == 415
 
 

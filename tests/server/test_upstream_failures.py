@@ -59,12 +59,12 @@ def both(base: str, model: str) -> list[Reply]:
 def test_s5_refusal_keeps_status_type_code_message_and_param(
     bridged: str, upstream: ScriptedUpstream, status: int, error_type: str, code: str
 ) -> None:
-    told = {"type": error_type, "code": code, "message": "That is why.", "param": "messages"}
-    upstream.scripts["refuse"] = refusal(status, **told)
+    sent = {"type": error_type, "code": code, "message": "That is why.", "param": "messages"}
+    upstream.scripts["refuse"] = refusal(status, **sent)
     for reply in both(bridged, "refuse"):
         assert reply.status == status
         assert reply.headers["content-type"] == "application/json"
-        assert reply.error == told
+        assert reply.error == sent
 
 
 def test_s5_retry_after_is_kept(bridged: str, upstream: ScriptedUpstream) -> None:
@@ -221,8 +221,8 @@ def test_cut_at_every_byte_never_completes(bridged: str, upstream: ScriptedUpstr
             continue
         assert (reply.status, violations(reply)) == (200, []), at
         assert reply.final["status"] == "failed", at
-        told = output_text(reply.final)
-        assert told == "".join(piece for piece in ("He", "llo") if received(whole[:at], piece)), at
+        sent = output_text(reply.final)
+        assert sent == "".join(piece for piece in ("He", "llo") if received(whole[:at], piece)), at
 
 
 def test_connection_is_used_again_after_a_good_stream(bridged: str, upstream: ScriptedUpstream) -> None:

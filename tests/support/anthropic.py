@@ -75,9 +75,9 @@ def tool(index: int, id: str, name: str, *pieces: str) -> list[bytes]:
 
 def stop(reason: str | None = "end_turn", **usage: int) -> list[bytes]:
     """The end."""
-    told = {"stop_reason": reason, "stop_sequence": None}
+    sent = {"stop_reason": reason, "stop_sequence": None}
     return [
-        frame("message_delta", delta=told, usage={"output_tokens": 9, **usage}),
+        frame("message_delta", delta=sent, usage={"output_tokens": 9, **usage}),
         frame("message_stop"),
     ]
 

@@ -97,9 +97,9 @@ def _pairing(body: Json) -> Iterator[str]:
         content = message["content"]
         asked = [block["id"] for block in content if block["type"] == "tool_use"]
         following = messages[index + 1]["content"] if index + 1 < len(messages) else []
-        told = [block["tool_use_id"] for block in following if block["type"] == "tool_result"]
-        if sorted(asked) != sorted(told):
-            yield f"calls {asked} are answered by {told}"
+        sent = [block["tool_use_id"] for block in following if block["type"] == "tool_result"]
+        if sorted(asked) != sorted(sent):
+            yield f"calls {asked} are answered by {sent}"
         if seen & set(asked) or len(set(asked)) < len(asked):
             yield f"a tool_use id is used twice: {asked}"
         seen |= set(asked)

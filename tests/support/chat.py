@@ -87,7 +87,7 @@ class Ran(NamedTuple):
         ]
 
     @property
-    def told(self) -> list[str]:
+    def sent(self) -> list[str]:
         """The events between the first two and the terminal one, in words."""
         return [describe(event) for event in self.events[2:-1]]
 

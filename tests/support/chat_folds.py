@@ -31,7 +31,7 @@ def chunks(data: bytes) -> list[Json]:
 class Folded:
     """One choice of a stream."""
 
-    def __init__(self, told: Iterable[Json], choice: int = 0) -> None:
+    def __init__(self, sent: Iterable[Json], choice: int = 0) -> None:
         self.choice = choice
         self.words: dict[str, str] = {"content": "", "refusal": "", "reasoning": ""}
         self.calls: dict[int, list[str]] = {}
@@ -41,7 +41,7 @@ class Folded:
         self.finish_reason: str | None = None
         self.usage: Json | None = None
         self.error: Json | None = None
-        for chunk in told:
+        for chunk in sent:
             self._take(chunk)
 
     def _take(self, chunk: Json) -> None:
@@ -77,6 +77,6 @@ class Folded:
     @property
     def message(self) -> Json:
         """What counts: the words, the calls by place, why it ended."""
-        told = {name: text for name, text in self.words.items() if text}
+        sent = {name: text for name, text in self.words.items() if text}
         calls = [tuple(self.calls[index]) for index in sorted(self.calls)]
-        return {**told, "calls": calls, "finish_reason": self.finish_reason}
+        return {**sent, "calls": calls, "finish_reason": self.finish_reason}

@@ -45,9 +45,9 @@ class Fed:
 
     def close(self) -> list[str]:
         """The same for the end. Nothing is left open then."""
-        told = self._watch(self.inbound.close())
+        sent = self._watch(self.inbound.close())
         assert not (broken := self.run.validator.close()), [str(each) for each in broken]
-        return told
+        return sent
 
     def _watch(self, events: list[Event]) -> list[str]:
         for event in events:

@@ -30,7 +30,7 @@ class InProcess:
         self.app = create_app(settings)
         self.loop = asyncio.new_event_loop()
         self._commands: asyncio.Queue[Any] = asyncio.Queue()
-        self._told: asyncio.Queue[Any] = asyncio.Queue()
+        self._answers: asyncio.Queue[Any] = asyncio.Queue()
         self._lifespan = self.loop.create_task(self._live())
         self._command("startup")
 
@@ -78,7 +78,7 @@ class InProcess:
         waiting = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
         waiting[-1]["more_body"] = False
         coming = iter(waiting)
-        status, told, body = 0, dict[str, str](), list[bytes]()
+        status, shown, body = 0, dict[str, str](), list[bytes]()
         answered = asyncio.Event()
 
         async def receive() -> dict[str, Any]:
@@ -92,7 +92,7 @@ class InProcess:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                told.update(
+                shown.update(
                     {name.decode("latin-1"): value.decode("latin-1") for name, value in message["headers"]}
                 )
             elif message["type"] == "http.response.body":
@@ -101,7 +101,7 @@ class InProcess:
                     answered.set()
 
         await self.app({**_scope("http", target, headers), "method": method}, receive, send)
-        return Reply(status, told, b"".join(body))
+        return Reply(status, shown, b"".join(body))
 
     async def _converse(
         self, messages: list[bytes], headers: list[tuple[bytes, bytes]]
@@ -124,12 +124,12 @@ class InProcess:
 
     async def _live(self) -> None:
         scope = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
-        await self.app(scope, self._commands.get, self._told.put)
+        await self.app(scope, self._commands.get, self._answers.put)
 
     def _command(self, name: str) -> None:
         self._commands.put_nowait({"type": f"lifespan.{name}"})
-        told = self.run(self._told.get())
-        assert told["type"] == f"lifespan.{name}.complete", told
+        shown = self.run(self._answers.get())
+        assert shown["type"] == f"lifespan.{name}.complete", shown
 
 
 async def _end_all() -> None:

@@ -197,15 +197,15 @@ def _texts(events: list[Event]) -> Iterator[str]:
                 for event in events
                 if (event.get("output_index"), event.get(INDEX[field])) == (index, within)
             ]
-            told = [event.get(done_field) for event in here if event.get("type") == done_kind]
+            sent = [event.get(done_field) for event in here if event.get("type") == done_kind]
             parts = [event.get("part") for event in here if event.get("type") == PART_DONE[field]]
             for holder in _holders(events, index):
                 content = _list(holder.get(field))
                 there = isinstance(within, int) and 0 <= within < len(content)
                 parts.append(content[within] if there else None)
-            told += [part.get(part_field) if isinstance(part, dict) else None for part in parts]
-            if any(each != text for each in told):
-                yield f"{kind} at {index}, {within} adds up to {text!r}, told was {told}"
+            sent += [part.get(part_field) if isinstance(part, dict) else None for part in parts]
+            if any(each != text for each in sent):
+                yield f"{kind} at {index}, {within} adds up to {text!r}, but {sent} was sent"
 
 
 def _arguments(events: list[Event]) -> Iterator[str]:
@@ -217,15 +217,15 @@ def _arguments(events: list[Event]) -> Iterator[str]:
         elif event.get("type") == "response.function_call_arguments.done":
             sums.setdefault(event.get("output_index"), "")
     for index, text in sums.items():
-        told = [
+        sent = [
             event.get("arguments")
             for event in events
             if event.get("type") == "response.function_call_arguments.done"
             and event.get("output_index") == index
         ]
-        told += [holder.get("arguments") for holder in _holders(events, index)]
-        if any(each != text for each in told):
-            yield f"arguments at {index} add up to {text!r}, told was {told}"
+        sent += [holder.get("arguments") for holder in _holders(events, index)]
+        if any(each != text for each in sent):
+            yield f"arguments at {index} add up to {text!r}, but {sent} was sent"
 
 
 def _holders(events: list[Event], index: Any) -> Iterator[Event]:

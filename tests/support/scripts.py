@@ -62,10 +62,10 @@ class Script:
         self.events: list[Event] = []
         self.output: list[Event] = []
         self.response = deepcopy(RESPONSE) | response
-        self._say("response.created", response=self._told(status="queued" if queued else "in_progress"))
+        self._say("response.created", response=self._ended(status="queued" if queued else "in_progress"))
         if queued:
-            self._say("response.queued", response=self._told(status="queued"))
-        self._say("response.in_progress", response=self._told())
+            self._say("response.queued", response=self._ended(status="queued"))
+        self._say("response.in_progress", response=self._ended())
 
     def message(
         self,
@@ -171,16 +171,16 @@ class Script:
     def finish(self, reason: str | None = None) -> list[Event]:
         """Completed, or incomplete for a reason. The whole stream."""
         if reason is None:
-            told = self._told(status="completed", completed_at=1_700_000_009, usage=USAGE)
-            self._say("response.completed", response=told)
+            sent = self._ended(status="completed", completed_at=1_700_000_009, usage=USAGE)
+            self._say("response.completed", response=sent)
         else:
-            told = self._told(status="incomplete", incomplete_details={"reason": reason}, usage=USAGE)
-            self._say("response.incomplete", response=told)
+            sent = self._ended(status="incomplete", incomplete_details={"reason": reason}, usage=USAGE)
+            self._say("response.incomplete", response=sent)
         return self.events
 
     def cancel(self) -> list[Event]:
         """Cancelled as OpenAI says it. The whole stream."""
-        self._say("response.incomplete", response=self._told(status="cancelled"))
+        self._say("response.incomplete", response=self._ended(status="cancelled"))
         return self.events
 
     def fail(self, *, nested: bool = True) -> list[Event]:
@@ -191,14 +191,14 @@ class Script:
         else:
             self._say("error", **facts)
         error = {"code": "server_error", "message": "it broke"}
-        self._say("response.failed", response=self._told(status="failed", error=error))
+        self._say("response.failed", response=self._ended(status="failed", error=error))
         return self.events
 
     def _say(self, kind: str, **fields: Any) -> None:
         head = {"type": kind, "sequence_number": len(self.events)}
         self.events.append(deepcopy(head | fields))
 
-    def _told(self, **changes: Any) -> Event:
+    def _ended(self, **changes: Any) -> Event:
         return {**self.response, "output": self.output, **changes}
 
     def _begin(self, fields: Event, prefix: str) -> tuple[int, Event]:

@@ -56,8 +56,8 @@ class Socket:
         message = self.connection.recv(timeout=WAIT)
         assert isinstance(message, str)
         assert message != "[DONE]"
-        told: dict[str, Any] = json.loads(message)
-        return told
+        sent: dict[str, Any] = json.loads(message)
+        return sent
 
     def rest(self, *before: dict[str, Any]) -> SocketTurn:
         """What comes until the turn ends."""

@@ -27,14 +27,14 @@ def line(value: Any) -> str:
 
 def short(event: Event) -> str:
     """An event as one line, its response without the fields that say nothing."""
-    told = plain(event)
-    if told.get("response"):
-        told["response"] = {
+    shown = plain(event)
+    if shown.get("response"):
+        shown["response"] = {
             name: value
-            for name, value in told["response"].items()
+            for name, value in shown["response"].items()
             if name in _ALWAYS or _EMPTY.get(name, ...) != value
         }
-    return json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
 
 
 class Transcript:

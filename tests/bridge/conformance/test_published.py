@@ -156,7 +156,7 @@ CASES: dict[str, tuple[Event, str | None, bool]] = {
 }
 
 
-def told(event: Event, wire: str) -> list[str]:
+def sent(event: Event, wire: str) -> list[str]:
     repairs: list[Repair] = []
     event_from(event, repairs)
     return [path for path, _ in [*deviations(wire, event), *repairs]]
@@ -166,10 +166,10 @@ def told(event: Event, wire: str) -> list[str]:
 def test_e10_the_published_wire_is_held_to_its_schema(
     event: Event, path: str | None, everywhere: bool
 ) -> None:
-    found = told(event, "openresponses")
+    found = sent(event, "openresponses")
     assert (path in found) if path else not found
     for wire in ("openai", "any"):
-        assert bool(told(event, wire)) is everywhere
+        assert bool(sent(event, wire)) is everywhere
 
 
 @pytest.mark.parametrize(("event", "path", "everywhere"), CASES.values(), ids=CASES)
@@ -180,12 +180,12 @@ def test_e3_the_openapi_document_says_the_same(event: Event, path: str | None, e
 
 @pytest.mark.parametrize("kind", ["tools", "output"])
 def test_extensions_stand_among_tools_and_items(kind: str) -> None:
-    assert told(respond(**{kind: [{"type": "acme:thing", "id": "x"}]}), "openresponses") == []
+    assert sent(respond(**{kind: [{"type": "acme:thing", "id": "x"}]}), "openresponses") == []
 
 
 def test_an_extension_item_needs_an_id() -> None:
     for wire in ("openresponses", "openai", "any"):
-        assert told(added(type="acme:look", status="in_progress"), wire) == ["$.item.id"]
+        assert sent(added(type="acme:look", status="in_progress"), wire) == ["$.item.id"]
 
 
 def test_the_published_events_are_the_document_s() -> None:

@@ -135,12 +135,12 @@ def test_a_cancellation_is_no_error(end: Raw) -> None:
 
 @pytest.mark.parametrize("shape", ["nested", "top"])
 def test_an_error_is_told_once_though_error_and_failed_both_come(shape: str) -> None:
-    told = (
+    sent = (
         error("quota", "pay up")
         if shape == "nested"
         else {"type": "error", "code": "quota", "message": "pay up"}
     )
-    decoded = Decoded([created(), told, failed("quota", "pay up, please"), failed()])
+    decoded = Decoded([created(), sent, failed("quota", "pay up, please"), failed()])
     assert decoded.text == "**Error:** pay up"
     assert decoded.result.error == ResponseError("quota", "pay up")
     assert decoded.result.finish_reason == "error"

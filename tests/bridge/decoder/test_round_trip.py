@@ -29,14 +29,14 @@ KINDS: dict[type[Any], str] = {
 
 def perform(run: Run, script: list[tuple[str, list[Any]]]) -> list[tuple[str, Any]]:
     """Make the calls; what they say, runs of one kind joined."""
-    told: list[tuple[str, Any]] = []
+    sent: list[tuple[str, Any]] = []
     index = 0
     for call, arguments in script:
         if call != "tool_call":
             kind = "text" if call == "text" else "thinking"
             for piece in arguments:
                 run(call, piece)
-            told.append((kind, "".join(arguments)))
+            sent.append((kind, "".join(arguments)))
             continue
         begun = range(index, index + len(arguments))
         index += len(arguments)
@@ -46,15 +46,15 @@ def perform(run: Run, script: list[tuple[str, list[Any]]]) -> list[tuple[str, An
             if rest := compact(value)[3:]:
                 run("tool_call", at, None, None, rest)
             run("tool_call_done", at)
-            told.append(("call", (f"gw-call_{at}", value)))
-    return told
+            sent.append(("call", (f"gw-call_{at}", value)))
+    return sent
 
 
-def joined(told: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+def joined(sent: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
     """Runs of one kind as one: words joined, calls by id, since those side by side end in any order. The
     blank lines between sections of thinking are VS Code's."""
     runs: list[tuple[str, Any]] = []
-    for kind, run in itertools.groupby(told, key=lambda each: each[0]):
+    for kind, run in itertools.groupby(sent, key=lambda each: each[0]):
         what = [each[1] for each in run]
         if kind == "call":
             runs.append((kind, sorted(what, key=lambda call: int(call[0].rpartition("_")[2]))))
@@ -64,23 +64,23 @@ def joined(told: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
 
 
 def heard(decoded: Decoded) -> list[tuple[str, Any]]:
-    told: list[tuple[str, Any]] = []
+    sent: list[tuple[str, Any]] = []
     for part in decoded.parts:
         if isinstance(part, LanguageModelToolCallPart):
-            told.append(("call", (part.call_id, part.input)))
+            sent.append(("call", (part.call_id, part.input)))
         elif isinstance(part, LanguageModelTextPart | LanguageModelThinkingPart) and part.value:
-            told.append((KINDS[type(part)], part.value))
-    return told
+            sent.append((KINDS[type(part)], part.value))
+    return sent
 
 
 @given(steps, st.sampled_from(WIRES))
 def test_parts_equal_what_was_called(script: list[tuple[str, list[Any]]], wire: str) -> None:
     run = Run(wire)
-    told = perform(run, script)
+    sent = perform(run, script)
     run("usage", {"input_tokens": 1, "output_tokens": 2})
     run("finish", "stop")
     decoded = Decoded(run.events)
-    assert joined(heard(decoded)) == joined(told)
+    assert joined(heard(decoded)) == joined(sent)
     assert decoded.result.finish_reason == ("tool-calls" if decoded.calls else "stop")
     assert decoded.result.usage is not None
     assert len(decoded.result.diagnostics) == 0
@@ -92,10 +92,10 @@ def test_parts_equal_what_was_called_up_to_a_bad_end(
     script: list[tuple[str, list[Any]]], wire: str, end: str
 ) -> None:
     run = Run(wire)
-    told = perform(run, script)
+    sent = perform(run, script)
     run(end, *{"finish": ["length"], "fail": ["broken"], "cancel": []}[end])
     decoded = Decoded(run.events, errors="none")
-    assert joined(heard(decoded)) == joined(told)
+    assert joined(heard(decoded)) == joined(sent)
     assert decoded.result.finish_reason == {"finish": "length", "fail": "error", "cancel": "cancelled"}[end]
     assert (decoded.result.error is not None) == (end == "fail")
 

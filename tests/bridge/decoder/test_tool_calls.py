@@ -381,9 +381,9 @@ def test_case_25_an_incomplete_call_is_never_emitted() -> None:
 def test_case_25_cut_arguments_wait_for_their_item() -> None:
     events = [added(function()), arguments_delta('{"city":"Os'), arguments_done('{"city":"Os')]
     assert Decoded([*events, done(function(0, '{"city":"Os', status="incomplete"))]).calls == []
-    told_whole = Decoded([*events, done(function(0, '{"city":"Os'))])
-    assert told_whole.calls == [("gw-call_0", "look", {})]
-    assert "tool_call.arguments" in told_whole.notes("repair")
+    sent_whole = Decoded([*events, done(function(0, '{"city":"Os'))])
+    assert sent_whole.calls == [("gw-call_0", "look", {})]
+    assert "tool_call.arguments" in sent_whole.notes("repair")
 
 
 @pytest.mark.parametrize("status", ["incomplete", "failed", "cancelled"])

@@ -43,33 +43,33 @@ def test_e7_an_upstream_that_stopped_by_itself_completes(wire: str, reason: str 
 
 
 @pytest.mark.parametrize(
-    ("reason", "told"),
+    ("reason", "sent"),
     [(reason, "max_output_tokens") for reason in CUT] + [(reason, "content_filter") for reason in FILTERED],
 )
-def test_e7_case_23_a_limit_or_a_filter_ends_as_incomplete(wire: str, reason: str, told: str) -> None:
+def test_e7_case_23_a_limit_or_a_filter_ends_as_incomplete(wire: str, reason: str, sent: str) -> None:
     run = Run(wire)
     run("text", "a")
     assert run.kinds("finish", reason)[-1] == "incomplete"
     assert run.machine.phase is ResponseStreamPhase.INCOMPLETE
     terminal = run.terminal
     assert (terminal["status"], terminal["completed_at"]) == ("incomplete", None)
-    assert terminal["incomplete_details"] == {"reason": told}
+    assert terminal["incomplete_details"] == {"reason": sent}
     assert [item["status"] for item in terminal["output"]] == ["incomplete"]
 
 
 @pytest.mark.parametrize(
-    ("reason", "told"),
+    ("reason", "sent"),
     [("max_prompt_tokens", "max_prompt_tokens"), (None, "unknown"), ("length", "max_output_tokens"),
      ("stop", "stop"), ("content_filter", "content_filter")],
 )  # fmt: skip
 def test_e7_an_upstream_that_calls_itself_incomplete_is_believed(
-    wire: str, reason: str | None, told: str
+    wire: str, reason: str | None, sent: str
 ) -> None:
     run = Run(wire)
     run("text", "a")
     run("finish", reason, incomplete=True)
     assert run.terminal["status"] == "incomplete"
-    assert run.terminal["incomplete_details"] == {"reason": told}
+    assert run.terminal["incomplete_details"] == {"reason": sent}
     assert run.terminal["output"][0]["status"] == "incomplete"
 
 
@@ -132,8 +132,8 @@ def test_e7_a_cut_call_ends_with_the_upstreams_own_reason_or_says_what_is_known(
 def test_e7_an_upstreams_reason_is_cut_and_mended_not_warned_of(wire: str, reason: str) -> None:
     run = Run(wire)
     run("finish", reason, incomplete=True)
-    told = run.terminal["incomplete_details"]["reason"]
-    assert told == reason[:200].replace("\ud83d", "\ufffd")
+    sent = run.terminal["incomplete_details"]["reason"]
+    assert sent == reason[:200].replace("\ud83d", "\ufffd")
     assert run.notes("warning") == []
 
 
@@ -297,10 +297,10 @@ FAILURES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
 
 
 @pytest.mark.parametrize(
-    ("error", "payload", "told"), FAILURES, ids=[str(case[1]["message"]) for case in FAILURES]
+    ("error", "payload", "sent"), FAILURES, ids=[str(case[1]["message"]) for case in FAILURES]
 )
 def test_e8_fail_tells_each_kind_of_error_twice(
-    wire: str, error: Any, payload: dict[str, Any], told: dict[str, str]
+    wire: str, error: Any, payload: dict[str, Any], sent: dict[str, str]
 ) -> None:
     run = Run(wire)
     run("text", "a")
@@ -312,7 +312,7 @@ def test_e8_fail_tells_each_kind_of_error_twice(
     else:
         top = {name: payload[name] for name in ("code", "message", "param")}
         assert event == {"type": "error", "sequence_number": event["sequence_number"], **top}
-    assert (run.terminal["status"], run.terminal["error"]) == ("failed", told)
+    assert (run.terminal["status"], run.terminal["error"]) == ("failed", sent)
     assert "a secret" not in str(plain(run.events[-1]))
 
 

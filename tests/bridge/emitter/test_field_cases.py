@@ -23,9 +23,9 @@ def test_case_19_message_is_added_with_empty_content_and_every_id_and_index_pres
     assert isinstance(added, OutputItemAdded)
     assert isinstance(added.item, Message)
     assert (added.item.content, added.item.status, added.output_index) == ([], "in_progress", 0)
-    told = json.loads(encode(created))["response"]
-    assert told["created_at"] > 0
-    assert told["model"] == "m"
+    sent = json.loads(encode(created))["response"]
+    assert sent["created_at"] > 0
+    assert sent["model"] == "m"
     for event in (part_added, delta):
         value = json.loads(encode(event))
         assert (value["item_id"], value["output_index"], value["content_index"]) == (added.item.id, 0, 0)
@@ -44,11 +44,11 @@ def test_case_28_an_error_is_always_followed_by_response_failed(wire: str) -> No
     """Codex does not read `event: error`."""
     machine = ResponseStreamStateMachine(model="m", wire=wire)
     machine.start()
-    told, failed = machine.fail({"code": "rate_limit_exceeded", "message": "slow down"})
-    assert isinstance(told, ErrorEvent)
+    sent, failed = machine.fail({"code": "rate_limit_exceeded", "message": "slow down"})
+    assert isinstance(sent, ErrorEvent)
     assert isinstance(failed, ResponseFailed)
     assert failed.response.error is not None
-    assert failed.response.error.code == told.payload.code == "rate_limit_exceeded"
+    assert failed.response.error.code == sent.payload.code == "rate_limit_exceeded"
 
 
 @pytest.mark.parametrize("seen", range(-1, 12))

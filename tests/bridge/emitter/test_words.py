@@ -41,9 +41,9 @@ def test_e10_reasoning_has_its_wires_names(wire: str) -> None:
     run = Run(wire)
     run("reasoning", "r")
     run("finish")
-    told = {event.type for event in run.events if "reasoning" in event.type}
+    sent = {event.type for event in run.events if "reasoning" in event.type}
     infix = "reasoning" if wire == "openresponses" else "reasoning_text"
-    assert told == {f"response.{infix}.delta", f"response.{infix}.done"}
+    assert sent == {f"response.{infix}.delta", f"response.{infix}.done"}
 
 
 def test_e5_summary_parts_follow_the_upstreams_numbers(wire: str) -> None:
@@ -132,9 +132,9 @@ def test_e5_annotations_hang_on_the_open_text(wire: str, given: Any) -> None:
     run("text", "b")
     run("annotation", given)
     run("finish")
-    told = [plain(event) for event in run.events if event.type == "response.output_text.annotation.added"]
-    assert [event["annotation_index"] for event in told] == [0, 1]
-    assert [event["annotation"] for event in told] == [CITATION, CITATION]
+    sent = [plain(event) for event in run.events if event.type == "response.output_text.annotation.added"]
+    assert [event["annotation_index"] for event in sent] == [0, 1]
+    assert [event["annotation"] for event in sent] == [CITATION, CITATION]
     assert run.output[0]["content"][0]["annotations"] == [CITATION, CITATION]
 
 

@@ -66,16 +66,16 @@ def in_phase(phase: ResponseStreamPhase) -> ResponseStreamStateMachine:
 
 def follow_up(subject: ResponseStreamStateMachine) -> list[Any]:
     """What the machine does next: every call that its phase still admits, up to its end."""
-    told: list[Any] = [plain(subject.snapshot)]
+    sent: list[Any] = [plain(subject.snapshot)]
     if subject.phase is P.IDLE:
-        told.append(plain(subject.start()))
+        sent.append(plain(subject.start()))
     if subject.phase is P.IN_PROGRESS:
-        told += [
+        sent += [
             plain(subject.text("x")),
             plain(subject.tool_call(9, "z", "g", "{}")),
             plain(subject.finish("stop")),
         ]
-    return [*told, plain(subject.snapshot), [str(case) for case in subject.diagnostics], subject.phase]
+    return [*sent, plain(subject.snapshot), [str(case) for case in subject.diagnostics], subject.phase]
 
 
 WRONG = [

@@ -166,17 +166,17 @@ REPAIRS: list[tuple[str, dict[str, Any], list[tuple[str, str]], dict[str, Any]]]
 
 
 @pytest.mark.parametrize(
-    ("raw", "told", "says"), [case[1:] for case in REPAIRS], ids=[case[0] for case in REPAIRS]
+    ("raw", "sent", "says"), [case[1:] for case in REPAIRS], ids=[case[0] for case in REPAIRS]
 )
 def test_what_is_wrong_is_put_right_and_told(
-    raw: dict[str, Any], told: list[tuple[str, str]], says: dict[str, Any]
+    raw: dict[str, Any], sent: list[tuple[str, str]], says: dict[str, Any]
 ) -> None:
     repairs: list[Repair] = []
     event = decode_event(encode(raw), repairs)
-    assert sorted(repairs) == sorted(told)
+    assert sorted(repairs) == sorted(sent)
     now = json.loads(encode(event))
     assert {name: now[name] for name in says} == json.loads(encode(says))
-    dropped = {path.removeprefix("$.") for path, _ in told if "." not in path[2:]} - set(says)
+    dropped = {path.removeprefix("$.") for path, _ in sent if "." not in path[2:]} - set(says)
     assert not dropped & set(now) or isinstance(event, UnknownEvent)
     # without a list for the repairs it is read the same
     assert decode_event(encode(raw)) == event

@@ -57,9 +57,9 @@ def test_every_hosted_struct_is_in_the_table() -> None:
 
 def test_usage_adds_up_unless_the_upstream_says_otherwise() -> None:
     assert Usage.of(2, 3).total_tokens == 5
-    told = Usage.of(2, 3, cached_tokens=1, reasoning_tokens=2, total_tokens=9)
-    assert (told.total_tokens, told.input_tokens_details.cached_tokens) == (9, 1)
-    assert told.output_tokens_details.reasoning_tokens == 2
+    sent = Usage.of(2, 3, cached_tokens=1, reasoning_tokens=2, total_tokens=9)
+    assert (sent.total_tokens, sent.input_tokens_details.cached_tokens) == (9, 1)
+    assert sent.output_tokens_details.reasoning_tokens == 2
     assert Usage.of(2, 3, total_tokens=0).total_tokens == 0
 
 

@@ -79,14 +79,14 @@ def test_two_choices_streamed(client: OpenAI, upstream: ScriptedUpstream) -> Non
     with client.chat.completions.create(
         model="m", messages=TURN, n=2, stream=True, stream_options={"include_usage": True}
     ) as stream:
-        told = [piece.to_dict() for piece in stream]
-    folded = [Folded(told, choice) for choice in (0, 1)]
+        sent = [piece.to_dict() for piece in stream]
+    folded = [Folded(sent, choice) for choice in (0, 1)]
     messages = sorted((each.message for each in folded), key=lambda each: str(each["finish_reason"]))
     assert messages[0]["content"] == "One"
     assert messages[1]["calls"] == [("c1", "look", '{"a":1}')]
-    assert [piece["usage"]["total_tokens"] for piece in told if piece.get("usage")] == [8]  # type: ignore[index]
-    assert told[-1]["choices"] == [], "usage comes once, behind all choices"
-    assert len({(piece["id"], piece["created"]) for piece in told}) == 1
+    assert [piece["usage"]["total_tokens"] for piece in sent if piece.get("usage")] == [8]  # type: ignore[index]
+    assert sent[-1]["choices"] == [], "usage comes once, behind all choices"
+    assert len({(piece["id"], piece["created"]) for piece in sent}) == 1
 
 
 def test_the_stream_helper_keeps_choices_apart(client: OpenAI, upstream: ScriptedUpstream) -> None:
@@ -131,17 +131,17 @@ def test_a_choice_that_fails_does_not_lose_the_other(
     upstream.scripts["m"] = list(scripts)
     reply = ask(bridged, stream=True, stream_options={"include_usage": True})
     assert reply.body.endswith(b"data: [DONE]\n\n")
-    told = chunks(reply.body)
-    assert not any("error" in piece for piece in told), "an error beside the choices would end them all"
+    sent = chunks(reply.body)
+    assert not any("error" in piece for piece in sent), "an error beside the choices would end them all"
     ends = {
         choice["finish_reason"]: choice
-        for piece in told
+        for piece in sent
         for choice in piece["choices"]
         if choice["finish_reason"]
     }
     assert ends.keys() == {"error", "stop"}
     assert ends["error"]["error"]["code"] == code
-    assert Folded(told, ends["stop"]["index"]).message["content"] == "whole"
+    assert Folded(sent, ends["stop"]["index"]).message["content"] == "whole"
 
 
 def test_choices_that_all_fail_are_an_error(bridged: str, upstream: ScriptedUpstream) -> None:

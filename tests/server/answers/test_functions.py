@@ -52,12 +52,12 @@ def test_a_function_is_called_in_a_stream(client: OpenAI, upstream: ScriptedUpst
     stream: Any = client.chat.completions.create(
         model="m", messages=ASKED, functions=FUNCTIONS, function_call="auto", stream=True
     )
-    told = [piece.choices[0] for piece in stream]
-    called = [choice.delta.function_call for choice in told if choice.delta.function_call]
+    shown = [piece.choices[0] for piece in stream]
+    called = [choice.delta.function_call for choice in shown if choice.delta.function_call]
     assert called[0].name == "look"
     assert json.loads("".join(each.arguments for each in called)) == {"q": "a"}
-    assert not any(choice.delta.tool_calls for choice in told)
-    assert told[-1].finish_reason == "function_call"
+    assert not any(choice.delta.tool_calls for choice in shown)
+    assert shown[-1].finish_reason == "function_call"
     sent = upstream.last("m").body
     assert sent["tools"][0]["function"]["name"] == "look"
     assert sent["parallel_tool_calls"] is False, "there is a place for one call"

@@ -62,9 +62,9 @@ def test_an_upstream_that_takes_n_is_asked_once(taking_n: str, upstream: Scripte
     assert [choice["message"]["content"] for choice in whole["choices"]] == ["0" * 30, "1" * 30]
     assert [choice["finish_reason"] for choice in whole["choices"]] == ["stop", "length"]
     assert whole["usage"]["total_tokens"] == 7, "it counted all choices"
-    told = chunks(ask(taking_n, stream=True, stream_options={"include_usage": True}).body)
-    assert [Folded(told, index).message["content"] for index in (0, 1)] == ["0" * 30, "1" * 30]
-    assert [piece["usage"]["total_tokens"] for piece in told if piece["usage"]] == [7]
+    sent = chunks(ask(taking_n, stream=True, stream_options={"include_usage": True}).body)
+    assert [Folded(sent, index).message["content"] for index in (0, 1)] == ["0" * 30, "1" * 30]
+    assert [piece["usage"]["total_tokens"] for piece in sent if piece["usage"]] == [7]
     assert asked_for(upstream) == [("m", 2), ("m", 2)]
     assert ask(taking_n, n=1).status == 200
     assert asked_for(upstream)[-1] == ("m", None)

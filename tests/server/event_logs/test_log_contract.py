@@ -55,9 +55,9 @@ async def test_reader_that_does_not_wait_ends_where_the_log_ends(log: EventLog) 
     assert [each async for each in log.read("r", wait=False)] == []
     for number in range(600):
         await log.append("r", frames(number, number))
-    told = [each async for each in log.read("r", 2, wait=False)]
-    assert (told[0].first, told[-1].last) == (3, 599)
-    assert b"".join(each.data for each in told) == frames(3, 599).data
+    sent = [each async for each in log.read("r", 2, wait=False)]
+    assert (sent[0].first, sent[-1].last) == (3, 599)
+    assert b"".join(each.data for each in sent) == frames(3, 599).data
     assert [each async for each in log.read("r", 599, wait=False)] == []
     await log.close("r")
     assert [each.last async for each in log.read("r", 598, wait=False)] == [599]

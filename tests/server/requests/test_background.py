@@ -36,10 +36,10 @@ def test_poll_shows_what_there_is_so_far(stored: str) -> None:
 
 
 def test_background_streams_live_when_asked(stored: str) -> None:
-    told = stream(stored, **SLOW)
-    assert told.types[:2] == ["response.created", "response.in_progress"]
-    assert told.types[-1] == "response.completed"
-    assert response_of(stored, told.final["id"]) == told.final
+    sent = stream(stored, **SLOW)
+    assert sent.types[:2] == ["response.created", "response.in_progress"]
+    assert sent.types[-1] == "response.completed"
+    assert response_of(stored, sent.final["id"]) == sent.final
 
 
 def test_background_failure_is_told_by_its_response(stored: str) -> None:

@@ -40,8 +40,8 @@ def test_calls_told_whole_are_judged_too() -> None:
     machine.item({"type": "shell_call", "id": "s", "call_id": "s", "action": {"commands": ["ls"]}})
     machine.item({"type": "acme:search", "id": "a", "status": "completed"})
     assert names(machine) == ["look", "acme:search"]
-    (told,) = machine.diagnostics.of("warning")
-    assert told.times == 3
+    (sent,) = machine.diagnostics.of("warning")
+    assert sent.times == 3
 
 
 def test_index_is_free_again_after_a_refused_call() -> None:

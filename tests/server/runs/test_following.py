@@ -53,9 +53,9 @@ async def test_s2_client_that_saw_more_than_was_saved_is_told_the_end(left: Left
     await left.settler.sweep()
     after = await last_of(left) + beyond
     await left.follower.check(await left.standing(), after)
-    told = await left.read(after)
-    assert told.count(b"event: ") == 1
-    assert f'"sequence_number":{after + 1},'.encode() in told
+    shown = await left.read(after)
+    assert shown.count(b"event: ") == 1
+    assert f'"sequence_number":{after + 1},'.encode() in shown
 
 
 async def test_s2_end_is_the_end_to_every_process_when_the_log_had_all(left: Left) -> None:
@@ -104,11 +104,11 @@ async def test_s2_live_reader_that_saw_more_is_told_the_end_of_a_run_that_is_set
     await left.store.checkpoint(left.id, Lease("alive", 1.0))
     await reading
     assert await last_of(left) == first
-    told = b"".join(read)
-    assert told.startswith(encode_sse(more))
-    assert told[len(encode_sse(more)) :].startswith(b"event: response.failed\n")
-    assert f'"sequence_number":{first + len(more)},'.encode() in told
-    assert told.endswith(DONE)
+    shown = b"".join(read)
+    assert shown.startswith(encode_sse(more))
+    assert shown[len(encode_sse(more)) :].startswith(b"event: response.failed\n")
+    assert f'"sequence_number":{first + len(more)},'.encode() in shown
+    assert shown.endswith(DONE)
 
 
 @pytest.mark.parametrize("beyond", [MOST + 1, 10**14])
@@ -168,11 +168,11 @@ async def test_what_cannot_be_known_is_told_when_the_run_has_ended(left: Left) -
     first = len(left.saved)
     frames = Frames(first, first + len(end) - 1, encode_sse(end))
     await left.store.finish(left.id, "alive", left.machine.snapshot, frames)
-    told = await reading
-    assert told.startswith(b"event: error\n")
-    assert b'"sequence_number":501,' in told
-    assert b'"param":"starting_after"' in told
-    assert told.endswith(DONE)
+    shown = await reading
+    assert shown.startswith(b"event: error\n")
+    assert b'"sequence_number":501,' in shown
+    assert b'"param":"starting_after"' in shown
+    assert shown.endswith(DONE)
 
 
 async def test_number_beyond_a_run_whose_worker_is_dead_is_not_refused_yet(left: Left) -> None:

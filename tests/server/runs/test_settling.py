@@ -91,9 +91,9 @@ async def test_what_outlived_the_worker_in_the_log_is_kept_too(left: Left) -> No
     record = await left.record()
     assert record.response.output_text == "Saved and logged"
     sent = encode_sse(left.saved + left.logged)
-    told = await left.read()
-    assert told.startswith(sent)
-    assert told[len(sent) :].startswith(b"event: response.failed\n")
+    shown = await left.read()
+    assert shown.startswith(sent)
+    assert shown[len(sent) :].startswith(b"event: response.failed\n")
     assert record.last_sequence == len(left.saved + left.logged)
 
 
@@ -211,9 +211,9 @@ async def test_queued_run_that_nobody_began_is_made(left: Left) -> None:
 
 
 async def test_reader_settles_what_it_finds_dead(left: Left) -> None:
-    told = await left.read(after=1)
-    assert b"event: response.failed\n" in told
-    assert told.endswith(b"data: [DONE]\n\n")
+    shown = await left.read(after=1)
+    assert b"event: response.failed\n" in shown
+    assert shown.endswith(b"data: [DONE]\n\n")
 
 
 @pytest.mark.parametrize("beyond", [0, 1, 2, 50])
@@ -222,10 +222,10 @@ async def test_s2_client_that_saw_more_than_was_saved_gets_one_terminal_with_the
 ) -> None:
     """Numbers that it has seen are not used again for something else."""
     last = len(left.saved) - 1 + beyond
-    told = (await left.read(after=last)).split(b"\n\n")
-    assert len(told) == 3  # the event, [DONE], nothing
-    assert told[0].startswith(b"event: response.failed\n")
-    assert f'"sequence_number":{last + 1},'.encode() in told[0]
+    shown = (await left.read(after=last)).split(b"\n\n")
+    assert len(shown) == 3  # the event, [DONE], nothing
+    assert shown[0].startswith(b"event: response.failed\n")
+    assert f'"sequence_number":{last + 1},'.encode() in shown[0]
 
 
 async def test_reader_of_a_deleted_response_is_let_go(left: Left) -> None:
@@ -251,9 +251,9 @@ async def test_reader_outwaits_a_store_that_is_out_of_reach(left: Left) -> None:
         await asyncio.sleep(0.01)
     store.down = set()
     await reading
-    told = b"".join(read)
-    assert told.startswith(encode_sse(left.saved[1:]))
-    assert told.count(b"event: response.failed\n") == told.count(b"[DONE]") == 1
+    shown = b"".join(read)
+    assert shown.startswith(encode_sse(left.saved[1:]))
+    assert shown.count(b"event: response.failed\n") == shown.count(b"[DONE]") == 1
 
 
 async def test_reader_whose_store_stays_out_of_reach_is_not_told_that_it_was_all(left: Left) -> None:
@@ -262,8 +262,8 @@ async def test_reader_whose_store_stays_out_of_reach_is_not_told_that_it_was_all
     store.down = {"standing", "now"}
     settler = Settler(as_store(store), left.log, 0.05)
     follower = Follower(as_store(store), left.log, settler, pause=0.01, patience=0.05)
-    told = b"".join([data async for data in follower.follow(await left.standing(), -1)])
-    assert told == encode_sse(left.saved)
+    shown = b"".join([data async for data in follower.follow(await left.standing(), -1)])
+    assert shown == encode_sse(left.saved)
 
 
 async def test_server_that_stops_does_not_take_what_it_hands_over(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,14 +65,14 @@ def test_e8_queued_response_that_is_cancelled_ends_as_its_wire_says(
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("how", FAILURES)
-@pytest.mark.parametrize("told", [-1, 0, 1])
-def test_e8_failure_is_a_valid_end_of_what_was_told(wire: Any, how: str, told: int) -> None:
+@pytest.mark.parametrize("sent", [-1, 0, 1])
+def test_e8_failure_is_a_valid_end_of_what_was_told(wire: Any, how: str, sent: int) -> None:
     begun = ResponseStreamStateMachine("m", wire=wire)
-    before = begun.start()[: told + 1]
+    before = begun.start()[: sent + 1]
     response = replace(queued(wire), id=begun.response_id)
     # whatever it was before it failed
     response = replace(response, incomplete_details=IncompleteDetails("cancelled"), completed_at=3)
-    events = before + closing_events(FAILURES[how](response), told)
+    events = before + closing_events(FAILURES[how](response), sent)
     assert [event.type for event in events] == [
         "response.created",
         "response.in_progress",

@@ -39,7 +39,7 @@ class Bench:
         self.store = FailingStore(self.time)
         self.log = MemoryLog()
         self.woken = 0
-        self.told: list[Event] = []
+        self.sent: list[Event] = []
         self.kept = ResponseSessionPersistenceTransformer(
             StoredResponse(self.machine.snapshot, []),
             lambda: self.machine.snapshot,
@@ -60,9 +60,9 @@ class Bench:
         self.woken += 1
 
     async def take(self, events: list[Event]) -> list[Event]:
-        told = await self.kept.take(events)
-        self.told += told
-        return told
+        sent = await self.kept.take(events)
+        self.sent += sent
+        return sent
 
     async def record(self) -> StoredResponse:
         found = await self.store.kept.get(self.id)
@@ -100,13 +100,13 @@ async def test_s2_frames_are_the_bytes_that_were_sent(bench: Bench) -> None:
     await bench.take(bench.machine.start())
     for word in ("a ", "b ", "c "):
         await bench.take(bench.machine.text(word))
-        assert bench.kept.batch.data == encode_sse(bench.told[bench.kept.batch.first :])
+        assert bench.kept.batch.data == encode_sse(bench.sent[bench.kept.batch.first :])
     await bench.kept.checkpoint()
     await bench.take(bench.machine.finish("stop"))
-    assert await bench.stored_bytes() == encode_sse(bench.told)
+    assert await bench.stored_bytes() == encode_sse(bench.sent)
     logged = joined([frames async for frames in bench.log.read(bench.id)])
     assert logged is not None
-    assert logged.data == encode_sse(bench.told)
+    assert logged.data == encode_sse(bench.sent)
 
 
 async def test_s2_reader_of_a_queued_response_is_served_from_its_first_event(bench: Bench) -> None:
@@ -130,7 +130,7 @@ async def test_s2_response_that_is_queued_for_any_worker_can_be_waited_for(bench
 async def test_short_response_is_one_write(bench: Bench) -> None:
     await bench.take(bench.machine.start() + bench.machine.text("Hi") + bench.machine.finish("stop"))
     assert bench.store.calls == ["put"]
-    assert await bench.stored_bytes() == encode_sse(bench.told)
+    assert await bench.stored_bytes() == encode_sse(bench.sent)
 
 
 async def test_checkpoint_has_the_snapshot_and_the_frames_so_far(bench: Bench) -> None:
@@ -140,7 +140,7 @@ async def test_checkpoint_has_the_snapshot_and_the_frames_so_far(bench: Bench) -
     record = await bench.record()
     assert record.response == bench.machine.snapshot
     assert record.response.output_text == "Half of"
-    assert await bench.stored_bytes() == encode_sse(bench.told)
+    assert await bench.stored_bytes() == encode_sse(bench.sent)
 
 
 async def test_checkpoint_is_due_after_the_interval_and_at_each_finished_item(bench: Bench) -> None:
@@ -173,14 +173,14 @@ async def test_failed_checkpoint_is_made_up_for_by_the_next(bench: Bench) -> Non
     bench.store.down = set()
     await bench.take(bench.machine.text("c "))
     await bench.kept.checkpoint()
-    assert await bench.stored_bytes() == encode_sse(bench.told)
+    assert await bench.stored_bytes() == encode_sse(bench.sent)
 
 
 async def test_beginning_that_can_not_be_stored_is_refused(bench: Bench) -> None:
     bench.store.down = {"put"}
     with pytest.raises(StoreError):
         await bench.take(bench.machine.start())
-    assert bench.told == []
+    assert bench.sent == []
 
 
 @pytest.mark.parametrize("wire", ["openresponses", "openai"])
@@ -189,16 +189,16 @@ async def test_s1_end_that_can_not_be_stored_is_told_as_failed(wire: str) -> Non
     await bench.take(bench.machine.start() + bench.machine.text("All of it"))
     bench.store.down = {"finish"}
     await bench.take(bench.machine.finish("stop"))
-    types = [event.type for event in bench.told]
+    types = [event.type for event in bench.sent]
     assert types[-2:] == ["error", "response.failed"]
     assert "response.completed" not in types
-    assert [event.sequence_number for event in bench.told] == list(range(len(types)))  # type: ignore[union-attr]
-    failed = bench.told[-1].response  # type: ignore[union-attr]
+    assert [event.sequence_number for event in bench.sent] == list(range(len(types)))  # type: ignore[union-attr]
+    failed = bench.sent[-1].response  # type: ignore[union-attr]
     assert failed.error is not None
     assert failed.error.code == "store_unavailable"
     assert failed.output_text == "All of it"
     folded = ResponseAccumulator()
-    for event in bench.told:
+    for event in bench.sent:
         folded.feed(event)
     assert folded.response == failed
 
@@ -208,7 +208,7 @@ async def test_s1_end_whose_answer_was_lost_stays_as_it_was_stored(bench: Bench)
     await bench.take(bench.machine.start() + bench.machine.text("All of it"))
     bench.store.mute = {"finish"}
     await bench.take(bench.machine.finish("stop"))
-    assert bench.told[-1].type == "response.failed"
+    assert bench.sent[-1].type == "response.failed"
     bench.store.mute = set()
     await bench.kept.checkpoint()
     assert bench.kept.saved
@@ -226,8 +226,8 @@ async def test_end_that_was_told_as_failed_is_stored_as_that_later(bench: Bench)
     assert bench.kept.due(bench.time())
     await bench.kept.checkpoint()
     assert bench.kept.saved
-    assert (await bench.record()).response == bench.told[-1].response  # type: ignore[union-attr]
-    assert await bench.stored_bytes() == encode_sse(bench.told)
+    assert (await bench.record()).response == bench.sent[-1].response  # type: ignore[union-attr]
+    assert await bench.stored_bytes() == encode_sse(bench.sent)
 
 
 async def test_failed_response_stays_the_failure_that_it_was(bench: Bench) -> None:
@@ -243,9 +243,9 @@ async def test_deleted_response_is_not_written_again_and_fails(bench: Bench) -> 
     await bench.take(bench.machine.text("x"))
     await bench.kept.checkpoint()
     assert bench.kept.lost
-    told = await bench.take(bench.machine.finish("stop"))
-    assert told[-1].type == "response.failed"
-    assert told[-1].response.error.code == "response_lost"  # type: ignore[union-attr]
+    sent = await bench.take(bench.machine.finish("stop"))
+    assert sent[-1].type == "response.failed"
+    assert sent[-1].response.error.code == "response_lost"  # type: ignore[union-attr]
     assert await bench.store.kept.get(bench.id) is None
 
 
@@ -254,8 +254,8 @@ async def test_log_that_is_gone_does_not_hold_up_the_run(bench: Bench) -> None:
     await bench.log.discard(bench.id)
     await bench.take(bench.machine.text("x"))
     await bench.take(bench.machine.finish("stop"))
-    assert bench.told[-1].type == "response.completed"
-    assert await bench.stored_bytes() == encode_sse(bench.told)
+    assert bench.sent[-1].type == "response.completed"
+    assert await bench.stored_bytes() == encode_sse(bench.sent)
 
 
 async def test_a_whole_stream_is_wrapped(bench: Bench) -> None:
@@ -266,8 +266,8 @@ async def test_a_whole_stream_is_wrapped(bench: Bench) -> None:
             yield bench.machine.text(word)
         yield bench.machine.finish("stop")
 
-    told = [event async for kept in bench.kept.transform(batches()) for event in kept]
-    assert await bench.stored_bytes() == encode_sse(told)
+    sent = [event async for kept in bench.kept.transform(batches()) for event in kept]
+    assert await bench.stored_bytes() == encode_sse(sent)
     assert bench.store.calls == ["put", "checkpoint", "checkpoint", "checkpoint", "finish"]
 
 
@@ -295,4 +295,4 @@ async def test_log_is_closed_when_the_end_is_stored_after_all(bench: Bench) -> N
     assert bench.kept.saved
     async with asyncio.timeout(5):
         logged = b"".join([frames.data async for frames in bench.log.read(bench.id)])
-    assert logged == encode_sse(bench.told)
+    assert logged == encode_sse(bench.sent)

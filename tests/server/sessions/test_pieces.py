@@ -23,17 +23,17 @@ async def read(store: ResponseStore, after: int = -1) -> list[Piece]:
 async def long_record(store: ResponseStore) -> list[bytes]:
     """A record whose checkpoints are small, long in one event, and long in many; its frames."""
     lease = Lease("w", 4e9)
-    told = [frame(0), frame(1), long_frame(2, LARGE), frame(3), *(long_frame(n, 2000) for n in range(4, 400))]
-    await store.put(record("r", owner="k", lease=lease), Frames(0, 1, b"".join(told[:2])))
-    await store.checkpoint("r", lease, None, Frames(2, 3, b"".join(told[2:4])))
-    await store.checkpoint("r", lease, None, Frames(4, 399, b"".join(told[4:])))
-    return told
+    sent = [frame(0), frame(1), long_frame(2, LARGE), frame(3), *(long_frame(n, 2000) for n in range(4, 400))]
+    await store.put(record("r", owner="k", lease=lease), Frames(0, 1, b"".join(sent[:2])))
+    await store.checkpoint("r", lease, None, Frames(2, 3, b"".join(sent[2:4])))
+    await store.checkpoint("r", lease, None, Frames(4, 399, b"".join(sent[4:])))
+    return sent
 
 
 async def test_pieces_are_the_frames_to_the_byte(store: ResponseStore) -> None:
-    told = await long_record(store)
+    sent = await long_record(store)
     got = await read(store)
-    assert b"".join(piece.data for piece in got) == b"".join(told)
+    assert b"".join(piece.data for piece in got) == b"".join(sent)
     assert [piece.last for piece in got if piece.last is not None] == [1, 3, 399]
     assert max(len(piece.data) for piece in got) <= PIECE_BYTES
     assert len(got) >= 8
@@ -41,8 +41,8 @@ async def test_pieces_are_the_frames_to_the_byte(store: ResponseStore) -> None:
 
 @pytest.mark.parametrize("after", [0, 1, 2, 3, 4, 200, 398, 399, 10**6])
 async def test_pieces_begin_behind_any_number(store: ResponseStore, after: int) -> None:
-    told = await long_record(store)
-    assert b"".join(piece.data for piece in await read(store, after)) == b"".join(told[after + 1 :])
+    sent = await long_record(store)
+    assert b"".join(piece.data for piece in await read(store, after)) == b"".join(sent[after + 1 :])
 
 
 async def test_a_very_long_checkpoint_is_read_in_a_sixteenth_of_it(store: ResponseStore) -> None:
@@ -56,7 +56,7 @@ async def test_a_very_long_checkpoint_is_read_in_a_sixteenth_of_it(store: Respon
 
 @pytest.mark.parametrize("meanwhile", ["delete", "put"])
 async def test_what_is_deleted_or_replaced_meanwhile_ends(store: ResponseStore, meanwhile: str) -> None:
-    told = await long_record(store)
+    sent = await long_record(store)
     got = b""
     async for piece in store.frames("r", "k", 1):
         got += piece.data
@@ -65,7 +65,7 @@ async def test_what_is_deleted_or_replaced_meanwhile_ends(store: ResponseStore, 
         elif piece.last is None:
             await store.put(record("r", owner="k"), frames(0, 1))
     assert got
-    assert b"".join(told[2:4]).startswith(got)
+    assert b"".join(sent[2:4]).startswith(got)
 
 
 async def test_standing_is_how_far_a_record_is(store: ResponseStore) -> None:
@@ -83,11 +83,11 @@ async def test_standing_is_how_far_a_record_is(store: ResponseStore) -> None:
 @pytest.mark.parametrize("size", range(1, 9))
 @pytest.mark.parametrize("count", range(4))
 def test_frames_are_left_out_wherever_pieces_are_cut(size: int, count: int) -> None:
-    told = [b"a: 1\n\n", b"b\nc\n\n", b"d: 2\n\n", b"e\n\n"]
-    data = b"".join(told)
+    sent = [b"a: 1\n\n", b"b\nc\n\n", b"d: 2\n\n", b"e\n\n"]
+    data = b"".join(sent)
     skipping = Skipping(count)
     cut = [data[start : start + size] for start in range(0, len(data), size)]
-    assert b"".join(map(skipping.rest, cut)) == b"".join(told[count:])
+    assert b"".join(map(skipping.rest, cut)) == b"".join(sent[count:])
 
 
 def test_frames_behind_the_number_have_no_pieces() -> None:

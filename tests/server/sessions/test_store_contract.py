@@ -667,8 +667,8 @@ async def test_size_is_what_a_chain_would_read(store: ResponseStore) -> None:
     await store.put(record("a", owner="k", input=messages("one" * 1000)))
     await store.put(record("b", "a", owner="k", input=messages("two" * 1000, "three" * 1000)))
     first, both = await store.size("a", "k"), await store.size("b", "k")
-    told = [json.loads(line) for line in [line async for line in store.export()]]
-    sizes = {each["id"]: len(json.dumps([each["input"], each["response"]])) for each in told}
+    shown = [json.loads(line) for line in [line async for line in store.export()]]
+    sizes = {each["id"]: len(json.dumps([each["input"], each["response"]])) for each in shown}
     assert 3000 < first < both
     assert first == pytest.approx(sizes["a"], rel=0.2)
     assert both == pytest.approx(sizes["a"] + sizes["b"], rel=0.2)

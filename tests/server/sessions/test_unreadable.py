@@ -39,10 +39,10 @@ def store(shared_place: Place) -> ResponseStore:
 
 
 async def is_told(call: Awaitable[Any]) -> None:
-    with pytest.raises(StoreError, match="resp_bad") as told:
+    with pytest.raises(StoreError, match="resp_bad") as sent:
         await call
-    assert (told.value.http_status, told.value.code) == (500, "store_corrupt")
-    assert (told.value.error_type, told.value.param) == ("server_error", None)
+    assert (sent.value.http_status, sent.value.code) == (500, "store_corrupt")
+    assert (sent.value.error_type, sent.value.param) == ("server_error", None)
 
 
 @pytest.mark.parametrize("data", BROKEN, ids=repr)

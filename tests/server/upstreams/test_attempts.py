@@ -19,8 +19,8 @@ QUICK = Retries(times=2, first_wait=0.01, longest_wait=1.0)
 
 
 def error(status: int, code: str | None = None, **headers: str) -> UpstreamError:
-    told = {name.replace("_", "-"): value for name, value in headers.items()}
-    return UpstreamError(status, "x", code=code, headers=told)
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    return UpstreamError(status, "x", code=code, headers=sent)
 
 
 @pytest.mark.parametrize(

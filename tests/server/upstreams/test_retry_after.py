@@ -54,8 +54,8 @@ def test_seconds_and_dates(header: str, seconds: float, passed: str) -> None:
 )
 def test_anything_else_says_nothing(header: str | None) -> None:
     assert seconds_of(header) is None or passed_on(header) is not None
-    told = passed_on(header)
-    assert told is None or (told.isascii() and told.isprintable())
+    sent = passed_on(header)
+    assert sent is None or (sent.isascii() and sent.isprintable())
 
 
 def test_a_date_says_how_long() -> None:

@@ -175,15 +175,15 @@ def test_models_are_merged(upstream: ScriptedUpstream, listing: ScriptedUpstream
         ],
     }
     with serving(load_settings(**fields)) as base:
-        told = {model["id"]: model for model in call(base, "GET", "/v1/models").json["data"]}
-        assert {name: model["owned_by"] for name, model in told.items()} == {
+        sent = {model["id"]: model for model in call(base, "GET", "/v1/models").json["data"]}
+        assert {name: model["owned_by"] for name, model in sent.items()} == {
             "fast": "lists",
             "silent-1": "silent",
             "gpt-4o": "lists",
         }
-        assert told["fast"]["context_window"] == told["gpt-4o"]["context_window"] == 128_000
-        assert told["silent-1"]["capabilities"] == {"tools": True}
-        assert call(base, "GET", "/v1/models/gpt-4o").json == told["gpt-4o"]
+        assert sent["fast"]["context_window"] == sent["gpt-4o"]["context_window"] == 128_000
+        assert sent["silent-1"]["capabilities"] == {"tools": True}
+        assert call(base, "GET", "/v1/models/gpt-4o").json == sent["gpt-4o"]
         assert call(base, "GET", "/v1/models/hidden").error["code"] == "model_not_found"
 
 

@@ -35,10 +35,10 @@ def test_a_quoted_key_is_taken_out(form: str) -> None:
 @pytest.mark.parametrize("encode", [b64encode, urlsafe_b64encode])
 def test_a_key_in_base64_is_taken_out_wherever_it_begins(before: str, encode: object) -> None:
     whole = encode(f"{before}{KEY}:x".encode()).decode()  # type: ignore[operator]
-    told = SECRETS.out_of(f"Basic {whole} is wrong")
-    assert "[key]" in told
-    assert len(told) < 30 + len(before) * 2
-    assert b64encode(KEY.encode()).decode()[6:20] not in told
+    sent = SECRETS.out_of(f"Basic {whole} is wrong")
+    assert "[key]" in sent
+    assert len(sent) < 30 + len(before) * 2
+    assert b64encode(KEY.encode()).decode()[6:20] not in sent
 
 
 @pytest.mark.parametrize(

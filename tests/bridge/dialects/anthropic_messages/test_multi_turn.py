@@ -115,9 +115,9 @@ def test_signed_thinking_parallel_tools_images_and_a_namespaced_call(wire, key):
         ("toolu_3", "apply_patch", {"input": "*** Begin Patch\n"}),
         ("toolu_4", "shell", {"commands": ["ls"]}),
     ]
-    told = second["messages"][2]["content"]
-    assert [block["tool_use_id"] for block in told] == ["toolu_1", "toolu_2", "toolu_3", "toolu_4"]
-    assert [block["type"] for block in told[0]["content"]] == ["text", "image"]
+    sent = second["messages"][2]["content"]
+    assert [block["tool_use_id"] for block in sent] == ["toolu_1", "toolu_2", "toolu_3", "toolu_4"]
+    assert [block["type"] for block in sent[0]["content"]] == ["text", "image"]
     assert second["thinking"]["type"] == "enabled"  # the calls came with signed thinking
     assert client.noted.of("loss") == []
 

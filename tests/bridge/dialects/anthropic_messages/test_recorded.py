@@ -81,8 +81,8 @@ def test_anthropic_to_events_to_anthropic_is_the_identity_up_to_the_losses(path,
     assert back["stop_reason"] == source["stop_reason"]
     assert back.get("context_management") == source.get("context_management")
     details = {name: value for name, value in (source.get("stop_details") or {}).items() if value is not None}
-    told = {name: value for name, value in (back.get("stop_details") or {}).items() if value is not None}
-    assert told == (details if "explanation" in details else {})
+    sent = {name: value for name, value in (back.get("stop_details") or {}).items() if value is not None}
+    assert sent == (details if "explanation" in details else {})
     assert [back["usage"].get(name) for name in COUNTS] == [source["usage"].get(name, 0) for name in COUNTS]
 
 

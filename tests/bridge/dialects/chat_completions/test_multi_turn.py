@@ -91,17 +91,20 @@ def test_thinking_parallel_tools_images_and_a_namespaced_call(wire: str) -> None
         chunk("tool_calls"),
         b"[DONE]",
     )
-    told = [item for item in output if "call_id" in item]
-    assert len(told) == 4
+    reported = [item for item in output if "call_id" in item]
+    assert len(reported) == 4
     if wire == "openai":
-        assert [item["type"] for item in told[1:]] == ["function_call", "custom_tool_call", "shell_call"]
-        assert (told[1]["namespace"], told[1]["name"]) == ("agents", "spawn_child")
+        assert [item["type"] for item in reported[1:]] == ["function_call", "custom_tool_call", "shell_call"]
+        assert (reported[1]["namespace"], reported[1]["name"]) == ("agents", "spawn_child")
     printed: Any = "a"
-    if told[3]["type"] == "shell_call":
+    if reported[3]["type"] == "shell_call":
         printed = [{"stdout": "a", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}]
     pictured = [{"type": "input_text", "text": "here"}, IMAGE]
     second = client.ask(
-        answer(told[3], printed), answer(told[2], "done"), answer(told[1], "born"), answer(told[0], pictured)
+        answer(reported[3], printed),
+        answer(reported[2], "done"),
+        answer(reported[1], "born"),
+        answer(reported[0], pictured),
     )
     said = next(message for message in second["messages"] if message.get("tool_calls"))
     assert [call["function"]["name"] for call in said["tool_calls"]] == [

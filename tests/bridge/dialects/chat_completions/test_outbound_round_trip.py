@@ -48,8 +48,8 @@ def with_objects(calls: list[tuple[str, str, str]]) -> list[tuple[str, str, str]
 @pytest.mark.parametrize("path", RECORDED)
 def test_a_recorded_stream_says_the_same_on_the_way_out(path: Path, wire: str) -> None:
     frames = recorded(path)
-    told, outbound = through(frames, wire)
-    ours, theirs = Folded(told), first_choice(frames)
+    sent, outbound = through(frames, wire)
+    ours, theirs = Folded(sent), first_choice(frames)
     assert ours.error is None
     assert [list(outbound.diagnostics.of(kind)) for kind in ("loss", "ignored")] == [[], []]
     assert ours.words == theirs.words
@@ -61,8 +61,8 @@ def test_a_recorded_stream_says_the_same_on_the_way_out(path: Path, wire: str) -
 @pytest.mark.parametrize("path", RECORDED)
 def test_a_recorded_streams_usage_comes_out(path: Path) -> None:
     frames = recorded(path)
-    told, _ = through(frames)
-    ours, theirs = Folded(told).usage, first_choice(frames).usage
+    sent, _ = through(frames)
+    ours, theirs = Folded(sent).usage, first_choice(frames).usage
     assert (ours is None) == (theirs is None)
     if ours is not None and theirs is not None:
         assert ours["prompt_tokens"] == theirs["prompt_tokens"]
@@ -83,9 +83,9 @@ def test_what_came_out_goes_through_again_unchanged(path: Path) -> None:
 def test_the_official_types_accept_the_chunks(path: Path) -> None:
     from openai.types.chat import ChatCompletionChunk
 
-    told, _ = through(recorded(path))
-    assert told
-    for chunk in told:
+    sent, _ = through(recorded(path))
+    assert sent
+    for chunk in sent:
         parsed = ChatCompletionChunk.model_validate(chunk, strict=True)
         assert parsed.to_dict(exclude_unset=True) == chunk
 
@@ -128,8 +128,8 @@ def test_a_generated_stream_says_the_same_on_the_way_out(
     script: list[tuple[str, list[Any]]], reason: str, wire: str
 ) -> None:
     frames = streamed(script, reason)
-    told, outbound = through(frames, wire)
-    ours, theirs = Folded(told), first_choice(frames)
+    sent, outbound = through(frames, wire)
+    ours, theirs = Folded(sent), first_choice(frames)
     assert ours.message == theirs.message
     assert ours.usage is not None
     assert ours.usage["total_tokens"] == 7
@@ -146,15 +146,15 @@ def test_where_text_ends_with_the_first_call_nothing_else_is_lost(
         called = any(each == "calls" for each, _ in before)
         if kind in ("reasoning_content", "calls") or not called:
             before.append((kind, what))
-    told, outbound = through(streamed(script, reason), text_after_tool_call="drop")
-    assert Folded(told).message == Folded(through(streamed(before, reason))[0]).message
+    sent, outbound = through(streamed(script, reason), text_after_tool_call="drop")
+    assert Folded(sent).message == Folded(through(streamed(before, reason))[0]).message
     assert (outbound.diagnostics.of("loss") != []) == (len(before) < len(script))
 
 
 @given(scripts)
 def test_a_cut_stream_is_an_error_and_no_finish(script: list[tuple[str, list[Any]]]) -> None:
-    told, _ = through(streamed(script, "stop")[:-3])
-    ours = Folded(told)
+    sent, _ = through(streamed(script, "stop")[:-3])
+    ours = Folded(sent)
     assert ours.finish_reason is None
     assert ours.error is not None
     assert ours.error["code"] == "upstream_cut"

@@ -53,8 +53,8 @@ def test_messages_of_two_phases_are_two_items() -> None:
         said("Hm.", "msg_c"),
         ended(),
     )
-    told = [(each["id"], each.get("phase")) for each in stream.output]
-    assert told == [("msg_a", "commentary"), ("msg_b", "final_answer"), ("msg_c", None)]
+    sent = [(each["id"], each.get("phase")) for each in stream.output]
+    assert sent == [("msg_a", "commentary"), ("msg_b", "final_answer"), ("msg_c", None)]
 
 
 def test_e6_empty_deltas_and_messages_emit_nothing() -> None:
@@ -219,13 +219,13 @@ def test_a_request_nobody_answers_is_a_warning() -> None:
 
 # ── usage ──────────────────────────────────────────────────────────────────────────────────────────
 def usage(stream: Fed) -> tuple[int, ...] | None:
-    told = stream.response.usage
-    return told and (
-        told.input_tokens,
-        told.output_tokens,
-        told.total_tokens,
-        told.input_tokens_details.cached_tokens,
-        told.output_tokens_details.reasoning_tokens,
+    sent = stream.response.usage
+    return sent and (
+        sent.input_tokens,
+        sent.output_tokens,
+        sent.total_tokens,
+        sent.input_tokens_details.cached_tokens,
+        sent.output_tokens_details.reasoning_tokens,
     )
 
 
@@ -281,8 +281,8 @@ ERROR = {"message": "boom", "codexErrorInfo": "other"}
     ],
 )
 def test_s5_errors_keep_their_meaning(info: Any, code: str, kind: str) -> None:
-    told = notify("error", error={"message": "boom", "codexErrorInfo": info}, willRetry=False)
-    stream = fed(told, ended("failed", error=ERROR))
+    sent = notify("error", error={"message": "boom", "codexErrorInfo": info}, willRetry=False)
+    stream = fed(sent, ended("failed", error=ERROR))
     assert stream.error == (code, "boom")
     payload = stream.events[-2].error  # type: ignore[union-attr]
     assert payload.type == kind  # type: ignore[union-attr]
@@ -301,8 +301,8 @@ def test_failed_turn_without_an_error_event_fails() -> None:
 
 
 def test_case_23_an_incomplete_response_is_incomplete_though_told_as_an_error() -> None:
-    told = {"message": "Incomplete response returned, reason: content_filter", "codexErrorInfo": "other"}
-    stream = fed(said("a"), notify("error", error=told, willRetry=False))
+    sent = {"message": "Incomplete response returned, reason: content_filter", "codexErrorInfo": "other"}
+    stream = fed(said("a"), notify("error", error=sent, willRetry=False))
     assert stream.status == "incomplete"
     assert stream.response.incomplete_details is not None
     assert stream.response.incomplete_details.reason == "content_filter"

@@ -33,9 +33,9 @@ def messages(path: Path) -> list[dict[str, Any]]:
 
 def first_turn(path: Path) -> list[dict[str, Any]]:
     """What was sent until the turn's end."""
-    told = messages(path)
-    end = next(place for place, each in enumerate(told) if each.get("method") == "turn/completed")
-    return told[: end + 1]
+    sent = messages(path)
+    end = next(place for place, each in enumerate(sent) if each.get("method") == "turn/completed")
+    return sent[: end + 1]
 
 
 def completed_items(path: Path) -> list[dict[str, Any]]:
@@ -57,21 +57,21 @@ def without_ids(output: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("path", RECORDED)
 def test_recorded_turn_ends_as_it_did(path: Path, wire: str) -> None:
     fed = Fed(Inbound, json_lines(path), wire)
-    status, told = ENDINGS.get(path.stem, ("completed", None))
-    if (wire, told) == ("openai", "cancelled"):
-        status, told = "cancelled", None
+    status, sent = ENDINGS.get(path.stem, ("completed", None))
+    if (wire, sent) == ("openai", "cancelled"):
+        status, sent = "cancelled", None
     assert fed.status == status
     details = fed.response.incomplete_details
-    assert told in (fed.response.error and fed.response.error.code, details and details.reason)
+    assert sent in (fed.response.error and fed.response.error.code, details and details.reason)
 
 
 @pytest.mark.parametrize("path", RECORDED)
 def test_recorded_items_are_all_told_once(path: Path) -> None:
     output = Fed(Inbound, json_lines(path)).output
-    told = [item for item in output if item["status"] == "completed"]
+    sent = [item for item in output if item["status"] == "completed"]
     recorded = completed_items(path)
-    assert [item["id"] for item in told] == [item["id"] for item in recorded]
-    for ours, theirs in zip(told, recorded, strict=True):
+    assert [item["id"] for item in sent] == [item["id"] for item in recorded]
+    for ours, theirs in zip(sent, recorded, strict=True):
         check(ours, theirs)
 
 
@@ -122,10 +122,10 @@ def test_case_26_a_recording_cut_anywhere_is_never_completed(path: Path) -> None
 
 @pytest.mark.parametrize("path", shared_files("codex", "compact.jsonl"))
 def test_compaction_turn_is_an_item_and_its_usage_its_own(path: Path) -> None:
-    told = messages(path)
-    second = max(place for place, each in enumerate(told) if each.get("method") == "turn/started")
-    turn_id = told[second]["params"]["turn"]["id"]
-    fed = Fed(lambda machine: Inbound(machine, turn_id), told)
+    sent = messages(path)
+    second = max(place for place, each in enumerate(sent) if each.get("method") == "turn/started")
+    turn_id = sent[second]["params"]["turn"]["id"]
+    fed = Fed(lambda machine: Inbound(machine, turn_id), sent)
     (item,) = fed.output
     assert item["type"] == "codex:context_compaction"
     usage = fed.response.usage

@@ -33,7 +33,7 @@ STREAM = [
 ]
 
 
-def told(n: int = 2, **options: Any) -> list[Any]:
+def sent(n: int = 2, **options: Any) -> list[Any]:
     """The chunks of this stream with so many choices."""
     inbounds = [chat_completions.Inbound(new_machine(), choice=number) for number in range(n)]
     choices = Choices(n, **options)
@@ -52,7 +52,7 @@ def of(chunks: list[Any], index: int) -> tuple[list[CallbackChunk], FinishedComp
 
 
 def test_choices_are_kept_apart() -> None:
-    chunks = told()
+    chunks = sent()
     calls = [ToolCall("look", '{"q":1}', "c0"), ToolCall("run", '{"q":2}', "c1")]
     for index, (text, call) in enumerate(zip(("One", "Two"), calls, strict=True)):
         deltas, completion = of(chunks, index)
@@ -65,14 +65,14 @@ def test_choices_are_kept_apart() -> None:
 
 
 def test_the_older_form_has_one_function_call() -> None:
-    _, completion = of(told(legacy_functions=True), 1)
+    _, completion = of(sent(legacy_functions=True), 1)
     assert completion.function_call == FunctionCall("run", '{"q":2}')
     assert completion.tool_calls is None
     assert completion.reason == "function_call"
 
 
 def test_a_choice_that_is_cut_or_missing_says_so() -> None:
-    _, missing = of(told(3), 2)
+    _, missing = of(sent(3), 2)
     assert missing.reason is FinishedCompletionReason.SERVER_ERROR
     assert missing.error is not None
     choices = Choices(2)
@@ -85,7 +85,7 @@ def test_a_choice_that_is_cut_or_missing_says_so() -> None:
 
 def test_calls_are_not_repeated_in_the_json_of_a_completion() -> None:
     """Copilot's own completions don't have them: the chunk before hands them over."""
-    (line,) = [json.loads(encode_chunk(each)) for each in told() if isinstance(each, FinishedCompletion)][:1]
+    (line,) = [json.loads(encode_chunk(each)) for each in sent() if isinstance(each, FinishedCompletion)][:1]
     assert not {"toolCalls", "functionCall"} & line.keys()
     assert line["reason"] == "tool_calls"
 
@@ -121,7 +121,7 @@ def test_calls_in_a_completion_are_read_once(fields: Any, reason: str, handed_ov
 
 
 def test_one_of_several_is_read_without_a_loss() -> None:
-    lines = [encode_chunk(each) for each in told()]
+    lines = [encode_chunk(each) for each in sent()]
     for index, text in enumerate(("One", "Two")):
         machine = new_machine()
         inbound = Inbound(machine, index=index)

@@ -93,8 +93,8 @@ def test_e6_empty_text_emits_nothing() -> None:
 
 
 def test_logprobs_are_read_as_far_as_they_go() -> None:
-    told = {"content": [{"token": "é", "logprob": -1, "top_logprobs": [{"token": "e"}, 3]}, "x"]}
-    stream = fed(delta(text="é", logprobs=told) | {"text": "é"}, STOP)
+    sent = {"content": [{"token": "é", "logprob": -1, "top_logprobs": [{"token": "e"}, 3]}, "x"]}
+    stream = fed(delta(text="é", logprobs=sent) | {"text": "é"}, STOP)
     (probability,) = stream.output[0]["content"][0]["logprobs"]
     assert probability["bytes"] == [195, 169]
     assert probability["top_logprobs"] == [{"token": "e", "logprob": 0.0, "bytes": [101]}]
@@ -281,13 +281,13 @@ def test_server_error_completion_fails() -> None:
 )
 def test_usage_in_either_spelling(usage: Any, expected: tuple[int, ...] | None) -> None:
     for stream in (fed(delta(usage=usage), STOP), fed({**STOP, "usage": usage})):
-        told = stream.response.usage
-        counts = told and (
-            told.input_tokens,
-            told.output_tokens,
-            told.total_tokens,
-            told.input_tokens_details.cached_tokens,
-            told.output_tokens_details.reasoning_tokens,
+        sent = stream.response.usage
+        counts = sent and (
+            sent.input_tokens,
+            sent.output_tokens,
+            sent.total_tokens,
+            sent.input_tokens_details.cached_tokens,
+            sent.output_tokens_details.reasoning_tokens,
         )
         assert counts == expected
 

@@ -19,7 +19,7 @@ from tests.support.machines import Run
 LOGPROB = {"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": []}
 
 
-class Told:
+class Sent:
     """What a run's events become. Runs are on the `openai` wire, which holds the most."""
 
     def __init__(self, run: Run, **options: Any) -> None:
@@ -56,31 +56,31 @@ def test_text_is_told_with_all_text_so_far(run: Run) -> None:
     run("text", "Hel")
     run("text", "lo")
     run("finish")
-    told = Told(run)
-    texts = [str(chunk.text) for chunk in told.chunks if isinstance(chunk, CallbackChunk)]
+    sent = Sent(run)
+    texts = [str(chunk.text) for chunk in sent.chunks if isinstance(chunk, CallbackChunk)]
     assert texts == ["Hel", "Hello", "Hello"]
-    assert told.deltas == [{"text": "Hel"}, {"text": "lo"}, {"text": ""}]
-    assert told.completion["solution"] == {"text": ["Hel", "lo"], "newText": []}
-    assert told.completion["reason"] == "stop"
+    assert sent.deltas == [{"text": "Hel"}, {"text": "lo"}, {"text": ""}]
+    assert sent.completion["solution"] == {"text": ["Hel", "lo"], "newText": []}
+    assert sent.completion["reason"] == "stop"
 
 
 def test_opening_gives_an_empty_delta_before_the_first_text_only(run: Run) -> None:
     run("text", "a")
     run("refusal", "b")
     run("finish")
-    assert Told(run, opening=True).deltas[:3] == [{"text": ""}, {"text": "a"}, {"text": "b"}]
+    assert Sent(run, opening=True).deltas[:3] == [{"text": ""}, {"text": "a"}, {"text": "b"}]
 
 
 def test_choices_have_their_own_index(run: Run) -> None:
     run("text", "a")
     run("finish")
-    told = Told(run, index=2)
-    assert {as_dict(chunk)["index"] for chunk in told.chunks} == {2}
+    sent = Sent(run, index=2)
+    assert {as_dict(chunk)["index"] for chunk in sent.chunks} == {2}
 
 
 def test_logprobs_travel(run: Run) -> None:
     run("text", "a", [LOGPROB])
-    assert Told(run).deltas == [{"text": "a", "logprobs": {"content": [LOGPROB]}}]
+    assert Sent(run).deltas == [{"text": "a", "logprobs": {"content": [LOGPROB]}}]
 
 
 def test_separator_goes_between_two_messages_and_not_between_two_parts(run: Run) -> None:
@@ -88,16 +88,16 @@ def test_separator_goes_between_two_messages_and_not_between_two_parts(run: Run)
     run("refusal", "b")
     run("block_done")
     run("text", "c")
-    told = Told(run, separator="\n\n")
-    assert [delta["text"] for delta in told.deltas] == ["a", "b", "\n\n", "c"]
-    assert [delta["text"] for delta in Told(run).deltas] == ["a", "b", "c"]
+    sent = Sent(run, separator="\n\n")
+    assert [delta["text"] for delta in sent.deltas] == ["a", "b", "\n\n", "c"]
+    assert [delta["text"] for delta in Sent(run).deltas] == ["a", "b", "c"]
 
 
 def test_refusal_is_told_as_text_and_reported(run: Run) -> None:
     run("refusal", "No.")
-    told = Told(run)
-    assert told.deltas == [{"text": "No."}]
-    assert told.losses == ["refusal"]
+    sent = Sent(run)
+    assert sent.deltas == [{"text": "No."}]
+    assert sent.losses == ["refusal"]
 
 
 def test_text_without_deltas_is_taken_from_the_done_event() -> None:
@@ -112,13 +112,13 @@ def test_url_citations_become_references_and_others_are_reported(run: Run) -> No
     cited = {"type": "url_citation", "url": "https://e.org", "title": "E", "start_index": 1, "end_index": 2}
     run("annotation", cited)
     run("annotation", {"type": "file_citation", "file_id": "f", "index": 0})
-    told = Told(run)
-    (reference,) = told.deltas[0]["copilotReferences"]
+    sent = Sent(run)
+    (reference,) = sent.deltas[0]["copilotReferences"]
     assert reference["id"] == "https://e.org"
     assert reference["data"] == {"url": "https://e.org", "start_index": 1, "end_index": 2}
     assert reference["metadata"] == {"display_name": "E", "display_url": "https://e.org"}
-    assert told.losses == ["annotation.file_citation"]
-    assert told.outbound.feed(ev.OutputTextAnnotationAdded(9, "msg", 0, 0, 0, None)) == []
+    assert sent.losses == ["annotation.file_citation"]
+    assert sent.outbound.feed(ev.OutputTextAnnotationAdded(9, "msg", 0, 0, 0, None)) == []
 
 
 # ── thinking ───────────────────────────────────────────────────────────────────────────────────────
@@ -128,8 +128,8 @@ def test_raw_reasoning_and_summaries_are_thinking_of_one_id(run: Run) -> None:
     run("reasoning_summary", "mary", 1)
     run("reasoning_encrypted", "xyz")
     run("block_done")
-    told = Told(run)
-    thoughts = [delta["thinking"] for delta in told.deltas]
+    sent = Sent(run)
+    thoughts = [delta["thinking"] for delta in sent.deltas]
     assert {thought.pop("id") for thought in thoughts} == {"rs_1"}
     done = {"metadata": {"vscode_reasoning_summary_part_done": True}}
     texts = [{"text": "raw"}, {"text": "\n\nsum"}, done, {"text": "\n\nmary"}, done]
@@ -150,9 +150,9 @@ def test_calls_are_announced_grow_and_are_handed_over_together(run: Run) -> None
     call(run, '{"a"', ":1}")
     call(run, "{}", index=1, name="open", id="call_b")
     run("finish", "tool_calls")
-    told = Told(run)
+    sent = Sent(run)
     updates = "copilotToolCallStreamUpdates"
-    assert told.deltas[1:] == [
+    assert sent.deltas[1:] == [
         {"text": " ", "beginToolCalls": [{"name": "find", "id": "call_a"}]},
         {"text": "", updates: [{"name": "find", "arguments": '{"a"', "id": "call_a"}]},
         {"text": "", updates: [{"name": "find", "arguments": '{"a":1}', "id": "call_a"}]},
@@ -165,28 +165,28 @@ def test_calls_are_announced_grow_and_are_handed_over_together(run: Run) -> None
             ],
         },
     ]
-    assert told.completion["reason"] == "tool_calls"
-    assert told.completion["solution"]["text"] == ["Look", " "]
+    assert sent.completion["reason"] == "tool_calls"
+    assert sent.completion["solution"]["text"] == ["Look", " "]
 
 
 def test_no_blank_before_a_call_that_comes_first(run: Run) -> None:
     call(run)
-    assert Told(run).deltas == [{"text": "", "beginToolCalls": [{"name": "find", "id": "call_a"}]}]
+    assert Sent(run).deltas == [{"text": "", "beginToolCalls": [{"name": "find", "id": "call_a"}]}]
 
 
 def test_legacy_form_gives_function_calls_only_at_the_end(run: Run) -> None:
     call(run, "{}")
     run("finish")
-    told = Told(run, legacy_functions=True)
+    sent = Sent(run, legacy_functions=True)
     functions = [{"name": "find", "arguments": "{}"}]
-    assert told.deltas == [{"text": "", "_deprecatedCopilotFunctionCalls": functions}]
-    assert told.completion["reason"] == "function_call"
+    assert sent.deltas == [{"text": "", "_deprecatedCopilotFunctionCalls": functions}]
+    assert sent.completion["reason"] == "function_call"
 
 
 def test_free_text_calls_leave_as_json(run: Run) -> None:
     run("tool_call", 0, "call_a", "patch", 'a "b"', type="custom")
     run("finish")
-    (tool_call,) = Told(run).deltas[-1]["copilotToolCalls"]
+    (tool_call,) = Sent(run).deltas[-1]["copilotToolCalls"]
     assert tool_call["arguments"] == '{"input":"a \\"b\\""}'
 
 
@@ -215,10 +215,10 @@ def test_case_25_a_cut_call_is_never_handed_over(run: Run, reason: str) -> None:
     call(run, '{"a":1}')
     call(run, '{"b', index=1, id="call_b")
     run("finish", reason)
-    told = Told(run)
-    assert told.deltas[-1] == {"text": ""}
-    assert told.completion["reason"] == "length"
-    assert told.losses == ["tool_calls"]
+    sent = Sent(run)
+    assert sent.deltas[-1] == {"text": ""}
+    assert sent.completion["reason"] == "length"
+    assert sent.losses == ["tool_calls"]
 
 
 def test_call_that_only_the_completed_response_holds_is_handed_over_once(run: Run) -> None:
@@ -257,39 +257,39 @@ def test_compaction_phase_and_hosted_items(run: Run) -> None:
     run("expect_item", "", "commentary")
     run("text", "so")
     run("item", {"type": "web_search_call", "id": "ws_1", "status": "completed"})
-    told = Told(run)
+    sent = Sent(run)
     condensed = {"type": "compaction", "id": "cmp_1", "encrypted_content": "x"}
-    assert told.deltas == [
+    assert sent.deltas == [
         {"text": "", "contextManagement": condensed},
         {"text": "so"},
         {"text": "", "phase": "commentary"},
     ]
-    assert told.losses == ["item.web_search_call"]
-    assert told.outbound.feed(ev.OutputItemDone(9, 3, None)) == []
+    assert sent.losses == ["item.web_search_call"]
+    assert sent.outbound.feed(ev.OutputItemDone(9, 3, None)) == []
 
 
 def test_extensions_of_ours_become_their_fields_and_others_are_ignored(run: Run) -> None:
     run("extension_event", "copilot:stateful_marker", {"value": "m1"})
     run("extension_event", "other:thing", {})
-    told = Told(run)
-    assert told.deltas == [{"text": "", "statefulMarker": "m1"}]
-    assert [case.where for case in told.outbound.diagnostics.of("ignored")] == ["other:thing"]
-    assert told.outbound.feed(UnknownEvent({"type": "other:thing", "sequence_number": 9})) == []
-    assert len(told.outbound.diagnostics) == 1
+    sent = Sent(run)
+    assert sent.deltas == [{"text": "", "statefulMarker": "m1"}]
+    assert [case.where for case in sent.outbound.diagnostics.of("ignored")] == ["other:thing"]
+    assert sent.outbound.feed(UnknownEvent({"type": "other:thing", "sequence_number": 9})) == []
+    assert len(sent.outbound.diagnostics) == 1
 
 
 # ── the end ────────────────────────────────────────────────────────────────────────────────────────
 def test_marker_is_the_response_id_when_asked_for(run: Run) -> None:
     run("text", "a")
     run("finish")
-    assert Told(run, stateful_marker=True).deltas[-1] == {"text": "", "statefulMarker": "resp_0"}
+    assert Sent(run, stateful_marker=True).deltas[-1] == {"text": "", "statefulMarker": "resp_0"}
 
 
 def test_usage_has_totals_and_the_details_that_say_something(run: Run) -> None:
     run("usage", {"input_tokens": 3, "output_tokens": 2})
     run("finish")
-    told = {"completion_tokens": 2, "prompt_tokens": 3, "total_tokens": 5}
-    assert Told(run).completion["usage"] == told
+    sent = {"completion_tokens": 2, "prompt_tokens": 3, "total_tokens": 5}
+    assert Sent(run).completion["usage"] == sent
     detailed = Run("openai")
     detailed(
         "usage",
@@ -305,7 +305,7 @@ def test_usage_has_totals_and_the_details_that_say_something(run: Run) -> None:
         "prompt_tokens_details": {"cached_tokens": 1},
         "completion_tokens_details": {"reasoning_tokens": 2},
     }
-    assert Told(detailed).completion["usage"] == told | details
+    assert Sent(detailed).completion["usage"] == sent | details
 
 
 @pytest.mark.parametrize(
@@ -321,9 +321,9 @@ def test_case_29_every_ending_has_its_reason(wire: str, reason: str, expected: s
     run = Run(wire)
     run("text", "a")
     run("finish", reason)
-    told = Told(run)
-    assert told.completion["reason"] == expected
-    assert told.deltas[-1] == {"text": ""}
+    sent = Sent(run)
+    assert sent.completion["reason"] == expected
+    assert sent.deltas[-1] == {"text": ""}
 
 
 def test_unknown_incomplete_reason_is_an_error_to_copilot(run: Run) -> None:
@@ -337,12 +337,12 @@ def test_unknown_incomplete_reason_is_an_error_to_copilot(run: Run) -> None:
 def test_an_error_is_told_once_though_the_failed_response_repeats_it(run: Run) -> None:
     run("text", "par")
     run("fail", {"code": "rate_limit_exceeded", "message": "slow down", "param": "input"})
-    told = Told(run)
+    sent = Sent(run)
     # the top-level error of this wire has a param, which stands in `identifier`
     error = {"type": "error", "code": "rate_limit_exceeded", "message": "slow down", "agent": "openai"}
-    assert told.deltas == [{"text": "par"}, {"text": "", "copilotErrors": [error | {"identifier": "input"}]}]
-    assert told.completion["reason"] == "error"
-    assert told.completion["error"] == {"code": "rate_limit_exceeded", "message": "slow down"}
+    assert sent.deltas == [{"text": "par"}, {"text": "", "copilotErrors": [error | {"identifier": "input"}]}]
+    assert sent.completion["reason"] == "error"
+    assert sent.completion["error"] == {"code": "rate_limit_exceeded", "message": "slow down"}
 
 
 def test_failed_response_without_an_error_event_tells_its_error(run: Run) -> None:
@@ -370,11 +370,11 @@ def test_text_that_only_the_final_response_holds_is_told(run: Run) -> None:
 
 def test_case_26_a_stream_without_a_terminal_event_is_iteration_done(run: Run) -> None:
     run("text", "par")
-    told = Told(run)
-    (completion,) = told.outbound.close()
+    sent = Sent(run)
+    (completion,) = sent.outbound.close()
     assert as_dict(completion)["reason"] == "Iteration Done"
     assert as_dict(completion)["requestId"]["completionId"] == "resp_0"
-    assert told.outbound.close() == []
+    assert sent.outbound.close() == []
     (nothing,) = Outbound().close()
     assert as_dict(nothing)["requestId"]["completionId"] == ""
 

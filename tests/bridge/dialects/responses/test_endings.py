@@ -26,8 +26,8 @@ HALF = [created(), added(message()), say("Hel")]
 
 def errors(fed: Foreign) -> list[Json]:
     """Each error that was sent, wherever its fields are."""
-    told = [event for event in fed.events if isinstance(event, ev.ErrorEvent)]
-    return [plain(event.payload) for event in told]
+    sent = [event for event in fed.events if isinstance(event, ev.ErrorEvent)]
+    return [plain(event.payload) for event in sent]
 
 
 # ── errors ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -137,9 +137,9 @@ def test_empty_frames_and_done_marks_are_nothing() -> None:
     assert "frame: empty" in fed.notes("ignored")
 
 
-@pytest.mark.parametrize("told", [[], [done(call("{}", name=""), 1)]], ids=["left open", "done"])
-def test_a_call_that_never_got_a_name_fails_the_response(told: list[Json]) -> None:
-    frames = [created(), added(message()), say("Hi"), added(call(name=""), 1), argue("{}", 1), *told]
+@pytest.mark.parametrize("sent", [[], [done(call("{}", name=""), 1)]], ids=["left open", "done"])
+def test_a_call_that_never_got_a_name_fails_the_response(sent: list[Json]) -> None:
+    frames = [created(), added(message()), say("Hi"), added(call(name=""), 1), argue("{}", 1), *sent]
     fed = Foreign([*frames, ended()])
     assert fed.status == "failed"
     assert fed.error[0] == "upstream_invalid"

@@ -177,7 +177,7 @@ def test_our_own_stream_comes_out_equal(
     run = perform(wire, script, ending)
     again = machine(wire)
     inbound = Inbound(again, adopt=True)
-    events = [event for told in run.events for event in inbound.feed(encode(told))] + inbound.close()
+    events = [event for sent in run.events for event in inbound.feed(encode(sent))] + inbound.close()
     assert without_cut_ends(plain(events)) == without_cut_ends(plain(run.events))
     assert plain(again.snapshot) == plain(run.machine.snapshot)
     assert [str(case) for case in inbound.diagnostics] == []
@@ -221,8 +221,8 @@ def test_padding_is_left_out(wire: str) -> None:
     again = machine(wire)
     inbound = Inbound(again, adopt=True)
     events = []
-    for told in plain(run.events):
-        padded = told | ({"obfuscation": "xyz"} if told["type"].endswith("delta") else {})
+    for sent in plain(run.events):
+        padded = sent | ({"obfuscation": "xyz"} if sent["type"].endswith("delta") else {})
         events += inbound.feed(encode(padded))
     assert plain(events) == plain(run.events)
     assert again.snapshot.created_at == CLOCK

@@ -277,28 +277,28 @@ def test_a_call_in_the_output_is_known_by_its_call_id() -> None:
 def test_case_07_a_done_event_that_holds_more_gives_the_rest_once(by: str) -> None:
     finished = message("Hello")
     where = {"item_id": "msg_u", "output_index": 0, "content_index": 0}
-    told: dict[str, Json] = {
+    sent: dict[str, Json] = {
         "text": whole("output_text", "text", "Hello"),
         "part": {"type": "response.content_part.done", **where, "part": finished["content"][0]},
         "item": done(finished),
         "output": ended("completed", finished),
     }
-    order = list(told)
+    order = list(sent)
     frames = [created(), added(message()), say("Hel")]
-    fed = Foreign([*frames, *(told[each] for each in order[order.index(by) :])])
+    fed = Foreign([*frames, *(sent[each] for each in order[order.index(by) :])])
     assert fed.texts == ["Hello"]
     assert fed.repairs.count(f"text done: {REST}") == 1
 
 
 @pytest.mark.parametrize("by", ["arguments", "item", "output"])
 def test_case_07_a_call_told_at_its_end_only(by: str) -> None:
-    told = {
+    sent = {
         "arguments": whole("function_call_arguments", "arguments", '{"a":1}', id="fc_u"),
         "item": done(call('{"a":1}')),
         "output": ended("completed", call('{"a":1}')),
     }
-    order = list(told)
-    fed = Foreign([created(), added(call()), *(told[each] for each in order[order.index(by) :])])
+    order = list(sent)
+    fed = Foreign([created(), added(call()), *(sent[each] for each in order[order.index(by) :])])
     assert fed.calls == [("call_u", "look", '{"a":1}')]
     deltas = [event for event in fed.events if event.type == "response.function_call_arguments.delta"]
     assert len(deltas) == 1
@@ -407,13 +407,13 @@ def cite(annotation: Json | None, number: int = 0) -> Json:
     }
 
 
-@pytest.mark.parametrize("told", [0, 1, 2])
-def test_citations_come_once_wherever_they_stood(told: int) -> None:
+@pytest.mark.parametrize("sent", [0, 1, 2])
+def test_citations_come_once_wherever_they_stood(sent: int) -> None:
     other = {**CITATION, "title": "B"}
-    frames = [created(), added(message()), say("Hi"), *map(cite, [CITATION, other][:told])]
+    frames = [created(), added(message()), say("Hi"), *map(cite, [CITATION, other][:sent])]
     fed = Foreign([*frames, done(cited(CITATION, other)), ended("completed", cited(CITATION, other))])
     assert fed.output[0]["content"][0]["annotations"] == [CITATION, other]
-    assert ("annotation: stood in the finished part only" in fed.repairs) == (told < 2)
+    assert ("annotation: stood in the finished part only" in fed.repairs) == (sent < 2)
 
 
 def test_a_null_citation_is_ignored() -> None:

@@ -159,8 +159,8 @@ def test_resolved_history_goes_along_and_the_link_does_not() -> None:
         "content": [{"type": "output_text", "text": "Ho", "annotations": [], "logprobs": []}],
     }
     made = body(STATE, [said], stateful=True)
-    told = {**said, "content": [{"type": "output_text", "text": "Ho", "annotations": []}]}
-    assert made["input"] == [told, {"type": "message", "role": "user", "content": "Hi"}]
+    shown = {**said, "content": [{"type": "output_text", "text": "Ho", "annotations": []}]}
+    assert made["input"] == [shown, {"type": "message", "role": "user", "content": "Hi"}]
     assert "previous_response_id" not in made
     assert made["store"] is True
 

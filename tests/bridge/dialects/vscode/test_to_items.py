@@ -114,11 +114,11 @@ def test_names_and_unknown_values_are_reported() -> None:
 
 # ── tool calls and results ─────────────────────────────────────────────────────────────────────────
 def test_flush_at_tool_boundaries_keeps_the_order() -> None:
-    told = items(
+    sent = items(
         assistant("Before.", call(q=1), "Between.", call("toolu_b", q="é")),
         user(result(LanguageModelTextPart("r1")), "And?", result(LanguageModelTextPart("r2"), id="toolu_b")),
     )
-    assert [item["type"] for item in told] == [
+    assert [item["type"] for item in sent] == [
         "message",
         "function_call",
         "message",
@@ -127,9 +127,9 @@ def test_flush_at_tool_boundaries_keeps_the_order() -> None:
         "message",
         "function_call_output",
     ]
-    assert told[1] == {"type": "function_call", "call_id": "call_a", "name": "find", "arguments": '{"q":1}'}
-    assert told[3]["arguments"] == '{"q":"é"}'
-    assert [told[place]["call_id"] for place in (1, 3, 4, 6)] == ["call_a", "toolu_b", "call_a", "toolu_b"]
+    assert sent[1] == {"type": "function_call", "call_id": "call_a", "name": "find", "arguments": '{"q":1}'}
+    assert sent[3]["arguments"] == '{"q":"é"}'
+    assert [sent[place]["call_id"] for place in (1, 3, 4, 6)] == ["call_a", "toolu_b", "call_a", "toolu_b"]
 
 
 def test_case_45_an_empty_result_still_answers_its_call() -> None:
@@ -204,16 +204,16 @@ def test_another_prefix() -> None:
     ],
 )
 def test_images_by_their_bytes(mime: str, held: bytes, url: str) -> None:
-    (told,) = items(user("look", LanguageModelDataPart(held, mime)))
-    assert told["content"] == [
+    (sent,) = items(user("look", LanguageModelDataPart(held, mime)))
+    assert sent["content"] == [
         {"type": "input_text", "text": "look"},
         {"type": "input_image", "image_url": url},
     ]
 
 
 def test_files_and_texts() -> None:
-    (told,) = items(user(data("application/pdf", b"%PDF"), data("text/markdown", b"# a")))
-    assert told["content"] == [
+    (sent,) = items(user(data("application/pdf", b"%PDF"), data("text/markdown", b"# a")))
+    assert sent["content"] == [
         {"type": "input_file", "filename": "data", "file_data": "data:application/pdf;base64,JVBERg=="},
         {"type": "input_text", "text": "# a"},
     ]
@@ -223,8 +223,8 @@ def test_what_an_assistant_showed_comes_from_the_user_again() -> None:
     request, diagnostics = translated(
         assistant("Here.", data("image/png", PNG)), assistant(data("image/png", PNG))
     )
-    told = json.loads(encode(request.input))
-    assert [item["role"] for item in told] == ["assistant", "user", "user"]
+    sent = json.loads(encode(request.input))
+    assert [item["role"] for item in sent] == ["assistant", "user", "user"]
     assert [case.where for case in diagnostics.of("repair")] == ["message.content"]
 
 
@@ -280,7 +280,7 @@ PART_DONE = {"vscode_reasoning_summary_part_done": True}
 
 
 def test_case_30_thinking_blocks_are_items_of_their_own() -> None:
-    told = items(
+    sent = items(
         assistant(
             LanguageModelThinkingPart(["on", "e"], "rs_a"),
             LanguageModelThinkingPart("", "rs_a", {"encrypted_content": "x"}),
@@ -292,20 +292,20 @@ def test_case_30_thinking_blocks_are_items_of_their_own() -> None:
         )
     )
     raw = {"type": "reasoning_text"}
-    assert told[0] == {
+    assert sent[0] == {
         "type": "reasoning",
         "id": "rs_a",
         "summary": [],
         "content": [raw | {"text": "one"}],
         "encrypted_content": "x",
     }
-    assert told[1] == {"type": "reasoning", "id": "rs_b", "summary": [], "content": [raw | {"text": "two"}]}
-    assert told[2]["role"] == "assistant"
-    assert told[3] == {"type": "reasoning", "summary": [], "content": [raw | {"text": "three"}]}
+    assert sent[1] == {"type": "reasoning", "id": "rs_b", "summary": [], "content": [raw | {"text": "two"}]}
+    assert sent[2]["role"] == "assistant"
+    assert sent[3] == {"type": "reasoning", "summary": [], "content": [raw | {"text": "three"}]}
 
 
 def test_marked_summary_parts_are_the_summary() -> None:
-    (told,) = items(
+    (sent,) = items(
         assistant(
             LanguageModelThinkingPart("one", "rs"),
             LanguageModelThinkingPart("", "rs", PART_DONE),
@@ -314,8 +314,8 @@ def test_marked_summary_parts_are_the_summary() -> None:
             LanguageModelThinkingPart("", "rs", PART_DONE),
         )
     )
-    assert told["summary"] == [{"type": "summary_text", "text": text} for text in ("one", "two")]
-    assert "content" not in told
+    assert sent["summary"] == [{"type": "summary_text", "text": text} for text in ("one", "two")]
+    assert "content" not in sent
 
 
 @pytest.mark.parametrize(
@@ -327,14 +327,14 @@ def test_marked_summary_parts_are_the_summary() -> None:
     ],
 )
 def test_thinking_data_of_a_round(value: Any, expected: tuple[Any, ...]) -> None:
-    (told,) = items(assistant(data("thinking", value)))
-    text = told["content"][0]["text"]
-    assert (told.get("id"), text, told.get("encrypted_content")) == expected
+    (sent,) = items(assistant(data("thinking", value)))
+    text = sent["content"][0]["text"]
+    assert (sent.get("id"), text, sent.get("encrypted_content")) == expected
 
 
 def test_thinking_data_that_repeats_the_parts_is_left_out() -> None:
-    (told,) = items(assistant(LanguageModelThinkingPart("t", "rs"), data("thinking", b"t")))
-    assert told["content"][0]["text"] == "t"
+    (sent,) = items(assistant(LanguageModelThinkingPart("t", "rs"), data("thinking", b"t")))
+    assert sent["content"][0]["text"] == "t"
     assert items(assistant(data("thinking", [1]))) == []
 
 

@@ -52,8 +52,8 @@ ANSWER = {"type": "function_call_output", "call_id": "call_a", "output": "found"
 
 # ── messages ───────────────────────────────────────────────────────────────────────────────────────
 def test_roles_and_instructions() -> None:
-    told = messages(said("developer", "d"), said("user", "u"), said("assistant", "a"), instructions="i")
-    assert told == [(3, ["i"]), (3, ["d"]), (1, ["u"]), (2, ["a"])]
+    sent = messages(said("developer", "d"), said("user", "u"), said("assistant", "a"), instructions="i")
+    assert sent == [(3, ["i"]), (3, ["d"]), (1, ["u"]), (2, ["a"])]
 
 
 def test_without_a_system_role_its_words_are_the_users() -> None:
@@ -183,10 +183,10 @@ def test_case_33_custom_calls_take_their_text_as_input() -> None:
     ],
 )
 def test_case_45_openais_own_calls_keep_their_answers(call: dict[str, Any], answer: dict[str, Any]) -> None:
-    (_, (asked,)), (_, (told,)) = messages(call | {"call_id": "c"}, answer | {"call_id": "c"})
-    assert asked["ToolCall"]["callId"] == told["ToolResult"]["callId"] == "gw-c"
+    (_, (asked,)), (_, (sent,)) = messages(call | {"call_id": "c"}, answer | {"call_id": "c"})
+    assert asked["ToolCall"]["callId"] == sent["ToolResult"]["callId"] == "gw-c"
     assert asked["ToolCall"]["input"]
-    assert told["ToolResult"]["isError"] == (answer.get("status") == "incomplete")
+    assert sent["ToolResult"]["isError"] == (answer.get("status") == "incomplete")
 
 
 def test_items_without_a_form_are_reported() -> None:

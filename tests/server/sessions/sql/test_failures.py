@@ -10,7 +10,7 @@ from server.sessions.sql.failures import store_error
 _TO = 'connection failed: connection to server at "127.0.0.1", port 5432 failed:'
 
 
-def told(words: str) -> StoreError:
+def sent(words: str) -> StoreError:
     return store_error(OperationalError("SELECT", {}, PsycopgError(words)))
 
 
@@ -26,7 +26,7 @@ def told(words: str) -> StoreError:
     ],
 )
 def test_refusal_lasts_and_is_told_to_the_operator_alone(words: str) -> None:
-    error = told(f"{_TO} FATAL:  {words}")
+    error = sent(f"{_TO} FATAL:  {words}")
     assert (error.code, error.lasting, error.details) == (StoreError.UNUSABLE, True, words)
     assert error.message == "The session store refuses access."
 
@@ -43,16 +43,16 @@ def test_refusal_lasts_and_is_told_to_the_operator_alone(words: str) -> None:
     ],
 )
 def test_outage_may_pass_and_has_its_reason(words: str, details: str) -> None:
-    error = told(words)
+    error = sent(words)
     assert (error.code, error.lasting, error.details) == (StoreError.UNAVAILABLE, False, details)
     assert error.message == "The session store can't be reached."
 
 
 def test_one_host_of_several_that_may_come_back_is_waited_for() -> None:
     both = f'- host: a: {_TO} FATAL:  role "me" does not exist\n- host: b: {_TO} FATAL:  is starting up'
-    assert not told(both).lasting
+    assert not sent(both).lasting
 
 
 def test_password_that_is_asked_for_and_not_given() -> None:
-    error = told(f"{_TO} fe_sendauth: no password supplied")
+    error = sent(f"{_TO} fe_sendauth: no password supplied")
     assert (error.lasting, error.details) == (True, "a password is needed, and none was given")

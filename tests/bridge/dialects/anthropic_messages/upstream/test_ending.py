@@ -166,13 +166,13 @@ def test_a_machine_that_was_started_is_not_started_again():
 
 # ── usage ────────────────────────────────────────────────────────────────────────────────────────────
 def usage(fed):
-    told = fed.response.usage
+    sent = fed.response.usage
     return (
-        told.input_tokens,
-        told.input_tokens_details.cached_tokens,
-        told.output_tokens,
-        told.output_tokens_details.reasoning_tokens,
-        told.total_tokens,
+        sent.input_tokens,
+        sent.input_tokens_details.cached_tokens,
+        sent.output_tokens,
+        sent.output_tokens_details.reasoning_tokens,
+        sent.total_tokens,
     )
 
 

@@ -113,9 +113,9 @@ def test_items_that_have_no_block_are_losses():
 def test_parallel_calls_and_their_results():
     items = [said("user", "x"), call("a"), call("b"), output("b", "2"), output("a", "1"), said("user", "y")]
     body, _ = out(items, tools=[F])
-    asked, told = body["messages"][1]["content"], body["messages"][2]["content"]
+    asked, sent = body["messages"][1]["content"], body["messages"][2]["content"]
     assert [block["id"] for block in asked] == ["a", "b"]
-    assert [(block.get("tool_use_id"), block["type"]) for block in told] == [
+    assert [(block.get("tool_use_id"), block["type"]) for block in sent] == [
         ("a", "tool_result"),
         ("b", "tool_result"),
         (None, "text"),

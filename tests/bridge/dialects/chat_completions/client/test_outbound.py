@@ -44,7 +44,7 @@ def perform(*calls: Call, wire: str = "openai") -> tuple[list[Event], ResponseSt
     return events, machine
 
 
-class Told:
+class Sent:
     """What an outbound made of a machine's events."""
 
     def __init__(
@@ -70,14 +70,14 @@ class Told:
 
 # ── words ──────────────────────────────────────────────────────────────────────────────────────────────────
 def test_the_role_comes_first_then_the_text_then_the_reason() -> None:
-    told = Told(("text", "Hel"), ("text", "lo"))
-    assert told.deltas == [{"role": "assistant", "content": ""}, {"content": "Hel"}, {"content": "lo"}, {}]
-    reasons = [chunk["choices"][0]["finish_reason"] for chunk in told.chunks]
+    sent = Sent(("text", "Hel"), ("text", "lo"))
+    assert sent.deltas == [{"role": "assistant", "content": ""}, {"content": "Hel"}, {"content": "lo"}, {}]
+    reasons = [chunk["choices"][0]["finish_reason"] for chunk in sent.chunks]
     assert reasons == [None, None, None, "stop"]
 
 
 def test_every_chunk_says_whose_it_is() -> None:
-    for chunk in Told(("text", "Hi")).chunks:
+    for chunk in Sent(("text", "Hi")).chunks:
         assert {name: chunk[name] for name in ("id", "object", "created", "model")} == {
             "id": "chatcmpl-1",
             "object": "chat.completion.chunk",
@@ -88,74 +88,74 @@ def test_every_chunk_says_whose_it_is() -> None:
 
 
 def test_what_is_given_goes_before_what_the_response_says() -> None:
-    chunk = Told(("text", "Hi"), id="chatcmpl-x", created=7, model="alias", choice=2).chunks[0]
+    chunk = Sent(("text", "Hi"), id="chatcmpl-x", created=7, model="alias", choice=2).chunks[0]
     assert (chunk["id"], chunk["created"], chunk["model"]) == ("chatcmpl-x", 7, "alias")
     assert chunk["choices"][0]["index"] == 2
 
 
 def test_an_answer_without_a_word_still_has_a_role_and_an_end() -> None:
-    assert Told().deltas == [{"role": "assistant", "content": ""}, {}]
+    assert Sent().deltas == [{"role": "assistant", "content": ""}, {}]
 
 
 def test_an_answer_that_begins_with_a_call_has_no_content() -> None:
-    assert Told(("tool_call", 0, "c", "look", "{}")).deltas[0] == {"role": "assistant"}
+    assert Sent(("tool_call", 0, "c", "look", "{}")).deltas[0] == {"role": "assistant"}
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 @pytest.mark.parametrize("wire", ["openai", "openresponses"])
 def test_reasoning_goes_where_it_is_wanted(field: Any, wire: str) -> None:
-    told = Told(("reasoning", "hm"), ("text", "Hi"), reasoning_field=field, wire=wire)
-    assert told.deltas[1:3] == [{field: "hm"}, {"content": "Hi"}]
-    assert told.losses == []
+    sent = Sent(("reasoning", "hm"), ("text", "Hi"), reasoning_field=field, wire=wire)
+    assert sent.deltas[1:3] == [{field: "hm"}, {"content": "Hi"}]
+    assert sent.losses == []
 
 
 def test_reasoning_that_is_not_wanted_is_a_loss() -> None:
-    told = Told(("reasoning", "hm"), ("reasoning_summary", "s"), ("text", "Hi"), reasoning_field="none")
-    assert told.folded.words["reasoning"] == ""
-    assert "reasoning: left out, as asked" in told.losses
+    sent = Sent(("reasoning", "hm"), ("reasoning_summary", "s"), ("text", "Hi"), reasoning_field="none")
+    assert sent.folded.words["reasoning"] == ""
+    assert "reasoning: left out, as asked" in sent.losses
 
 
 def test_summaries_are_told_as_reasoning() -> None:
-    told = Told(
+    sent = Sent(
         ("reasoning_summary", "On", 0), ("reasoning_summary", "e", 0), ("reasoning_summary", "Two", 1)
     )
-    assert told.folded.words["reasoning"] == "One\n\nTwo"
-    assert told.losses == ["reasoning.summary: sent as reasoning"]
+    assert sent.folded.words["reasoning"] == "One\n\nTwo"
+    assert sent.losses == ["reasoning.summary: sent as reasoning"]
 
 
 def test_a_summary_beside_the_reasoning_is_left_out() -> None:
-    told = Told(("reasoning", "hm"), ("reasoning_summary", "Short"))
-    assert told.folded.words["reasoning"] == "hm"
-    assert told.losses == ["reasoning.summary: left out beside the reasoning itself"]
+    sent = Sent(("reasoning", "hm"), ("reasoning_summary", "Short"))
+    assert sent.folded.words["reasoning"] == "hm"
+    assert sent.losses == ["reasoning.summary: left out beside the reasoning itself"]
 
 
 def test_a_summary_that_is_not_wanted_is_told_once() -> None:
-    assert Told(("reasoning_summary", "s"), reasoning_field="none").losses == [
+    assert Sent(("reasoning_summary", "s"), reasoning_field="none").losses == [
         "reasoning: left out, as asked"
     ]
 
 
 def test_encrypted_reasoning_is_a_loss() -> None:
-    assert Told(("reasoning_encrypted", "x")).losses == ["reasoning.encrypted_content: can't be expressed"]
+    assert Sent(("reasoning_encrypted", "x")).losses == ["reasoning.encrypted_content: can't be expressed"]
 
 
 def test_a_refusal_is_one() -> None:
-    told = Told(("refusal", "No"), ("refusal", "."))
-    assert told.deltas[1:3] == [{"refusal": "No"}, {"refusal": "."}]
-    assert told.folded.finish_reason == "stop"
+    sent = Sent(("refusal", "No"), ("refusal", "."))
+    assert sent.deltas[1:3] == [{"refusal": "No"}, {"refusal": "."}]
+    assert sent.folded.finish_reason == "stop"
 
 
 def test_log_probabilities_go_along() -> None:
     token = {"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": []}
     other = {**token, "top_logprobs": [{"token": "Ho", "logprob": -2.0, "bytes": [72, 111]}]}
-    told = Told(("text", "Hi", [token]), ("text", "Hi", [other]))
-    assert told.folded.logprobs == [token, other]
-    assert "logprobs" not in told.chunks[0]["choices"][0]
+    sent = Sent(("text", "Hi", [token]), ("text", "Hi", [other]))
+    assert sent.folded.logprobs == [token, other]
+    assert "logprobs" not in sent.chunks[0]["choices"][0]
 
 
 def test_citations_count_in_the_whole_content() -> None:
-    told = Told(("text", "One "), ("block_done",), ("text", "Two"), ("annotation", CITATION))
-    (annotation,) = told.folded.annotations
+    sent = Sent(("text", "One "), ("block_done",), ("text", "Two"), ("annotation", CITATION))
+    (annotation,) = sent.folded.annotations
     assert annotation == {
         "type": "url_citation",
         "url_citation": {"url": "https://a.example", "title": "A", "start_index": 4, "end_index": 6},
@@ -163,13 +163,13 @@ def test_citations_count_in_the_whole_content() -> None:
 
 
 def test_a_citation_before_any_text_counts_from_there() -> None:
-    (annotation,) = Told(("annotation", CITATION), ("text", "Hi")).folded.annotations
+    (annotation,) = Sent(("annotation", CITATION), ("text", "Hi")).folded.annotations
     assert annotation["url_citation"]["start_index"] == 0
 
 
 def test_other_citations_are_a_loss() -> None:
-    told = Told(("text", "Hi"), ("annotation", {"type": "file_citation", "file_id": "f", "index": 0}))
-    assert told.losses == ["annotation.file_citation: has no form in a chunk"]
+    sent = Sent(("text", "Hi"), ("annotation", {"type": "file_citation", "file_id": "f", "index": 0}))
+    assert sent.losses == ["annotation.file_citation: has no form in a chunk"]
 
 
 def test_a_null_citation_is_a_loss() -> None:
@@ -179,13 +179,13 @@ def test_a_null_citation_is_a_loss() -> None:
 
 
 def test_a_phase_is_a_loss() -> None:
-    told = Told(("expect_item", "m", "commentary"), ("text", "Hi"))
-    assert told.losses == ["message.phase: can't be expressed"]
+    sent = Sent(("expect_item", "m", "commentary"), ("text", "Hi"))
+    assert sent.losses == ["message.phase: can't be expressed"]
 
 
 # ── calls ──────────────────────────────────────────────────────────────────────────────────────────────────
 def test_calls_have_dense_indexes_and_say_id_and_name_once() -> None:
-    told = Told(
+    sent = Sent(
         ("reasoning", "hm"),
         ("text", "Hi"),
         ("tool_call", 4, "c4", "look", '{"a'),
@@ -193,7 +193,7 @@ def test_calls_have_dense_indexes_and_say_id_and_name_once() -> None:
         ("tool_call", 4, None, None, '":1}'),
         ("tool_call", 7, None, None, "}"),
     )
-    fragments = [delta["tool_calls"][0] for delta in told.deltas if "tool_calls" in delta]
+    fragments = [delta["tool_calls"][0] for delta in sent.deltas if "tool_calls" in delta]
     assert fragments[0] == {
         "index": 0,
         "id": "c4",
@@ -202,13 +202,13 @@ def test_calls_have_dense_indexes_and_say_id_and_name_once() -> None:
     }
     assert fragments[1] == {"index": 0, "function": {"arguments": '{"a'}}
     assert [fragment["index"] for fragment in fragments] == [0, 0, 1, 1, 0, 1]
-    assert told.folded.message["calls"] == [("c4", "look", '{"a":1}'), ("c7", "peek", "{}")]
-    assert told.folded.finish_reason == "tool_calls"
+    assert sent.folded.message["calls"] == [("c4", "look", '{"a":1}'), ("c7", "peek", "{}")]
+    assert sent.folded.finish_reason == "tool_calls"
 
 
 def test_custom_calls_are_custom_there_as_well() -> None:
-    told = Told(("tool_call", 0, "c", "sql", "SEL", "custom"), ("tool_call", 0, None, None, "ECT"))
-    fragments = [delta["tool_calls"][0] for delta in told.deltas if "tool_calls" in delta]
+    sent = Sent(("tool_call", 0, "c", "sql", "SEL", "custom"), ("tool_call", 0, None, None, "ECT"))
+    fragments = [delta["tool_calls"][0] for delta in sent.deltas if "tool_calls" in delta]
     assert fragments == [
         {"index": 0, "id": "c", "type": "custom", "custom": {"name": "sql", "input": ""}},
         {"index": 0, "custom": {"input": "SEL"}},
@@ -220,22 +220,22 @@ def test_custom_calls_are_functions_for_clients_that_know_nothing_else() -> None
     text = 'SELECT "a"\n\\ é🙂'
     calls: list[Call] = [("tool_call", 0, "c", "sql", None, "custom")]
     calls += [("tool_call", 0, None, None, sign) for sign in text]
-    ((_, name, arguments),) = Told(*calls, custom_tools="function").folded.message["calls"]
+    ((_, name, arguments),) = Sent(*calls, custom_tools="function").folded.message["calls"]
     assert name == "sql"
     assert json.loads(arguments) == {"input": text}
 
 
 def test_a_wrapped_call_that_was_cut_is_not_closed() -> None:
-    told = Told(
+    sent = Sent(
         ("tool_call", 0, "c", "sql", "SEL", "custom"), end=("finish", "length"), custom_tools="function"
     )
-    assert told.folded.message["calls"] == [("c", "sql", '{"input":"SEL')]
-    assert told.folded.finish_reason == "length"
+    assert sent.folded.message["calls"] == [("c", "sql", '{"input":"SEL')]
+    assert sent.folded.finish_reason == "length"
 
 
 def test_a_namespace_is_a_loss() -> None:
-    told = Told(("tool_call", 0, "c", "peek", "{}", "function", "files"))
-    assert told.losses == ["tool_calls.namespace: can't be expressed"]
+    sent = Sent(("tool_call", 0, "c", "peek", "{}", "function", "files"))
+    assert sent.losses == ["tool_calls.namespace: can't be expressed"]
 
 
 @pytest.mark.parametrize(
@@ -258,10 +258,10 @@ def test_a_namespace_is_a_loss() -> None:
     ],
 )
 def test_shells_and_patches_are_function_calls(item: Json, name: str, arguments: Json) -> None:
-    told = Told(("item", {"id": "i", "call_id": "c", **item}))
-    ((call_id, called, text),) = told.folded.message["calls"]
+    sent = Sent(("item", {"id": "i", "call_id": "c", **item}))
+    ((call_id, called, text),) = sent.folded.message["calls"]
     assert (call_id, called, json.loads(text)) == ("c", name, arguments)
-    assert told.folded.finish_reason == "tool_calls"
+    assert sent.folded.finish_reason == "tool_calls"
 
 
 @pytest.mark.parametrize(
@@ -272,9 +272,9 @@ def test_shells_and_patches_are_function_calls(item: Json, name: str, arguments:
     ],
 )
 def test_hosted_items_are_a_loss(item: Json) -> None:
-    told = Told(("item", item), ("text", "Hi"))
-    assert told.losses == [f"item.{item['type']}: has no form in a chunk"]
-    assert told.folded.message == {"content": "Hi", "calls": [], "finish_reason": "stop"}
+    sent = Sent(("item", item), ("text", "Hi"))
+    assert sent.losses == [f"item.{item['type']}: has no form in a chunk"]
+    assert sent.folded.message == {"content": "Hi", "calls": [], "finish_reason": "stop"}
 
 
 def test_a_shell_call_that_was_cut_is_not_run() -> None:
@@ -285,9 +285,9 @@ def test_a_shell_call_that_was_cut_is_not_run() -> None:
         "action": {"commands": ["rm"]},
         "status": "incomplete",
     }
-    told = Told(("item", item))
-    assert told.folded.message["calls"] == []
-    assert told.losses == [
+    sent = Sent(("item", item))
+    assert sent.folded.message["calls"] == []
+    assert sent.losses == [
         "item.shell_call: has no form in a chunk",
         "finish_reason: incomplete for incomplete_item, reported as length",
     ]
@@ -301,8 +301,8 @@ def test_fragments_of_nobodys_call_are_nothing() -> None:
 
 
 def test_extensions_are_ignored_once_per_type() -> None:
-    told = Told(("extension_event", "acme:beat", {}), ("extension_event", "acme:beat", {}))
-    assert [str(case) for case in told.outbound.diagnostics] == [
+    sent = Sent(("extension_event", "acme:beat", {}), ("extension_event", "acme:beat", {}))
+    assert [str(case) for case in sent.outbound.diagnostics] == [
         "ignored: acme:beat: has no form in a chunk (×2)"
     ]
 
@@ -319,17 +319,17 @@ AFTER: list[Call] = [
 
 
 def test_text_after_a_call_passes() -> None:
-    folded = Told(*AFTER).folded
+    folded = Sent(*AFTER).folded
     assert folded.words == {"content": "Let me see.I looked.", "refusal": "No.", "reasoning": "hm"}
     assert len(folded.annotations) == 1
 
 
 def test_text_after_a_call_is_dropped_where_clients_cannot_take_it() -> None:
-    told = Told(*AFTER, text_after_tool_call="drop")
-    assert told.folded.words == {"content": "Let me see.", "refusal": "", "reasoning": "hm"}
-    assert told.folded.annotations == []
-    assert told.folded.message["calls"] == [("c", "look", "{}")]
-    assert told.losses == [
+    sent = Sent(*AFTER, text_after_tool_call="drop")
+    assert sent.folded.words == {"content": "Let me see.", "refusal": "", "reasoning": "hm"}
+    assert sent.folded.annotations == []
+    assert sent.folded.message["calls"] == [("c", "look", "{}")]
+    assert sent.losses == [
         "content: text after a tool call was dropped",
         "refusal: text after a tool call was dropped",
     ]
@@ -340,26 +340,26 @@ def test_text_after_a_call_is_dropped_where_clients_cannot_take_it() -> None:
     ("reason", "finish"), [("stop", "stop"), ("length", "length"), ("content_filter", "content_filter")]
 )
 def test_why_it_ended(reason: str, finish: str) -> None:
-    assert Told(("text", "Hi"), end=("finish", reason)).folded.finish_reason == finish
+    assert Sent(("text", "Hi"), end=("finish", reason)).folded.finish_reason == finish
 
 
 @pytest.mark.parametrize("reason", ["length", "content_filter"])
 def test_complete_calls_do_not_hide_that_the_answer_was_cut(reason: str) -> None:
     calls = [("tool_call", 0, "c", "look", "{}"), ("tool_call_done", 0)]
-    assert Told(*calls, end=("finish", reason)).folded.finish_reason == reason
+    assert Sent(*calls, end=("finish", reason)).folded.finish_reason == reason
 
 
 def test_case_25_only_complete_calls_finish_as_tool_calls() -> None:
-    told = Told(("tool_call", 0, "c", "look", '{"a'), end=("finish", "tool_calls"))
-    assert told.folded.finish_reason == "length"
+    sent = Sent(("tool_call", 0, "c", "look", '{"a'), end=("finish", "tool_calls"))
+    assert sent.folded.finish_reason == "length"
 
 
 def test_an_unusual_reason_is_told_as_length() -> None:
     events, machine = perform(("text", "Hi"))
     events += machine.finish("steered", incomplete=True)
     outbound = Outbound()
-    told = chunks(b"".join(encode(outbound.feed(event)) for event in events) + encode(outbound.close()))
-    assert Folded(told).finish_reason == "length"
+    sent = chunks(b"".join(encode(outbound.feed(event)) for event in events) + encode(outbound.close()))
+    assert Folded(sent).finish_reason == "length"
     assert [str(case) for case in outbound.diagnostics] == [
         "loss: finish_reason: incomplete for steered, reported as length"
     ]
@@ -367,7 +367,7 @@ def test_an_unusual_reason_is_told_as_length() -> None:
 
 @pytest.mark.parametrize("wire", ["openai", "openresponses"])
 def test_cancelled_is_an_error(wire: str) -> None:
-    folded = Told(("text", "Hi"), end=("cancel",), wire=wire).folded
+    folded = Sent(("text", "Hi"), end=("cancel",), wire=wire).folded
     assert folded.finish_reason is None
     assert folded.error is not None
     assert folded.error["code"] == "cancelled"
@@ -376,10 +376,10 @@ def test_cancelled_is_an_error(wire: str) -> None:
 @pytest.mark.parametrize("wire", ["openai", "openresponses"])
 def test_a_failure_is_told_once_and_ends_the_stream(wire: str) -> None:
     error = {"type": "rate", "code": "slow_down", "message": "Wait", "param": "input"}
-    told = Told(("text", "Hi"), end=("fail", error), wire=wire)
-    assert [chunk["error"]["code"] for chunk in told.chunks if "error" in chunk] == ["slow_down"]
-    assert told.chunks[-1]["error"]["message"] == "Wait"
-    assert told.folded.finish_reason is None
+    sent = Sent(("text", "Hi"), end=("fail", error), wire=wire)
+    assert [chunk["error"]["code"] for chunk in sent.chunks if "error" in chunk] == ["slow_down"]
+    assert sent.chunks[-1]["error"]["message"] == "Wait"
+    assert sent.folded.finish_reason is None
 
 
 def test_a_failed_response_without_its_error_event_is_an_error() -> None:
@@ -391,14 +391,14 @@ def test_a_failed_response_without_its_error_event_is_an_error() -> None:
 
 
 def test_a_stream_that_ends_before_its_response_is_an_error() -> None:
-    told = Told(("text", "Hi"), end=None)
-    assert told.chunks[-1]["error"]["code"] == "upstream_cut"
+    sent = Sent(("text", "Hi"), end=None)
+    assert sent.chunks[-1]["error"]["code"] == "upstream_cut"
 
 
 def test_nothing_follows_the_end() -> None:
-    told = Told(("text", "Hi"))
+    sent = Sent(("text", "Hi"))
     late = ev.OutputTextDelta(9, "m", 0, 0, "late")
-    assert told.outbound.feed(late) == []
+    assert sent.outbound.feed(late) == []
 
 
 def test_events_that_say_what_others_say_give_nothing() -> None:
@@ -411,21 +411,21 @@ def test_events_that_say_what_others_say_give_nothing() -> None:
 
 # ── usage ──────────────────────────────────────────────────────────────────────────────────────────────────
 def test_usage_comes_last_and_only_when_asked() -> None:
-    told = Told(("text", "Hi"), ("usage", USAGE), include_usage=True)
-    assert [chunk["usage"] for chunk in told.chunks[:-1]] == [None, None, None]
-    assert told.chunks[-1]["choices"] == []
-    assert told.chunks[-1]["usage"] == {
+    sent = Sent(("text", "Hi"), ("usage", USAGE), include_usage=True)
+    assert [chunk["usage"] for chunk in sent.chunks[:-1]] == [None, None, None]
+    assert sent.chunks[-1]["choices"] == []
+    assert sent.chunks[-1]["usage"] == {
         "prompt_tokens": 3,
         "completion_tokens": 5,
         "total_tokens": 8,
         "prompt_tokens_details": {"cached_tokens": 1},
         "completion_tokens_details": {"reasoning_tokens": 2},
     }
-    assert Told(("text", "Hi"), ("usage", USAGE)).folded.usage is None
+    assert Sent(("text", "Hi"), ("usage", USAGE)).folded.usage is None
 
 
 def test_usage_that_nobody_knows_is_not_made_up() -> None:
-    assert Told(("text", "Hi"), include_usage=True).folded.usage is None
+    assert Sent(("text", "Hi"), include_usage=True).folded.usage is None
 
 
 # ── several choices ────────────────────────────────────────────────────────────────────────────────────────
@@ -441,44 +441,44 @@ def several(*answers: list[Call], **options: Any) -> tuple[list[Json], Choices]:
 
 
 def test_choices_share_a_stream_and_keep_apart() -> None:
-    told, choices = several(
+    sent, choices = several(
         [("text", "One"), ("usage", USAGE), ("finish", "stop")],
         [("tool_call", 0, "c", "look", "{}"), ("usage", USAGE), ("finish", "stop")],
         [("text", "Th"), ("text", "ree"), ("reasoning_encrypted", "x"), ("finish", "length")],
         include_usage=True,
     )
-    messages = [Folded(told, choice).message for choice in range(3)]
+    messages = [Folded(sent, choice).message for choice in range(3)]
     assert messages[0] == {"content": "One", "calls": [], "finish_reason": "stop"}
     assert messages[1] == {"calls": [("c", "look", "{}")], "finish_reason": "tool_calls"}
     assert messages[2] == {"content": "Three", "calls": [], "finish_reason": "length"}
-    assert {(chunk["id"], chunk["created"]) for chunk in told} == {("chatcmpl-n", 5)}
-    assert [chunk["usage"]["total_tokens"] for chunk in told if chunk["usage"]] == [16]
-    assert told[-1]["usage"]["prompt_tokens_details"] == {"cached_tokens": 2}
+    assert {(chunk["id"], chunk["created"]) for chunk in sent} == {("chatcmpl-n", 5)}
+    assert [chunk["usage"]["total_tokens"] for chunk in sent if chunk["usage"]] == [16]
+    assert sent[-1]["usage"]["prompt_tokens_details"] == {"cached_tokens": 2}
     assert [case.where for case in choices.diagnostics] == ["reasoning.encrypted_content"]
 
 
 def test_choices_without_usage_end_with_their_reasons() -> None:
-    told, _ = several([("text", "One"), ("finish", "stop")], [("finish", "stop")])
-    assert [Folded(told, choice).finish_reason for choice in range(2)] == ["stop", "stop"]
+    sent, _ = several([("text", "One"), ("finish", "stop")], [("finish", "stop")])
+    assert [Folded(sent, choice).finish_reason for choice in range(2)] == ["stop", "stop"]
 
 
-def failed_choices(told: list[Json]) -> dict[int, str]:
+def failed_choices(sent: list[Json]) -> dict[int, str]:
     """The code of each choice that failed."""
-    within = [choice for chunk in told for choice in chunk.get("choices", ()) if "error" in choice]
+    within = [choice for chunk in sent for choice in chunk.get("choices", ()) if "error" in choice]
     assert all(choice["finish_reason"] == "error" and choice["delta"] == {} for choice in within)
     return {choice["index"]: choice["error"]["code"] for choice in within}
 
 
 def test_an_error_of_one_choice_ends_that_one() -> None:
-    told, choices = several(
+    sent, choices = several(
         [("usage", USAGE), ("fail", {"code": "slow", "message": "Wait"})],
         [("text", "a"), ("text", "b"), ("usage", USAGE), ("finish", "stop")],
         include_usage=True,
     )
-    assert failed_choices(told) == {0: "slow"}
-    assert not any("error" in chunk for chunk in told)
-    assert Folded(told, 1).message["content"] == "ab"
-    assert told[-1]["usage"]["total_tokens"] == 16, "what failed was paid for too"
+    assert failed_choices(sent) == {0: "slow"}
+    assert not any("error" in chunk for chunk in sent)
+    assert Folded(sent, 1).message["content"] == "ab"
+    assert sent[-1]["usage"]["total_tokens"] == 16, "what failed was paid for too"
     assert choices.feed(1, ev.OutputTextDelta(0, "m", 0, 0, "late")) == []
 
 
@@ -486,26 +486,26 @@ def test_choices_begin_in_their_order_whichever_speaks_first() -> None:
     """OpenAI's SDK folds a stream into a list of choices and fails at one that comes before its turn."""
     choices = Choices(3, id="c", created=5)
     data = b"".join(encode(choices.feed(2, event)) for event in perform(("text", "Hi"))[0])
-    told = chunks(data + b"data: [DONE]\n\n")
-    assert [choice["index"] for piece in told for choice in piece["choices"]] == [0, 1, 2, 2]
-    assert [piece["choices"][0]["delta"] for piece in told] == [{"role": "assistant"}] * 3 + [
+    sent = chunks(data + b"data: [DONE]\n\n")
+    assert [choice["index"] for piece in sent for choice in piece["choices"]] == [0, 1, 2, 2]
+    assert [piece["choices"][0]["delta"] for piece in sent] == [{"role": "assistant"}] * 3 + [
         {"content": "Hi"}
     ]
-    assert {piece["model"] for piece in told} == {"m"}
+    assert {piece["model"] for piece in sent} == {"m"}
 
 
 def test_errors_of_all_choices_are_an_error_of_the_answer() -> None:
-    told, _ = several(
+    sent, _ = several(
         [("text", "a"), ("fail", {"code": "slow", "message": "Wait"})], [("cancel",)], include_usage=True
     )
-    assert failed_choices(told) == {0: "slow", 1: "cancelled"}
-    assert told[-1]["error"]["code"] == "slow"
+    assert failed_choices(sent) == {0: "slow", 1: "cancelled"}
+    assert sent[-1]["error"]["code"] == "slow"
 
 
 def test_a_choice_that_never_ended_is_an_error() -> None:
-    told, _ = several([("text", "One"), ("finish", "stop")], [("text", "Two")])
-    assert failed_choices(told) == {1: "upstream_cut"}
-    assert Folded(told, 0).finish_reason == "stop"
+    sent, _ = several([("text", "One"), ("finish", "stop")], [("text", "Two")])
+    assert failed_choices(sent) == {1: "upstream_cut"}
+    assert Folded(sent, 0).finish_reason == "stop"
 
 
 def joined(*answers: list[Call], **options: Any) -> Json:
@@ -548,15 +548,15 @@ TWO_CALLS: list[Call] = [
 
 
 def test_a_client_of_functions_gets_the_first_call() -> None:
-    told = Told(*TWO_CALLS, end=None, legacy_functions=True)
-    assert [delta for delta in told.deltas if delta] == [
+    sent = Sent(*TWO_CALLS, end=None, legacy_functions=True)
+    assert [delta for delta in sent.deltas if delta] == [
         {"role": "assistant"},
         {"function_call": {"name": "look", "arguments": ""}},
         {"function_call": {"arguments": '{"a"'}},
         {"function_call": {"arguments": ":1}"}},
     ]
-    assert told.chunks[-1]["choices"][0]["finish_reason"] == "function_call"
-    assert [(case.where, case.times) for case in told.outbound.diagnostics] == [("function_call", 1)]
+    assert sent.chunks[-1]["choices"][0]["finish_reason"] == "function_call"
+    assert [(case.where, case.times) for case in sent.outbound.diagnostics] == [("function_call", 1)]
 
 
 def test_a_client_of_functions_gets_the_same_whole() -> None:
@@ -576,9 +576,9 @@ def test_free_text_for_a_client_of_functions_is_a_function() -> None:
 
 
 def test_what_calls_nothing_ends_as_it_does_for_others() -> None:
-    told = Told(("text", "Hi"), legacy_functions=True)
-    assert told.chunks[-1]["choices"][0]["finish_reason"] == "stop"
-    cut = Told(("tool_call", 0, "c", "look", '{"a"'), end=("finish", "length"), legacy_functions=True)
+    sent = Sent(("text", "Hi"), legacy_functions=True)
+    assert sent.chunks[-1]["choices"][0]["finish_reason"] == "stop"
+    cut = Sent(("tool_call", 0, "c", "look", '{"a"'), end=("finish", "length"), legacy_functions=True)
     assert cut.chunks[-1]["choices"][0]["finish_reason"] == "length"
 
 

@@ -104,8 +104,8 @@ def test_choices_go_out_as_they_came_in(streams: int) -> None:
         for number, inbound in enumerate(inbounds):
             for event in inbound.feed(each):
                 data += encode(out.feed(number, event))
-    told = chunks(data + encode(out.close()))
-    assert Folded(told, 1).message["calls"] == [("c1", "look", '{"q":1}')]
-    assert Folded(told, 0).finish_reason == "stop"
-    assert [piece["usage"]["total_tokens"] for piece in told if piece["usage"]] == [7]
-    assert json.dumps(told).count('"error": {') == streams - 2
+    sent = chunks(data + encode(out.close()))
+    assert Folded(sent, 1).message["calls"] == [("c1", "look", '{"q":1}')]
+    assert Folded(sent, 0).finish_reason == "stop"
+    assert [piece["usage"]["total_tokens"] for piece in sent if piece["usage"]] == [7]
+    assert json.dumps(sent).count('"error": {') == streams - 2

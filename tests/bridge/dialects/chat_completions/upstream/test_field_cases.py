@@ -55,7 +55,7 @@ def test_case_04_continuation_with_null_or_blank_id_and_name(blank: str | None) 
         more(":1}"),
         finish="tool_calls",
     )
-    assert ran.told[:3] == ["added 0 function_call call_a f", 'arguments 0 {"a"', "arguments 0 :1}"]
+    assert ran.sent[:3] == ["added 0 function_call call_a f", 'arguments 0 {"a"', "arguments 0 :1}"]
     assert ran.calls == [("call_a", "f", A)]
 
 
@@ -63,12 +63,12 @@ def test_case_05_name_in_the_second_chunk_delays_added() -> None:
     first = calls({"index": 0, "id": "call_a", "type": "function", "function": {"arguments": ""}})
     assert run(first, close=False).types == ["response.created", "response.in_progress"]
     ran = stopped(first, calls(part(A, name="f", index=0)), finish="tool_calls")
-    assert ran.told[0] == "added 0 function_call call_a f"
+    assert ran.sent[0] == "added 0 function_call call_a f"
 
 
 def test_case_06_call_without_arguments_is_told_whole() -> None:
     ran = stopped(calls(part("", name="f", id="call_a", index=0)), finish="tool_calls")
-    assert ran.told[1:3] == ["arguments 0 {}", "whole 0 {}"]
+    assert ran.sent[1:3] == ["arguments 0 {}", "whole 0 {}"]
 
 
 def test_case_08_empty_deltas_are_accepted() -> None:
@@ -97,7 +97,7 @@ def test_case_09_empty_tool_calls_split_nothing() -> None:
 
 def test_case_10_reasoning_then_a_call_have_indexes_0_and_1() -> None:
     ran = stopped(chunk(reasoning_content="Hm."), calls(part(A, name="f", id="call_a", index=0)))
-    added = [line for line in ran.told if line.startswith("added")]
+    added = [line for line in ran.sent if line.startswith("added")]
     assert added == ["added 0 reasoning", "added 1 function_call call_a f"]
 
 
@@ -108,7 +108,7 @@ def test_case_11_reasoning_and_two_calls_have_indexes_0_1_2() -> None:
         calls(part(A, index=0)),
         calls(part(B, name="g", id="call_b", index=1)),
     )
-    added = [line for line in ran.told if line.startswith("added")]
+    added = [line for line in ran.sent if line.startswith("added")]
     assert added == ["added 0 reasoning", "added 1 function_call call_a f", "added 2 function_call call_b g"]
 
 
@@ -124,7 +124,7 @@ def test_case_13_items_are_done_in_the_order_of_their_indexes() -> None:
         calls(part(B, index=1)),
         calls(part(A, index=0)),
     )
-    done = [line for line in ran.told if line.startswith("done")]
+    done = [line for line in ran.sent if line.startswith("done")]
     assert done == ["done 0 completed", "done 1 completed", "done 2 completed"]
 
 
@@ -135,19 +135,19 @@ def test_case_14_text_call_text_is_two_messages() -> None:
         chunk(content="After."),
     )
     assert [type(item) for item in ran.output] == [Message, FunctionCall, Message]
-    closed = ran.told.index("done 0 completed")
-    assert not [line for line in ran.told[closed:] if line.startswith("text 0")]
+    closed = ran.sent.index("done 0 completed")
+    assert not [line for line in ran.sent[closed:] if line.startswith("text 0")]
 
 
 def test_case_15_reasoning_has_its_part_and_text_opens_another_item() -> None:
     ran = stopped(frame(choices=[]), chunk(reasoning_content="Hm."), chunk(content="Yes."), frame(choices=[]))
-    assert ran.told[:3] == ["added 0 reasoning", "response.content_part.added", "reasoning 0 Hm."]
-    assert "added 1 message" in ran.told
+    assert ran.sent[:3] == ["added 0 reasoning", "response.content_part.added", "reasoning 0 Hm."]
+    assert "added 1 message" in ran.sent
 
 
 def test_case_16_message_and_part_come_before_text() -> None:
     ran = stopped(chunk(reasoning_content=""), chunk(content="Hi"))
-    assert ran.told[:3] == ["added 0 message", "response.content_part.added", "text 0 Hi"]
+    assert ran.sent[:3] == ["added 0 message", "response.content_part.added", "text 0 Hi"]
 
 
 @pytest.mark.parametrize("body", [f"<think></think>{rest}" for rest in ("Yes.", "\n\nYes.")])

@@ -81,7 +81,7 @@ def test_one_chunk_says_everything_in_the_order_of_thought() -> None:
 
 def test_refusal_is_told_as_such() -> None:
     ran = stopped(chunk(refusal=""), chunk(refusal="I "), chunk(refusal="can't."))
-    assert [line for line in ran.told if line.startswith("refusal")] == ["refusal 0 I ", "refusal 0 can't."]
+    assert [line for line in ran.sent if line.startswith("refusal")] == ["refusal 0 I ", "refusal 0 can't."]
     assert isinstance(ran.output[0], Message)
     assert ran.output[0].content == [RefusalContent("I can't.")]
 
@@ -110,13 +110,13 @@ def test_content_parts_are_read_by_type() -> None:
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "reasoning_text"])
 def test_reasoning_by_any_name_is_raw_reasoning_case_31(name: str) -> None:
     ran = stopped(chunk(**{name: "Hm"}), chunk(**{name: "."}), chunk(content="Yes."))
-    assert [line for line in ran.told if line.startswith("reasoning")] == ["reasoning 0 Hm", "reasoning 0 ."]
+    assert [line for line in ran.sent if line.startswith("reasoning")] == ["reasoning 0 Hm", "reasoning 0 ."]
     assert [item.type for item in ran.output] == ["reasoning", "message"]
 
 
 def test_reasoning_under_two_names_is_said_once() -> None:
     ran = stopped(chunk(reasoning_content="Hm.", reasoning="Hm."))
-    assert [line for line in ran.told if line.startswith("reasoning")] == ["reasoning 0 Hm."]
+    assert [line for line in ran.sent if line.startswith("reasoning")] == ["reasoning 0 Hm."]
 
 
 def test_reasoning_details_are_told_apart() -> None:

@@ -25,7 +25,7 @@ class Long(Inbound):
         return None
 
 
-def told(
+def sent(
     make: type[Inbound], frames: list[bytes], think_tags: bool, wire: str
 ) -> tuple[list[bytes], list[str]]:
     """What left after each frame, and what was noted of it."""
@@ -39,7 +39,7 @@ def told(
 
 
 def alike(frames: list[bytes], think_tags: bool = True, wire: str = "openai") -> None:
-    assert told(Inbound, frames, think_tags, wire) == told(Long, frames, think_tags, wire)
+    assert sent(Inbound, frames, think_tags, wire) == sent(Long, frames, think_tags, wire)
 
 
 TEXT = st.sampled_from(["", "Hi", " ", "<th", "ink>", "<think>", "</think>", "\n", "é", "\ud83d", "\ude42"])

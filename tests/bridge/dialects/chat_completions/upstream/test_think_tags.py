@@ -31,9 +31,9 @@ TEXTS = {
 
 def split(pieces: list[str]) -> tuple[str, str]:
     tags = ThinkTags()
-    told = [tags.feed(piece) for piece in pieces] + [tags.close()]
+    sent = [tags.feed(piece) for piece in pieces] + [tags.close()]
     assert tags.decided
-    return "".join(reasoning for reasoning, _ in told), "".join(text for _, text in told)
+    return "".join(reasoning for reasoning, _ in sent), "".join(text for _, text in sent)
 
 
 @pytest.mark.parametrize("text", TEXTS)

@@ -14,7 +14,7 @@ def cut(text: str) -> list[str]:
     return [text[:5], text[5:9], text[9:]]
 
 
-def told(index: int, call_id: str, name: str, pieces: list[str]) -> list[str]:
+def sent(index: int, call_id: str, name: str, pieces: list[str]) -> list[str]:
     """The events of a call from its announcement to the end."""
     return [
         f"added {index} function_call {call_id} {name}",
@@ -24,7 +24,7 @@ def told(index: int, call_id: str, name: str, pieces: list[str]) -> list[str]:
     ]
 
 
-ONE_AFTER_THE_OTHER = told(0, "call_a", "get_a", cut(A)) + told(1, "call_b", "get_b", cut(B))
+ONE_AFTER_THE_OTHER = sent(0, "call_a", "get_a", cut(A)) + sent(1, "call_b", "get_b", cut(B))
 
 
 def test_shape_sequential() -> None:
@@ -35,7 +35,7 @@ def test_shape_sequential() -> None:
         *(calls(part(piece, index=1)) for piece in cut(B)),
         finish="tool_calls",
     )
-    assert ran.told == ONE_AFTER_THE_OTHER
+    assert ran.sent == ONE_AFTER_THE_OTHER
     assert ran.status == "completed"
     assert ran.repairs == []
 
@@ -46,7 +46,7 @@ def test_shape_one_chunk() -> None:
         part(B, name="get_b", id="call_b", index=1, type="function"),
     ]
     ran = stopped(calls(*whole), finish="tool_calls")
-    assert ran.told == told(0, "call_a", "get_a", [A]) + told(1, "call_b", "get_b", [B])
+    assert ran.sent == sent(0, "call_a", "get_a", [A]) + sent(1, "call_b", "get_b", [B])
     assert ran.repairs == []
 
 
@@ -64,7 +64,7 @@ def test_shape_interleaved() -> None:
     deltas = [
         line for a, b in zip(cut(A), cut(B), strict=True) for line in (f"arguments 0 {a}", f"arguments 1 {b}")
     ]
-    assert ran.told == [
+    assert ran.sent == [
         "added 0 function_call call_a get_a",
         "added 1 function_call call_b get_b",
         *deltas,
@@ -84,7 +84,7 @@ def test_shape_same_index() -> None:
         *(calls(part(piece, index=0)) for piece in cut(B)),
         finish="tool_calls",
     )
-    assert ran.told == ONE_AFTER_THE_OTHER
+    assert ran.sent == ONE_AFTER_THE_OTHER
     assert ran.repairs == ["tool_calls: another id came on a busy index: another call"]
 
 
@@ -96,7 +96,7 @@ def test_shape_no_index() -> None:
         *(calls(part(piece)) for piece in cut(B)),
         finish="tool_calls",
     )
-    assert ran.told == ONE_AFTER_THE_OTHER
+    assert ran.sent == ONE_AFTER_THE_OTHER
     assert ran.repairs == ["tool_calls: the index is missing"]
 
 
@@ -108,7 +108,7 @@ def test_shape_blank_id() -> None:
         *(calls(part(piece, name="", id="", index=1)) for piece in cut(B)),
         finish="tool_calls",
     )
-    assert ran.told == ONE_AFTER_THE_OTHER
+    assert ran.sent == ONE_AFTER_THE_OTHER
     assert ran.repairs == []
 
 
@@ -128,7 +128,7 @@ def test_shape_null_fields() -> None:
         *(calls(nulls(piece, 1)) for piece in cut(B)),
         finish="tool_calls",
     )
-    assert ran.told == ONE_AFTER_THE_OTHER
+    assert ran.sent == ONE_AFTER_THE_OTHER
     assert ran.repairs == []
 
 
@@ -142,7 +142,7 @@ def test_shape_late_name() -> None:
         finish="tool_calls",
     )
     # announced with its name, and all that came before it in one piece
-    assert ran.told == told(0, "call_a", "get_a", [A]) + told(1, "call_b", "get_b", [B])
+    assert ran.sent == sent(0, "call_a", "get_a", [A]) + sent(1, "call_b", "get_b", [B])
 
 
 SHAPES: dict[str, list[bytes]] = {
