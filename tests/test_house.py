@@ -204,7 +204,7 @@ def test_bridge_imports_nothing_that_does_io(pyproject: dict[str, Any]) -> None:
     assert not found
 
 
-def test_schema_support_tells_a_valid_instance_from_an_invalid_one() -> None:
+def test_schema_support_distinguishes_a_valid_instance_from_an_invalid_one() -> None:
     delta = {
         "type": "response.output_text.delta",
         "sequence_number": 3,

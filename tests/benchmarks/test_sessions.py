@@ -32,7 +32,7 @@ def test_every_store_has_its_rows_in_every_table() -> None:
     assert len(tables) == 4 + len(sent)
 
 
-def test_a_service_that_is_absent_is_told_and_the_others_are_measured(
+def test_a_service_that_is_absent_is_reported_and_the_others_are_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(places, "postgres_database", Absent)

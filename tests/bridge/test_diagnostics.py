@@ -3,7 +3,7 @@
 from bridge.diagnostics import Diagnostic, Diagnostics
 
 
-def test_a_case_is_told_once_and_counted() -> None:
+def test_a_case_is_reported_once_and_counted() -> None:
     notes = Diagnostics()
     assert notes.repair("a", "b")
     assert not notes.repair("a", "b")

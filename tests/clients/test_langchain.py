@@ -58,7 +58,7 @@ def test_two_tools_in_parallel_and_their_answers(
     assert results(upstream) == {"call_1": "12 degrees in Lima", "call_2": "12 degrees in Oslo"}
 
 
-def test_incomplete_is_told(model: Any, upstream: ScriptedUpstream) -> None:
+def test_incomplete_is_reported(model: Any, upstream: ScriptedUpstream) -> None:
     upstream.scripts = InTurn(said("Half", finish_reason="length"))
     message = model.invoke("Hello")
     assert message.response_metadata["status"] == "incomplete"

@@ -122,7 +122,7 @@ def test_a_refusal_names_its_field() -> None:
         ("websocket.turns", 426),
     ],
 )
-def test_what_is_not_offered_is_told_apart(name: str, status: int) -> None:
+def test_what_is_not_offered_is_distinguished(name: str, status: int) -> None:
     with pytest.raises(NotOffered):
         play(name, answer=refused(status))
 

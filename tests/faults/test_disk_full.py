@@ -91,7 +91,7 @@ def test_s1_what_cannot_be_stored_is_refused_and_nothing_acknowledged_is_lost(pl
     assert get(place.base, after["id"]).json == after
 
 
-def test_s1_run_whose_end_cannot_be_stored_is_told_as_failed_and_stored_later(place: Place) -> None:
+def test_s1_run_whose_end_cannot_be_stored_is_reported_as_failed_and_stored_later(place: Place) -> None:
     """What the client was sent is what the store has when there is room again."""
     reader = begin_stream(place.base)
     place.disk.fill()

@@ -132,13 +132,13 @@ def test_missing_file_is_2() -> None:
         assert "no/such/file" in result.stderr
 
 
-def test_what_was_repaired_is_told_on_stderr() -> None:
+def test_what_was_repaired_is_reported_on_stderr() -> None:
     fragment = {"index": 0, "function": {"name": "f", "arguments": "{}"}}
     capture = chunk(tool_calls=[{**fragment, "id": "a"}, {**fragment, "id": "b"}]) + chunk("tool_calls")
     assert "repair: " in run("replay", stdin=capture).stderr
 
 
-def test_validate_tells_rule_event_and_message(captured: Path) -> None:
+def test_validate_reports_rule_event_and_message(captured: Path) -> None:
     good = run("replay", str(captured)).stdout
     frames = good.split("\n\n")
     broken = "\n\n".join([*frames[:2], *frames[3:]])  # output_item.added is missing

@@ -38,7 +38,7 @@ def filled(url: str) -> None:
     asyncio.run(fill())
 
 
-def test_upgrade_tells_the_revisions(url: str) -> None:
+def test_upgrade_reports_the_revisions(url: str) -> None:
     assert run("upgrade", "--store", url).output == f"at revision {REVISION} (before: empty)\n"
     assert run("upgrade", "--store", url).output == f"at revision {REVISION}\n"
 
@@ -56,7 +56,7 @@ def test_export_writes_json_lines(url: str) -> None:
     assert lines[1]["frames"] == frames(0, 1).data.decode()
 
 
-def test_store_is_the_default_file_unless_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_is_the_default_file_unless_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.delenv("OPENRESPONSES_BRIDGE_STORE", raising=False)
     assert run("upgrade").exit_code == 0
@@ -108,7 +108,7 @@ def test_every_command_refuses_what_is_no_database(name: str, store: str, messag
 
 
 @pytest.mark.parametrize("name", ["upgrade", "sweep", "export"])
-def test_what_postgres_says_is_told_without_the_password(name: str) -> None:
+def test_what_postgres_says_is_reported_without_the_password(name: str) -> None:
     with postgres_database() as url:
         address = make_url(url)
         wrong = {
@@ -132,7 +132,7 @@ def test_tables_of_something_else_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["upgrade", "sweep", "export"])
-def test_what_can_not_be_done_is_told(tmp_path: Path, name: str) -> None:
+def test_what_can_not_be_done_is_reported(tmp_path: Path, name: str) -> None:
     wrong = run(name, "--store", "mysql://me:hunter2@host/x")
     assert wrong.exit_code == 2
     assert "store mysql" in wrong.output

@@ -48,7 +48,7 @@ def test_several_upstreams_open_to_others(tmp_path: Path, monkeypatch: pytest.Mo
     assert "secret" not in path.read_text()
 
 
-def test_a_file_that_is_there_is_kept_unless_told(tmp_path: Path) -> None:
+def test_a_file_that_is_there_is_kept_unless_forced(tmp_path: Path) -> None:
     path = tmp_path / "bridge.toml"
     path.write_text("port = 1")
     run(path, "n", code=1)

@@ -86,7 +86,7 @@ def test_flags_that_can_not_be_used_are_named(tmp_path: Path) -> None:
     assert "missing.toml" in refused("--config", str(tmp_path / "missing.toml"))
 
 
-def test_port_in_use_is_told() -> None:
+def test_port_in_use_is_reported() -> None:
     with serve() as (base, _):
         assert "listen" in refused("--port", base.rpartition(":")[2])
 

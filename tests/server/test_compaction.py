@@ -135,7 +135,7 @@ def test_oldest_words_go_first_when_users_said_too_much(bridged: str, upstream: 
     assert [item["content"][0]["text"][0] for item in kept] == ["1", "2"]
 
 
-def test_usage_is_estimated_when_the_upstream_tells_none(bridged: str, upstream: ScriptedUpstream) -> None:
+def test_usage_is_estimated_when_the_upstream_reports_none(bridged: str, upstream: ScriptedUpstream) -> None:
     upstream.scripts["mute"] = Script([chunk(content="Short."), chunk("stop")])
     usage = compact(bridged, model="mute", input="Hello").json["usage"]
     assert usage["input_tokens"] > 0

@@ -46,7 +46,7 @@ class _Liar(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         return None
 
-    def _tell(self, status: int, body: Any) -> None:
+    def _report(self, status: int, body: Any) -> None:
         if self.says is not None and self.command != "GET":
             body = {"error": {"type": "x", "code": None, "message": self.says, "param": None}}
         data = json.dumps(body).encode()

@@ -59,7 +59,7 @@ def test_chat_over_the_demo_model(chat_demo: openai.OpenAI) -> None:
     assert all(chunk.usage is None for chunk in chunks)
 
 
-def test_chat_stream_tells_usage_when_asked(chat_demo: openai.OpenAI) -> None:
+def test_chat_stream_reports_usage_when_asked(chat_demo: openai.OpenAI) -> None:
     options: Any = {"include_usage": True}
     stream = chat_demo.chat.completions.create(
         model="demo", messages=HELLO, stream=True, stream_options=options

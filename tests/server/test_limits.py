@@ -129,7 +129,7 @@ async def test_s8_cut_off_ends_what_is_held() -> None:
     assert gate.running == 0
 
 
-def test_s8_metrics_count_and_tell_no_secrets(
+def test_s8_metrics_count_and_show_no_secrets(
     upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UPSTREAM_KEY", "s3cret")

@@ -133,7 +133,7 @@ def test_postgres_that_may_come_back_is_waited_for(tmp_path: Path, workers: str)
         assert "hunter2" not in said
 
 
-def test_redis_that_is_out_is_told_and_the_server_is_ready_all_the_same(tmp_path: Path) -> None:
+def test_redis_that_is_out_is_reported_and_the_server_is_ready_all_the_same(tmp_path: Path) -> None:
     with ExitStack() as stack:
         redis = stack.enter_context(own_redis())
         redis.stop()

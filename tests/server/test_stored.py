@@ -120,7 +120,7 @@ def cancel(base: str, response_id: str) -> Reply:
     "pause", [[HANG], [step for _ in range(300) for step in (chunk(content="y "), 0.01)]]
 )
 @pytest.mark.parametrize("store", [True, False])
-def test_cancel_ends_the_run_and_tells_its_client(
+def test_cancel_ends_the_run_and_informs_its_client(
     bridged: str, upstream: ScriptedUpstream, pause: list[Any], store: bool
 ) -> None:
     upstream.scripts["long"] = Script([chunk(content="x "), chunk(content="x "), *pause])

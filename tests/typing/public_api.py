@@ -116,7 +116,7 @@ def what_it_must_refuse(machine: ResponseStreamStateMachine) -> None:
     ResponseStreamStateMachine(None)  # type: ignore[arg-type]
 
 
-def events_are_told_apart_by_type(event: Event) -> None:
+def events_are_distinguished_by_type(event: Event) -> None:
     assert_type(event.type, str)
     assert_type(event.sequence_number, int)
     if isinstance(event, OutputTextDelta):
@@ -130,7 +130,7 @@ def events_are_told_apart_by_type(event: Event) -> None:
         assert_type(known.sequence_number, int)
 
 
-def items_are_told_apart_by_type(item: Item) -> None:
+def items_are_distinguished_by_type(item: Item) -> None:
     if isinstance(item, FunctionCall):
         assert_type(item.arguments, str)
     if isinstance(item, UnknownItem):
@@ -216,7 +216,7 @@ def tracking(usage: Usage) -> None:
     assert_type(tracker.corrected(100, "m"), int)
 
 
-def parts_are_told_apart(part: Part, result: PartResult, notes: Diagnostics) -> None:
+def parts_are_distinguished(part: Part, result: PartResult, notes: Diagnostics) -> None:
     if isinstance(part, LanguageModelToolCallPart):
         assert_type(part.call_id, str)
         assert_type(part.input, dict[str, Any])

@@ -599,7 +599,7 @@ def _an_open_item_under_another_id() -> list[Fed]:
 
 
 @breaks("terminal.unclosed_incomplete")
-def _an_open_item_told_as_completed() -> list[Fed]:
+def _an_open_item_reported_as_completed() -> list[Fed]:
     events = Script().message(("output_text", ["a", "b"]), closed=False).fail()
     events[-1]["response"]["output"][0]["status"] = "completed"
     return events

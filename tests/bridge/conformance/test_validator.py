@@ -133,7 +133,7 @@ def test_a_string_of_half_an_emoji_in_json_text() -> None:
     assert [each.rule for each in judged(['"\ud83d"'])] == ["event.json", "stream.no_terminal"]
 
 
-def test_deep_nesting_within_an_event_is_told() -> None:
+def test_deep_nesting_within_an_event_is_reported() -> None:
     deep = b'{"type":"acme:beat","sequence_number":0,"x":' + b"[" * 50_000 + b"]" * 50_000 + b"}"
     assert judged([deep])[0].rule in ("event.json", "stream.first_created")
 
@@ -148,7 +148,7 @@ def test_nesting_of_any_depth_raises_nothing(field: str, depth: int) -> None:
     assert validator.violations or field == "metadata"
 
 
-def test_an_object_without_type_is_told_once() -> None:
+def test_an_object_without_type_is_reported_once() -> None:
     assert [each.rule for each in judged([{}])] == [
         "schema",
         "schema",
@@ -187,7 +187,7 @@ def test_the_end_of_the_stream_is_one_past_its_last_event() -> None:
     assert str(violation).startswith(f"stream.no_terminal: event {len(everything()) - 1} (end of stream)")
 
 
-def test_closing_twice_tells_once() -> None:
+def test_closing_twice_reports_once() -> None:
     validator = StreamValidator()
     assert [each.rule for each in validator.close()] == ["stream.no_terminal"]
     assert validator.close() == []

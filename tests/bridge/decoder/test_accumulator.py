@@ -300,7 +300,7 @@ def test_rotating_ids_are_followed_by_output_index() -> None:
     assert Folded(*events).output == [text_item("xy", "completed", "f")]
 
 
-def test_case_01_items_that_share_an_index_are_told_apart_by_id() -> None:
+def test_case_01_items_that_share_an_index_are_distinguished_by_id() -> None:
     events = [
         added(function(0, "", item_id="a", **OPEN)),
         added(function(0, "", item_id="b", **OPEN)),
@@ -347,7 +347,7 @@ def test_nothing_changes_a_finished_item() -> None:
     assert call.first == function(0, "{}")
 
 
-def test_items_without_ids_are_told_apart_by_index() -> None:
+def test_items_without_ids_are_distinguished_by_index() -> None:
     events = [added(function(n, "", item_id="", **OPEN), n) for n in (0, 1)]
     events += [said("function_call_arguments.delta", n, "", delta=str(n)) for n in (0, 1)]
     assert [item["arguments"] for item in Folded(*events).output] == ["0", "1"]

@@ -121,7 +121,7 @@ def test_where_event_and_status_differ_the_worse_counts(status: str, reason: str
         (error(), "**Error:** it broke"),
     ],
 )
-def test_what_went_wrong_is_told_after_what_was_said(end: Raw, words: str) -> None:
+def test_what_went_wrong_is_reported_after_what_was_said(end: Raw, words: str) -> None:
     assert Decoded([text_delta("a"), end]).text.startswith(f"a\n\n{words}")
     assert Decoded([end]).text.startswith(words)
     assert Decoded([text_delta("a"), end], errors="none").text == "a"
@@ -134,7 +134,7 @@ def test_a_cancellation_is_no_error(end: Raw) -> None:
 
 
 @pytest.mark.parametrize("shape", ["nested", "top"])
-def test_an_error_is_told_once_though_error_and_failed_both_come(shape: str) -> None:
+def test_an_error_is_reported_once_though_error_and_failed_both_come(shape: str) -> None:
     sent = (
         error("quota", "pay up")
         if shape == "nested"
@@ -178,7 +178,7 @@ def test_case_26_an_empty_stream_is_an_error() -> None:
     assert decoded.result.error is not None
 
 
-def test_after_cancel_nothing_comes_out_and_no_error_is_told() -> None:
+def test_after_cancel_nothing_comes_out_and_no_error_is_reported() -> None:
     decoded = Decoded([created(), text_delta("a"), added(function(1), 1), arguments_delta("{}", 1)], False)
     decoded.decoder.cancel()
     for event in (text_delta("b"), done(function(1, "{}"), 1), failed(), completed(usage=USAGE)):
@@ -203,7 +203,7 @@ def test_nothing_follows_a_terminal_event(end: Raw) -> None:
 
 
 @pytest.mark.parametrize("status", ["incomplete", "failed"])
-def test_case_29_text_that_only_the_final_response_holds_is_told(status: str) -> None:
+def test_case_29_text_that_only_the_final_response_holds_is_sent(status: str) -> None:
     assert Decoded([created(), completed(message(output_text("a")), status=status)]).text.startswith(
         "a\n\n**"
     )

@@ -63,7 +63,7 @@ def test_an_image_without_result_shows_nothing(result: Any) -> None:
     assert kinds(Decoded([done(image(result=result)), completed()]).parts) == ["Data"]
 
 
-def test_images_without_ids_are_told_apart_by_index() -> None:
+def test_images_without_ids_are_distinguished_by_index() -> None:
     assert len(Decoded([done(image(id=""), 0), done(image(id=""), 1), completed()]).data("image/png")) == 2
 
 
@@ -148,7 +148,7 @@ def test_events_that_only_frame_others_make_no_parts() -> None:
     assert len(decoded.result.diagnostics) == 0
 
 
-def test_the_trace_tells_the_sequence_of_events_and_no_content() -> None:
+def test_the_trace_reports_the_sequence_of_events_and_no_content() -> None:
     lines: list[str] = []
     decoder = PartDecoder(trace=lines.append)
     raw = [text_delta("secret"), done(function(1, '{"secret":1}'), 1), {"type": "acme:beat"}, completed()]

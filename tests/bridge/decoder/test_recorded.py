@@ -97,7 +97,7 @@ def test_the_result_holds_how_it_ended(path: Path) -> None:
 
 
 @each_stream
-def test_errors_and_notes_are_told_once(path: Path) -> None:
+def test_errors_and_notes_are_reported_once(path: Path) -> None:
     for events in recorded(path):
         decoded = Decoded(events)
         noted = decoded.result.finish_reason in ("length", "content-filter", "other")

@@ -56,11 +56,11 @@ def test_text_without_deltas_comes_from_the_first_event_that_has_it(place: str) 
 
 
 @pytest.mark.parametrize("place", TEXT_EVENTS)
-def test_text_with_deltas_is_not_told_again(place: str) -> None:
+def test_text_with_deltas_is_not_sent_again(place: str) -> None:
     assert Decoded([text_delta("Hello"), TEXT_EVENTS[place], completed()]).text == "Hello"
 
 
-def test_parts_are_told_apart_by_index_when_ids_rotate() -> None:
+def test_parts_are_distinguished_by_index_when_ids_rotate() -> None:
     events = [
         said("output_text.delta", 0, "a", delta="one"),
         said("output_text.done", 0, "b", text="one"),
@@ -71,17 +71,17 @@ def test_parts_are_told_apart_by_index_when_ids_rotate() -> None:
     assert Decoded([*events, completed()]).text == "one two three"
 
 
-def test_an_item_tells_the_part_that_was_not_streamed() -> None:
+def test_an_item_reports_the_part_that_was_not_streamed() -> None:
     events = [text_delta("one"), done(message(output_text("one"), output_text(" two")))]
     assert Decoded([*events, completed()]).text == "one two"
 
 
-def test_an_item_whose_parts_are_counted_another_way_is_not_told_again() -> None:
+def test_an_item_whose_parts_are_counted_another_way_is_not_sent_again() -> None:
     events = [text_delta("one", content_index=1), done(message(output_text("one")))]
     assert Decoded([*events, completed()]).text == "one"
 
 
-def test_a_final_response_whose_items_moved_is_not_told_again() -> None:
+def test_a_final_response_whose_items_moved_is_not_sent_again() -> None:
     events = [text_delta("one", 1), done(message(output_text("one")), 1)]
     assert Decoded([*events, completed(message(output_text("one")))]).text == "one"
 
@@ -181,7 +181,7 @@ def test_a_citation_is_a_link_right_where_it_comes() -> None:
     assert decoded.text == "a [A](https://a.example/)b"
 
 
-def test_a_citation_is_not_told_again_by_the_done_events() -> None:
+def test_a_citation_is_not_sent_again_by_the_done_events() -> None:
     moved = citation(start_index=7, end_index=9)
     events = [
         text_delta("a"),

@@ -46,7 +46,7 @@ def test_every_spelling_of_a_delta_is_thinking(spelling: str) -> None:
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_every_spelling_of_a_done_tells_what_was_not_streamed(spelling: str) -> None:
+def test_every_spelling_of_a_done_reports_what_was_not_streamed(spelling: str) -> None:
     whole = said(f"{spelling}.done", item_id="rs_0", text="ab")
     assert Decoded([whole], False).thinking == "ab"
     assert (
@@ -68,7 +68,7 @@ def test_an_older_delta_wraps_its_text() -> None:
 
 
 @pytest.mark.parametrize("place", ["content_part.done", "item.done", "final"])
-def test_raw_reasoning_without_deltas_is_told_whole(place: str) -> None:
+def test_raw_reasoning_without_deltas_is_sent_whole(place: str) -> None:
     part = {"type": "reasoning_text", "text": "hm"}
     item = reasoning(content=[part])
     event = {
@@ -80,7 +80,7 @@ def test_raw_reasoning_without_deltas_is_told_whole(place: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["summary_part.done", "item.done", "final"])
-def test_a_summary_without_deltas_is_told_whole(place: str) -> None:
+def test_a_summary_without_deltas_is_sent_whole(place: str) -> None:
     event = {
         "summary_part.done": said("reasoning_summary_part.done", part={"type": "summary_text", "text": "hm"}),
         "item.done": done(reasoning("hm")),
@@ -89,7 +89,7 @@ def test_a_summary_without_deltas_is_told_whole(place: str) -> None:
     assert Decoded([event, completed(reasoning("hm"))]).thinking == "hm"
 
 
-def test_an_item_is_not_told_again_after_deltas() -> None:
+def test_an_item_is_not_sent_again_after_deltas() -> None:
     assert Decoded([summed("hm"), done(reasoning("hm")), completed(reasoning("hm"))]).thinking == "hm"
 
 
@@ -104,7 +104,7 @@ def test_a_part_of_another_kind_in_a_reasoning_item_says_nothing() -> None:
     assert Decoded([said("reasoning_summary_part.done", part={"type": "acme:x"}), completed()]).thinking == ""
 
 
-def test_summary_parts_stand_apart_and_their_ends_are_told() -> None:
+def test_summary_parts_stand_apart_and_their_ends_are_sent() -> None:
     ends = [
         said("reasoning_summary_part.done", summary_index=n, part={"type": "summary_text", "text": t})
         for n, t in enumerate(("ab", "c"))

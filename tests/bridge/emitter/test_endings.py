@@ -203,7 +203,7 @@ def test_e7_case_25_arguments_and_the_end(wire: str, arguments: str, end: tuple[
         assert run.notes("warning") == ["finish_reason"]
 
 
-def test_e7_a_cut_call_is_told_last_and_takes_no_more(wire: str) -> None:
+def test_e7_a_cut_call_is_sent_last_and_takes_no_more(wire: str) -> None:
     run = Run(wire)
     run("tool_call", 0, "c", "f", TRUNCATED)
     assert run("tool_call_done", 0) == []
@@ -299,7 +299,7 @@ FAILURES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
 @pytest.mark.parametrize(
     ("error", "payload", "sent"), FAILURES, ids=[str(case[1]["message"]) for case in FAILURES]
 )
-def test_e8_fail_tells_each_kind_of_error_twice(
+def test_e8_fail_reports_each_kind_of_error_twice(
     wire: str, error: Any, payload: dict[str, Any], sent: dict[str, str]
 ) -> None:
     run = Run(wire)
@@ -332,7 +332,7 @@ def test_e8_fail_keeps_the_partial_output_and_sends_no_done_events(wire: str) ->
     assert run.terminal["completed_at"] is None
 
 
-def test_e8_usage_is_told_when_it_was_known_before_the_failure(wire: str) -> None:
+def test_e8_usage_is_sent_when_it_was_known_before_the_failure(wire: str) -> None:
     run = Run(wire)
     run("usage", {"input_tokens": 3})
     run("fail", "down")

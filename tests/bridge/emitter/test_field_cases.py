@@ -52,7 +52,7 @@ def test_case_28_an_error_is_always_followed_by_response_failed(wire: str) -> No
 
 
 @pytest.mark.parametrize("seen", range(-1, 12))
-def test_case_42_what_follows_a_number_can_be_told_again_and_adds_up(seen: int) -> None:
+def test_case_42_what_follows_a_number_can_be_sent_again_and_adds_up(seen: int) -> None:
     """`starting_after=n` gives n+1 and on; with what was seen before, the snapshot can be rebuilt."""
     machine = ResponseStreamStateMachine(model="m")
     events = machine.start() + machine.text("Hel") + machine.text("lo") + machine.finish("stop")

@@ -197,7 +197,7 @@ def test_e5_a_whole_item_closes_the_text_and_calls_that_are_whole(wire: str) -> 
 SEARCH = {"type": "web_search_call", "id": "ws_1", "status": "in_progress"}
 
 
-def test_e4_an_announced_item_is_told_whole_under_its_index(wire: str) -> None:
+def test_e4_an_announced_item_is_sent_whole_under_its_index(wire: str) -> None:
     run = Run(wire)
     run("text", "a")
     assert run.kinds("item_added", SEARCH)[-1] == "output_item.added"
@@ -223,7 +223,7 @@ def test_e10_progress_of_an_extension_keeps_its_name(wire: str) -> None:
     assert event.type == "acme:job.progress"
 
 
-def test_e7_an_announced_item_that_is_never_told_whole_was_cut(wire: str) -> None:
+def test_e7_an_announced_item_that_is_never_sent_whole_was_cut(wire: str) -> None:
     run = Run(wire)
     run("item_added", SEARCH)
     assert run.kinds("finish", "stop") == ["output_item.done", "incomplete"]

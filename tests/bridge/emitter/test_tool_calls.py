@@ -317,7 +317,7 @@ def test_e7_e11_a_held_call_that_was_not_let_finish_is_not_restored(reason: str)
     assert (run.output[0]["type"], run.output[0]["status"]) == ("function_call", "incomplete")
 
 
-def test_e8_e11_a_held_call_is_not_told_on_failure() -> None:
+def test_e8_e11_a_held_call_is_not_sent_on_failure() -> None:
     run = Run("openai", identities=declared((ToolKind.SHELL, "tool")))
     run("tool_call", 0, "c", "tool", '{"command": "ls"}')
     assert run.kinds("fail", "down") == ["error", "failed"]

@@ -66,7 +66,7 @@ def test_e5_encrypted_content_of_a_reasoning_item_that_is_begun_by_it(wire: str)
     assert (run.output[1]["encrypted_content"], text_of(run.output[1])) == ("sealed", "more")
 
 
-def test_e8_encrypted_content_is_not_told_for_a_reasoning_item_left_open(wire: str) -> None:
+def test_e8_encrypted_content_is_not_sent_for_a_reasoning_item_left_open(wire: str) -> None:
     run = Run(wire)
     run("reasoning_encrypted", "sealed")
     run("fail", "down")
@@ -199,7 +199,7 @@ def test_e3_logprobs_go_with_their_delta_the_done_event_and_the_part(wire: str, 
     assert done == [LOGPROB] * 3 == run.output[0]["content"][0]["logprobs"]
 
 
-def test_e6_logprobs_without_text_are_told_with_an_empty_delta(wire: str) -> None:
+def test_e6_logprobs_without_text_are_sent_with_an_empty_delta(wire: str) -> None:
     run = Run(wire)
     run("text", "a")
     (event,) = run("text", "", [LOGPROB])

@@ -168,7 +168,7 @@ REPAIRS: list[tuple[str, dict[str, Any], list[tuple[str, str]], dict[str, Any]]]
 @pytest.mark.parametrize(
     ("raw", "sent", "says"), [case[1:] for case in REPAIRS], ids=[case[0] for case in REPAIRS]
 )
-def test_what_is_wrong_is_put_right_and_told(
+def test_what_is_wrong_is_put_right_and_reported(
     raw: dict[str, Any], sent: list[tuple[str, str]], says: dict[str, Any]
 ) -> None:
     repairs: list[Repair] = []
@@ -188,7 +188,7 @@ def test_a_repaired_response_is_valid_by_the_published_schema() -> None:
     assert violations("ResponseResource", json.loads(encode(decode_response("{}")))) == []
 
 
-def test_responses_and_items_tell_their_repairs_too() -> None:
+def test_responses_and_items_report_their_repairs_too() -> None:
     repairs: list[Repair] = []
     decode_response(encode(FULL), repairs)
     assert repairs == []

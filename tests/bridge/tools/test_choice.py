@@ -82,7 +82,7 @@ def test_a_mode_is_no_object(choice: Any) -> None:
         {"type": "allowed_tools", "mode": "auto", "tools": [function("f"), {"type": "shell"}]},
     ],
 )
-def test_an_object_is_told_as_it_came(choice: Any) -> None:
+def test_an_object_is_sent_as_it_came(choice: Any) -> None:
     assert plain_choice(asked(tool_choice=choice).tool_choice) == choice
 
 

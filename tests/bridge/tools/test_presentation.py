@@ -55,7 +55,7 @@ def test_a_function_without_anything_takes_an_empty_object():
     )
 
 
-def test_case_33_a_custom_tool_is_a_function_of_one_input_with_its_grammar_told():
+def test_case_33_a_custom_tool_is_a_function_of_one_input_with_its_grammar_described():
     grammar = {"type": "grammar", "syntax": "lark", "definition": "start: PATCH"}
     (view,), _, identities, _ = present(
         {"type": "custom", "name": "apply_patch", "description": "Patches.", "format": grammar}

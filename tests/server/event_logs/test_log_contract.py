@@ -245,7 +245,7 @@ async def test_discarded_log_is_not_begun_anew_by_whoever_writes_it(open_log: Op
         await read_all(deleter)
 
 
-async def test_reader_that_waits_is_told_of_the_discarding_at_once(log: EventLog) -> None:
+async def test_reader_that_waits_gets_the_discarding_at_once(log: EventLog) -> None:
     await log.open("r")
     await log.append("r", frames(0, 0))
     reader = log.read("r")

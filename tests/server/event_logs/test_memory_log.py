@@ -27,7 +27,7 @@ async def test_s4_a_log_holds_its_last_bytes() -> None:
     assert await read_all(log, "r", gap.value.found - 1) == frames(gap.value.found, 99, "x" * 1000).data
 
 
-async def test_s4_reader_that_fell_behind_is_told() -> None:
+async def test_s4_reader_that_fell_behind_gets_a_gap() -> None:
     log = MemoryLog(max_log_bytes=5_000)
     await log.open("r")
     await log.append("r", frames(0, 0))

@@ -32,7 +32,7 @@ async def read_all(log: RedisLog, after: int = -1) -> bytes:
     return b"".join([each.data async for each in log.read("r", after)])
 
 
-async def test_restart_leaves_a_gap_that_is_told(server: OwnRedis, log: RedisLog) -> None:
+async def test_restart_leaves_a_gap_that_is_reported(server: OwnRedis, log: RedisLog) -> None:
     await log.open("r")
     await log.append("r", frames(0, 3))
     reader = asyncio.create_task(read_all(log))
@@ -111,7 +111,7 @@ async def test_log_holds_its_last_entries(server: OwnRedis) -> None:
     await log.shutdown()
 
 
-async def test_full_redis_is_told(server: OwnRedis, log: RedisLog) -> None:
+async def test_full_redis_is_reported(server: OwnRedis, log: RedisLog) -> None:
     await log.open("r")
     with redis.Redis.from_url(server.url) as admin:
         admin.config_set("maxmemory", 1)

@@ -42,7 +42,7 @@ def test_background_streams_live_when_asked(stored: str) -> None:
     assert response_of(stored, sent.final["id"]) == sent.final
 
 
-def test_background_failure_is_told_by_its_response(stored: str) -> None:
+def test_background_failure_is_reported_by_its_response(stored: str) -> None:
     response_id = respond(stored, model="demo-overloaded", background=True).json["id"]
     failed = wait_for(stored, response_id, "failed")
     assert failed["error"]["code"] == "rate_limit_exceeded"

@@ -80,7 +80,7 @@ async def test_queued_response_whose_wire_is_unknown_is_cancelled(request_: byte
     assert ended.status == "incomplete"
 
 
-async def test_run_whose_worker_died_is_not_told_as_cancelled() -> None:
+async def test_run_whose_worker_stopped_does_not_end_as_cancelled() -> None:
     """It ended before anybody cancelled it, and an open item would be sent as if it had been closed."""
     away = Away()
     machine = ResponseStreamStateMachine("m")

@@ -30,7 +30,7 @@ def test_without_constraints_it_is_the_plain_machine() -> None:
     assert type(machine_of(max_tool_calls=1)) is ConstrainedStream
 
 
-def test_calls_told_whole_are_judged_too() -> None:
+def test_calls_sent_whole_are_judged_too() -> None:
     machine = machine_of(tool_choice=ALLOWED)
     machine.start()
     for name in ("run", "look"):

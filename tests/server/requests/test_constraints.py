@@ -212,7 +212,7 @@ def test_schema_is_asked_for_in_words_where_the_upstream_has_none(
         ("", "model_error"),
     ],
 )
-def test_answer_that_does_not_fit_is_told_truthfully(
+def test_answer_that_does_not_fit_is_reported_truthfully(
     schemaless: str, upstream: ScriptedUpstream, said: str, why: str
 ) -> None:
     answers(upstream, "poor", said or "```")
@@ -294,7 +294,7 @@ def test_fence_comes_off_at_whatever_point_the_text_is_split(said: str) -> None:
     ids=range(6),
 )
 @pytest.mark.parametrize("truncation", ["disabled", None])
-def test_overflow_is_told_by_one_code(
+def test_overflow_is_reported_by_one_code(
     bridged: str, upstream: ScriptedUpstream, status: int, error: dict[str, Any], truncation: str | None
 ) -> None:
     upstream.scripts["small"] = refusal(status, **error)
@@ -312,7 +312,7 @@ def test_metadata_is_echoed(demo: str) -> None:
     assert respond(demo, model="demo", metadata={"a": "b"}).json["metadata"] == {"a": "b"}
 
 
-def test_include_is_kept_or_told_as_lost(bridged: str, upstream: ScriptedUpstream) -> None:
+def test_include_is_kept_or_reported_as_lost(bridged: str, upstream: ScriptedUpstream) -> None:
     included = ["reasoning.encrypted_content", "message.output_text.logprobs"]
     reply = respond(bridged, model="plain", include=included)
     assert "openresponses-losses" not in reply.headers

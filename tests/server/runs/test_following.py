@@ -49,7 +49,7 @@ async def refused(left: Left, after: int, sent: int | None = None) -> str:
 
 
 @pytest.mark.parametrize("beyond", [0, 1, 50])
-async def test_s2_client_that_saw_more_than_was_saved_is_told_the_end(left: Left, beyond: int) -> None:
+async def test_s2_client_that_saw_more_than_was_saved_is_sent_the_end(left: Left, beyond: int) -> None:
     await left.settler.sweep()
     after = await last_of(left) + beyond
     await left.follower.check(await left.standing(), after)
@@ -74,13 +74,13 @@ async def test_s2_log_that_had_nothing_more_had_all(left: Left) -> None:
     assert await left.read(after=await last_of(left)) == DONE
 
 
-async def test_s2_empty_log_tells_nothing_of_what_was_seen(left: Left) -> None:
+async def test_s2_empty_log_reports_nothing_of_what_was_seen(left: Left) -> None:
     await left.log.open(left.id)
     await left.settler.sweep()
     assert b"event: response.failed\n" in await left.read(after=await last_of(left))
 
 
-async def test_s2_live_reader_that_saw_more_is_told_the_end_of_a_run_that_is_settled(left: Left) -> None:
+async def test_s2_live_reader_that_saw_more_is_sent_the_end_of_a_run_that_is_settled(left: Left) -> None:
     """It has read the event whose number the stored end has, and then the log was lost."""
     await left.store.put(
         StoredResponse(left.machine.snapshot, [], lease=ALIVE),
@@ -157,7 +157,7 @@ async def test_number_is_checkpointed_before_it_is_refused(left: Left) -> None:
     await left.follower.check(standing, last + 1)
 
 
-async def test_what_cannot_be_known_is_told_when_the_run_has_ended(left: Left) -> None:
+async def test_what_cannot_be_known_is_sent_when_the_run_has_ended(left: Left) -> None:
     """The other worker's log is its own."""
     await run_on(left, log=False)
     left.follower = Follower(left.store, MemoryLog(), left.settler, pause=0.01, most=MOST)

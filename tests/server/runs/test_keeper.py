@@ -197,7 +197,7 @@ async def test_renewals_that_many_ask_for_meanwhile_are_one(bench: Bench) -> Non
     assert len(bench.store.renewed) == 2  # the one that was under way, and one for all others
 
 
-async def test_s1_run_that_another_worker_has_settled_is_told_by_the_renewal(bench: Bench) -> None:
+async def test_s1_run_that_another_worker_has_settled_is_reported_by_the_renewal(bench: Bench) -> None:
     bench.now += LEASE + 1
     (taken,) = await bench.store.claim_orphans(Lease("other", bench.now + LEASE), bench.now)
     await bench.keeper.renew()
@@ -219,7 +219,7 @@ async def test_run_that_ends_while_its_lease_is_renewed_is_not_taken_for_lost(be
     assert bench.lost == 0
 
 
-async def test_s1_run_whose_response_was_deleted_is_told_once(bench: Bench) -> None:
+async def test_s1_run_whose_response_was_deleted_is_lost_once(bench: Bench) -> None:
     """It need not go on: nothing of it can be stored."""
     await bench.store.delete(bench.machine.response_id)
     bench.keeper.look_at(bench.machine.response_id)

@@ -256,7 +256,7 @@ async def test_reader_outwaits_a_store_that_is_out_of_reach(left: Left) -> None:
     assert shown.count(b"event: response.failed\n") == shown.count(b"[DONE]") == 1
 
 
-async def test_reader_whose_store_stays_out_of_reach_is_not_told_that_it_was_all(left: Left) -> None:
+async def test_reader_whose_store_stays_out_of_reach_is_not_sent_an_end(left: Left) -> None:
     store = FailingStore()
     store.kept = left.store
     store.down = {"standing", "now"}

@@ -66,7 +66,7 @@ def test_e8_queued_response_that_is_cancelled_ends_as_its_wire_says(
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("how", FAILURES)
 @pytest.mark.parametrize("sent", [-1, 0, 1])
-def test_e8_failure_is_a_valid_end_of_what_was_told(wire: Any, how: str, sent: int) -> None:
+def test_e8_failure_is_a_valid_end_of_what_was_sent(wire: Any, how: str, sent: int) -> None:
     begun = ResponseStreamStateMachine("m", wire=wire)
     before = begun.start()[: sent + 1]
     response = replace(queued(wire), id=begun.response_id)

@@ -184,7 +184,7 @@ async def test_beginning_that_can_not_be_stored_is_refused(bench: Bench) -> None
 
 
 @pytest.mark.parametrize("wire", ["openresponses", "openai"])
-async def test_s1_end_that_can_not_be_stored_is_told_as_failed(wire: str) -> None:
+async def test_s1_end_that_can_not_be_stored_is_reported_as_failed(wire: str) -> None:
     bench = Bench(wire)
     await bench.take(bench.machine.start() + bench.machine.text("All of it"))
     bench.store.down = {"finish"}
@@ -216,7 +216,7 @@ async def test_s1_end_whose_answer_was_lost_stays_as_it_was_stored(bench: Bench)
     assert (await bench.record()).response.status == "completed"
 
 
-async def test_end_that_was_told_as_failed_is_stored_as_that_later(bench: Bench) -> None:
+async def test_end_that_was_sent_as_failed_is_stored_as_that_later(bench: Bench) -> None:
     await bench.take(bench.machine.start() + bench.machine.text("All of it"))
     bench.store.down = {"finish"}
     await bench.take(bench.machine.finish("stop"))

@@ -49,7 +49,7 @@ async def test_record_comes_back_as_it_was_put(store: ResponseStore) -> None:
     assert replace(got, updated_at=0.0) == replace(put, last_sequence=4)
 
 
-async def test_created_at_is_now_unless_told(store: ResponseStore) -> None:
+async def test_created_at_is_now_unless_set(store: ResponseStore) -> None:
     before = time.time()
     await store.put(record("r"))
     got = await store.get("r")

@@ -38,7 +38,7 @@ def store(shared_place: Place) -> ResponseStore:
     return shared_place.open()
 
 
-async def is_told(call: Awaitable[Any]) -> None:
+async def is_reported(call: Awaitable[Any]) -> None:
     with pytest.raises(StoreError, match="resp_bad") as sent:
         await call
     assert (sent.value.http_status, sent.value.code) == (500, "store_corrupt")
@@ -46,19 +46,19 @@ async def is_told(call: Awaitable[Any]) -> None:
 
 
 @pytest.mark.parametrize("data", BROKEN, ids=repr)
-async def test_response_that_is_unreadable_is_told(
+async def test_response_that_is_unreadable_is_reported(
     store: ResponseStore, shared_place: Place, data: bytes
 ) -> None:
     await store.put(record("resp_bad"))
     await store.put(record("resp_next", "resp_bad"))
     overwrite(shared_place, "responses", "response", "resp_bad", data)
-    await is_told(store.get("resp_bad"))
-    await is_told(store.chain("resp_next"))
+    await is_reported(store.get("resp_bad"))
+    await is_reported(store.chain("resp_next"))
     assert await store.delete("resp_bad")
 
 
 @pytest.mark.parametrize("data", [b'{"broken":', b"[]", b"\xff", b"null"], ids=repr)
-async def test_input_that_is_unreadable_is_told(
+async def test_input_that_is_unreadable_is_reported(
     store: ResponseStore, shared_place: Place, data: bytes
 ) -> None:
     await store.put(record("resp_bad", input=[MessageParam("user", "a", id="msg_in")]))
@@ -69,14 +69,14 @@ async def test_input_that_is_unreadable_is_told(
         store.input_items("resp_bad"),
         store.items(["msg_in"]),
     ):
-        await is_told(call)
+        await is_reported(call)
 
 
-async def test_item_of_an_unreadable_output_is_told(store: ResponseStore, shared_place: Place) -> None:
+async def test_item_of_an_unreadable_output_is_reported(store: ResponseStore, shared_place: Place) -> None:
     kept = record("resp_bad")
     await store.put(kept)
     overwrite(shared_place, "responses", "response", "resp_bad", b'{"broken":')
-    await is_told(store.items([kept.response.output[0].id]))
+    await is_reported(store.items([kept.response.output[0].id]))
 
 
 @pytest.mark.parametrize("data", BROKEN, ids=repr)
@@ -92,7 +92,7 @@ async def test_s1_unreadable_run_keeps_no_other_from_being_claimed(
     assert column_of(shared_place, "lease_until", "resp_bad") is None
     assert column_of(shared_place, "status", "resp_bad") == "failed"
     assert bytes(column_of(shared_place, "response", "resp_bad")) == data
-    await is_told(store.get("resp_bad"))
+    await is_reported(store.get("resp_bad"))
 
 
 async def test_s1_unreadable_run_is_taken_up_by_nobody(store: ResponseStore, shared_place: Place) -> None:

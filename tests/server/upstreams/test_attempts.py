@@ -115,7 +115,7 @@ def test_failover_to_another_dialect(upstream: ScriptedUpstream, down: str) -> N
     assert upstream.last("claude").path == "/v1/messages"
 
 
-def test_failover_tells_the_first_error_when_all_fail(upstream: ScriptedUpstream) -> None:
+def test_failover_reports_the_first_error_when_all_fail(upstream: ScriptedUpstream) -> None:
     upstream.scripts["first-down"] = refusal(503, message="First.")
     upstream.scripts["second-down"] = refusal(500, message="Second.")
     with serving(settings(upstream, failover=["second/second-down"], retries=Retries())) as base:

@@ -337,7 +337,7 @@ def test_failure_within_the_stream_is_one_response_failed(bridged: str, upstream
         assert socket.turn(model="cut", input="x").text == "Whole"
 
 
-def test_defect_is_told_without_its_text(demo: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_defect_is_reported_without_its_text(demo: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def broken(*_args: Any, **_named: Any) -> None:
         raise RuntimeError("secret")
 

@@ -31,11 +31,11 @@ def test_message_is_streamed_under_its_own_id() -> None:
     assert stream.status == "completed"
 
 
-def test_message_without_deltas_is_told_when_it_is_whole() -> None:
+def test_message_without_deltas_is_sent_when_it_is_whole() -> None:
     assert texts(fed(item("completed", "agentMessage", "msg_a", text="Hello"), ended())) == ["Hello"]
 
 
-def test_message_that_only_the_turns_summary_holds_is_told_once() -> None:
+def test_message_that_only_the_turns_summary_holds_is_sent_once() -> None:
     whole = {"type": "agentMessage", "id": "msg_a", "text": "Hello"}
     assert texts(fed(ended(items=[whole, whole, {"type": "reasoning"}, "x"]))) == ["Hello"]
     assert texts(fed(said("Hel"), ended(items=[whole]))) == ["Hel"]
@@ -62,7 +62,7 @@ def test_e6_empty_deltas_and_messages_emit_nothing() -> None:
     assert stream.output == []
 
 
-def test_messages_told_in_turns_are_kept_apart() -> None:
+def test_messages_sent_in_turns_are_kept_apart() -> None:
     stream = fed(said("a", "m1"), said("b", "m2"), said("c", "m2"), ended())
     assert texts(stream) == ["a", "bc"]
 
@@ -84,7 +84,7 @@ def test_case_31_summary_and_raw_reasoning_share_an_item() -> None:
     assert [part["text"] for part in reasoning["content"]] == ["raw"]
 
 
-def test_reasoning_without_deltas_is_told_when_it_is_whole() -> None:
+def test_reasoning_without_deltas_is_sent_when_it_is_whole() -> None:
     stream = fed(item("completed", "reasoning", "rs_a", summary=["s", 3], content=["r", "aw"]), ended())
     (reasoning,) = stream.output
     assert [part["text"] for part in reasoning["summary"]] == ["s"]
@@ -300,7 +300,7 @@ def test_failed_turn_without_an_error_event_fails() -> None:
     assert fed(ended("failed")).error[1] == "the upstream reported an error without a message"
 
 
-def test_case_23_an_incomplete_response_is_incomplete_though_told_as_an_error() -> None:
+def test_case_23_an_incomplete_response_is_incomplete_though_reported_as_an_error() -> None:
     sent = {"message": "Incomplete response returned, reason: content_filter", "codexErrorInfo": "other"}
     stream = fed(said("a"), notify("error", error=sent, willRetry=False))
     assert stream.status == "incomplete"

@@ -27,7 +27,7 @@ def test_a_started_machine_is_not_started_again() -> None:
 
 
 # ── generations ────────────────────────────────────────────────────────────────────────────────────
-def test_newer_generation_is_believed_as_long_as_nothing_was_told() -> None:
+def test_newer_generation_is_believed_as_long_as_nothing_was_sent() -> None:
     stream = fed(
         legacy("task_started"),
         {"method": "thread/started", "params": {}},
@@ -40,7 +40,7 @@ def test_newer_generation_is_believed_as_long_as_nothing_was_told() -> None:
     assert stream.inbound.generation is Generation.APP_SERVER  # type: ignore[attr-defined]
 
 
-def test_what_was_begun_in_one_generation_is_not_told_again_in_another() -> None:
+def test_what_was_begun_in_one_generation_is_not_sent_again_in_another() -> None:
     stream = fed(
         legacy("agent_message_delta", delta="a"),
         started(),

@@ -26,7 +26,7 @@ def chunk(data: bytes, call_id: str = "c", **fields: Any) -> Frame:
 
 
 # ── messages ───────────────────────────────────────────────────────────────────────────────────────
-def test_each_message_is_told_once_though_spelled_three_ways() -> None:
+def test_each_message_is_sent_once_though_spelled_three_ways() -> None:
     frames = []
     for number in (1, 2):
         message = {"type": "AgentMessage", "id": f"msg_{number}"}
@@ -72,7 +72,7 @@ def test_whole_message_first_silences_the_item() -> None:
     assert texts(stream) == ["Hello"]
 
 
-def test_last_message_is_told_when_no_event_did() -> None:
+def test_last_message_is_sent_when_no_event_did() -> None:
     last = legacy("task_complete", last_agent_message="Hello")
     assert texts(fed(last)) == ["Hello"]
     assert texts(fed(legacy("agent_message", message="Hello"), last)) == ["Hello"]
@@ -98,7 +98,7 @@ def test_wrappings_of_the_old_protocol(frames: list[Frame]) -> None:
 
 
 # ── reasoning ──────────────────────────────────────────────────────────────────────────────────────
-def test_reasoning_is_told_once_though_spelled_twice() -> None:
+def test_reasoning_is_sent_once_though_spelled_twice() -> None:
     item = {"type": "Reasoning", "id": "rs_1"}
     stream = fed(
         legacy("item_started", item=item),

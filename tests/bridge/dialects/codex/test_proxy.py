@@ -202,7 +202,7 @@ def test_whole_items_without_deltas() -> None:
     assert [each["type"] for each in stream.output] == ["reasoning", "message", "openai:web_search_call"]
 
 
-def test_what_only_the_final_response_holds_is_told() -> None:
+def test_what_only_the_final_response_holds_is_sent() -> None:
     message = {"type": "message", "id": "msg", "content": [{"text": "Hi"}]}
     call = CALL | {"arguments": '{"a":1}'}
     done = proxied("output_item.done", item=message)

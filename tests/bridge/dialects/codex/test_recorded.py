@@ -66,7 +66,7 @@ def test_recorded_turn_ends_as_it_did(path: Path, wire: str) -> None:
 
 
 @pytest.mark.parametrize("path", RECORDED)
-def test_recorded_items_are_all_told_once(path: Path) -> None:
+def test_recorded_items_are_all_sent_once(path: Path) -> None:
     output = Fed(Inbound, json_lines(path)).output
     sent = [item for item in output if item["status"] == "completed"]
     recorded = completed_items(path)
@@ -99,7 +99,7 @@ def test_recorded_turn_leaves_nothing_unknown(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", LEGACY)
-def test_side_by_side_generations_tell_the_same_and_only_one_is_believed(path: Path) -> None:
+def test_side_by_side_generations_send_the_same_and_only_one_is_believed(path: Path) -> None:
     lines = json_lines(path)
     both = Fed(Inbound, lines)
     older = Fed(Inbound, [line for line in lines if b'"codex/event/' in line])
@@ -146,7 +146,7 @@ def test_recorded_approval_is_an_extension_event(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", shared_files("codex", "tool_command_streaming_output.jsonl"))
-def test_recorded_output_is_told_while_the_command_runs(path: Path) -> None:
+def test_recorded_output_is_sent_while_the_command_runs(path: Path) -> None:
     fed = Fed(Inbound, json_lines(path))
     deltas = fed.extensions("codex:command_execution.output_delta")
     assert [each["delta"] for each in deltas] == ["hello-from-tool line2\n", "hello-from-tool line3\n"]

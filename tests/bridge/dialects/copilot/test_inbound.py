@@ -109,7 +109,7 @@ def test_the_blank_before_the_first_call_is_copilots_own() -> None:
 
 
 # ── thinking ───────────────────────────────────────────────────────────────────────────────────────
-def test_case_30_thinking_blocks_are_told_apart_by_their_ids() -> None:
+def test_case_30_thinking_blocks_are_distinguished_by_their_ids() -> None:
     stream = fed(
         delta(thinking={"id": "t1", "text": "one"}),
         delta(thinking={"id": "t1", "text": [" and", " a half"]}),
@@ -160,7 +160,7 @@ def test_arguments_that_change_keep_what_was_streamed() -> None:
     assert stream.notes("loss") == ["tool_calls.arguments: differ from what was streamed, which stands"]
 
 
-def test_a_call_told_again_is_left_out() -> None:
+def test_a_call_sent_again_is_left_out() -> None:
     assert len(calls_of(fed(whole(CALL), whole(CALL), grown('{"a":1}')))) == 1
 
 
@@ -292,7 +292,7 @@ def test_usage_in_either_spelling(usage: Any, expected: tuple[int, ...] | None) 
         assert counts == expected
 
 
-def test_a_completion_alone_tells_its_text() -> None:
+def test_a_completion_alone_reports_its_text() -> None:
     completion = {"reason": "stop", "solution": {"text": ["Hel", "lo"], "newText": []}}
     assert fed(completion).response.output_text == "Hello"
     assert fed({"reason": "stop", "solution": 3}).output == []

@@ -52,7 +52,7 @@ def call(run: Run, *fragments: str, index: int = 0, name: str = "find", id: str 
 
 
 # ── text ───────────────────────────────────────────────────────────────────────────────────────────
-def test_text_is_told_with_all_text_so_far(run: Run) -> None:
+def test_text_is_sent_with_all_text_so_far(run: Run) -> None:
     run("text", "Hel")
     run("text", "lo")
     run("finish")
@@ -93,7 +93,7 @@ def test_separator_goes_between_two_messages_and_not_between_two_parts(run: Run)
     assert [delta["text"] for delta in Sent(run).deltas] == ["a", "b", "c"]
 
 
-def test_refusal_is_told_as_text_and_reported(run: Run) -> None:
+def test_refusal_is_sent_as_text_and_reported(run: Run) -> None:
     run("refusal", "No.")
     sent = Sent(run)
     assert sent.deltas == [{"text": "No."}]
@@ -136,7 +136,7 @@ def test_raw_reasoning_and_summaries_are_thinking_of_one_id(run: Run) -> None:
     assert thoughts == [*texts, {"encrypted": "xyz"}]
 
 
-def test_reasoning_that_was_not_streamed_is_told_when_it_is_done() -> None:
+def test_reasoning_that_was_not_streamed_is_sent_when_it_is_done() -> None:
     outbound = Outbound()
     item = ReasoningItem("rs_1", [SummaryTextContent("s")], encrypted_content="x")
     (chunk,) = outbound.feed(ev.OutputItemDone(4, 0, item))
@@ -334,7 +334,7 @@ def test_unknown_incomplete_reason_is_an_error_to_copilot(run: Run) -> None:
     assert as_dict(Outbound().feed(odd)[-1])["reason"] == "error"
 
 
-def test_an_error_is_told_once_though_the_failed_response_repeats_it(run: Run) -> None:
+def test_an_error_is_reported_once_though_the_failed_response_repeats_it(run: Run) -> None:
     run("text", "par")
     run("fail", {"code": "rate_limit_exceeded", "message": "slow down", "param": "input"})
     sent = Sent(run)
@@ -345,7 +345,7 @@ def test_an_error_is_told_once_though_the_failed_response_repeats_it(run: Run) -
     assert sent.completion["error"] == {"code": "rate_limit_exceeded", "message": "slow down"}
 
 
-def test_failed_response_without_an_error_event_tells_its_error(run: Run) -> None:
+def test_failed_response_without_an_error_event_reports_its_error(run: Run) -> None:
     run("fail", {"message": "oops"})
     outbound = Outbound()
     chunk, completion = outbound.feed(run.events[-1])
@@ -359,7 +359,7 @@ def test_an_error_without_a_code_is_unknown() -> None:
     assert as_dict(chunk)["delta"]["copilotErrors"][0]["code"] == "unknown"
 
 
-def test_text_that_only_the_final_response_holds_is_told(run: Run) -> None:
+def test_text_that_only_the_final_response_holds_is_sent(run: Run) -> None:
     run("text", "all")
     run("finish")
     first, last, completion = Outbound().feed(run.events[-1])

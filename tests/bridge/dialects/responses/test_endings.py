@@ -44,7 +44,7 @@ FAILED = ended("failed", error={"code": "slow_down", "message": "Wait"})
 @pytest.mark.parametrize(
     "error", [NESTED, FLAT, {**FLAT, "type": "response.error"}], ids=["nested", "flat", "named"]
 )
-def test_an_error_is_told_once_in_either_shape(error: Json, after: list[Json], wire: str) -> None:
+def test_an_error_is_reported_once_in_either_shape(error: Json, after: list[Json], wire: str) -> None:
     fed = Foreign([*HALF, error, *after], wire)
     assert fed.status == "failed"
     assert fed.error == ("slow_down", "Wait")
@@ -215,7 +215,7 @@ CANCELS = {
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("end", CANCELS.values(), ids=CANCELS)
-def test_case_29_cancelled_is_told_apart(end: Json, wire: str) -> None:
+def test_case_29_cancelled_is_distinguished(end: Json, wire: str) -> None:
     fed = Foreign([*HALF, end], wire)
     assert fed.status == {"openresponses": "incomplete", "openai": "cancelled"}[wire]
     assert fed.texts == ["Hel"]

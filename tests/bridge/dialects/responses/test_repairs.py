@@ -291,7 +291,7 @@ def test_case_07_a_done_event_that_holds_more_gives_the_rest_once(by: str) -> No
 
 
 @pytest.mark.parametrize("by", ["arguments", "item", "output"])
-def test_case_07_a_call_told_at_its_end_only(by: str) -> None:
+def test_case_07_a_call_sent_at_its_end_only(by: str) -> None:
     sent = {
         "arguments": whole("function_call_arguments", "arguments", '{"a":1}', id="fc_u"),
         "item": done(call('{"a":1}')),
@@ -339,7 +339,7 @@ def test_an_emoji_split_over_deltas_is_no_difference() -> None:
     assert fed.notes("warning") == []
 
 
-def test_case_06_an_empty_arguments_done_does_not_end_a_call_that_is_told_later() -> None:
+def test_case_06_an_empty_arguments_done_does_not_end_a_call_that_is_sent_later() -> None:
     frames = [created(), added(call()), whole("function_call_arguments", "arguments", "", id="fc_u")]
     fed = Foreign([*frames, done(call('{"a":1}')), ended()])
     assert fed.calls == [("call_u", "look", '{"a":1}')]
@@ -422,7 +422,7 @@ def test_a_null_citation_is_ignored() -> None:
     assert fed.output[0]["content"][0]["annotations"] == [CITATION]
 
 
-def test_log_probabilities_of_a_text_told_whole_are_kept() -> None:
+def test_log_probabilities_of_a_text_sent_whole_are_kept() -> None:
     token = {"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": []}
     frames = [created(), added(message()), whole("output_text", "text", "Hi", logprobs=[token])]
     fed = Foreign([*frames, ended("completed", message("Hi"))])
@@ -449,7 +449,7 @@ def test_a_message_keeps_its_phase() -> None:
     assert Foreign(frames).output[0]["phase"] == "commentary"
 
 
-def test_parts_of_an_unusual_type_are_told_as_what_they_hold() -> None:
+def test_parts_of_an_unusual_type_are_reported_as_what_they_hold() -> None:
     odd = message(content=[{"type": "text", "text": "Hi"}, {"type": "sparkle", "glow": 1}])
     fed = Foreign([created(), done(odd), ended()])
     assert fed.texts == ["Hi"]

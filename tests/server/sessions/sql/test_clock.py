@@ -17,7 +17,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return monotonic
 
 
-def test_time_goes_on_from_what_was_told(here: SimpleNamespace) -> None:
+def test_time_goes_on_from_what_was_reported(here: SimpleNamespace) -> None:
     clock = ServerClock()
     assert clock.doubtful
     here.now += 0.2

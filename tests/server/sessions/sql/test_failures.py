@@ -25,7 +25,7 @@ def sent(words: str) -> StoreError:
         'permission denied for database "x"',
     ],
 )
-def test_refusal_lasts_and_is_told_to_the_operator_alone(words: str) -> None:
+def test_refusal_lasts_and_is_reported_to_the_operator_alone(words: str) -> None:
     error = sent(f"{_TO} FATAL:  {words}")
     assert (error.code, error.lasting, error.details) == (StoreError.UNUSABLE, True, words)
     assert error.message == "The session store refuses access."

@@ -44,7 +44,7 @@ def on_connect(store: SqlStore, pragma: str) -> None:
 # --- SQLite ----------------------------------------------------------------------------------------------
 
 
-async def test_s1_full_disk_is_told_and_nothing_acknowledged_is_lost(file_store: SqlStore) -> None:
+async def test_s1_full_disk_is_reported_and_nothing_acknowledged_is_lost(file_store: SqlStore) -> None:
     on_connect(file_store, "max_page_count = 200")
     await file_store.put(record("run", lease=Lease("w", 10.0)), frames(0, 1))
     stored = 0
@@ -82,7 +82,7 @@ async def test_s1_commits_wait_for_the_disk(file_store: SqlStore) -> None:
         assert await run(pragmas) == ["wal", 2, 1]
 
 
-async def test_locked_for_too_long_is_told(file_store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_locked_for_too_long_is_reported(file_store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     on_connect(file_store, "busy_timeout = 100")
     await file_store.put(record("r"))
     path = file_store._database._url.database  # type: ignore[attr-defined]
@@ -106,7 +106,7 @@ async def test_locked_for_too_long_is_told(file_store: SqlStore, monkeypatch: py
     ],
     ids=["text", "folder", "within-a-file"],
 )
-async def test_file_that_is_none_is_told(tmp_path: Path, prepare: Any, message: str) -> None:
+async def test_file_that_is_not_a_database_is_reported(tmp_path: Path, prepare: Any, message: str) -> None:
     path = tmp_path / "s.sqlite3"
     prepare(path)
     if (tmp_path / "file").exists():
@@ -146,7 +146,7 @@ def move(path: Path, to: Path) -> None:
         path.with_name(path.name + suffix).rename(to.with_name(to.name + suffix))
 
 
-async def test_s1_deleted_file_is_told_at_every_call_and_not_made_again(
+async def test_s1_deleted_file_is_reported_at_every_call_and_not_made_again(
     watched: tuple[ResponseStore, Path],
 ) -> None:
     store, path = watched
@@ -253,7 +253,7 @@ def test_no_password_in_an_error() -> None:
 # --- versions --------------------------------------------------------------------------------------------
 
 
-async def test_outdated_database_is_told(shared_place: Place) -> None:
+async def test_outdated_database_is_reported(shared_place: Place) -> None:
     await shared_place.open().put(record("r"))
     engine = create_engine(database_url(shared_place.url))
     for revision, back in (("9999", False), (REVISION, True)):
@@ -306,7 +306,7 @@ def server() -> Iterator[OwnPostgres]:
 
 
 @pytest.mark.timeout(120)
-async def test_postgres_down_is_told_and_recovered_from(server: OwnPostgres) -> None:
+async def test_postgres_down_is_reported_and_recovered_from(server: OwnPostgres) -> None:
     store: ResponseStore = open_store(f"{server.url}/test")
     await store.put(record("r", lease=Lease("w", 10.0)), frames(0, 1))
     await asyncio.gather(*(store.get("r") for _ in range(8)))
@@ -326,7 +326,7 @@ async def test_postgres_down_is_told_and_recovered_from(server: OwnPostgres) -> 
     await store.close()
 
 
-async def test_postgres_that_is_not_there_is_told_without_its_address() -> None:
+async def test_postgres_that_is_not_there_is_reported_without_its_address() -> None:
     store = open_store("postgresql+psycopg://me:hunter2@127.0.0.1:9/secret")
     with pytest.raises(StoreError) as down:
         await store.get("r")

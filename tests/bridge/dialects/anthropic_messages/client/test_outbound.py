@@ -159,7 +159,7 @@ def test_a_cancelled_response_is_an_error_not_an_end():
         assert kinds(sent.chunks)[-1] == "error"
 
 
-def test_an_unknown_reason_is_told_as_a_limit_with_a_loss():
+def test_an_unknown_reason_is_reported_as_a_limit_with_a_loss():
     sent = Sent()
     sent("text", "x")
     terminal = sent.machine.finish("length")[-1]
@@ -177,7 +177,7 @@ def test_events_that_end_early_are_an_error():
     assert sent.outbound.close() == []
 
 
-def test_an_error_event_without_its_failed_response_is_told_at_the_close():
+def test_an_error_event_without_its_failed_response_is_reported_at_the_close():
     outbound = Outbound()
     assert outbound.feed(ErrorEvent(0, code="rate_limit_exceeded", message="m")) == []
     assert outbound.close()[0].error == {"type": "rate_limit_error", "message": "m"}
@@ -293,7 +293,7 @@ def test_calls_side_by_side_become_blocks_one_after_the_other():
     ]
 
 
-def test_what_waits_is_told_when_the_response_fails():
+def test_what_waits_is_sent_when_the_response_fails():
     sent = Sent()
     sent("tool_call", 0, "c1", "f", '{"a":')
     sent("tool_call", 1, "c2", "g", '{"b":')

@@ -168,7 +168,7 @@ def test_a_whole_error_is_a_failure():
     assert run(body).response.error.code == "not_found_error"
 
 
-def test_the_end_of_a_whole_message_is_told_too():
+def test_the_end_of_a_whole_message_is_sent_too():
     details = {"type": "refusal", "explanation": "No."}
     fed = run(
         whole(

@@ -35,7 +35,7 @@ def test_tools_of_every_kind():
     assert identities.resolve("ns__g").namespace == "ns"
 
 
-def test_a_namespace_tells_each_of_its_tools_what_it_is():
+def test_a_namespace_describes_each_of_its_tools():
     namespace = {
         "type": "namespace",
         "name": "ns",
@@ -153,14 +153,14 @@ def test_a_schema_is_enforced_where_the_model_can():
 
 
 @pytest.mark.parametrize(("model", "schema"), [("claude-opus-4-1", CLOSED), (BUDGET, {"type": "object"})])
-def test_else_the_model_is_told(model, schema):
+def test_else_the_model_is_asked_in_words(model, schema):
     body, lost = out(text=fmt(schema), model=model, instructions="A")
     assert "output_config" not in body
     assert json.dumps(schema, separators=(",", ":")) in body["system"][-1]["text"]
     assert lost == ["text.format"]
 
 
-def test_a_json_object_is_told():
+def test_a_json_object_is_asked_for_in_words():
     body, lost = out(text={"format": {"type": "json_object"}})
     assert "JSON object" in body["system"][0]["text"]
     assert lost == ["text.format"]

@@ -115,7 +115,7 @@ def test_reasoning_that_is_not_wanted_is_a_loss() -> None:
     assert "reasoning: left out, as asked" in sent.losses
 
 
-def test_summaries_are_told_as_reasoning() -> None:
+def test_summaries_are_sent_as_reasoning() -> None:
     sent = Sent(
         ("reasoning_summary", "On", 0), ("reasoning_summary", "e", 0), ("reasoning_summary", "Two", 1)
     )
@@ -129,7 +129,7 @@ def test_a_summary_beside_the_reasoning_is_left_out() -> None:
     assert sent.losses == ["reasoning.summary: left out beside the reasoning itself"]
 
 
-def test_a_summary_that_is_not_wanted_is_told_once() -> None:
+def test_a_summary_that_is_not_wanted_is_reported_once() -> None:
     assert Sent(("reasoning_summary", "s"), reasoning_field="none").losses == [
         "reasoning: left out, as asked"
     ]
@@ -354,7 +354,7 @@ def test_case_25_only_complete_calls_finish_as_tool_calls() -> None:
     assert sent.folded.finish_reason == "length"
 
 
-def test_an_unusual_reason_is_told_as_length() -> None:
+def test_an_unusual_reason_is_reported_as_length() -> None:
     events, machine = perform(("text", "Hi"))
     events += machine.finish("steered", incomplete=True)
     outbound = Outbound()
@@ -374,7 +374,7 @@ def test_cancelled_is_an_error(wire: str) -> None:
 
 
 @pytest.mark.parametrize("wire", ["openai", "openresponses"])
-def test_a_failure_is_told_once_and_ends_the_stream(wire: str) -> None:
+def test_a_failure_is_reported_once_and_ends_the_stream(wire: str) -> None:
     error = {"type": "rate", "code": "slow_down", "message": "Wait", "param": "input"}
     sent = Sent(("text", "Hi"), end=("fail", error), wire=wire)
     assert [chunk["error"]["code"] for chunk in sent.chunks if "error" in chunk] == ["slow_down"]
@@ -672,7 +672,7 @@ def test_case_25_a_whole_answer_leaves_out_calls_that_were_cut() -> None:
     assert [str(case) for case in diagnostics] == ["loss: tool_calls: a call that was cut is left out"]
 
 
-def test_the_losses_of_a_whole_answer_are_told() -> None:
+def test_the_losses_of_a_whole_answer_are_reported() -> None:
     _, machine = perform(("reasoning_encrypted", "x"), ("text", "Hi"), ("finish", "stop"))
     diagnostics = Diagnostics()
     whole(machine.snapshot, diagnostics=diagnostics)

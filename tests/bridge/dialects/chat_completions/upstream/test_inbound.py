@@ -18,7 +18,7 @@ USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
 
 
 # ── the way through ────────────────────────────────────────────────────────────────────────────────
-def test_text_is_told_piece_by_piece() -> None:
+def test_text_is_sent_piece_by_piece() -> None:
     ran = stopped(*TEXT)
     assert ran.types == [
         "response.created",
@@ -79,7 +79,7 @@ def test_one_chunk_says_everything_in_the_order_of_thought() -> None:
     assert [content.type for content in message.content] == ["output_text", "refusal"]
 
 
-def test_refusal_is_told_as_such() -> None:
+def test_refusal_is_sent_as_such() -> None:
     ran = stopped(chunk(refusal=""), chunk(refusal="I "), chunk(refusal="can't."))
     assert [line for line in ran.sent if line.startswith("refusal")] == ["refusal 0 I ", "refusal 0 can't."]
     assert isinstance(ran.output[0], Message)
@@ -119,7 +119,7 @@ def test_reasoning_under_two_names_is_said_once() -> None:
     assert [line for line in ran.sent if line.startswith("reasoning")] == ["reasoning 0 Hm."]
 
 
-def test_reasoning_details_are_told_apart() -> None:
+def test_reasoning_details_are_distinguished() -> None:
     details = [
         {"type": "reasoning.summary", "summary": "In short.", "index": 0},
         {"type": "reasoning.text", "text": "Hm.", "signature": "c2ln"},
@@ -301,7 +301,7 @@ def test_usage_that_grows_with_each_chunk_counts_at_its_last() -> None:
     assert ran.response.output_text == "xxx"
 
 
-def test_usage_of_a_failed_stream_is_told() -> None:
+def test_usage_of_a_failed_stream_is_reported() -> None:
     ran = run(*TEXT, frame(choices=[], usage=USAGE), frame(error="gone"))
     assert (ran.status, ran.response.usage) == ("failed", Usage.of(3, 2))
 
@@ -550,7 +550,7 @@ def test_machine_that_ended_before_the_first_frame() -> None:
     assert inbound.feed(TEXT[1]) == []
 
 
-def test_lying_upstream_ends_as_failure_and_keeps_what_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lying_upstream_ends_as_failure_and_keeps_what_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the machine refuses within a chunk, the events before it in the chunk are not lost."""
     machine = new_machine()
     inbound = Inbound(machine)
@@ -577,7 +577,7 @@ EXTRAS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("extra", EXTRAS)
-def test_text_is_told_the_same_whatever_stands_beside_it(extra: str) -> None:
+def test_text_is_sent_the_same_whatever_stands_beside_it(extra: str) -> None:
     ran = stopped(*(chunk(content=f"w{number} ", **EXTRAS[extra]) for number in range(50)))
     plain = stopped(*(chunk(content=f"w{number} ") for number in range(50)))
     assert ran.events == plain.events

@@ -146,7 +146,7 @@ BESIDE: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(
     "said", [{"content": "Hi"}, {"tool_calls": [part("x", index=0)]}], ids=["text", "call"]
 )
-def test_what_stands_beside_is_told_as_well(said: dict[str, Any], beside: dict[str, Any]) -> None:
+def test_what_stands_beside_is_sent_as_well(said: dict[str, Any], beside: dict[str, Any]) -> None:
     alike([chunk(content="Hello"), CALL, chunk(**{**said, **beside}), chunk("stop"), DONE])
     alike([CALL, chunk(content="Hello"), chunk(**{**said, **beside}), chunk("stop"), DONE])
 
@@ -164,7 +164,7 @@ AROUND: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("data", AROUND.values(), ids=AROUND)
-def test_what_stands_around_is_told_as_well(data: bytes) -> None:
+def test_what_stands_around_is_sent_as_well(data: bytes) -> None:
     alike([chunk(content="Hello"), data, chunk("stop"), DONE])
 
 
