@@ -32,9 +32,7 @@ def test_a_configured_key(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "short", "00" * 31, "not base64 !"])
-def test_a_wrong_key_names_its_variable_and_is_not_shown(
-    monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
+def test_a_wrong_key_names_its_variable_and_is_not_shown(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     from server.app import create_app
 
     monkeypatch.setenv("SEALING", text)
