@@ -21,7 +21,6 @@ _said = st.one_of(
     st.tuples(
         st.just("tool_call"), st.integers(0, 2), st.none(), st.sampled_from(["look", "run"]), _arguments
     ),
-    st.tuples(st.just("usage"), st.just({"input_tokens": 3, "output_tokens": 5})),
 )
 _ends = st.sampled_from(
     [("finish", "stop"), ("finish", "length"), ("fail", {"code": "slow", "message": "Wait"}), ("cancel",)]
@@ -38,16 +37,20 @@ def _one_call_each(said: list[Call]) -> list[Call]:
     ]
 
 
-_answers = st.lists(st.tuples(st.lists(_said, max_size=5).map(_one_call_each), _ends), min_size=1, max_size=4)
+_USAGE: Call = ("usage", {"input_tokens": 3, "output_tokens": 5})
+_known = st.sampled_from([[], [_USAGE]])
+_answers = st.lists(
+    st.tuples(st.lists(_said, max_size=5).map(_one_call_each), _known, _ends), min_size=1, max_size=4
+)
 
 
 @given(answers=_answers, legacy=st.booleans(), data=st.data())
 def test_e1_choices_streamed_are_the_choices_whole(answers: list[Any], legacy: bool, data: Any) -> None:
     machines = [new_machine() for _ in answers]
     waiting = []
-    for machine, (said, end) in zip(machines, answers, strict=True):
+    for machine, (said, known, end) in zip(machines, answers, strict=True):
         events = machine.start()
-        for name, *arguments in [*said, end]:
+        for name, *arguments in [*said, *known, end]:
             events += getattr(machine, name)(*arguments)
         waiting.append(events)
     out = Choices(len(answers), id="c", created=1, include_usage=True, legacy_functions=legacy)
