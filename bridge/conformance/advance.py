@@ -93,7 +93,7 @@ def _begin(stream: StreamTrack, index: int, context: EventContext) -> ItemTrack:
     item = ItemTrack(index, context.object("item"))
     if item.id is None:
         item.id = context.text("item_id")
-    stream.items.setdefault(index, item)
+    stream.begin(item)
     if item.id is not None:
         stream.by_id.setdefault(item.id, item)
     if (call_id := call_id_of(item.added)) is not None:

@@ -87,7 +87,7 @@ def _judge_item(
     rules = _OF_ITEM + _OF_DONE_ITEM if ended else _OF_ITEM
     found = _findings(rules, context, "$.item", f"$.output[{index}]")
     track = ItemTrack(index, item)
-    stream.items[index] = track
+    stream.begin(track)
     if track.id is not None:
         stream.by_id.setdefault(track.id, track)
     if (call_id := call_id_of(item)) is not None:

@@ -97,15 +97,17 @@ class StreamTrack:
             str, Any
         ] = {}  # the response of the first event that had one, where it must not change
         self.items: dict[int, ItemTrack] = {}
+        self.next_index = 0  # one past the highest so far
         self.by_id: dict[str, ItemTrack] = {}
         self.call_ids: set[str] = set()
         self.cut: ItemTrack | None = None  # the first item that was closed as incomplete
         self.framed = False  # events came in SSE frames
         self.marked = False  # [DONE] was seen
 
-    @property
-    def next_index(self) -> int:
-        return max(self.items, default=-1) + 1
+    def begin(self, item: ItemTrack) -> None:
+        """Keep the item, unless there is one at its index."""
+        self.items.setdefault(item.index, item)
+        self.next_index = max(self.next_index, item.index + 1)
 
     def find(self, index: Any, item_id: Any) -> ItemTrack | None:
         """The item an event is about: by output index, else by id."""

@@ -29,6 +29,8 @@ class StoredResponses:
 
     def note(self, step: Step, answer: Answer) -> None:
         """Remember what this step had the server store."""
+        if answer.status >= 400:
+            return
         if isinstance(step, Ask):
             fields = step.body if (step.method, step.path) == ("POST", "/responses") else None
         else:

@@ -5,6 +5,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -33,12 +34,19 @@ class _Liar(BaseHTTPRequestHandler):
     """Lists a model, and answers everything else with an object that is not a response, or says this."""
 
     says: ClassVar[str | None] = None
+    endless: ClassVar[bool] = False  # bytes until nobody reads them
 
     def do_GET(self) -> None:
         self._tell(200, {"object": "list", "data": [{"id": "liar"}]})
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("content-length", 0)))
+        if self.endless:
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):
+                while True:
+                    self.wfile.write(b"data: {}\n" * 1_000)
         self._tell(200, {"id": "resp_1", "object": "response", "status": "completed"})
 
     do_DELETE = do_POST  # noqa: N815
@@ -108,6 +116,17 @@ def test_what_a_server_says_is_shown_without_its_control_sequences(liar: str) ->
     assert result.exit_code == 1
     assert "\\x1b[2J\\x07 gone \\x00" in result.stdout
     assert "\x1b" not in result.stdout
+
+
+def test_an_answer_without_end_is_left(liar: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.commands.playing._MOST", 2**20)
+    _Liar.endless = True
+    try:
+        result = conform(liar, "--json", "--only", "transport.whole", "--only", "cancel.leaving")
+    finally:
+        _Liar.endless = False
+    assert result.exit_code == 1
+    assert {each["message"] for each in verdicts(result).values()} == {"the answer is longer than 1 MiB"}
 
 
 def test_levels_and_skipped_names_leave_scenarios_out(demo: str) -> None:

@@ -309,6 +309,7 @@ ROWS = [
         whole(lambda found: found.update(created_at=found["created_at"] + 0.5)),
         but=BEGUN,
     ),
+    Row("completed before it was created", whole(if_status("completed", set_to(completed_at=1)))),
     Row("the status is not published", whole(set_to(status="done")), but="stored.background"),
     Row("items have no ids", whole(each("output", without("id")))),
     Row("items are of an unknown type", whole(each("output", set_to(type="note")))),

@@ -270,6 +270,26 @@ def test_e12_a_delta_costs_the_same_however_long_the_text_is() -> None:
     assert per_delta[-1] < 15e-6  # ten times what it takes: a busy machine passes, a slow path does not
 
 
+@pytest.mark.parametrize(
+    "event",
+    [
+        '{"type":"response.output_text.delta","sequence_number":%d,"delta":"a"}',
+        '{"type":"response.output_item.added","sequence_number":%d,"output_index":%d,"item":{"type":"message"}}',
+    ],
+    ids=["deltas of no item", "items"],
+)
+def test_s10_events_cost_the_same_however_many_items_there_are(event: str) -> None:
+    def cost(count: int) -> float:
+        validator = StreamValidator("openresponses")
+        begun = time.process_time()
+        for number in range(count):
+            validator.feed(event % ((number,) * event.count("%d")))
+        return time.process_time() - begun
+
+    few = min(cost(1_000) for _ in range(3))
+    assert cost(8_000) < 24 * few  # 8 where it is linear, 40 and more where each looks at all before it
+
+
 def test_e12_text_is_kept_once() -> None:
     size, count = 1_000, 2_000
     head = text_events("x" * size)
