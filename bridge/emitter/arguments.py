@@ -109,7 +109,7 @@ def logprobs_of(logprobs: Sequence[LogProb | Mapping[str, Any]] | None) -> list[
 
 def usage_of(usage: Usage | Mapping[str, Any] | None, diagnostics: Diagnostics) -> Usage | None:
     """Usage as a struct, or as a mapping in the names of the schema, Chat Completions or Anthropic, where
-    missing counts are 0. What can't be a count is refused; sums that are none are put right."""
+    missing counts are 0. What can't be a count is refused; wrong sums are put right."""
     if usage is None:
         return None
     if not isinstance(usage, Usage | Mapping):

@@ -63,7 +63,7 @@ class Repairing:
 Manner = Strict | Repairing
 Kind = Slot | type[Any]  # what may stand in a place: one of several by `type`, or one struct
 MISSING = "required and missing"
-_EXACT = 2.0**53  # beyond that a float is no exact number, and infinity none at all
+_EXACT = 2.0**53  # beyond that a float is not exact, and infinity is not a number
 
 
 def build(kind: Kind, value: Any, manner: Manner, path: str = "$") -> Any:

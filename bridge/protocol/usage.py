@@ -88,7 +88,7 @@ def _first(given: Mapping[str, Any], names: tuple[str, ...]) -> str:
 
 
 def _detail(details: Any, names: tuple[str, ...]) -> Any:
-    """A detail's count; details that are no object give what can't be a count."""
+    """A detail's count; details of another type than an object give what can't be a count."""
     if isinstance(details, Mapping):
         return details.get(_first(details, names))
     return None if details is None else [details]
