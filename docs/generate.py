@@ -1,5 +1,5 @@
-"""Draws docs/states.md from the tables in bridge/state.py and docs/rules.md from the register of rules:
-`make docs`.
+"""Draws pages from what the code itself uses: `make docs`. docs/states.md is drawn from bridge/state.py,
+docs/rules.md from the register of rules, docs/fields.md from what each dialect makes of a request's fields.
 
 The pages are committed; a test regenerates them and fails when what they are drawn from has moved on.
 """
@@ -12,6 +12,8 @@ from pathlib import Path
 from bridge import state
 from bridge.conformance import RULES
 from bridge.conformance.explaining import explanation
+from bridge.dialects import anthropic_messages, chat_completions, responses
+from bridge.dialects.base import OTHER, Outcome, Outcomes
 
 FOLDER = Path(__file__).parent
 
@@ -106,7 +108,52 @@ def rules_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"states.md": page, "rules.md": rules_page}
+def tables() -> dict[str, Outcomes]:
+    """The tables of the fields, by what the upstream speaks."""
+    sides = {
+        "chat": (chat_completions.DIALECT.upstream, {}),
+        "anthropic": (anthropic_messages.DIALECT.upstream, {}),
+        "responses": (responses.DIALECT.upstream, {}),
+        "responses, `supersets = false`": (responses.DIALECT.upstream, {"supersets": False}),
+        "responses, `stateful = true`": (responses.DIALECT.upstream, {"stateful": True}),
+    }
+    found: dict[str, Outcomes] = {}
+    for name, (side, options) in sides.items():
+        assert side is not None
+        found[name] = side.outcomes(side.options(**options))
+    return found
+
+
+def _cell(outcome: Outcome) -> str:
+    if outcome.kind == "sent":
+        return f"sent: {outcome.what}" if " " in outcome.what else f"sent as `{outcome.what}`"
+    return f"{outcome.kind}: {outcome.what}"
+
+
+def fields_page() -> str:
+    """The page of the fields."""
+    columns = tables()
+    names = sorted({name for table in columns.values() for name in table} - {OTHER})
+    lines = [
+        "# What becomes of each field",
+        "",
+        "Drawn by `make docs` from the tables that the translation of requests uses. A field of a request is",
+        "*sent* to the upstream, *honoured* on this side of it, *refused* with 400 and `param`, or a *loss*:",
+        "a line in the log and in the header `openresponses-losses`, which also carries what an upstream",
+        "reports in a header of that name. What can't be kept of one value (an `include`, a tool, a level)",
+        "is a loss or refused too; a field that asks for nothing, such as `truncation: disabled`, never is.",
+        "",
+        "| field | " + " | ".join(columns) + " |",
+        "| --- |" + " --- |" * len(columns),
+    ]
+    for name in [*names, OTHER]:
+        title = name if " " in name else f"`{name}`"
+        cells = (_cell(table[name]) for table in columns.values())
+        lines.append(f"| {title} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {"states.md": page, "rules.md": rules_page, "fields.md": fields_page}
 
 if __name__ == "__main__":
     for name, draw in PAGES.items():

@@ -10,7 +10,7 @@ from tests.support.readme import blocks
 from tests.support.shared import REPOSITORY
 
 
-@pytest.mark.parametrize("name", ["states.md", "rules.md"])
+@pytest.mark.parametrize("name", ["states.md", "rules.md", "fields.md"])
 def test_the_drawn_pages_are_those_of_the_tables(name: str) -> None:
     page = runpy.run_path(str(REPOSITORY / "docs" / "generate.py"))["PAGES"][name]()
     assert (REPOSITORY / "docs" / name).read_text(encoding="utf-8") == page, "run `make docs`"

@@ -24,6 +24,10 @@ from bridge.state import PUBLISHED_EFFORTS, PUBLISHED_SUMMARIES, Wire
 
 T = TypeVar("T")
 
+# efforts that the published schema does not have → the nearest that it has; null would say that none was
+# asked for
+_NEAREST_EFFORTS = {"minimal": "low", "max": "xhigh"}
+
 # request fields that stand in the response as they are; null there means the schema's default here
 _PLAIN = (
     "previous_response_id",
@@ -81,8 +85,9 @@ def respelled(response: Response, wire: Wire) -> Response:
 
 
 def _reasoning(effort: str | None, summary: str | None, wire: Wire) -> Reasoning:
+    published = _NEAREST_EFFORTS.get(effort or "", effort)
     return Reasoning(
-        effort if wire.openai_items or effort in PUBLISHED_EFFORTS else None,
+        effort if wire.openai_items else published if published in PUBLISHED_EFFORTS else None,
         summary if wire.openai_items or summary in PUBLISHED_SUMMARIES else None,
     )
 

@@ -12,6 +12,7 @@ import msgspec
 
 from bridge.errors import InvalidRequestError, WireError
 from bridge.protocol import vocabulary
+from bridge.protocol.beyond import fields_beyond, has_known_names, with_beyond
 from bridge.protocol.events import Event, KnownEvent
 from bridge.protocol.items import Item, KnownItem
 from bridge.protocol.lenient import (
@@ -27,7 +28,7 @@ from bridge.protocol.response import Response
 from bridge.protocol.unknown import UnknownEvent, enc_hook
 from bridge.protocol.websocket import ResponseCreateMessage
 
-T = TypeVar("T")
+T = TypeVar("T", bound=msgspec.Struct)
 # what a strict decoder raises: the slow way then says what it is, or puts it right
 _REFUSED = (msgspec.MsgspecError, RecursionError, UnicodeError)
 
@@ -234,15 +235,20 @@ def _is_tagged(data: bytes | str, tag: str) -> bool:
 
 def _request(decoder: msgspec.json.Decoder[T], struct: type[T], data: bytes | str) -> T:
     try:
-        return decoder.decode(data)
+        request = decoder.decode(data)
+        if has_known_names(struct, data):
+            return with_beyond(request, [])
+        return with_beyond(request, fields_beyond(struct, _anything.decode(data)))
     except _REFUSED:
         pass
+    value = request_object(data)
     try:
-        return build_struct(struct, request_object(data), Strict())  # type: ignore[no-any-return]
+        request = build_struct(struct, value, Strict())
     except SchemaError as error:
         raise InvalidRequestError(
             InvalidRequestError.INVALID_VALUE, error.message, param=error.param
         ) from error
+    return with_beyond(request, fields_beyond(struct, value))
 
 
 def request_object(data: bytes | str) -> dict[str, Any]:

@@ -1,13 +1,14 @@
 """Requests: schemas CreateResponseBody and CompactResponseMethodPublicBody.
 
-Null stands for "not given" wherever the schema allows it.
+Null stands for "not given" wherever the schema allows it. Fields that no struct here has are kept in
+`CreateResponse.beyond`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from bridge.protocol.input_items import InputItem, LongText
 from bridge.protocol.response import JsonObjectFormat, TextFormat, Truncation, Verbosity
@@ -15,6 +16,18 @@ from bridge.protocol.tools import ToolChoice, ToolParam
 from bridge.protocol.unknown import UnknownFormat
 
 Key64 = Annotated[str, Meta(max_length=64)]
+OURS: Final = "openresponses-bridge:"
+"""What begins the names of fields that the bridge itself writes; a client's are not read."""
+
+Place = tuple[str | int, ...]
+"""Where an object stands in a request: `()` is the request itself, `("tools", 0)` its first tool."""
+
+
+class ForeignFields(NamedTuple):
+    """The fields of one object of a request that the protocol does not have."""
+
+    place: Place
+    fields: dict[str, Any]
 
 
 class JsonSchemaFormatParam(Struct, frozen=True, tag="json_schema", tag_field="type"):
@@ -42,10 +55,13 @@ class TextParam(Struct, frozen=True):
 
 
 class ReasoningOptions(Struct, frozen=True):
-    """Schema ReasoningParam. Effort is free text, since models add levels of their own."""
+    """Schema ReasoningParam. Effort is free text, since models add levels of their own. OpenAI's: `context`
+    says which reasoning of earlier turns the model sees, `mode` how it goes about it."""
 
     effort: str | UnsetType | None = UNSET
     summary: str | UnsetType | None = UNSET
+    context: str | UnsetType | None = UNSET
+    mode: str | UnsetType | None = UNSET
 
 
 class StreamOptions(Struct, frozen=True):
@@ -56,6 +72,9 @@ class StreamOptions(Struct, frozen=True):
 
 class CreateResponse(Struct, frozen=True, kw_only=True):
     """Schema CreateResponseBody. Nothing is required; limits are the schema's."""
+
+    # `user` begins what only OpenAI's Responses API has, `stop` what other APIs have; `beyond` is what was
+    # sent and has no field here.
 
     model: str | None = None
     input: LongText | list[InputItem] | None = None
@@ -91,6 +110,20 @@ class CreateResponse(Struct, frozen=True, kw_only=True):
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     user: str | None = None
     client_metadata: dict[str, Any] | None = None
+    conversation: str | dict[str, Any] | None = None
+    prompt: dict[str, Any] | None = None
+    context_management: list[dict[str, Any]] | None = None
+    moderation: dict[str, Any] | None = None
+    prompt_cache_retention: str | None = None
+    prompt_cache_options: dict[str, Any] | None = None
+    background_options: dict[str, Any] | None = None
+    access_programs: list[Any] | dict[str, Any] | None = None
+    stop: str | list[str] | None = None
+    seed: int | None = None
+    logit_bias: dict[str, float] | None = None
+    prediction: dict[str, Any] | None = None
+    top_k: int | None = None
+    beyond: list[ForeignFields] | UnsetType = field(default=UNSET, name=f"{OURS}beyond")
 
 
 class CompactRequest(Struct, frozen=True, kw_only=True):
@@ -101,3 +134,4 @@ class CompactRequest(Struct, frozen=True, kw_only=True):
     previous_response_id: str | None = None
     instructions: str | None = None
     prompt_cache_key: Key64 | None = None
+    beyond: list[ForeignFields] | UnsetType = field(default=UNSET, name=f"{OURS}beyond")

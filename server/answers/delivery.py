@@ -35,8 +35,13 @@ class Answer:
 
     def __init__(self, runs: Sequence[Run], headers: Mapping[str, str], keep_alive: float) -> None:
         self._runs = runs
-        self._headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        self._given = headers
         self._keep_alive = keep_alive
+
+    @property
+    def _headers(self) -> list[tuple[bytes, bytes]]:
+        # read when the answer begins: what an upstream says of losses is known when it has accepted
+        return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in self._given.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refused: BridgeError | None = None

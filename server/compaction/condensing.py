@@ -52,6 +52,7 @@ def condensing_request(request: CreateResponse, items: Sequence[Any]) -> CreateR
         safety_identifier=request.safety_identifier,
         prompt_cache_key=request.prompt_cache_key,
         user=request.user,
+        beyond=request.beyond,
     )
 
 

@@ -14,12 +14,13 @@ import msgspec
 from bridge.protocol import vocabulary
 from bridge.protocol.errors import ErrorBody
 from bridge.protocol.events import KnownEvent
-from bridge.protocol.request import CompactRequest, CreateResponse
+from bridge.protocol.request import OURS, CompactRequest, CreateResponse
 from bridge.protocol.response import CompactResource, Response
 from bridge.protocol.websocket import ResponseCreateMessage, WebSocketError
 from server.openapi import resources
 
 Schema = dict[str, Any]
+BEYOND: Final = f"{OURS}beyond"
 STREAM_EVENT: Final = "StreamEvent"
 _TYPELESS: Final = "MessageWithoutType"
 _REFERENCE: Final = "#/components/schemas/"
@@ -57,6 +58,8 @@ def schemas() -> dict[str, Schema]:
     (*_, event), found = msgspec.json.schema_components(
         [*ROOTS, KnownEvent], ref_template=_REFERENCE + "{name}"
     )
+    for name in ("CreateResponse", "CompactRequest", "ResponseCreateMessage"):
+        found[name]["properties"].pop(BEYOND)
     found[STREAM_EVENT] = {"description": "Any event of a stream.", **event}
     found[_TYPELESS] = _without_type(found["MessageParam"])
     _admit_extensions(found[STREAM_EVENT], vocabulary.EVENTS)

@@ -27,6 +27,7 @@ from server.schemas.workers import Question
 
 # the types of calls that come without a name → the name of their tool
 _NAMELESS = {"shell_call": "shell", "local_shell_call": "local_shell", "apply_patch_call": "apply_patch"}
+_CALL = "_call"  # ends the types of calls, those of hosted tools too
 _NAMED = frozenset({"function_call", "custom_tool_call"})
 
 
@@ -108,9 +109,11 @@ class ConstrainedStream(StreamFilter):
 
     def item(self, item: Item | Mapping[str, Any]) -> list[Event]:
         self.require("item")
-        name = _called_name(item)
-        if name and self._gate is not None and self._gate.judge_whole(name) is Verdict.DROP:
-            return []
+        if self._gate is not None:
+            name = _called_name(item)
+            if name and self._gate.judge_whole(name) is Verdict.DROP:
+                return []
+            self._gate.hosted = self._gate.hosted or (name is None and _is_call(item))
         return super().item(item)
 
     def defer_finish(self, reason: str | None) -> list[Event]:
@@ -150,6 +153,11 @@ class ConstrainedStream(StreamFilter):
         if gate is not None and gate.refused and not self.snapshot.output:
             return "The model only called tools that the request does not admit."
         return None
+
+
+def _is_call(item: Item | Mapping[str, Any]) -> bool:
+    kind = item.get("type") if isinstance(item, Mapping) else item.type
+    return isinstance(kind, str) and kind.endswith(_CALL)
 
 
 def _called_name(item: Item | Mapping[str, Any]) -> str | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import structlog
 
-from bridge.diagnostics import Diagnostic, Diagnostics
+from bridge.diagnostics import Diagnostics
 from bridge.dialects.base import History
 from bridge.errors import BridgeError, InvalidRequestError
 from bridge.protocol.request import CreateResponse
@@ -19,6 +19,7 @@ from server.budget import Hold
 from server.limits import check_conversation, check_request
 from server.requests.answer_format import check_format, check_patterns
 from server.requests.constraints import ConstrainedStream, machine_for
+from server.requests.losses import loss_header, losses_of, reported_losses
 from server.requests.outgoing import Asked, ask, inbound
 from server.requests.wire import choose_wire, ignores_comments
 from server.runs.run import Run
@@ -26,11 +27,9 @@ from server.runs.translation import Translation
 from server.service import Service
 from server.sessions.references import continued
 from server.upstreams.attempts import Attempt, Attempts
-from server.upstreams.base import UpstreamRequest
+from server.upstreams.base import UpstreamReply, UpstreamRequest
 from server.upstreams.targets import Target
 
-LOSSES_HEADER: Final = "openresponses-losses"
-_LONGEST_HEADER: Final = 1000  # characters
 _log = structlog.get_logger(__name__)
 
 
@@ -44,7 +43,9 @@ class Taken(NamedTuple):
 
 class Prepared(NamedTuple):
     """A request that may be answered, by one run or by several. `asked` is what its upstream is asked, `key`
-    what its client showed, `hold` what it has in memory; `lost` is what the upstream will not see."""
+    what its client showed, `hold` what it has in memory; `losses` are those that the request had before.
+    `headers` are those of its answer, final when upstreams have accepted: they say what was lost on the way
+    to those, which is in `reported`."""
 
     service: Service
     request: CreateResponse
@@ -59,12 +60,9 @@ class Prepared(NamedTuple):
     beats: bool
     hold: Hold
     taken: Taken | None
-    lost: list[Diagnostic]
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """For its answer: what was lost."""
-        return _loss_header(self.lost)
+    losses: Diagnostics | None
+    reported: dict[str, None]
+    headers: dict[str, str]
 
     def leave(self, choice: int) -> None:
         """The run of this choice has ended."""
@@ -99,11 +97,12 @@ class Prepared(NamedTuple):
             judged=machine if isinstance(machine, ConstrainedStream) and machine.judged else None,
         )
 
-        def accepted(attempt: Attempt) -> None:
+        def accepted(attempt: Attempt, reply: UpstreamReply) -> None:
             nonlocal answering
             answering = chosen = attempt.target
             if chosen is not target:
                 translation.read_as(inbound(chosen, request, machine))
+            self._report(attempt, clean(reply.losses))
 
         def asked(upstream: str, outcome: str) -> None:
             if upstream not in counted:  # a request that is shared is the first choice's
@@ -132,6 +131,16 @@ class Prepared(NamedTuple):
             placed=choice is not None,
         )
 
+    def _report(self, attempt: Attempt, inner: str) -> None:
+        """What was lost on the way to an upstream that has accepted, and what it says was lost beyond."""
+        found = reported_losses(attempt.losses, inner)
+        new = [loss for loss in found if loss not in self.reported]
+        if new:
+            _log.info("request.losses", request_id=self.request_id, losses=new)
+        self.reported.update(dict.fromkeys(found))
+        self.headers.clear()
+        self.headers.update(loss_header(self.reported))
+
     def _attempts(self, target: Target) -> list[Callable[[], Attempt]]:
         fallbacks = [partial(self._fallback, other) for other in target.fallbacks]
         return [partial(self._attempt, target, self.asked), *fallbacks]
@@ -141,7 +150,7 @@ class Prepared(NamedTuple):
 
     def _attempt(self, target: Target, asked: Asked) -> Attempt:
         sent = UpstreamRequest(target.dialect.path, asked.outgoing.body, self.request_id, self.key)
-        return Attempt(target, sent)
+        return Attempt(target, sent, losses_of(self.losses, asked.outgoing.diagnostics))
 
 
 async def prepare(
@@ -195,9 +204,7 @@ async def prepare(
     except BridgeError:
         hold.release()
         raise
-    lost = [*(losses.of("loss") if losses is not None else ()), *asked.outgoing.diagnostics.of("loss")]
-    if lost:
-        _log.info("request.losses", request_id=request_id, losses=[str(loss) for loss in lost])
+    outgoing = asked.outgoing.diagnostics
     return Prepared(
         service=service,
         request=request,
@@ -212,12 +219,7 @@ async def prepare(
         beats=ignores_comments(headers),
         hold=hold,
         taken=taken,
-        lost=lost,
+        losses=losses,
+        reported={},
+        headers=loss_header(reported_losses(losses_of(losses, outgoing))),
     )
-
-
-def _loss_header(losses: Iterable[Diagnostic]) -> dict[str, str]:
-    """What the upstream's dialect can't express, where the client sees it (DESIGN 6)."""
-    text = "; ".join(f"{loss.where}: {loss.what}" for loss in losses)
-    printable = "".join(sign if sign.isascii() and sign.isprintable() else "?" for sign in text)
-    return {LOSSES_HEADER: printable[:_LONGEST_HEADER]} if printable else {}

@@ -92,6 +92,8 @@ class CallGate:
         self._calls: dict[int, _Call] = {}
         self.made = 0
         self.refused = 0
+        self.hosted = False
+        """The upstream has run a tool of its own."""
 
     def judge(self, index: int, id: str, name: str) -> Verdict:
         """The verdict on a fragment; a call has one from its name on."""
@@ -124,7 +126,7 @@ class CallGate:
     @property
     def unmet(self) -> bool:
         """Whether a call must be made and was not."""
-        return self._rules.must_call and not self.made
+        return self._rules.must_call and not self.made and not self.hosted
 
     def _objection(self, name: str) -> str | None:
         if not self._rules.admits(name, self._identities):

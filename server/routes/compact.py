@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from bridge.dialects.base import invalid
 from bridge.protocol.codec import decode_compact_request, decode_request, encode
 from bridge.protocol.request import CompactRequest, CreateResponse
 from bridge.protocol.unknown import UnknownItem
@@ -17,6 +18,7 @@ from server.errors import HttpError
 from server.limits import check_conversation, check_request
 from server.off_loop import on_thread
 from server.requests.bodies import read_json
+from server.requests.losses import loss_header, reported_losses, unknown_fields
 from server.requests.outgoing import opened
 from server.requests.prepare import prepare
 from server.service import service_of
@@ -57,6 +59,7 @@ def _condensing(given: CompactRequest) -> CreateResponse:
         instructions=given.instructions,
         prompt_cache_key=given.prompt_cache_key,
         store=False,
+        beyond=given.beyond,
     )
 
 
@@ -65,6 +68,7 @@ async def input_tokens(request: Request) -> Response:
     counts come with each response; see `bridge.token_estimate` for what this one rests on."""
     service = service_of(request)
     asked = await read_json(request, service.settings, decode_request)
+    _check_counted(asked)
     target = service.router.resolve(asked.model).bound(request.state.owner)
     check_request(asked, service.settings.limits)
     asked, before, hold = await continued(service.store, asked, request.state.owner, service.room)
@@ -74,4 +78,12 @@ async def input_tokens(request: Request) -> Response:
     tokens = await on_thread(lambda: request_tokens(others, [*earlier, *own]))
     hold.release()
     body = {"object": "response.input_tokens", "input_tokens": tokens}
-    return Response(encode(body), media_type="application/json")
+    headers = loss_header(reported_losses(unknown_fields(asked)))
+    return Response(encode(body), headers=headers, media_type="application/json")
+
+
+def _check_counted(asked: CreateResponse) -> None:
+    """Raises InvalidRequestError for input that is kept elsewhere and can't be counted here."""
+    for name in ("conversation", "prompt"):
+        if getattr(asked, name) is not None:
+            raise invalid(name, "what it holds is not kept here and can't be counted")

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec import UNSET
+from msgspec.structs import replace
+
 from bridge.errors import WireError
+from bridge.protocol.beyond import put_back
 from bridge.protocol.codec import decode_json, encode
-from bridge.protocol.request import CreateResponse
+from bridge.protocol.request import OURS, CreateResponse
 from bridge.state import WIRES
 from server.sessions.base import StoredResponse
 
-WIRE: Final = "openresponses-bridge:wire"
+WIRE: Final = f"{OURS}wire"
 """The field that says which wire its client reads."""
 
 _USUAL_WIRE: Final = "openresponses"
@@ -18,7 +22,9 @@ _USUAL_WIRE: Final = "openresponses"
 
 def stored_request(request: CreateResponse, wire: str) -> bytes:
     """The request as JSON, with its client's wire."""
-    return encode({**decode_json(encode(request)), WIRE: wire})
+    body = decode_json(encode(replace(request, beyond=UNSET)))
+    put_back(body, request.beyond)
+    return encode({**body, WIRE: wire})
 
 
 def wire_of(record: StoredResponse) -> str:

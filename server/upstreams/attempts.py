@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from bridge.diagnostics import Diagnostic
 from bridge.errors import BridgeError
 from server.errors import UpstreamError
 from server.settings import Retries
@@ -24,21 +25,22 @@ _log = structlog.get_logger(__name__)
 
 
 class Attempt(NamedTuple):
-    """One request to one upstream."""
+    """One request to one upstream. `losses`: what its dialect can't say of the client's request."""
 
     target: Target
     request: UpstreamRequest
+    losses: list[Diagnostic]
 
 
 class Attempts:
     """The upstream of one response: the first of `prepared` that accepts. Those after the first are
-    prepared when they are needed; `accepted` is called with the one that did, `observe` with the outcome of
-    each try. `jitter` gives numbers in [0, 1)."""
+    prepared when they are needed; `accepted` is called with the one that did and its reply, `observe` with
+    the outcome of each try. `jitter` gives numbers in [0, 1)."""
 
     def __init__(
         self,
         prepared: Sequence[Callable[[], Attempt]],
-        accepted: Callable[[Attempt], None],
+        accepted: Callable[[Attempt, UpstreamReply], None],
         observe: Callable[[str, str], None] | None = None,
         *,
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -59,7 +61,7 @@ class Attempts:
             attempt, reply = await self._first_that_accepts(stack)
             self.chosen = attempt.target.upstream.name
             self._observe(self.chosen, "accepted")
-            self._accepted(attempt)
+            self._accepted(attempt, reply)
             yield reply
 
     async def _first_that_accepts(self, stack: AsyncExitStack) -> tuple[Attempt, UpstreamReply]:

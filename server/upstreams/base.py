@@ -7,6 +7,9 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
+LOSSES_HEADER: Final = "openresponses-losses"
+"""The header of an answer that says what of its request the model behind it could not be asked."""
+
 UNNAMED: Final = "upstream"
 """The name of one that the settings give none."""
 
@@ -28,7 +31,10 @@ class UpstreamRequest(Struct, frozen=True):
 
 
 class UpstreamReply(Protocol):
-    """An accepted request: its status was good and it is an event stream."""
+    """An accepted request: its status was good and it is an event stream. `losses` is what it says was lost
+    of the request on its own way to a model (header `openresponses-losses`), as it came."""
+
+    losses: str
 
     async def read(self) -> bytes:
         """Whatever has arrived, at least one byte; b"" at the end.

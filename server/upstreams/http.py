@@ -14,7 +14,7 @@ from bridge.errors import WireError
 from bridge.protocol.codec import decode_json
 from server.errors import UpstreamError
 from server.settings import Timeouts
-from server.upstreams.base import UpstreamReply, UpstreamRequest, called
+from server.upstreams.base import LOSSES_HEADER, UpstreamReply, UpstreamRequest, called
 from server.upstreams.connections import Connections
 from server.upstreams.dialects import HttpDialect
 from server.upstreams.refusals import Clean, in_band_refusal, refusal
@@ -69,7 +69,8 @@ class HttpUpstream:
         response = await self._send(request)
         try:
             whole = await self._check(response, partial(self.clean, client_key=request.client_key))
-            reply = _HttpReply(self.name, response.content, self._timeouts.idle)
+            losses = response.headers.get(LOSSES_HEADER, "")
+            reply = _HttpReply(self.name, response.content, self._timeouts.idle, losses)
             try:
                 yield reply if whole is None else WholeReply(whole, reply)
             finally:
@@ -183,9 +184,10 @@ class _HttpReply:
     and not at each read: on uvloop a timer per read costs more than the translation.
     """
 
-    __slots__ = ("_content", "_failure", "_idle", "_loop", "_name", "_timer", "_waiting_since")
+    __slots__ = ("_content", "_failure", "_idle", "_loop", "_name", "_timer", "_waiting_since", "losses")
 
-    def __init__(self, name: str, content: aiohttp.StreamReader, idle: float) -> None:
+    def __init__(self, name: str, content: aiohttp.StreamReader, idle: float, losses: str) -> None:
+        self.losses = losses
         self._name = name
         self._content = content
         self._idle = idle

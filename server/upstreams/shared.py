@@ -73,6 +73,7 @@ class _Reply:
     def __init__(self, request: _Request, number: int) -> None:
         self._request = request
         self._number = number
+        self.losses = request.losses
 
     async def read(self) -> bytes:
         return await self._request.piece(self._number)
@@ -92,6 +93,7 @@ class _Request:
         self._pieces = 0
         self._piece = b""
         self._accepted = False
+        self.losses = ""
         self._waits = False
         self._error: Exception | None = None
         self._changed = asyncio.Event()
@@ -135,6 +137,7 @@ class _Request:
     async def _read(self, upstream: Upstream, asked: UpstreamRequest) -> None:
         try:
             async with upstream.open(asked) as reply:
+                self.losses = reply.losses
                 self._accepted = True
                 self.change()
                 while await self._is_wanted():

@@ -33,11 +33,12 @@ def is_whole_answer(body: bytes, recognises: Recognises) -> bool:
 class WholeReply:
     """The answer as a stream of one frame: `begun` is what was read of it, `rest` gives what follows."""
 
-    __slots__ = ("_begun", "_rest", "_sent")
+    __slots__ = ("_begun", "_rest", "_sent", "losses")
 
     def __init__(self, begun: bytes, rest: UpstreamReply) -> None:
         self._begun = _FIELD + begun.removeprefix(_BOM).translate(_ONE_LINE)
         self._rest = rest
+        self.losses = rest.losses
         self._sent = False
 
     async def read(self) -> bytes:

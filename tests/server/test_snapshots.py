@@ -97,7 +97,7 @@ ANSWERS: dict[str, list[Step]] = {
     "chat/choices_failed": [chat(n=2, model="demo-failure", stream=True)],
     "chat/function": [chat(functions=[LEGACY], function_call={"name": "get_weather"})],
     "chat/function_streamed": [chat(functions=[LEGACY], function_call="auto", messages=ASKED, stream=True)],
-    "chat/losses": [chat(seed=7, stop=["END"])],
+    "chat/losses": [chat(seed=7, top_k=5, modalities=["audio"])],
     "messages/whole": [messages()],
     "messages/streamed": [messages(stream=True)],
     "messages/streamed_tool": [

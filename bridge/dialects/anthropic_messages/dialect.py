@@ -9,6 +9,7 @@ from bridge.dialects.anthropic_messages.client.message import message
 from bridge.dialects.anthropic_messages.client.outbound import Outbound, encode_sse
 from bridge.dialects.anthropic_messages.client.request import from_messages
 from bridge.dialects.anthropic_messages.models import MessagesOptions
+from bridge.dialects.anthropic_messages.upstream.fields import FIELDS
 from bridge.dialects.anthropic_messages.upstream.inbound import Inbound
 from bridge.dialects.anthropic_messages.upstream.request import to_messages
 from bridge.dialects.base import (
@@ -63,6 +64,7 @@ DIALECT: Final = Dialect(
         request=_to_upstream,
         inbound=Inbound,
         whole=lambda value: isinstance(value.get("content"), list) and "role" in value,
+        outcomes=lambda _options: FIELDS,
         compacts=True,
     ),
     client=ClientSide(outbound=Outbound, encode=encode_sse, request=from_messages, whole=_whole),

@@ -23,16 +23,11 @@ _DEFAULT: Final = "medium"
 _ANSWER: Final = 1024
 
 
-def effort_of(request: CreateResponse) -> str | None:
-    """The effort asked for; None when reasoning was not asked for or switched off."""
-    effort = request.reasoning.effort if request.reasoning is not None else None
-    return None if not effort or effort == "none" else effort
-
-
 def plan_thinking(
     effort: str, request: CreateResponse, facts: ModelFacts, max_tokens: int, diagnostics: Diagnostics
 ) -> dict[str, Any]:
-    """The fields `thinking` and `output_config` for this effort; empty when there can't be any."""
+    """The fields `thinking` and `output_config` for this effort, a known level other than none; empty when
+    there can't be any."""
     if facts.thinking == "none":
         diagnostics.loss("reasoning.effort", "the model does not think")
         return {}
@@ -42,11 +37,7 @@ def plan_thinking(
     if room < SMALLEST_BUDGET:
         diagnostics.loss("reasoning.effort", "the output limit leaves no room for thinking")
         return {}
-    if effort not in _BUDGETS:
-        diagnostics.loss("reasoning.effort", f"{effort[:32]!r} sent as {_DEFAULT}")
-    return {
-        "thinking": {"type": "enabled", "budget_tokens": min(_BUDGETS.get(effort, _BUDGETS[_DEFAULT]), room)}
-    }
+    return {"thinking": {"type": "enabled", "budget_tokens": min(_BUDGETS[effort], room)}}
 
 
 def _adaptive(
@@ -54,7 +45,7 @@ def _adaptive(
 ) -> dict[str, Any]:
     known = effort if effort in facts.efforts else _EFFORTS.get(effort, _DEFAULT)
     if known != effort:
-        diagnostics.loss("reasoning.effort", f"{effort[:32]!r} sent as {known}")
+        diagnostics.loss("reasoning.effort", f"{effort!r} sent as {known!r}")
     thinking = {"type": "adaptive"}
     if request.reasoning is not None and request.reasoning.summary:
         thinking["display"] = "summarized"

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.base.entries import AnyItem
+from bridge.dialects.base.outcomes import Outcomes
 from bridge.dialects.base.streams import Inbound, Outbound
 from bridge.emitter.stream import ResponseStream
 from bridge.protocol.request import CreateResponse
@@ -55,6 +56,7 @@ class UpstreamSide(Struct, frozen=True, kw_only=True):
     `inbound`: reads the answer into this machine.
     `whole`: whether a JSON object is a whole answer, which the inbound reads as the only frame of a stream.
     `choice`: reads one of several choices of an answer; None where an answer has one.
+    `outcomes`: what becomes of each field of a request at a server with these options; `request` follows it.
     `compacts`: such a server makes compaction items of its own.
     """
 
@@ -62,6 +64,7 @@ class UpstreamSide(Struct, frozen=True, kw_only=True):
     request: Callable[[CreateResponse, RequestContext], Outgoing]
     inbound: Callable[[ResponseStream, Sealer], Inbound]
     whole: Callable[[Mapping[str, Any]], bool]
+    outcomes: Callable[[Any], Outcomes]
     compacts: bool = False
     choice: Callable[[ResponseStream, int], Inbound] | None = None
 

@@ -30,3 +30,9 @@ def name(value: Any) -> str | None:
     cut."""
     found = error_text(value)
     return None if found is None else found[:LONGEST_NAME]
+
+
+def cut_after(frames: int) -> ErrorPayload:
+    """The failure of a stream that ended before its answer did; `frames` of it had come."""
+    when = f"after {frames} frame{'s' if frames > 1 else ''}" if frames else "before its first frame"
+    return failure(CUT, f"the upstream's stream was cut {when}")

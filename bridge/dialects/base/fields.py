@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, KeysView, Mapping
 from typing import Any, Final, TypeVar
 
+from bridge.dialects.base.failures import LONGEST_NAME
 from bridge.errors import InvalidRequestError
 from bridge.protocol.codec import request_object
 
@@ -146,12 +147,16 @@ class Fields:
         self._read.update(names)
 
     @property
-    def unread(self) -> list[str]:
-        """The places of fields that nobody asked for and that say something, within as well."""
+    def unread_here(self) -> list[str]:
+        """The places of this object's fields that nobody asked for and that say something."""
         silent: tuple[Any, ...] = (None, [], {})
         names = (name for name in self._value if name not in self._read)
-        found = [self.at(name) for name in names if self._value[name] not in silent]
-        return [*found, *(where for child in self._within for where in child.unread)]
+        return [self.at(name[:LONGEST_NAME]) for name in names if self._value[name] not in silent]
+
+    @property
+    def unread(self) -> list[str]:
+        """The same, within as well."""
+        return [*self.unread_here, *(where for child in self._within for where in child.unread)]
 
 
 def body_of(body: bytes | str | Mapping[str, Any]) -> Fields:

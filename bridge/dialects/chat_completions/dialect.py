@@ -13,6 +13,7 @@ from bridge.dialects.chat_completions.client.chunks import ChatCompletion, encod
 from bridge.dialects.chat_completions.client.completion import completion
 from bridge.dialects.chat_completions.client.outbound import Outbound
 from bridge.dialects.chat_completions.client.request import from_chat
+from bridge.dialects.chat_completions.upstream.fields import FIELDS
 from bridge.dialects.chat_completions.upstream.inbound import Inbound
 from bridge.dialects.chat_completions.upstream.options import ChatOptions
 from bridge.dialects.chat_completions.upstream.request import to_chat
@@ -70,6 +71,7 @@ DIALECT: Final = Dialect(
         inbound=lambda machine, _sealer: Inbound(machine),
         choice=lambda machine, choice: Inbound(machine, choice=choice),
         whole=lambda value: "message" in _first_choice(value) and not value.get("error"),
+        outcomes=lambda _options: FIELDS,
     ),
     client=ClientSide(
         outbound=lambda: Outbound(include_usage=True), encode=encode, request=_from_client, whole=_whole

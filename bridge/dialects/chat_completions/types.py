@@ -237,7 +237,12 @@ class ChatRequest(Struct, omit_defaults=True, kw_only=True):
     service_tier: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
     user: str | None = None
+    stop: str | list[str] | None = None
+    seed: int | None = None
+    logit_bias: dict[str, float] | None = None
+    prediction: dict[str, Any] | None = None
     store: bool | None = None
     metadata: dict[str, str] | None = None
     stream: bool | None = None

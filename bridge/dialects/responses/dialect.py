@@ -8,6 +8,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from bridge.dialects.base import Dialect, Outgoing, Recording, RequestContext, UpstreamSide, type_of
+from bridge.dialects.responses.fields import outcomes
 from bridge.dialects.responses.inbound import Inbound
 from bridge.dialects.responses.options import ResponsesOptions
 from bridge.dialects.responses.request import to_responses
@@ -43,6 +44,7 @@ DIALECT: Final = Dialect(
         request=_to_upstream,
         inbound=lambda machine, _sealer: Inbound(machine),
         whole=lambda value: whole_answer(value) is not None and not value.get("error"),
+        outcomes=outcomes,
         compacts=True,
     ),
     recording=Recording(

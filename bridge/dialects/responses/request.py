@@ -6,22 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from bridge.diagnostics import Diagnostics
-from bridge.dialects.base import entries_of
+from bridge.dialects.base import apply, entries_of, kept_there
+from bridge.dialects.responses.fields import outcomes
 from bridge.dialects.responses.options import DEFAULT_OPTIONS, ResponsesOptions
 from bridge.dialects.responses.request_items import InputItems, plain
 from bridge.errors import InvalidRequestError
-from bridge.protocol.request import CreateResponse
+from bridge.protocol.beyond import names_of, put_back
+from bridge.protocol.request import CreateResponse, ForeignFields
 from bridge.tools.choice import meant, named, plain_choice
 from bridge.tools.declarations import FunctionView, Placed, active_tools, present_tools
 from bridge.tools.identity import ToolIdentityMap
 
 SMALLEST_LIMIT = 16  # tokens, schema CreateResponseBody
 _ENCRYPTED = "reasoning.encrypted_content"
-# OpenAI's, not published
-_SUPERSET_FIELDS = ("user", "client_metadata")
-# fields that mean something only where responses are kept
-_STATE = ("previous_response_id", "background", "store")
-_BUILT_HERE = frozenset({"model", "input", "tools", "tool_choice", "stream", "stream_options", *_STATE})
 
 
 def to_responses(
@@ -48,7 +45,7 @@ def to_responses(
     entries = entries_of(request, history)
     items = [entry.item for entry in entries]
     joined = options.stateful and request.previous_response_id is not None and not history
-    if not items and not request.instructions and not joined:
+    if not (items or request.instructions or joined or request.prompt or request.conversation):
         raise _invalid("input", "there is nothing to answer: give input or instructions")
     body: dict[str, Any] = {"model": name}
     active = active_tools(request.tools, items, len(history))
@@ -58,10 +55,16 @@ def to_responses(
         body["input"] = sent
     body |= {"tools": tools} if tools else {}
     body |= {"tool_choice": choice} if choice is not None else {}
-    body |= _fields(request, options, diagnostics) | _state(request, options, joined)
+    body |= _fields(request, options, diagnostics)
+    if not options.stateful:
+        body["store"] = False
+    elif not joined:
+        body.pop("previous_response_id", None)
     body["stream"] = bool(request.stream)
     if request.stream and request.stream_options is not None:
         body["stream_options"] = plain(request.stream_options)
+    if options.supersets:
+        _pass_on(body, request, diagnostics)
     for field in sorted(options.omit & body.keys()):
         del body[field]
         diagnostics.loss(field, "the upstream does not take it")
@@ -74,30 +77,27 @@ def _invalid(param: str, message: str) -> InvalidRequestError:
 
 def _fields(request: CreateResponse, options: ResponsesOptions, diagnostics: Diagnostics) -> dict[str, Any]:
     """All fields that mean the same there."""
-    names = (name for name in request.__struct_fields__ if name not in _BUILT_HERE)
-    body: dict[str, Any] = {
-        name: plain(value) for name in names if (value := getattr(request, name)) is not None
-    }
+    body: dict[str, Any] = plain(apply(request, outcomes(options), diagnostics))
     limit = request.max_output_tokens
+    if limit is not None:
+        body["max_output_tokens"] = max(limit, SMALLEST_LIMIT)
     if limit is not None and limit < SMALLEST_LIMIT:
-        body["max_output_tokens"] = SMALLEST_LIMIT
         diagnostics.loss("max_output_tokens", f"raised to {SMALLEST_LIMIT}")
+    included = list(request.include or ())
     if options.encrypted_reasoning and not options.stateful:
-        body["include"] = list(dict.fromkeys([*body.get("include", ()), _ENCRYPTED]))
-    if not options.supersets:
-        for name in _SUPERSET_FIELDS:
-            if body.pop(name, None):
-                diagnostics.loss(name, "is not known there")
-    return body
+        included.append(_ENCRYPTED)
+    return body | ({"include": list(dict.fromkeys(included))} if included or request.include else {})
 
 
-def _state(request: CreateResponse, options: ResponsesOptions, joined: bool) -> dict[str, Any]:
-    if not options.stateful:
-        return {"store": False}
-    kept = {name: getattr(request, name) for name in _STATE if getattr(request, name) is not None}
-    if not joined:
-        kept.pop("previous_response_id", None)
-    return kept
+def _pass_on(body: dict[str, Any], request: CreateResponse, diagnostics: Diagnostics) -> None:
+    """Fields that are not known here may be known there."""
+    kept = kept_there(request)
+    for place, fields in request.beyond or ():
+        passed = ForeignFields(place, {name: fields[name] for name in fields if place or name not in kept})
+        # items are made anew, among those of earlier turns
+        lost = names_of([passed]) if place[:1] == ("input",) else put_back(body, [passed])
+        for name in lost:
+            diagnostics.loss(name, "has no place in what is sent")
 
 
 def _tools(

@@ -14,6 +14,7 @@ from bridge.dialects.vscode.to_items import ItemBuilder
 from bridge.dialects.vscode.to_messages import MessageBuilder
 from bridge.dialects.vscode.tools import offered, tool_choice, tool_params
 from bridge.dialects.vscode.types import ChatMessage, ChatRequest, Role
+from bridge.protocol.beyond import names_of
 from bridge.protocol.request import CreateResponse, ReasoningOptions
 from bridge.tools.identity import ToolIdentityMap
 
@@ -143,12 +144,14 @@ def _options(given: dict[str, Any], diagnostics: Diagnostics) -> dict[str, Any]:
 def _model_options(request: CreateResponse, diagnostics: Diagnostics) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for name, value in msgspec.structs.asdict(request).items():
-        if value is None or name in _OURS or name in _STORED:
+        if value is None or name in _OURS or name in _STORED or name == "beyond":
             continue
         if name in _OPTIONS:
             options[_OPTIONS[name][0]] = value
         else:
             diagnostics.loss(name, "can't be expressed")
+    for name in names_of(request.beyond):
+        diagnostics.loss(name, "can't be expressed")
     for included in request.include or ():
         diagnostics.loss("include", f"{included[:64]!r} can't be asked for")
     if request.reasoning is not None:

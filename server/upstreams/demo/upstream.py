@@ -48,6 +48,8 @@ class DemoUpstream:
 
 
 class _DemoReply:
+    losses = ""
+
     def __init__(self, frames: Iterator[bytes], pause: float) -> None:
         self._frames = frames
         self._pause = pause

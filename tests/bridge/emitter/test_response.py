@@ -157,7 +157,9 @@ ECHOES: list[tuple[str, Any, Any, Any]] = [
         "temperature", "top_p", "store", "metadata", "truncation", "service_tier", "top_logprobs", "tools",
         "tool_choice")),
     ("reasoning", {"effort": "high", "summary": "auto"}, SAME, SAME),
-    ("reasoning", {"effort": "minimal", "summary": "long"}, {"effort": None, "summary": None}, SAME),
+    ("reasoning", {"effort": "minimal", "summary": "long"}, {"effort": "low", "summary": None}, SAME),
+    ("reasoning", {"effort": "max", "summary": "auto"}, {"effort": "xhigh", "summary": "auto"}, SAME),
+    ("reasoning", {"effort": "odd", "summary": "auto"}, {"effort": None, "summary": "auto"}, SAME),
     ("reasoning", {}, {"effort": None, "summary": None}, {"effort": None, "summary": None}),
     ("reasoning", None, None, None),
     ("text", None, {"format": {"type": "text"}}, {"format": {"type": "text"}}),
@@ -263,7 +265,7 @@ def test_e10_adopted_fields_are_spelled_as_the_wire_has_them(wire: str) -> None:
     else:
         assert told["tools"] == [FUNCTION, AS_FUNCTION, {"type": "openai:web_search"}]
         assert told["tool_choice"] == {"type": "function", "name": "patch"}
-        assert told["reasoning"] == {"effort": None, "summary": "auto"}
+        assert told["reasoning"] == {"effort": "low", "summary": "auto"}
         assert told["text"] == {
             "format": {**SCHEMA, "schema": None, "description": None, "strict": True}, "verbosity": "low",
         }  # fmt: skip

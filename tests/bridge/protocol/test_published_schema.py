@@ -127,6 +127,13 @@ LOOSE: dict[str, str] = {
 }
 
 # fields of ours that the document does not have, by struct
+_REQUEST: set[str] = {
+    "user", "client_metadata",  # OpenAI; Codex
+    "conversation", "prompt", "context_management", "moderation", "prompt_cache_retention",  # OpenAI
+    "prompt_cache_options", "background_options", "access_programs",  # OpenAI
+    "stop", "seed", "logit_bias", "prediction", "top_k",  # Chat Completions; Anthropic
+    f"{rq.OURS}beyond",
+}  # fmt: skip
 OURS: dict[type[Any], set[str]] = {
     ct.InputImageParam: {"file_id"},  # OpenAI: a file uploaded before
     ct.InputFileContent: {"file_id", "file_data"},  # the same; one struct for both directions
@@ -137,8 +144,10 @@ OURS: dict[type[Any], set[str]] = {
     it.FunctionCall: {"namespace"},  # OpenAI
     it.ReasoningItem: {"status"},  # the prose says that every item has one
     tl.FunctionToolParam: {"defer_loading"},  # OpenAI, with tool_search
-    rq.CreateResponse: {"user", "client_metadata"},  # OpenAI; Codex
-    ws.ResponseCreateMessage: {"user", "client_metadata", "generate"},  # the same; Codex's prewarm
+    rq.CreateResponse: _REQUEST,
+    ws.ResponseCreateMessage: _REQUEST | {"generate"},  # Codex's prewarm
+    rq.CompactRequest: {f"{rq.OURS}beyond"},
+    rq.ReasoningOptions: {"context", "mode"},  # OpenAI
     ev.ErrorEvent: {"code", "message", "param"},  # OpenAI has them at top level
     ev.RefusalDelta: {"obfuscation"},  # on every delta, as the other deltas have it
 }

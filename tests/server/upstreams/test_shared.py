@@ -21,6 +21,8 @@ class Pieces(DemoUpstream):
     """Gives pieces; an error among them is raised, None hangs. `taken` counts them, `ended` says how it was
     left."""
 
+    losses = ""
+
     def __init__(self, *pieces: bytes | Exception | None) -> None:
         self.pieces = list(pieces)
         self.requests = self.taken = 0

@@ -21,7 +21,8 @@ SMALLEST_LIMIT = 16  # tokens: schema CreateResponseBody, max_output_tokens
 _CUSTOM = ("custom", None)  # the types of a tool that the client runs
 _CHOICES: dict[str, ToolChoice] = {"auto": "auto", "any": "required", "none": "none"}
 _TIERS = {"auto": "auto", "standard_only": "default"}
-_SILENT = ("stop_sequences", "top_k", "container", "context_management", "mcp_servers", "inference_geo")
+# read from the body as a whole
+_THINKING = ("thinking", "output_config")
 
 
 def from_messages(
@@ -39,11 +40,11 @@ def from_messages(
         reader.message(message)
     if not reader.items:
         raise invalid("messages", "at least one message is required")
-    for name in _SILENT:
-        if given.raw(name):
-            diagnostics.loss(name, "can't be expressed")
     choice, parallel = _tool_choice(given)
     metadata = given.maybe_inner("metadata")
+    stops = given.get("stop_sequences", list)
+    if stops and not all(isinstance(each, str) for each in stops):
+        raise invalid("stop_sequences", "expected strings")
     request = rq.CreateResponse(
         model=given.need("model", str),
         input=reader.items,
@@ -54,6 +55,8 @@ def from_messages(
         max_output_tokens=_limit(given, diagnostics),
         temperature=given.get("temperature", float),
         top_p=given.get("top_p", float),
+        top_k=given.get("top_k", int),
+        stop=stops or None,
         reasoning=_reasoning(given),
         text=_text(given),
         user=None if metadata is None else metadata.get("user_id", str),
@@ -61,6 +64,9 @@ def from_messages(
         stream=given.get("stream", bool),
         store=False,
     )
+    given.skip(*_THINKING)
+    for where in given.unread_here + ([] if metadata is None else metadata.unread_here):
+        diagnostics.loss(where, "can't be expressed")
     return request, diagnostics
 
 
@@ -105,6 +111,9 @@ def _tools(given: Fields, diagnostics: Diagnostics) -> list[Any] | None:
                 bool(tool.get("strict", bool)),
             )
         )
+        tool.skip("type", CARRIER)
+        for where in tool.unread_here:
+            diagnostics.loss(where, "can't be expressed")
     return found
 
 
@@ -123,7 +132,7 @@ def _tool_choice(given: Fields) -> tuple[ToolChoice | None, bool | None]:
 
 
 def _reasoning(given: Fields) -> rq.ReasoningOptions | None:
-    effort = effort_from(given.whole())
+    effort = effort_from({name: given.raw(name) for name in _THINKING})
     return None if effort is None else rq.ReasoningOptions(effort, "auto")
 
 

@@ -12,7 +12,7 @@ from bridge.dialects.anthropic_messages.upstream.context import MessageContext
 from bridge.dialects.anthropic_messages.upstream.ending import END_TURN, StopState, reported
 from bridge.dialects.anthropic_messages.upstream.frames import NOT_STRICT, lenient, strict
 from bridge.dialects.anthropic_messages.upstream.usage import UsageCounter
-from bridge.dialects.base import CUT, EMPTY, INVALID_JSON, INVALID_SHAPE, counted, failure
+from bridge.dialects.base import EMPTY, INVALID_JSON, INVALID_SHAPE, counted, cut_after, failure
 from bridge.emitter.stream import ResponseStream
 from bridge.errors import BridgeError, WireError
 from bridge.protocol.errors import ErrorPayload
@@ -100,8 +100,7 @@ class Inbound:
         if self._stop_state.reason is not None:
             self.diagnostics.repair("message_stop", "missing, the stop reason was there")
             return events + self._finish()
-        where = f"after {self._frames} frames" if self._frames else "before its first frame"
-        return events + self._fail(failure(CUT, f"the upstream's stream was cut {where}"))
+        return events + self._fail(cut_after(self._frames))
 
     def _outside(self, data: bytes, event: str) -> list[Event]:
         if self._ended:

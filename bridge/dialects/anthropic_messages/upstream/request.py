@@ -7,11 +7,12 @@ from typing import Any
 
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.anthropic_messages.models import DEFAULT_OPTIONS, MessagesOptions, ModelFacts, facts_of
-from bridge.dialects.anthropic_messages.thinking import effort_of, plan_thinking
+from bridge.dialects.anthropic_messages.thinking import plan_thinking
+from bridge.dialects.anthropic_messages.upstream.fields import FIELDS
 from bridge.dialects.anthropic_messages.upstream.messages import MessagesBuilder
 from bridge.dialects.anthropic_messages.upstream.tools import ToolChoice, text_format, tool_bodies
 from bridge.dialects.anthropic_messages.upstream.turns import THINKING_BLOCKS, lacks_thinking
-from bridge.dialects.base import entries_of
+from bridge.dialects.base import apply, effort_of, entries_of
 from bridge.errors import InvalidRequestError
 from bridge.protocol.request import CreateResponse
 from bridge.seal import Sealer
@@ -19,13 +20,8 @@ from bridge.tools.declarations import active_tools, present_tools
 from bridge.tools.identity import ToolIdentityMap
 
 _HOTTEST = 1.0  # Anthropic's temperatures end where OpenAI's have their middle
-# request fields that have no counterpart → the value that asks for nothing
-_UNSPOKEN: dict[str, Any] = {
-    "presence_penalty": 0,
-    "frequency_penalty": 0,
-    "top_logprobs": 0,
-    "max_tool_calls": None,
-}
+# what may stand in `include` and comes anyway
+_INCLUDES = frozenset({"reasoning.encrypted_content"})
 _TIERS = {"auto": "auto", "default": "standard_only"}
 
 
@@ -65,6 +61,7 @@ def to_messages(
         builder.system.append({"type": "text", "text": instructed})
     allowed = [view for view in functions if choice.allowed is None or view.name in choice.allowed]
     tools = tool_bodies(allowed, others, facts, diagnostics)
+    choice.check(tools)
     body: dict[str, Any] = {
         "model": name,
         "max_tokens": _max_tokens(request, facts, diagnostics),
@@ -77,7 +74,7 @@ def to_messages(
     if enforced is not None:
         body["output_config"] = {**body.get("output_config", {}), "format": enforced}
     body |= _sampling(request, facts, "thinking" in body, diagnostics)
-    body |= _about(request, diagnostics)
+    body |= apply(request, FIELDS, diagnostics) | _about(request, diagnostics)
     body["stream"] = options.stream
     body |= {name: value for name, value in options.extra.items() if name not in body}
     if options.cache_control is not None:
@@ -120,7 +117,7 @@ def _thinking(
     diagnostics: Diagnostics,
 ) -> dict[str, Any]:
     effort = effort_of(request)
-    if effort is None:
+    if effort is None or effort == "none":
         return {}
     if choice.forces and "tools" in body:
         diagnostics.loss("reasoning.effort", "a forced tool call leaves no thinking")
@@ -160,11 +157,11 @@ def _about(request: CreateResponse, diagnostics: Diagnostics) -> dict[str, Any]:
             body["service_tier"] = _TIERS[request.service_tier]
         else:
             diagnostics.loss("service_tier", f"{request.service_tier[:32]!r} is not known")
-    for name, silent in _UNSPOKEN.items():
-        if getattr(request, name) not in (None, silent):
-            diagnostics.loss(name, "can't be expressed")
-    if request.text is not None and request.text.verbosity:
-        diagnostics.loss("text.verbosity", "can't be expressed")
+    if request.stop:
+        body["stop_sequences"] = [request.stop] if isinstance(request.stop, str) else request.stop
+    for included in request.include or ():
+        if included not in _INCLUDES:
+            diagnostics.loss("include", f"{included[:64]!r} is not known to the upstream")
     return body
 
 

@@ -79,6 +79,15 @@ class ToolChoice:
     def forces(self) -> bool:
         return self.body is not None and self.body["type"] in FORCING
 
+    def check(self, tools: Sequence[Any]) -> None:
+        """Raises InvalidRequestError when a call is required and nothing is left to be called."""
+        if self.forces and not tools:
+            raise InvalidRequestError(
+                InvalidRequestError.INVALID_VALUE,
+                "tool_choice 'required' needs a tool that the upstream can call",
+                param="tool_choice",
+            )
+
     def _choose(self, choice: Any, diagnostics: Diagnostics) -> dict[str, Any] | None:
         given = plain_choice(choice)
         if given is None:

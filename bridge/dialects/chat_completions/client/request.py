@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.base import Fields, body_of, invalid
@@ -25,6 +25,9 @@ _SAME = {
     "service_tier": str,
     "safety_identifier": str,
     "prompt_cache_key": str,
+    "prompt_cache_retention": str,
+    "seed": int,
+    "prediction": dict,
     "user": str,
 }
 
@@ -83,8 +86,11 @@ def from_chat(body: bytes | str | Mapping[str, Any]) -> tuple[rq.CreateResponse,
         include=[_LOGPROBS] if logprobs else None,
         top_logprobs=top,
         stream_options=_stream_options(fields),
+        stop=_stop(fields),
+        logit_bias=_biases(fields),
         store=bool(fields.get("store", bool)),
         metadata=_metadata(fields),
+        beyond=_for_its_upstream(fields),
         **same,
     )
     fields.skip("n", "function_call")
@@ -130,6 +136,27 @@ def _metadata(fields: Fields) -> dict[str, str] | None:
         if not isinstance(value, str):
             raise invalid(f"metadata.{name}", "expected a string")
     return metadata
+
+
+def _stop(fields: Fields) -> str | list[str] | None:
+    stop: str | list[Any] | None = fields.either("stop", str, list)
+    if isinstance(stop, list) and not all(isinstance(each, str) for each in stop):
+        raise invalid("stop", "expected strings")
+    return stop or None
+
+
+def _biases(fields: Fields) -> dict[str, float] | None:
+    biases = fields.get("logit_bias", dict)
+    for token, bias in (biases or {}).items():
+        if type(bias) not in (int, float):
+            raise invalid(f"logit_bias.{token[:32]}", "expected a number")
+    return biases or None
+
+
+def _for_its_upstream(fields: Fields) -> list[rq.ForeignFields] | UnsetType:
+    """What the client wants its upstream to keep, as it came: we keep nothing for it."""
+    given = {name: fields.raw(name) for name in ("store", "metadata") if name in fields}
+    return [rq.ForeignFields((), given)] if given else UNSET
 
 
 def _stream_options(fields: Fields) -> rq.StreamOptions | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bridge.diagnostics import Diagnostics
-from bridge.dialects.base import CUT, EMPTY, NO_MESSAGE, UPSTREAM_ERROR, error_text, failure, name
+from bridge.dialects.base import EMPTY, NO_MESSAGE, UPSTREAM_ERROR, cut_after, error_text, failure, name
 from bridge.emitter.stream import ResponseStream
 from bridge.protocol.errors import ErrorPayload
 
@@ -51,8 +51,7 @@ class FinishState:
         if self.failure is not None or self.reason is not None:
             return
         if not said_done:
-            after = f"after {frames} frames" if frames else "before its first frame"
-            self.failure = failure(CUT, f"the upstream's stream was cut {after}")
+            self.failure = cut_after(frames)
         elif not machine.snapshot.output:
             self.failure = failure(EMPTY, "the upstream ended without output or finish reason")
         else:

@@ -6,6 +6,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from bridge.dialects.base import EFFORTS
+
 
 class ChatOptions(Struct, frozen=True, kw_only=True):
     """What one upstream wants where servers differ.
@@ -18,6 +20,7 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
     `json_schema`: what a schema for the output is sent as; as anything else than itself it is a loss.
     `takes_n`: it gives several choices to one request; else it is asked once for each.
     `tools_field`: where tools go; servers that know `functions` only make one call an answer.
+    `efforts`: the levels of `reasoning.effort` that may be asked for; others are refused.
     `omit`: request fields (its names) that this upstream refuses; each use is a loss.
     """
 
@@ -29,6 +32,7 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
     json_schema: Literal["json_schema", "json_object"] = "json_schema"
     takes_n: bool = False
     tools_field: Literal["tools", "functions"] = "tools"
+    efforts: frozenset[str] = EFFORTS
     omit: frozenset[str] = frozenset()
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from bridge.diagnostics import Diagnostics
-from bridge.dialects.base import HISTORY, AnyItem, Entry, entries_of
+from bridge.dialects.base import HISTORY, AnyItem, Entry, apply, effort_of, entries_of, kept_there
 from bridge.dialects.chat_completions.types import ChatRequest
+from bridge.dialects.chat_completions.upstream.fields import FIELDS
 from bridge.dialects.chat_completions.upstream.messages import MessagesBuilder
 from bridge.dialects.chat_completions.upstream.options import DEFAULT_OPTIONS, ChatOptions
 from bridge.dialects.chat_completions.upstream.tools import Chosen, as_functions, choose
@@ -21,18 +22,6 @@ from bridge.tools.identity import ToolIdentityMap
 _LOGPROBS = "message.output_text.logprobs"
 # what may stand in `include` and is either kept or nothing that an upstream could add
 _INCLUDES = frozenset({_LOGPROBS, "reasoning.encrypted_content"})
-
-# request field → chat field, where the value stays as it is
-_SAME: dict[str, str] = {
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "presence_penalty": "presence_penalty",
-    "frequency_penalty": "frequency_penalty",
-    "service_tier": "service_tier",
-    "safety_identifier": "safety_identifier",
-    "prompt_cache_key": "prompt_cache_key",
-    "user": "user",
-}
 
 
 def to_chat(
@@ -64,11 +53,11 @@ def to_chat(
     name = model or request.model
     if not name:
         raise _missing("model", "no model is given")
-    fields: dict[str, Any] = {chat: getattr(request, ours) for ours, chat in _SAME.items()}
+    fields = apply(request, FIELDS, diagnostics)
     fields |= _offered(request, chosen, options, diagnostics)
     fields["n"] = choices if choices > 1 and options.takes_n else None
     fields[options.max_tokens_field] = request.max_output_tokens
-    fields |= _logprobs(request) | _text(request, options, diagnostics) | _reasoning(request, diagnostics)
+    fields |= _logprobs(request) | _text(request, options, diagnostics) | _reasoning(request, options)
     fields |= _stored(request, options) | _streamed(request, options)
     _report(request, diagnostics)
     for field in sorted(options.omit & fields.keys()):
@@ -147,18 +136,16 @@ _FORMATS: dict[type[Any], Callable[[Any, Diagnostics], dict[str, Any] | None]] =
 }
 
 
-def _reasoning(request: CreateResponse, diagnostics: Diagnostics) -> dict[str, Any]:
-    reasoning = request.reasoning
-    if reasoning is None:
-        return {}
-    if reasoning.summary:
-        diagnostics.loss("reasoning.summary", "summaries can't be asked for")
-    return {"reasoning_effort": reasoning.effort or None}
+def _reasoning(request: CreateResponse, options: ChatOptions) -> dict[str, Any]:
+    effort = effort_of(request, options.efforts)
+    return {} if effort is None else {"reasoning_effort": effort}
 
 
 def _stored(request: CreateResponse, options: ChatOptions) -> dict[str, Any]:
-    # what is stored and its metadata are ours unless the upstream shall keep it as well
-    return {"store": True, "metadata": request.metadata} if options.forward_store and request.store else {}
+    # what is stored and its metadata are ours unless the upstream shall keep it as well, or a client of
+    # this very dialect has asked for it
+    given = kept_there(request)
+    return {"store": True, "metadata": request.metadata} if options.forward_store and request.store else given
 
 
 def _streamed(request: CreateResponse, options: ChatOptions) -> dict[str, Any]:
@@ -171,5 +158,3 @@ def _report(request: CreateResponse, diagnostics: Diagnostics) -> None:
     for included in request.include or ():
         if included not in _INCLUDES:
             diagnostics.loss("include", f"{included[:64]!r} is not known to the upstream")
-    if request.client_metadata:
-        diagnostics.loss("client_metadata", "can't be expressed")

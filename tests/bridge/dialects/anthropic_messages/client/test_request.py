@@ -133,10 +133,18 @@ def test_what_has_no_counterpart_is_listed_once():
         stop_sequences=["END"],
         top_k=3,
         mcp_servers=[{"type": "url"}],
+        container=None,
+        metadata={"user_id": "u", "team": "t"},
+        unheard_of={"a": 1},
         system=[{"type": "text", "text": "S", "cache_control": mark}],
-        tools=[{"name": "f", "input_schema": {"type": "object"}, "cache_control": mark}],
+        tools=[
+            {"name": "f", "input_schema": {"type": "object"}, "cache_control": mark, "input_examples": [1]}
+        ],
     )
-    assert sorted(lost) == ["cache_control", "mcp_servers", "stop_sequences", "top_k"]
+    assert sorted(lost) == [
+        "cache_control", "mcp_servers", "metadata.team", "tools[0].input_examples", "unheard_of",
+    ]  # fmt: skip
+    assert (request["stop"], request["top_k"]) == (["END"], 3)
     assert "cache_control" not in json.dumps(request)
 
 

@@ -303,9 +303,6 @@ def test_padding_is_asked_for_or_not() -> None:
 @pytest.mark.parametrize(
     ("fields", "losses"),
     [
-        ({"stop": ["\n"]}, ["stop"]),
-        ({"seed": 3}, ["seed"]),
-        ({"logit_bias": {"1": 2}, "prediction": {"type": "content"}}, ["logit_bias", "prediction"]),
         ({"logit_bias": {}, "stop": None, "seed": None}, []),
         ({"modalities": ["text"]}, []),
         ({"modalities": ["text", "audio"], "audio": {"voice": "v"}}, ["modalities", "audio"]),
@@ -314,6 +311,46 @@ def test_padding_is_asked_for_or_not() -> None:
 )
 def test_what_cannot_be_said_is_listed(fields: Json, losses: list[str]) -> None:
     assert read(**fields)[1] == [f"{name}: can't be expressed" for name in losses]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"stop": "END"},
+        {"stop": ["END", "STOP"]},
+        {"seed": 3},
+        {"logit_bias": {"1": 2, "3": -0.5}},
+        {"prediction": {"type": "content", "content": "x"}},
+        {"prompt_cache_retention": "24h"},
+        {"store": True, "metadata": {"a": "b"}},
+        {"store": False},
+    ],
+)
+def test_what_only_this_api_has_reaches_its_own_kind(fields: Json) -> None:
+    request, losses = read(**fields)
+    body, report = to_chat(request)
+    outgoing = json.loads(encode(body))
+    assert outgoing == {"model": "m", "messages": [HI], **fields}
+    assert losses == []
+    assert not report.of("loss")
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"stop": 3}, "stop"),
+        ({"stop": ["a", 3]}, "stop"),
+        ({"seed": "x"}, "seed"),
+        ({"logit_bias": [1]}, "logit_bias"),
+        ({"logit_bias": {"1": "x"}}, "logit_bias.1"),
+        ({"logit_bias": {"1": True}}, "logit_bias.1"),
+        ({"prediction": "x"}, "prediction"),
+    ],
+)
+def test_they_are_of_their_types(fields: Json, param: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        read(**fields)
+    assert caught.value.param == param
 
 
 def test_what_cannot_be_said_within_is_listed_with_its_place() -> None:

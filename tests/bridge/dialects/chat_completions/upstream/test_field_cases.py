@@ -201,7 +201,7 @@ def test_case_25_truncated_arguments_are_never_runnable(reason: str) -> None:
 def test_case_26_end_without_finish_is_failed(frames: list[bytes]) -> None:
     ran = run(*frames)
     assert ran.status == "failed"
-    after = f"after {len(frames)} frames" if frames else "before its first frame"
+    after = f"after {len(frames)} frame{'s' * (len(frames) > 1)}" if frames else "before its first frame"
     assert ran.error == ("upstream_cut", f"the upstream's stream was cut {after}")
     assert ran.types[-2:] == ["error", "response.failed"]
     assert "response.function_call_arguments.done" not in ran.types

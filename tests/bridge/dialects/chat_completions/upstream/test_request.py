@@ -497,7 +497,7 @@ FIELDS: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {
             "store": True,
             "metadata": {"a": "b"},
-            "truncation": "auto",
+            "truncation": "disabled",
             "max_tool_calls": 3,
             "background": False,
         },
@@ -545,10 +545,10 @@ def test_parameters_that_can_not_be_said_are_losses() -> None:
         "text": {"format": {"type": "grammar", "definition": "?"}},
     }
     assert losses(**fields) == [
-        "text.format: 'grammar' can't be expressed",
         "reasoning.summary: summaries can't be asked for",
-        "include: 'web_search_call.results' is not known to the upstream",
         "client_metadata: can't be expressed",
+        "text.format: 'grammar' can't be expressed",
+        "include: 'web_search_call.results' is not known to the upstream",
     ]
 
 
