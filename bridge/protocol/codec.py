@@ -140,10 +140,10 @@ def decode_event(data: bytes | str, repairs: list[Repair] | None = None) -> Even
 
 def event_from(value: dict[str, Any], repairs: list[Repair] | None = None) -> Event:
     """`decode_event` for a value already parsed."""
-    manner = Repairing()
-    event: Event = build(vocabulary.EVENTS, value, manner)
+    mode = Repairing()
+    event: Event = build(vocabulary.EVENTS, value, mode)
     if repairs is not None:
-        repairs.extend(manner.repairs)
+        repairs.extend(mode.repairs)
     return event
 
 
@@ -186,10 +186,10 @@ def decode_item(data: bytes | str, repairs: list[Repair] | None = None) -> Item:
 
 def item_from(value: dict[str, Any], repairs: list[Repair] | None = None) -> Item:
     """`decode_item` for a value already parsed."""
-    manner = Repairing()
-    item: Item = build(vocabulary.ITEMS, value, manner)
+    mode = Repairing()
+    item: Item = build(vocabulary.ITEMS, value, mode)
     if repairs is not None:
-        repairs.extend(manner.repairs)
+        repairs.extend(mode.repairs)
     return item
 
 
@@ -198,10 +198,10 @@ def decode_response(data: bytes | str, repairs: list[Repair] | None = None) -> R
     try:
         return _response.decode(data)
     except _REFUSED:
-        manner = Repairing()
-        response: Response = build_struct(Response, _object(decode_json(data)), manner)
+        mode = Repairing()
+        response: Response = build_struct(Response, _object(decode_json(data)), mode)
         if repairs is not None:
-            repairs.extend(manner.repairs)
+            repairs.extend(mode.repairs)
         return response
 
 

@@ -60,84 +60,84 @@ class Repairing:
         self.repairs.append(Repair(path, what))
 
 
-Manner = Strict | Repairing
+Mode = Strict | Repairing
 Kind = Slot | type[Any]  # what may stand in a place: one of several by `type`, or one struct
 MISSING = "required and missing"
 _EXACT = 2.0**53  # beyond that a float is not exact, and infinity is not a number
 
 
-def build(kind: Kind, value: Any, manner: Manner, path: str = "$") -> Any:
+def build(kind: Kind, value: Any, mode: Mode, path: str = "$") -> Any:
     """The struct (or unknown) that `value` is in this slot; ABSENT when it can't be one."""
     if not isinstance(value, dict):
-        manner.problem(path, f"Expected `object`, got `{_KINDS.get(type(value), type(value).__name__)}`")
+        mode.problem(path, f"Expected `object`, got `{_KINDS.get(type(value), type(value).__name__)}`")
         return ABSENT
     if not isinstance(kind, Slot):
-        return build_struct(kind, value, manner, path)
+        return build_struct(kind, value, mode, path)
     tag = value.get("type")
     if tag is None and kind.infer is not None:
         tag = kind.infer(value)
     if not isinstance(tag, str):
-        manner.problem(f"{path}.type", MISSING)
+        mode.problem(f"{path}.type", MISSING)
         return kind.unknown(value)
     struct = kind.structs.get(tag)
-    return kind.unknown(value) if struct is None else build_struct(struct, value, manner, path)
+    return kind.unknown(value) if struct is None else build_struct(struct, value, mode, path)
 
 
-def build_struct(struct: type[Any], value: dict[str, Any], manner: Manner, path: str = "$") -> Any:
+def build_struct(struct: type[Any], value: dict[str, Any], mode: Mode, path: str = "$") -> Any:
     """`struct` out of `value`, field by field."""
     children = vocabulary.CHILDREN.get(struct, {})
     known: dict[str, Any] = {}
     for field in fields_of(struct):
         where = f"{path}.{field.name}"
         if field.name in value:
-            built = _field(children.get(field.name), field, value[field.name], manner, where)
+            built = _field(children.get(field.name), field, value[field.name], mode, where)
             if built is not ABSENT:
                 known[field.name] = built
                 continue
         elif field.required:
-            manner.problem(where, MISSING)
+            mode.problem(where, MISSING)
         if field.required:
             known[field.name] = vocabulary.zero(struct, field)
     return struct(**known)
 
 
-def _field(child: Slot | None, field: Field, raw: Any, manner: Manner, path: str) -> Any:
+def _field(child: Slot | None, field: Field, raw: Any, mode: Mode, path: str) -> Any:
     within = child or field.element
     if isinstance(raw, list) and field.takes_list and within is not None:
-        return _list(within, field, raw, manner, path)
+        return _list(within, field, raw, mode, path)
     kind = child or field.nested
     if isinstance(raw, dict) and field.takes_object and kind is not None:
-        return build(kind, raw, manner, path)
+        return build(kind, raw, mode, path)
     try:
-        return _converted(field, raw, manner, path)
+        return _converted(field, raw, mode, path)
     except UnicodeEncodeError:
         pass  # reported already: another type of value belongs here
     except RecursionError:
-        manner.problem(path, "JSON is nested too deeply")
+        mode.problem(path, "JSON is nested too deeply")
     except msgspec.ValidationError as error:
         what, _, inner = str(error).partition(" - at `")
-        manner.problem(path + inner.rpartition("$")[2].rstrip("`"), what)
+        mode.problem(path + inner.rpartition("$")[2].rstrip("`"), what)
         if type(raw) is float and field.takes_int and abs(raw) <= _EXACT:
             # times with a fraction, counts as 3.0
             return int(raw) if raw.is_integer() or field.name.endswith("_at") else ABSENT
     return ABSENT
 
 
-def _converted(field: Field, raw: Any, manner: Manner, path: str) -> Any:
+def _converted(field: Field, raw: Any, mode: Mode, path: str) -> Any:
     try:
         return field.convert(raw)
     except UnicodeEncodeError:  # an upstream split an emoji over two deltas: joining them needs the half
-        manner.problem(path, "half a surrogate pair")
+        mode.problem(path, "half a surrogate pair")
         return msgspec.convert(raw, field.annotation)
 
 
-def _list(within: Kind, field: Field, raw: list[Any], manner: Manner, path: str) -> list[Any]:
+def _list(within: Kind, field: Field, raw: list[Any], mode: Mode, path: str) -> list[Any]:
     fewest, most = field.limits
     if len(raw) < fewest:
-        manner.problem(path, f"Expected `array` of length >= {fewest}")
+        mode.problem(path, f"Expected `array` of length >= {fewest}")
     if most is not None and len(raw) > most:
-        manner.problem(path, f"Expected `array` of length <= {most}")
-    built = (build(within, element, manner, f"{path}[{index}]") for index, element in enumerate(raw))
+        mode.problem(path, f"Expected `array` of length <= {most}")
+    built = (build(within, element, mode, f"{path}[{index}]") for index, element in enumerate(raw))
     return [element for element in built if element is not ABSENT]
 
 

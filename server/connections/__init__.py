@@ -8,11 +8,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from server.connections.door import Door
 from server.connections.http import HttpConnection
+from server.connections.registry import ConnectionRegistry
 from server.settings import Settings
 
 
 def http_protocol(settings: Settings) -> Any:
     """What uvicorn's `Config(http=…)` takes. It can be pickled, so that worker processes get one each."""
-    return partial(HttpConnection, Door(settings))
+    return partial(HttpConnection, ConnectionRegistry(settings))

@@ -20,9 +20,9 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from server.connections.door import Door
 from server.connections.progress import Receiving, Sending, cut_off
 from server.connections.refusals import written
+from server.connections.registry import ConnectionRegistry
 from server.connections.websocket import WebSocketConnection
 from server.errors import HttpError
 
@@ -54,22 +54,22 @@ class _Flow(FlowControl):
 
 
 class HttpConnection(HttpToolsProtocol):
-    """Made by uvicorn, one per connection; `door` counts and watches it."""
+    """Made by uvicorn, one per connection; `registry` counts and watches it."""
 
     def __init__(
         self,
-        door: Door,
+        registry: ConnectionRegistry,
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._door = door
-        self._limits = door.limits
+        self._registry = registry
+        self._limits = registry.limits
         self._application = self.app
         self.app = self._answer  # each request's receive is ours
-        self.ws_protocol_class = partial(WebSocketConnection, door)  # type: ignore[assignment]
+        self.ws_protocol_class = partial(WebSocketConnection, registry)  # type: ignore[assignment]
         self._stage = _Stage.AWAITED
         self._since = self.loop.time()
         self._patience = self._limits.header_seconds
@@ -86,8 +86,8 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_made(transport)
         self.flow = self._flow = _Flow(transport)
         self._sending = Sending(transport, self._limits.write_seconds)
-        if self._door.enter(self):
-            self._door.waits(self)
+        if self._registry.enter(self):
+            self._registry.waits(self)
         else:
             most = HttpError(503, "The server has as many connections as it may have.")
             most.headers = {"retry-after": "1"}
@@ -95,7 +95,7 @@ class HttpConnection(HttpToolsProtocol):
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._door.leave(self)
+        self._registry.leave(self)
         self._rest = b""
         for cycle in self._owed:  # uvicorn knows of the newest only
             cycle.disconnected = True
@@ -190,7 +190,7 @@ class HttpConnection(HttpToolsProtocol):
         self._receiving.begin(self._since)
         if self.cycle is not before:  # not so for a WebSocket
             self._owed.append(self.cycle)
-            self._door.serves(self)
+            self._registry.serves(self)
 
     def on_body(self, body: bytes) -> None:
         self._overhead = 0
@@ -207,7 +207,7 @@ class HttpConnection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         self._owed.popleft()
         super().on_response_complete()
-        self._unset_keepalive_if_required()  # the door looks after that
+        self._unset_keepalive_if_required()  # the registry looks after that
         self._since = self.loop.time()
         if self._stage is _Stage.COMPLETE and not self._owed:
             self._await()
@@ -215,14 +215,14 @@ class HttpConnection(HttpToolsProtocol):
                 self.loop.call_soon(self._go_on)
 
     def handle_websocket_upgrade(self) -> None:
-        self._door.leave(self)
+        self._registry.leave(self)
         super().handle_websocket_upgrade()
 
     def _await(self) -> None:
         """The next request may come."""
         self._stage, self._since, self._head = _Stage.AWAITED, self.loop.time(), 0
         self._patience = self._limits.idle_seconds
-        self._door.waits(self)
+        self._registry.waits(self)
 
     # ── refusing ───────────────────────────────────────────────────────────────────────────────────────
     def _answer(self, scope: Any, receive: Any, send: Any) -> Awaitable[None]:
@@ -247,8 +247,8 @@ class HttpConnection(HttpToolsProtocol):
         for the body, behind all that is owed to it."""
         in_body = self._stage is _Stage.BODY
         self._stage, self._since, self._rest = _Stage.REFUSED, self.loop.time(), b""
-        self._door.serves(self)
-        self._door.refused(error.code)
+        self._registry.serves(self)
+        self._registry.refused(error.code)
         if self._owed:
             cycle = self._owed[-1]
             cycle.keep_alive = False
@@ -262,12 +262,12 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.write(written(error, self.url, self.server_state.default_headers))
             self.transport.write_eof()
 
-    # ── the door's side ────────────────────────────────────────────────────────────────────────────────
+    # ── the registry's side ─────────────────────────────────────────────────────────────────────────────
     def look(self, now: float) -> None:
         """End what has taken too long."""
         if self.flow.write_paused or self.transport.is_closing():
             if self._sending.is_stuck(now):
-                self._door.refused("client_takes_nothing")
+                self._registry.refused("client_takes_nothing")
                 cut_off(self.transport)
         elif self._stage is _Stage.HEAD:
             if now - self._since >= self._limits.header_seconds:

@@ -25,7 +25,7 @@ from server.errors import HttpError
 from server.websocket.envelopes import envelope, too_large
 
 if TYPE_CHECKING:
-    from server.connections.door import Door
+    from server.connections.registry import ConnectionRegistry
 
 _PIECE: Final = 4 * 1024  # bytes that are parsed at once: they inflate to 4 MB at most
 _USUAL: Final = 256  # bytes of a frame, on average, that do not count as a flood
@@ -45,37 +45,37 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
 
     def __init__(
         self,
-        door: Door,
+        registry: ConnectionRegistry,
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._door = door
+        self._registry = registry
         small = {"memLevel": 5}
         deflate = WholeMessageDeflateFactory(
             server_max_window_bits=12, client_max_window_bits=12, compress_settings=small
         )
         self.conn = ServerProtocol(
-            extensions=[deflate], max_size=door.largest_message, logger=logging.getLogger("uvicorn.error")
+            extensions=[deflate], max_size=registry.largest_message, logger=logging.getLogger("uvicorn.error")
         )
         self._rest = b""
         self._tiny = 0.0
         self._second = 0.0
         self._pause: asyncio.TimerHandle | None = None
         self._ended = False
-        self._receiving = Receiving(door.limits.body_seconds)
+        self._receiving = Receiving(registry.limits.body_seconds)
         self._unfinished = False
 
     # ── asyncio's side ─────────────────────────────────────────────────────────────────────────────────
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._sending = Sending(self.transport, self._door.limits.write_seconds)
-        self._door.enter(self)
+        self._sending = Sending(self.transport, self._registry.limits.write_seconds)
+        self._registry.enter(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._door.leave(self)
+        self._registry.leave(self)
         self._rest = b""
         self.frames = []
         if self._pause is not None:
@@ -192,10 +192,10 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
     def handle_parser_exception(self) -> None:
         """The client does not keep to the protocol, or to the limit."""
         is_large = isinstance(self.conn.parser_exc, PayloadTooBig)
-        self._end(None, too_large(self._door.largest_message) if is_large else None)
+        self._end(None, too_large(self._registry.largest_message) if is_large else None)
 
     def _refuse_handshake(self) -> None:
-        self._door.refused("handshake_refused")
+        self._registry.refused("handshake_refused")
         self.handshake_complete = self.close_sent = True
         self.transport.write(written(_UNREADABLE, b"", self.default_headers))
         self.transport.close()
@@ -205,7 +205,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         chosen its own."""
         last = b""
         if error is not None:
-            self._door.refused(error.code)
+            self._registry.refused(error.code)
             last = Frame(Opcode.TEXT, envelope(error)).serialize(mask=False)
         if code is not None and self.conn.state is OPEN:
             self.conn.fail(code, error.code if error is not None else "")
@@ -221,12 +221,12 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             self.read_paused = False
             self.transport.resume_reading()
 
-    # ── the door's side ────────────────────────────────────────────────────────────────────────────────
+    # ── the registry's side ────────────────────────────────────────────────────────────────────────────────
     def look(self, now: float) -> None:
         """End what has taken too long."""
         if not self.writable.is_set() or self.transport.is_closing():
             if self._sending.is_stuck(now):
-                self._door.refused("client_takes_nothing")
+                self._registry.refused("client_takes_nothing")
                 cut_off(self.transport)
         elif self._ended or self.read_paused:
             self._unfinished = False

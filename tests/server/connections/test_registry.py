@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from server.connections.door import Door
 from server.connections.progress import SLOWEST, Receiving, Sending
+from server.connections.registry import ConnectionRegistry
 from server.settings import Limits, Settings
 
 
 class Connection:
-    """As the door sees one."""
+    """As the registry sees one."""
 
     def __init__(self, *, makes_room: bool = True) -> None:
         self.makes_room = makes_room
@@ -32,28 +32,28 @@ async def test_s8_connections_leave_files_for_upstreams(
     monkeypatch: pytest.MonkeyPatch, files: int, most: int
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _kind: (files, files))
-    door = Door(Settings(limits=Limits(connections=10)))
+    registry = ConnectionRegistry(Settings(limits=Limits(connections=10)))
     connections = [Connection() for _ in range(11)]
-    assert [door.enter(each) for each in connections].count(True) == most
+    assert [registry.enter(each) for each in connections].count(True) == most
     for each in connections:
-        door.leave(each)
+        registry.leave(each)
 
 
 async def test_s8_whoever_waits_longest_makes_room_first() -> None:
-    door = Door(Settings(limits=Limits(connections=4)))
+    registry = ConnectionRegistry(Settings(limits=Limits(connections=4)))
     serving, stuck, first, second = (Connection(), Connection(makes_room=False), Connection(), Connection())
     for each in (serving, stuck, first, second):
-        assert door.enter(each)
-        door.waits(each)
-    door.serves(serving)
+        assert registry.enter(each)
+        registry.waits(each)
+    registry.serves(serving)
     late = Connection()
-    assert door.enter(late)
-    door.leave(first)  # closed already
-    door.serves(late)
-    assert door.enter(Connection())
-    assert not door.enter(Connection())
+    assert registry.enter(late)
+    registry.leave(first)  # closed already
+    registry.serves(late)
+    assert registry.enter(Connection())
+    assert not registry.enter(Connection())
     for each in (serving, stuck, second, late):
-        door.leave(each)
+        registry.leave(each)
 
 
 class Transport:

@@ -20,7 +20,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Watched(Protocol):
-    """A connection, as the door sees it."""
+    """A connection, as the registry sees it."""
 
     def look(self, now: float) -> None:
         """End what has taken too long at `now`, the event loop's time."""
@@ -29,7 +29,7 @@ class Watched(Protocol):
         """Close at once if nothing is lost by it; whether it did."""
 
 
-class Door:
+class ConnectionRegistry:
     """One per process. A new connection beyond `limits.connections` is let in when one that waits for a
     request can be closed for it, the longest waiting first, so that silent ones don't keep others out."""
 
