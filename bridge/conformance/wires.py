@@ -18,7 +18,7 @@ _CANCELLED: Final = WIRES[OPENAI].cancelled_status
 
 
 def wire_of(context: EventContext) -> str | None:
-    """The wire that alone has this event, its item or its manner; None when both have it, or neither."""
+    """The wire that alone has this event, its item or its spelling; None when both have it, or neither."""
     if context.type in _ONLY_PUBLISHED:
         return OPENRESPONSES
     if context.type in _ONLY_OPENAI:
