@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from syrupy.assertion import SnapshotAssertion
 
+from tests.support.scale import FACTOR
 from tests.support.shared import require_shared
 from tests.support.snapshots import SnapshotFiles
 
@@ -16,7 +17,7 @@ from tests.support.snapshots import SnapshotFiles
 settings.register_profile(
     "modest",
     deadline=None,
-    max_examples=60,
+    max_examples=60 * FACTOR,
     derandomize="CI" in os.environ,
     suppress_health_check=[HealthCheck.too_slow],
 )

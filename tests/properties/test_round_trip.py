@@ -24,6 +24,7 @@ from bridge.state import LIFECYCLE_METHODS, METHODS, OUTPUT_METHODS, TERMINAL_PH
 from bridge.tools.identity import ToolIdentityMap, ToolKind
 from bridge.tools.json_text import JsonState, json_state
 from tests.support.machines import WIRES, Run, machine, plain
+from tests.support.scale import FACTOR, MANY
 
 # `*` marks refusals in parts, line ends part thinking: both are left to the decoder
 WORDS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="*\n"), max_size=6)
@@ -493,6 +494,14 @@ class ValidStreams(Streams):
 
 # a failure takes its time to shrink
 TestStreams = pytest.mark.timeout(300)(Streams.TestCase)
-TestStreams.settings = settings(max_examples=100, stateful_step_count=50)
+TestStreams.settings = settings(max_examples=100 * FACTOR, stateful_step_count=50)
 TestValidStreams = pytest.mark.timeout(300)(ValidStreams.TestCase)
-TestValidStreams.settings = settings(max_examples=10, stateful_step_count=40)
+TestValidStreams.settings = settings(max_examples=10 * FACTOR, stateful_step_count=40)
+
+
+class ManyStreams(Streams):
+    """So many that what is rare comes up: hours of a busy server's calls."""
+
+
+TestManyStreams = pytest.mark.slow(pytest.mark.timeout(4 * 3600)(ManyStreams.TestCase))
+TestManyStreams.settings = settings(max_examples=4_400 * MANY, stateful_step_count=50)

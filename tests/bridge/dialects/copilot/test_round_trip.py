@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from bridge.dialects.copilot import Inbound, Outbound, encode_chunk
 from tests.support.fed import Fed
 from tests.support.machines import Run
+from tests.support.scale import FACTOR
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 ARGUMENTS = st.dictionaries(TEXT, st.integers() | TEXT, max_size=2).map(json.dumps)
@@ -71,7 +72,7 @@ def said(output: list[dict[str, Any]]) -> list[tuple[str, Any]]:
     return found
 
 
-@settings(max_examples=40)
+@settings(max_examples=40 * FACTOR)
 @given(scripts(), st.sampled_from(["stop", "length", "content_filter", "cancelled"]))
 def test_events_to_deltas_to_events(steps: list[tuple[str, Any]], reason: str) -> None:
     run = play(steps, reason)
@@ -87,7 +88,7 @@ def test_events_to_deltas_to_events(steps: list[tuple[str, Any]], reason: str) -
     ]
 
 
-@settings(max_examples=40)
+@settings(max_examples=40 * FACTOR)
 @given(scripts())
 def test_deltas_to_events_to_deltas(steps: list[tuple[str, Any]]) -> None:
     outbound, again = Outbound(), Outbound()

@@ -21,6 +21,7 @@ from bridge.dialects.vscode import Inbound, Outbound
 from bridge.sse import SSEDecoder
 from tests.support.fed import Fed
 from tests.support.machines import Run
+from tests.support.scale import FACTOR
 from tests.support.shared import shared_files
 
 CHAT = [*shared_files("chat", "*"), *shared_files("chat-irespdelta", "*.sse")]
@@ -58,7 +59,7 @@ def outgoing(fed: Any, **options: Any) -> list[dict[str, Any]]:
     return [part for part in parts if part.get("mimeType") != "stateful_marker"]
 
 
-@settings(max_examples=60)
+@settings(max_examples=60 * FACTOR)
 @given(answers())
 def test_parts_to_events_to_parts(parts: list[Part]) -> None:
     fed = Fed(Inbound, [encode_part(part) for part in parts])
