@@ -4,6 +4,10 @@ from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from typing import Any
 
+import msgspec
+
+from bridge.protocol.response import RESPONSE_DEFAULTS
+
 Event = dict[str, Any]
 
 USAGE = {
@@ -14,37 +18,12 @@ USAGE = {
     "output_tokens_details": {"reasoning_tokens": 2},
 }
 RESPONSE: Event = {
+    **msgspec.to_builtins(RESPONSE_DEFAULTS),
     "id": "resp_1",
     "object": "response",
     "created_at": 1_700_000_000,
-    "completed_at": None,
     "status": "in_progress",
-    "incomplete_details": None,
     "model": "m",
-    "previous_response_id": None,
-    "instructions": None,
-    "output": [],
-    "error": None,
-    "tools": [],
-    "tool_choice": "auto",
-    "truncation": "disabled",
-    "parallel_tool_calls": True,
-    "text": {"format": {"type": "text"}},
-    "top_p": 1.0,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-    "top_logprobs": 0,
-    "temperature": 1.0,
-    "reasoning": None,
-    "usage": None,
-    "max_output_tokens": None,
-    "max_tool_calls": None,
-    "store": True,
-    "background": False,
-    "service_tier": "default",
-    "metadata": {},
-    "safety_identifier": None,
-    "prompt_cache_key": None,
 }
 CITATION = {
     "type": "url_citation",
