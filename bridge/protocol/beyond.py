@@ -22,7 +22,6 @@ from bridge.protocol.vocabulary import Slot
 T = TypeVar("T", bound=Struct)
 _Kind = Slot | type[Any]
 _LONGEST_NAME: Final = 64  # characters of a foreign name that reports show
-_DEEPEST: Final = 6  # steps: a namespace in a namespace goes on for ever
 
 
 class _Known(NamedTuple):
@@ -113,7 +112,7 @@ def _walk(kind: _Kind, value: dict[str, Any], place: Place, found: list[ForeignF
         kept = {name: what for name, what in foreign if what is not None and not name.startswith(OURS)}
         if kept:
             found.append(ForeignFields(place, kept))
-    for name, within in known.objects.items() if len(place) < _DEEPEST else ():
+    for name, within in known.objects.items():
         inner = value.get(name)
         if isinstance(inner, dict):
             _walk(within, inner, (*place, name), found)

@@ -224,6 +224,21 @@ def test_unknown_fields_of_items_are_a_loss(column: str) -> None:
     assert set(drive(column, request)[1]) == {"input[0].odder", "input[0].content[0].odd"}
 
 
+def test_unknown_fields_are_found_however_deep_they_stand() -> None:
+    tool: dict[str, Any] = TOOL | {"odd": 1}
+    for _ in range(30):
+        tool = {"type": "namespace", "name": "n", "tools": [tool]}
+    request = decode_request(json.dumps({"model": "m", "input": "Hi", "tools": [tool]}))
+    assert drive("chat", request)[1][-1].endswith("].odd")
+
+
+def test_many_unknown_fields_are_one_bounded_report() -> None:
+    many = {f"odd_{index}": index for index in range(5000)}
+    request = decode_request(json.dumps({"model": "m", "input": "Hi", **many}))
+    assert len(drive("chat", request)[1]) == 200
+    assert drive("responses", request)[0].items() >= many.items()
+
+
 def test_what_an_output_has_may_come_back() -> None:
     part = {"type": "output_text", "text": "Hi", "annotations": [], "logprobs": []}
     item = {"type": "message", "id": "msg_1", "status": "completed", "role": "assistant", "content": [part]}
