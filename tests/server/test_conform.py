@@ -37,7 +37,7 @@ class _Liar(BaseHTTPRequestHandler):
     endless: ClassVar[bool] = False  # bytes until nobody reads them
 
     def do_GET(self) -> None:
-        self._tell(200, {"object": "list", "data": [{"id": "liar"}]})
+        self._report(200, {"object": "list", "data": [{"id": "liar"}]})
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("content-length", 0)))
@@ -47,7 +47,7 @@ class _Liar(BaseHTTPRequestHandler):
             with suppress(OSError):
                 while True:
                     self.wfile.write(b"data: {}\n" * 1_000)
-        self._tell(200, {"id": "resp_1", "object": "response", "status": "completed"})
+        self._report(200, {"id": "resp_1", "object": "response", "status": "completed"})
 
     do_DELETE = do_POST  # noqa: N815
 
