@@ -57,7 +57,12 @@ def test_what_is_legal_or_not_offered_fails_nothing(records: Records, row: Hones
 def test_one_fault_is_one_cause(records: Records) -> None:
     """A fault that most streams show has the same cause wherever it shows."""
     rows = {row.name: row for row in ROWS}
-    for name in ("no [DONE]", "usage is no sum", "usage is no sum in streams", "a delta is at another place"):
+    for name in (
+        "no [DONE]",
+        "usage is not a sum",
+        "usage is not a sum in streams",
+        "a delta is at another place",
+    ):
         plays = played(records, rows[name].lie)
         found = {cause for play in plays.values() if play.outcome == "failed" for cause in play.causes}
         assert len(failed(plays)) >= 8

@@ -1,5 +1,5 @@
 """Whatever value an upstream puts into a frame, its inbound raises nothing and ends its stream once, and the
-usage told has counts; where the value is a number of tokens or a time, the answer is what it was."""
+usage that is sent has counts; where the value is a number of tokens or a time, the answer is what it was."""
 
 import json
 from collections.abc import Iterator
@@ -104,8 +104,8 @@ def is_sound(usage: Usage | None) -> bool:
 
 def answer(stream: Fed) -> tuple[str, Any]:
     """How it ended and what it said, without the ids that are new each time."""
-    told = json.loads(json.dumps(stream.output))
-    return stream.status, [{**item, "id": ""} for item in told]
+    shown = json.loads(json.dumps(stream.output))
+    return stream.status, [{**item, "id": ""} for item in shown]
 
 
 @pytest.mark.parametrize("dialect", BUILDS)

@@ -1,5 +1,5 @@
 """Numbers, names and headers of an upstream that lies: a finished answer stands, a failure is the upstream's,
-and none of it is a defect of this server. Its errors do not tell the keys that it was sent."""
+and none of it is a defect of this server. Its errors do not show the keys that it was sent."""
 
 import json
 from base64 import b64encode

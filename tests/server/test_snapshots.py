@@ -178,15 +178,15 @@ def test_answers(snapshot: SnapshotAssertion, small: str, case: str) -> None:
 def test_health(snapshot: SnapshotAssertion, snapshot_file: str) -> None:
     """A server of its own: readiness counts what runs."""
     with serving(Settings(store="memory://")) as base:
-        told = conversation(base, [("GET", "/healthz", None), ("GET", "/readyz", None)])
-    assert told == snapshot
+        reported = conversation(base, [("GET", "/healthz", None), ("GET", "/readyz", None)])
+    assert reported == snapshot
 
 
 @snapshots("errors/{case}.http", case=ERRORS | MORE_ERRORS)
 def test_errors(snapshot: SnapshotAssertion, small: str, case: str) -> None:
-    told = conversation(small, (ERRORS | MORE_ERRORS)[case])
-    assert any(sign in told for sign in FAILS), "an error says that it is one"
-    assert told == snapshot
+    reported = conversation(small, (ERRORS | MORE_ERRORS)[case])
+    assert any(sign in reported for sign in FAILS), "an error says that it is one"
+    assert reported == snapshot
 
 
 @snapshots("errors/keys.http")

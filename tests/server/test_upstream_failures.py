@@ -1,4 +1,4 @@
-"""An upstream that is down, slow, cut or lying: the client is told the truth (law S5)."""
+"""An upstream that is down, slow, cut or lying: the client gets the upstream's own error (law S5)."""
 
 import json
 import socket

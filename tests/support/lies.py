@@ -1,4 +1,4 @@
-"""Lies that a server can tell, each with the scenarios that have to fail of it."""
+"""Lies that a server can send, each with the scenarios that have to fail of it."""
 
 from __future__ import annotations
 
@@ -302,8 +302,8 @@ ROWS = [
     Row("everything is answered with 500", when(served, put(status=500)), but="resume.from-where-it-broke"),
     # what responses hold
     Row("usage is missing", whole(without("usage")), but=BEGUN),
-    Row("usage is no sum", whole(within("usage", set_to(total_tokens=1)))),
-    Row("usage is no sum in streams", streamed(last(within("usage", set_to(total_tokens=1))))),
+    Row("usage is not a sum", whole(within("usage", set_to(total_tokens=1)))),
+    Row("usage is not a sum in streams", streamed(last(within("usage", set_to(total_tokens=1))))),
     Row(
         "created_at is a float",
         whole(lambda found: found.update(created_at=found["created_at"] + 0.5)),

@@ -92,13 +92,13 @@ class Played:
 
     def _truth(self, step: Step, before: list[Exchange]) -> Answer:
         """What the server answered to this step; when a lie made the scenario ask otherwise, what it answered
-        to the next one like it, or what it was told at the last."""
+        to the next one like it, or the last answer."""
         exact = [index for index, (known, _) in enumerate(self._record) if known == step]
         alike = [index for index, (known, _) in enumerate(self._record) if path_of(known) == path_of(step)]
         if exact or alike:
             return self._record.pop((exact or alike)[0])[1]
-        told = [answer for known, answer in before if path_of(known) == path_of(step)]
-        return told[-1] if told else Answer(status=404, headers=JSON, body=b'{"error":{}}')
+        sent = [answer for known, answer in before if path_of(known) == path_of(step)]
+        return sent[-1] if sent else Answer(status=404, headers=JSON, body=b'{"error":{}}')
 
 
 def _changes(record: list[Exchange], lie: Lie) -> bool:

@@ -273,16 +273,16 @@ def _empty() -> list[Fed]:
 
 @breaks("sse.event_name")
 def _another_name() -> list[Fed]:
-    told = frames(everything())
-    told[12] = Frame("message", told[12].data)
-    return [*told]
+    sent = frames(everything())
+    sent[12] = Frame("message", sent[12].data)
+    return [*sent]
 
 
 @breaks("sse.event_name")
 def _no_name_in_a_run_of_deltas() -> list[Fed]:
-    told = frames(Script().message(("output_text", list("abcdef"))).finish())
-    told[7] = Frame("", told[7].data)
-    return [*told]
+    sent = frames(Script().message(("output_text", list("abcdef"))).finish())
+    sent[7] = Frame("", sent[7].data)
+    return [*sent]
 
 
 @breaks("stream.done_marker")
@@ -298,8 +298,8 @@ def _two_markers() -> list[Fed]:
 @breaks("stream.after_done")
 def _marker_in_a_run_of_deltas() -> list[Fed]:
     events = Script().message(("output_text", list("abcdef"))).finish()
-    told = frames(events, done=False)
-    return [*told[:-1], Frame("", b"[DONE]"), told[-1]]
+    sent = frames(events, done=False)
+    return [*sent[:-1], Frame("", b"[DONE]"), sent[-1]]
 
 
 # ── items ──────────────────────────────────────────────────────────────────────────────────────────

@@ -85,7 +85,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "reasoning.summary": {"reasoning": {"effort": "low"}},
     "stream_options.include_obfuscation": {"stream": True},
 }
-# where it stands in the request when its row is no path
+# where it stands in the request when its row is not a path
 BODIES: dict[str, dict[str, Any]] = {OTHER: {"unheard_of": SAMPLES[OTHER]}}
 
 

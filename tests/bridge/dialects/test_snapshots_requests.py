@@ -290,7 +290,7 @@ REFUSED_IN: dict[str, dict[str, Any]] = {
         "an output without its call": {
             "model": "m", "messages": [{"role": "tool", "tool_call_id": "call_a", "content": "x"}],
         },
-        "a temperature that is no number": {
+        "a temperature that is not a number": {
             "model": "m", "messages": [{"role": "user", "content": "Hi"}], "temperature": "hot",
         },
     },

@@ -60,7 +60,7 @@ FULL = {
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "sent"),
     [
         (FULL, FULL),
         (Usage.of(3, 4, cached_tokens=1, reasoning_tokens=2, total_tokens=7), FULL),
@@ -71,14 +71,14 @@ FULL = {
     ],
     ids=["mapping", "struct", "sum", "empty", "partial", "none"],
 )
-def test_e1_usage_makes_no_event_and_shows_in_the_terminal_one(wire: str, given: Any, told: Any) -> None:
+def test_e1_usage_makes_no_event_and_shows_in_the_terminal_one(wire: str, given: Any, sent: Any) -> None:
     run = Run(wire)
     assert run("usage", {"input_tokens": 100}) == []
     assert run("usage", given) == []
     run("text", "a")
     assert run.machine.snapshot.usage is None
     run("finish")
-    assert run.terminal["usage"] == told
+    assert run.terminal["usage"] == sent
 
 
 # ── snapshot ─────────────────────────────────────────────────────────────────────────────────────────
@@ -243,8 +243,8 @@ def test_adopt_before_start_takes_the_upstreams_response_as_it_is(wire: str) -> 
     assert run("adopt", given) == []
     assert run.machine.response_id == "resp_up"
     run("start")
-    told = plain(run.events[0])["response"]
-    assert told == plain(given) | {"status": "in_progress", "usage": None, "completed_at": None, "output": []}
+    sent = plain(run.events[0])["response"]
+    assert sent == plain(given) | {"status": "in_progress", "usage": None, "completed_at": None, "output": []}
 
 
 FOREIGN = {
@@ -259,14 +259,14 @@ def test_e10_adopted_fields_are_spelled_as_the_wire_has_them(wire: str) -> None:
     run = Run(wire, started=False)
     run("adopt", upstreams(**FOREIGN))
     run("start")
-    told = plain(run.events[0])["response"]
+    sent = plain(run.events[0])["response"]
     if wire == "openai":
-        assert {name: told[name] for name in FOREIGN} == FOREIGN
+        assert {name: sent[name] for name in FOREIGN} == FOREIGN
     else:
-        assert told["tools"] == [FUNCTION, AS_FUNCTION, {"type": "openai:web_search"}]
-        assert told["tool_choice"] == {"type": "function", "name": "patch"}
-        assert told["reasoning"] == {"effort": "low", "summary": "auto"}
-        assert told["text"] == {
+        assert sent["tools"] == [FUNCTION, AS_FUNCTION, {"type": "openai:web_search"}]
+        assert sent["tool_choice"] == {"type": "function", "name": "patch"}
+        assert sent["reasoning"] == {"effort": "low", "summary": "auto"}
+        assert sent["text"] == {
             "format": {**SCHEMA, "schema": None, "description": None, "strict": True}, "verbosity": "low",
         }  # fmt: skip
 
@@ -276,8 +276,8 @@ def test_e10_an_adopted_format_that_is_not_published_is_text(wire: str) -> None:
     grammar = {"type": "grammar", "syntax": "lark"}
     run("adopt", upstreams(text={"format": grammar}))
     run("start")
-    told = plain(run.events[0])["response"]["text"]["format"]
-    assert told == (grammar if wire == "openai" else {"type": "text"})
+    sent = plain(run.events[0])["response"]["text"]["format"]
+    assert sent == (grammar if wire == "openai" else {"type": "text"})
 
 
 def test_adopt_before_finish_takes_what_only_the_end_may_tell(wire: str) -> None:

@@ -72,8 +72,8 @@ def test_a_log_probability_that_is_no_number_loses_no_text(digits: bytes) -> Non
     said = b'{"choices":[{"index":0,"delta":{"content":"Hi"},"logprobs":' + logprobs + b"}]}"
     chat = Fed(chat_completions.Inbound, [said % digits, b"[DONE]"])
     assert (chat.status, chat.response.output_text) == ("completed", "Hi")
-    told = (
+    sent = (
         b'{"text":"Hi","index":0,"delta":{"text":"Hi","logprobs":{"content":[{"token":"Hi","logprob":-%b}]}}}'
     )
-    parts = Fed(copilot.Inbound, [told % digits, b'{"reason":"stop"}'])
+    parts = Fed(copilot.Inbound, [sent % digits, b'{"reason":"stop"}'])
     assert (parts.status, parts.response.output_text) == ("completed", "Hi")

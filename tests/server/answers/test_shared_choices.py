@@ -179,8 +179,8 @@ def test_one_choice_can_be_cancelled_by_its_id(either: str, upstream: ScriptedUp
         first = reply.readline()
         made = json.loads(first.removeprefix(b"data: "))["id"].replace("chatcmpl-", "resp_")
         cancelled = call(either, "POST", f"/v1/responses/{made}/cancel")
-        told = chunks(first + reply.read())
-    ends = {c["index"]: c for piece in told for c in piece["choices"] if c["finish_reason"]}
+        shown = chunks(first + reply.read())
+    ends = {c["index"]: c for piece in shown for c in piece["choices"] if c["finish_reason"]}
     if cancelled.status == 200:
         assert ends[0]["error"]["code"] == "cancelled"
     assert ends.keys() == {0, 1}
@@ -193,5 +193,5 @@ def test_a_client_that_does_not_read_holds_its_upstream_back(either: str, upstre
     with opened(either, "POST", PATH, asked) as reply:
         reply.read(10)
         time.sleep(0.2)
-        told = reply.read()
-    assert told.endswith(b"data: [DONE]\n\n")
+        shown = reply.read()
+    assert shown.endswith(b"data: [DONE]\n\n")

@@ -373,8 +373,8 @@ def test_malformed_requests_are_refused_with_their_place(given, param):
 def answered(content):
     """The results of the calls in a turn, as the next one."""
     called = [block["id"] for block in content if block["type"] == "tool_use"]
-    told = [{"type": "text", "text": "on"}]
-    return [{"type": "tool_result", "tool_use_id": each, "content": told} for each in called] + told
+    reported = [{"type": "text", "text": "on"}]
+    return [{"type": "tool_result", "tool_use_id": each, "content": reported} for each in called] + reported
 
 
 @given(turns=st.lists(made_messages(), min_size=1, max_size=3), key=st.sampled_from([None, b"k" * 32]))

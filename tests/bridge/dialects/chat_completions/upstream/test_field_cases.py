@@ -164,13 +164,13 @@ def test_case_22_required_defaults_are_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "told"), [("length", "max_output_tokens"), ("content_filter", "content_filter")]
+    ("reason", "shown"), [("length", "max_output_tokens"), ("content_filter", "content_filter")]
 )
-def test_case_23_cut_and_filtered_streams_are_incomplete(reason: str, told: str) -> None:
+def test_case_23_cut_and_filtered_streams_are_incomplete(reason: str, shown: str) -> None:
     ran = run(chunk(content="Hi"), chunk(reason), DONE)
     assert (ran.status, ran.output[0].status) == ("incomplete", "incomplete")
     assert ran.response.incomplete_details is not None
-    assert ran.response.incomplete_details.reason == told
+    assert ran.response.incomplete_details.reason == shown
     assert ran.types[-1] == "response.incomplete"
 
 
