@@ -31,6 +31,7 @@ HOSTED = [anthropic.start(), anthropic.opened(0, "/odd kind", id="s"), anthropic
 CUSTOM_ALLOWED = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom", "name": "c"}]}
 ODD_ITEM = foreign.added({"type": "me&sage", "id": "x"}), foreign.done({"type": "me&sage", "id": "x"})
 HALF = {"method": "error", "params": {"error": {"message": "\ud83d"}}}
+UNKNOWN_FIELD = {"role": "user", "content": "Hi", "cle": "user"}
 FOUND = [
     ("responses", "an item's type that no extension can have", sse(foreign.created(), *ODD_ITEM)),
     ("codex", "half a character in an error", lines(notes.started(), HALF, notes.ended("failed"))),
@@ -47,6 +48,8 @@ FOUND = [
     ),
     ("frames", "a ping behind what ended the connection", PONG + frame(1, b"\xff") + frame(9, b"ping")),
     ("http", "a query that is not UTF-8, where an error is answered", b"GET /v1/responses/x?\x80a=1\n\n"),
+    ("request-compact", "a field that items do not have", encoded({"input": [UNKNOWN_FIELD]})),
+    ("request-responses", "the same in a request", encoded({"input": [UNKNOWN_FIELD]})),
     (
         "request-responses",
         "a choice among tools that are not functions, for VS Code",

@@ -13,6 +13,7 @@ from bridge.dialects.chat_completions import answer_options, from_chat, to_chat
 from bridge.dialects.responses import to_responses
 from bridge.dialects.vscode import decode_chat, from_vscode, to_vscode
 from bridge.errors import BridgeError, WireError
+from bridge.protocol.beyond import with_beyond
 from bridge.protocol.codec import decode_compact_request, decode_create_message, decode_request, encode
 from bridge.protocol.request import CreateResponse
 from bridge.seal import Sealer
@@ -49,7 +50,8 @@ def any_body(data: bytes, read: Read) -> None:
         _is_the_clients(error)
         return
     if read in _OUR_OWN:
-        sent = encode(request)
+        # what was found beside the known fields is not read again: a client could write it otherwise
+        sent = encode(with_beyond(request, []))
         assert encode(decode_request(sent)) == sent
     for translate in _ONWARD:
         try:
@@ -69,7 +71,7 @@ def any_compaction(data: bytes) -> None:
     except BridgeError as error:
         _is_the_clients(error)
         return
-    sent = encode(request)
+    sent = encode(with_beyond(request, []))
     assert encode(decode_compact_request(sent)) == sent
 
 
