@@ -11,10 +11,10 @@ from typing import TypeVar
 import anyio
 from starlette.requests import Request
 
-from server.encodings import Compressed, decoding
 from server.errors import HttpError
-from server.json_bounds import check_json
-from server.off_loop import off_loop
+from server.requests.encodings import Compressed, decoding
+from server.requests.json_bounds import check_json
+from server.requests.off_loop import off_loop
 from server.settings import Limits, Settings
 
 T = TypeVar("T")

@@ -121,7 +121,7 @@ ROWS: dict[str, tuple[Any, ...]] = {
     "server/config.py:_HASH": ("fullmatch", ("sha256:", "a", "")),
     "server/errors.py:_ERROR_STATUS": ("fullmatch", "4"),
     "server/hosts.py:_AUTHORITY": ("fullmatch", "a", ("[", "1:", ""), ("a:", "1", "")),
-    "server/json_bounds.py:_STRINGS": ("sub", '"', ('"', "a", ""), '"a'),
+    "server/requests/json_bounds.py:_STRINGS": ("sub", '"', ('"', "a", ""), '"a'),
     "server/middleware.py:_USABLE": ("fullmatch", "a"),
     "server/origins.py:_ORIGIN": ("fullmatch", "a", ("a://", "a", "")),
     "server/routes/openapi.py:_CONVERTER": ("sub", ":", (":", "a", ""), ":a"),

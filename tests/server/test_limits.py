@@ -15,7 +15,7 @@ import pytest
 from bridge.errors import InvalidRequestError
 from server.errors import HttpError
 from server.gate import Gate
-from server.json_bounds import check_json
+from server.requests.json_bounds import check_json
 from server.settings import Limits, Settings, UpstreamSettings
 from tests.support.serving import Reply, call, opened, respond, serving, stream
 from tests.support.shared import REPOSITORY

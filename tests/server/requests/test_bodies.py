@@ -17,10 +17,10 @@ from starlette.requests import Request
 from bridge.errors import InvalidRequestError
 from bridge.protocol.codec import decode_json
 from server.app import _ROUTES
-from server.encodings import Compressed, decoding, zstd
 from server.errors import HttpError
-from server.json_bounds import check_json
 from server.requests.bodies import read_json
+from server.requests.encodings import Compressed, decoding, zstd
+from server.requests.json_bounds import check_json
 from server.settings import Limits, Settings
 from tests.support.serving import call, serving
 from tests.support.sockets import opened_socket
@@ -176,7 +176,7 @@ def some_json(source: random.Random, depth: int) -> Any:
 def test_s8_values_and_depth_are_counted_as_a_decoder_finds_them(
     monkeypatch: pytest.MonkeyPatch, piece: int
 ) -> None:
-    monkeypatch.setattr("server.json_bounds._PIECE", piece)
+    monkeypatch.setattr("server.requests.json_bounds._PIECE", piece)
     source = random.Random(piece)
     for _ in range(150):
         value = [some_json(source, 9)]
