@@ -58,7 +58,7 @@ clients: $(CLIENTS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .coverage .coverage.* .fuzz .hypothesis .import_linter_cache \
-	    .mypy_cache .pytest_cache .ruff_cache
+	    .mypy_cache .pytest_cache .ruff_cache .schemathesis
 	find bridge server tests docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.created:
