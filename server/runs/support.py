@@ -7,8 +7,8 @@ import asyncio
 import math
 import secrets
 import time
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Collection, Coroutine
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _SWEPT_EVERY: Final = 300.0  # seconds between two looks for responses that have expired, at most
 _DISCARD_PATIENCE: Final = 1.0  # seconds that a deletion waits for the event log
 _DISCARD_PAUSE: Final = 5.0  # seconds until an event log that failed is asked again
+_CANCELLED_AGAIN: Final = 0.5  # seconds
 _log = structlog.get_logger(__name__)
 
 
@@ -140,9 +141,9 @@ class RunSupport:
         try:
             yield
         finally:
-            await _ended(taking)  # first, or they would take what is handed over
+            await end_tasks(taking)  # first, or they would take what is handed over
             await self.keeper.drain()
-            await _ended(keeping)
+            await end_tasks(keeping)
             await self.signals.close()
             if self.queue is not None:
                 await self.queue.close()
@@ -179,9 +180,14 @@ def _started(*works: Coroutine[Any, Any, None]) -> list[asyncio.Task[None]]:
     return [asyncio.create_task(work) for work in works]
 
 
-async def _ended(tasks: list[asyncio.Task[None]]) -> None:
+async def end_tasks(tasks: Collection[asyncio.Task[None]]) -> None:
+    """Cancel them until all have ended. Once is not enough: a client library may take a cancellation that comes
+    at the moment of its own timeout for that, and go on."""
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=_CANCELLED_AGAIN)
     for task in tasks:
-        task.cancel()
-    for task in tasks:
-        with suppress(asyncio.CancelledError):
-            await task
+        if not task.cancelled():
+            task.result()

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +11,7 @@ from bridge.protocol.events import Event
 from server.event_logs.memory import MemoryLog
 from server.frames import Frames
 from server.runs.keeper import Keeper
+from server.runs.support import end_tasks
 from server.sessions.base import Lease, StoredResponse
 from server.sessions.errors import StoreError
 from server.sessions.memory import MemoryStore
@@ -113,9 +113,7 @@ async def bench(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
     keeping = asyncio.create_task(made.keeper.keep())
     await made.begin()
     yield made
-    keeping.cancel()
-    with suppress(asyncio.CancelledError):
-        await keeping
+    await end_tasks([keeping])
 
 
 async def test_s1_run_is_checkpointed_every_interval_after_its_last_finished_item(bench: Bench) -> None:

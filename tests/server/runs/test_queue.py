@@ -16,7 +16,7 @@ from server.gate import Gate
 from server.runs.queue import RunQueue
 from server.runs.settle import Settler
 from server.runs.signals import RedisSignals
-from server.runs.support import RunSupport
+from server.runs.support import RunSupport, end_tasks
 from server.sessions.base import NOBODY, Lease, StoredResponse
 from server.sessions.memory import MemoryStore
 from server.sessions.record_writer import WAITING
@@ -79,9 +79,7 @@ class Worker:
         try:
             yield
         finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            await end_tasks([task])
             await self.queue.close()
 
 
@@ -205,9 +203,7 @@ async def test_listener_survives_a_cancel_that_fails(server: OwnRedis) -> None:
         admin.publish("openresponses-bridge:cancel", b"\xff")
         admin.publish("openresponses-bridge:cancel", "better")
         await until(lambda: "better" in heard)
-    listening.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await listening
+    await end_tasks([listening])
     await signals.close()
 
 
