@@ -181,7 +181,7 @@ def _started(*works: Coroutine[Any, Any, None]) -> list[asyncio.Task[None]]:
 
 
 async def end_tasks(tasks: Collection[asyncio.Task[None]]) -> None:
-    """Cancel them until all have ended. Once is not enough: a client library may take a cancellation that comes
+    """Cancel them until all have ended. Once is not enough: a library may take a cancellation that comes
     at the moment of its own timeout for that, and go on."""
     left = set(tasks)
     while left:
