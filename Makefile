@@ -12,22 +12,41 @@ TEST := $(VENV)/.test
 CLIENTS := $(VENV)/.clients
 FUZZ := $(VENV)/.fuzz
 AUDIT := $(VENV)/.audit
+DOCS := $(VENV)/.docs
+DEPLOY := $(VENV)/.deploy
 PINS := pyproject.toml constraints.txt
+LIBRARY_TESTS := $(addprefix tests/,bridge conformance fuzz properties typing test_field_cases.py test_snapshots.py)
+PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal --durations 5
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test snapshots bench check audit fuzz docs install clients clean
+.PHONY: serve test packages snapshots terminals bench check audit fuzz docs deploy install clients vscode browser screenshots clean
 .DELETE_ON_ERROR:
 
 serve: $(RUNTIME)
 	$(BIN)/openresponses-bridge serve $(ARGS)
 
+# First the library, whose coverage is asked for (pyproject.toml), then all else, which being traced would slow down.
+# A part of the tests, that PYTEST_ARGS names, is not measured.
 test: $(TEST)
-	$(BIN)/python -m pytest -n auto --dist worksteal --cov --durations 5 $(PYTEST_ARGS)
+ifeq ($(strip $(PYTEST_ARGS)),)
+	$(PYTEST) --cov $(LIBRARY_TESTS)
+	$(PYTEST) $(LIBRARY_TESTS:%=--ignore=%)
+else
+	$(PYTEST) $(PYTEST_ARGS)
+endif
+
+# The wheel in empty environments, with every Python that is here; says which were not found.
+packages: $(TEST)
+	$(BIN)/python -m pytest -m packages -n 2 -rs --durations 5 $(PYTEST_ARGS) tests/packaging
 
 # Rewrites what differs, writes what is missing, deletes what no test names. See CONTRIBUTING.md.
 snapshots: $(TEST)
 	$(BIN)/python -m pytest -q --snapshot-update $(PYTEST_ARGS) $$(find tests -name 'test_snapshots*.py')
 	@git status --short snapshots 2>/dev/null || true
+
+# Sessions in a terminal as docs/images/terminal-*.svg; that of Codex with the one from `make clients`.
+terminals: $(TEST)
+	$(BIN)/python -m tests.terminals $(ARGS)
 
 bench: $(TEST)
 	$(BIN)/python -m tests.benchmarks $(ARGS)
@@ -47,14 +66,33 @@ audit: $(AUDIT)
 fuzz: $(FUZZ)
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
-docs: $(RUNTIME)
+# Draws what is drawn and builds the site into build/site; a link that leads nowhere fails it.
+docs: $(DOCS)
 	$(BIN)/python docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --config-file docs/site/mkdocs.yml
+	$(BIN)/python -m pytest -q -m docs $(PYTEST_ARGS) tests/test_site.py
+
+# What deploys it: linted, held to schemas, and the image's steps run in a Debian made for that (root, debootstrap).
+deploy: $(DEPLOY)
+	$(BIN)/python -m pytest -m deploy -rs --durations 5 $(PYTEST_ARGS) tests/packaging/test_container.py
 
 install: $(TEST)
 
 # Real clients; what they warn of is their own affair. Those on Node.js go into tests/clients/.node.
 clients: $(CLIENTS)
 	$(BIN)/python -m pytest -m clients -o filterwarnings=default --disable-warnings --durations 5 $(PYTEST_ARGS)
+
+# The inspector's page in Chromium (apt), with axe-core (npm); screenshots also rewrites docs/images.
+browser: $(TEST)
+	$(PIP_INSTALL) --only-binary :all: --editable '.[browser]'
+	$(BIN)/python -m pytest -m browser -rs --durations 5 $(PYTEST_ARGS) tests/clients/inspector
+
+screenshots: $(TEST)
+	SCREENSHOTS=docs/images $(MAKE) browser
+
+# The extension in a real VS Code extension host, which npm and apt bring into tests/clients/.vscode-host.
+vscode: $(TEST)
+	$(BIN)/python -m pytest -m vscode -rs --durations 5 $(PYTEST_ARGS) tests/clients/vscode
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .coverage .coverage.* .fuzz .hypothesis .import_linter_cache \
@@ -67,7 +105,7 @@ $(VENV)/.created:
 	@touch $@
 
 $(RUNTIME): $(PINS) | $(VENV)/.created
-	$(PIP_INSTALL) --editable .
+	$(PIP_INSTALL) --editable '.[server]'
 	@touch $@
 
 # What the tests need includes what serving needs, so both stamps are set.
@@ -81,6 +119,10 @@ $(FUZZ): $(PINS) | $(TEST)
 
 $(AUDIT): $(PINS) | $(VENV)/.created
 	$(PIP_INSTALL) --editable '.[audit]'
+	@touch $@
+
+$(DOCS) $(DEPLOY): $(PINS) | $(TEST)
+	$(PIP_INSTALL) --only-binary :all: --editable '.[$(@:$(VENV)/.%=%)]'
 	@touch $@
 
 $(CLIENTS): $(PINS) | $(TEST)

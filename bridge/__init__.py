@@ -12,6 +12,8 @@ from bridge.decoder import (
     PartDecoder,
     PartResult,
     ResponseAccumulator,
+    StreamResult,
+    process_stream,
 )
 from bridge.diagnostics import Diagnostic, Diagnostics
 from bridge.emitter import ResponseStreamStateMachine
@@ -19,6 +21,7 @@ from bridge.emitter.stream import ResponseStream, StreamFilter
 from bridge.emitter.tool_call import ToolCallBlock
 from bridge.errors import (
     BridgeError,
+    HttpError,
     InvalidRequestError,
     LocalError,
     RemoteError,
@@ -44,6 +47,7 @@ __all__ = [
     "Diagnostics",
     "Event",
     "Frame",
+    "HttpError",
     "InvalidRequestError",
     "LanguageModelDataPart",
     "LanguageModelPromptTsxPart",
@@ -63,6 +67,7 @@ __all__ = [
     "ResponseStreamStateMachine",
     "SSEDecoder",
     "StreamFilter",
+    "StreamResult",
     "StreamStateError",
     "StreamValidator",
     "ToolCallAggregator",
@@ -77,4 +82,5 @@ __all__ = [
     "decode_event",
     "decode_request",
     "encode_sse",
+    "process_stream",
 ]

@@ -7,7 +7,7 @@ surface can put them in its own error shape.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 
 class BridgeError(Exception):
@@ -78,3 +78,49 @@ class WireError(RemoteError):
     INVALID_JSON = "bridge.wire.invalid_json"
     INVALID_SHAPE = "bridge.wire.invalid_shape"
     FRAME_TOO_LARGE = "bridge.sse.frame_too_large"
+
+
+# status → (type, code) when the error names none itself (specification, "Errors"; types beyond it are
+# OpenAI's)
+_BY_STATUS: Final = {
+    400: ("invalid_request_error", "invalid_request"),
+    401: ("authentication_error", "invalid_api_key"),
+    403: ("permission_error", "permission_denied"),
+    404: ("not_found", "not_found"),
+    405: ("invalid_request_error", "method_not_allowed"),
+    408: ("server_error", "request_timeout"),
+    413: ("invalid_request_error", "request_too_large"),
+    415: ("invalid_request_error", "unsupported_media_type"),
+    422: ("invalid_request_error", "invalid_request"),
+    429: ("too_many_requests", "rate_limit_exceeded"),
+    431: ("invalid_request_error", "headers_too_large"),
+    503: ("server_error", "server_is_overloaded"),
+    529: ("server_error", "server_is_overloaded"),
+}
+
+
+def type_and_code(status: int) -> tuple[str, str]:
+    """What to call an error of this status."""
+    default = _BY_STATUS[400] if 400 <= status < 500 else ("server_error", "server_error")
+    return _BY_STATUS.get(status, default)
+
+
+class HttpError(RemoteError):
+    """A request refused with this HTTP status, 400 to 599; type and code come from the table unless given.
+    `headers` go with the answer, `retry-after` say."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str | None = None,
+        error_type: str | None = None,
+        param: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        usual_type, usual_code = type_and_code(status)
+        super().__init__(code or usual_code, message, param=param)
+        self.http_status = status
+        self.error_type = error_type or usual_type
+        self.headers = headers or {}

@@ -8,6 +8,7 @@ models by family and show versions (VS Code's model information wants both).
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 
 from msgspec import Struct
@@ -32,9 +33,11 @@ _VARIANTS = frozenset(
     """.split()  # noqa: SIM905 - a list that is read and added to by word
 )
 _SIZE = re.compile(r"(\d+x)?\d+(\.\d+)?b$")
-_VERSION = re.compile(r"v?(?P<version>\d+(\.\d+)*)$")
+_VERSION = re.compile(r"v?(?P<version>\d+([.p]\d+)*)$")  # Fireworks writes 3p1
 _GLUED = re.compile(r"(?P<name>[a-z]{3,})(?P<version>\d+(\.\d+)*)$")
 _SINGLE = re.compile(r"\d$")
+# how clouds write what others write otherwise: Vertex its dates, Azure a version, Groq and Together a maker
+_SPELLINGS = (("@", "-"), ("gpt-35", "gpt-3.5"), ("meta-llama-", "llama-"))
 
 
 class ModelIdentity(Struct, frozen=True):
@@ -61,7 +64,7 @@ def model_identity(model_id: str) -> ModelIdentity:
     provider, rest = _provider(model_id.strip())
     rest = _SERVING.sub("", rest)
     name, _, tag = rest.partition(":")
-    bare, date = _dated(name.lower())
+    bare, date = _dated(_plainly(name.lower()))
     words = [word for word in bare.split("-") if word]
     variants = [word for word in words if word in _VARIANTS or _SIZE.match(word)]
     family, version = _versioned([word for word in words if word not in variants])
@@ -73,6 +76,51 @@ def same_model(first: str, second: str) -> bool:
     one, other = model_identity(first), model_identity(second)
     parts = ("family", "version", "variant", "tag")
     return all(getattr(one, part) == getattr(other, part) for part in parts)
+
+
+def nearest_model(model_id: str, known: Iterable[str]) -> str | None:
+    """The one of `known` whose facts are this model's, whoever serves it: the same name; the same version, of
+    the same date, else of none, else the last; else the newest of the family, when this one is not older than
+    all of them. Among those the same variant counts, then none. A longer name that begins the same is another
+    model, which does not inherit anything."""
+    wanted = model_identity(model_id)
+    if not wanted.name:
+        return None
+    family = [(each, other) for each in known if (other := model_identity(each)).family == wanted.family]
+    exact = next((each for each, other in family if other.name.lower() == wanted.name.lower()), None)
+    if exact is not None or not family:
+        return exact
+    version = _numbers(wanted.version)
+    same = [(each, other) for each, other in family if _numbers(other.version) == version]
+    if same:
+        return max(same, key=lambda one: _likeness(one[1], wanted))[0]
+    if version and version < min(_numbers(other.version) for _each, other in family):
+        return None
+    return max(family, key=lambda one: (_numbers(one[1].version), *_likeness(one[1], wanted)))[0]
+
+
+def _likeness(one: ModelIdentity, wanted: ModelIdentity) -> tuple[bool, bool, bool, bool, str]:
+    return (
+        one.date == wanted.date,
+        one.variant == wanted.variant,
+        not one.variant,
+        not one.date,
+        one.date,
+    )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """A version to compare: `4` is `4.0`, and longer numbers than any version has count as no version."""
+    parts = [int(part) if len(part) < 7 else 0 for part in version.split(".") if part]
+    while parts and parts[-1] == 0:
+        parts.pop()
+    return tuple(parts)
+
+
+def _plainly(name: str) -> str:
+    for theirs, plain in _SPELLINGS:
+        name = name.replace(theirs, plain)
+    return name
 
 
 def _provider(name: str) -> tuple[str, str]:
@@ -107,7 +155,7 @@ def _versioned(words: list[str]) -> tuple[str, str]:
         match, glued = _VERSION.match(word), _GLUED.match(word)
         goes_on = version and position and _SINGLE.match(word) and _SINGLE.match(words[position - 1])
         if match is not None and (not version or goes_on):
-            version.append(match.group("version"))
+            version.append(match.group("version").replace("p", "."))
         elif glued is not None and not version:
             family.append(glued.group("name"))
             version.append(glued.group("version"))

@@ -13,6 +13,8 @@ where client and server are one person.
 `so` and `po` are bound to an owner: the authenticated text is then the fields before the data, a dot and
 the owner's name, which is not part of the envelope. So it opens for that owner alone, and one that another
 owner shows looks the same as one that was altered.
+
+Plain envelopes need the standard library only; `cryptography` is imported by the first sealer that has a key.
 """
 
 from __future__ import annotations
@@ -23,12 +25,12 @@ import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from collections.abc import Callable
-from typing import Final, NamedTuple
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bridge.errors import LocalError, RemoteError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 VERSION: Final = "orb1"
 NONCE_BYTES: Final = 12
@@ -73,14 +75,15 @@ class _Parsed(NamedTuple):
 
 class Sealer:
     """Makes and opens envelopes. `key` is 16, 24 or 32 bytes, None for plain envelopes; `nonce` gives
-    12 fresh bytes each time it is called."""
+    12 fresh bytes each time it is called. Raises LocalError for a key of another size (`bridge.seal.key`),
+    and for any key where `cryptography` is not installed (`bridge.seal.cryptography`)."""
 
     __slots__ = ("_cipher", "_nonce", "_owner")
 
     def __init__(self, key: bytes | None = None, nonce: Callable[[], bytes] | None = None) -> None:
         if key is not None and len(key) not in _KEY_SIZES:
             raise LocalError("bridge.seal.key", f"a key has 16, 24 or 32 bytes, this one {len(key)}")
-        self._cipher = None if key is None else AESGCM(key)
+        self._cipher = None if key is None else _cipher(key)
         self._nonce = nonce or _random_nonce
         self._owner = ""
 
@@ -135,6 +138,8 @@ class Sealer:
             raise SealError(SealError.FOREIGN, "the envelope is sealed, and no key is configured here")
         if len(body) < NONCE_BYTES + _TAG_BYTES:
             raise SealError(SealError.BROKEN, "the envelope was cut")
+        from cryptography.exceptions import InvalidTag
+
         try:
             return self._cipher.decrypt(body[:NONCE_BYTES], body[NONCE_BYTES:], authenticated)
         except InvalidTag as error:
@@ -165,6 +170,15 @@ def _parse(text: str) -> _Parsed:
     if urlsafe_b64encode(body).decode() != fields["data"]:  # spare bits of the last character
         raise SealError(SealError.BROKEN, "the envelope was altered on its way")
     return _Parsed(fields["mode"], fields["bound"], fields["kind"], body)
+
+
+def _cipher(key: bytes) -> AESGCM:
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ModuleNotFoundError as error:
+        what = "a key needs cryptography: pip install 'openresponses-bridge[seal]'"
+        raise LocalError("bridge.seal.cryptography", what) from error
+    return AESGCM(key)
 
 
 def _head(mode: str, bound: str, kind: str) -> str:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from bridge.protocol import events as ev
+from bridge.protocol.hosted import PROGRESS_EVENTS
 
 
 class ResponseStreamPhase(StrEnum):
@@ -49,6 +50,7 @@ OUTPUT_METHODS = frozenset(
         "item",
         "extension_event",
         "usage",
+        "stop_sequence",
     }
 )
 LIFECYCLE_METHODS = frozenset({"adopt", "start", "defer_finish", "finish", "fail", "cancel"})
@@ -253,15 +255,18 @@ class Wire(NamedTuple):
     openai_items: bool  # custom_tool_call, shell_call … leave under their own names
     nested_error: bool  # the error event's fields stand in `error`, else at top level
     cancelled_status: str
-    slug: str  # what is put before types that are not published
+    progress: frozenset[str]  # events of hosted tools that leave under their own names
 
 
 WIRES: dict[str, Wire] = {
     "openresponses": Wire(
-        "openresponses", ev.ReasoningDelta, ev.ReasoningDone, False, True, "incomplete", "openai:"
+        "openresponses", ev.ReasoningDelta, ev.ReasoningDone, False, True, "incomplete", frozenset()
     ),
-    "openai": Wire("openai", ev.ReasoningTextDelta, ev.ReasoningTextDone, True, False, "cancelled", ""),
+    "openai": Wire(
+        "openai", ev.ReasoningTextDelta, ev.ReasoningTextDone, True, False, "cancelled", PROGRESS_EVENTS
+    ),
 }
+OPENAI_SLUG = "openai:"  # what is put before types that a wire does not have
 OPENAI_ROLES = frozenset(
     {
         "response.reasoning_text.delta",

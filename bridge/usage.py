@@ -1,31 +1,30 @@
-"""`UsageTracker`: what requests were expected to cost, what they did cost, and what that says of the
-next estimate.
+"""`UsageTracker`: what requests were expected to cost, and what they did cost.
 
 A client shows how full its context is, and condenses a conversation before it is too long. Both need a
-number before the answer comes, and the true one after.
+number before the answer comes, and the true one after. How estimates are put right by counts is
+`bridge.token_counter`'s business.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from bridge.protocol.usage import Usage
 
-MAX_AGENTS = 100
-_WEIGHT = 0.3
-"""How much the newest request counts in the correction of estimates."""
-_BOUNDS = (0.25, 4.0)
+MAX_AGENTS: Final = 100
+_NOTHING: Final = Usage.of(0, 0)
 
 
 class AgentUsage(Struct, frozen=True):
     """One agent's latest request and what all of its requests spent. All numbers are tokens.
 
-    `usage` is None until the request is complete, and stays so when it failed. `max_input_tokens` is 0
-    when it is not known.
+    `usage` is None until the request is complete, and stays so when it failed without any. `max_input_tokens`
+    is 0 when it is not known. `requests` have left, `failed` of them have failed.
     """
 
     agent_id: str
@@ -35,6 +34,7 @@ class AgentUsage(Struct, frozen=True):
     requests: int
     usage: Usage | None
     spent: Usage
+    failed: int = 0
 
     @property
     def input_tokens(self) -> int:
@@ -57,11 +57,10 @@ class UsageTracker:
     def __init__(
         self, on_change: Callable[[AgentUsage], None] | None = None, max_agents: int = MAX_AGENTS
     ) -> None:
-        self.total = Usage.of(0, 0)
+        self.total = _NOTHING
         self._on_change = on_change
         self._limit = max_agents
         self._agents: OrderedDict[str, AgentUsage] = OrderedDict()
-        self._corrections: dict[str, float] = {}
 
     def __iter__(self) -> Iterator[AgentUsage]:
         """The agents, the one that was used last at the end."""
@@ -76,34 +75,38 @@ class UsageTracker:
     ) -> AgentUsage:
         """A request leaves."""
         before = self._agents.get(agent_id)
-        requests, spent = (0, Usage.of(0, 0)) if before is None else (before.requests, before.spent)
+        requests, spent, failed = (
+            (0, _NOTHING, 0) if before is None else (before.requests, before.spent, before.failed)
+        )
         return self._keep(
             AgentUsage(
-                agent_id, model_id, estimated_input_tokens, max_input_tokens, requests + 1, None, spent
+                agent_id,
+                model_id,
+                estimated_input_tokens,
+                max_input_tokens,
+                requests + 1,
+                None,
+                spent,
+                failed,
             )
         )
 
     def complete_request(self, agent_id: str, usage: Usage | None, model_id: str) -> AgentUsage:
-        """A request was answered. One that was not announced counts as well; without usage (a failure, a
-        server that does not count) the estimate stays."""
+        """A request was answered. One that was not announced counts as well; without usage the estimate
+        stays."""
+        return self._end(agent_id, usage, model_id, failed=0)
+
+    def fail_request(self, agent_id: str, model_id: str, usage: Usage | None = None) -> AgentUsage:
+        """A request failed; `usage` is what it spent before that."""
+        return self._end(agent_id, usage, model_id, failed=1)
+
+    def _end(self, agent_id: str, usage: Usage | None, model_id: str, failed: int) -> AgentUsage:
         agent = self._agents.get(agent_id) or self.start_request(agent_id, 0, 0, model_id)
+        agent = replace(agent, failed=agent.failed + failed)
         if usage is None:
             return self._keep(agent)
-        self.total = _sum(self.total, usage)
-        self._learn(model_id, agent.estimated_input_tokens, usage.input_tokens)
-        spent = _sum(agent.spent, usage)
-        return self._keep(replace(agent, model_id=model_id, usage=usage, spent=spent))
-
-    def corrected(self, estimated_tokens: int, model_id: str) -> int:
-        """An estimate, put right by what earlier ones for this model turned out to be."""
-        return round(estimated_tokens * self._corrections.get(model_id, 1.0))
-
-    def _learn(self, model_id: str, estimated: int, counted: int) -> None:
-        if estimated <= 0 or counted <= 0:
-            return
-        ratio = min(max(counted / estimated, _BOUNDS[0]), _BOUNDS[1])
-        before = self._corrections.get(model_id)
-        self._corrections[model_id] = ratio if before is None else before + _WEIGHT * (ratio - before)
+        self.total = self.total.plus(usage)
+        return self._keep(replace(agent, model_id=model_id, usage=usage, spent=agent.spent.plus(usage)))
 
     def _keep(self, agent: AgentUsage) -> AgentUsage:
         self._agents[agent.agent_id] = agent
@@ -113,14 +116,3 @@ class UsageTracker:
         if self._on_change is not None:
             self._on_change(agent)
         return agent
-
-
-def _sum(first: Usage, second: Usage) -> Usage:
-    return Usage.of(
-        first.input_tokens + second.input_tokens,
-        first.output_tokens + second.output_tokens,
-        cached_tokens=first.input_tokens_details.cached_tokens + second.input_tokens_details.cached_tokens,
-        reasoning_tokens=first.output_tokens_details.reasoning_tokens
-        + second.output_tokens_details.reasoning_tokens,
-        total_tokens=first.total_tokens + second.total_tokens,
-    )

@@ -1,5 +1,7 @@
 """Draws pages from what the code itself uses: `make docs`. docs/states.md is drawn from bridge/state.py,
-docs/rules.md from the register of rules, docs/fields.md from what each dialect makes of a request's fields.
+docs/rules.md from the register of rules, docs/fields.md from what each dialect makes of a request's fields,
+docs/settings.md from the settings of the server, the flags of `serve` and the options of dialects,
+docs/upstreams.md from profiles, docs/conformance.md from the scenarios.
 
 The pages are committed; a test regenerates them and fails when what they are drawn from has moved on.
 """
@@ -7,12 +9,17 @@ The pages are committed; a test regenerates them and fails when what they are dr
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from bridge import state
+from drawn_conformance import conformance_page
+from drawn_settings import settings_page
+from drawn_upstreams import upstreams_page
+
+from bridge import Event, ResponseStreamStateMachine, state
 from bridge.conformance import RULES
 from bridge.conformance.explaining import explanation
-from bridge.dialects import anthropic_messages, chat_completions, responses
+from bridge.dialects import anthropic_messages, chat_completions, codex, responses
 from bridge.dialects.base import OTHER, Outcome, Outcomes
 
 FOLDER = Path(__file__).parent
@@ -49,14 +56,45 @@ def _roles() -> list[str]:
     return [*lines, ""]
 
 
+def _stream() -> list[str]:
+    """A stream, call by call, as the machine makes it."""
+    machine = ResponseStreamStateMachine(model="m")
+    calls: list[tuple[str, Callable[[], list[Event]]]] = [
+        ("start()", machine.start),
+        ('reasoning("Rain?")', lambda: machine.reasoning("Rain?")),
+        ('text("Let me look.")', lambda: machine.text("Let me look.")),
+        ('tool_call(0, id="c", name="weather")', lambda: machine.tool_call(0, id="c", name="weather")),
+        ('tool_call(0, arguments="{}")', lambda: machine.tool_call(0, arguments="{}")),
+        ('finish("tool_calls")', lambda: machine.finish("tool_calls")),
+    ]
+    lines = ["| call | number | event | index |", "| --- | --- | --- | --- |"]
+    for name, call in calls:
+        for event in call():
+            index = getattr(event, "output_index", "")
+            lines.append(
+                f"| {f'`{name}`' if name else ''} | {event.sequence_number} | `{event.type}` | {index} |"
+            )
+            name = ""
+    return [*lines, ""]
+
+
 def page() -> str:
     """The whole page."""
     sections = [
-        "# States",
+        "# The protocol on one page",
         "",
         "Drawn from the tables in `bridge/state.py` by `make docs`; the machine, the validator and this",
-        "page read the same tables.",
+        "page read the same tables. [rules.md](rules.md) has every clause,",
+        "[snapshots](../snapshots/README.md) whole streams.",
         "",
+        "A response is a list of items (messages, reasoning, calls), an item has parts, a part has text",
+        "that comes in deltas. Events of a stream are numbered from 0; `output_index` says which item one",
+        "belongs to. Each item is opened, filled and closed, and one terminal event with the whole",
+        "response ends the stream: `response.completed`, `response.incomplete` or `response.failed`.",
+        "",
+        "## A stream, call by call",
+        "",
+        *_stream(),
         "## The machine's methods",
         "",
         *_diagram("idle", _methods()),
@@ -114,6 +152,7 @@ def tables() -> dict[str, Outcomes]:
         "chat": (chat_completions.DIALECT.upstream, {}),
         "anthropic": (anthropic_messages.DIALECT.upstream, {}),
         "responses": (responses.DIALECT.upstream, {}),
+        "codex": (codex.DIALECT.upstream, {}),
         "responses, `supersets = false`": (responses.DIALECT.upstream, {"supersets": False}),
         "responses, `stateful = true`": (responses.DIALECT.upstream, {"stateful": True}),
     }
@@ -153,7 +192,14 @@ def fields_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"states.md": page, "rules.md": rules_page, "fields.md": fields_page}
+PAGES = {
+    "states.md": page,
+    "rules.md": rules_page,
+    "fields.md": fields_page,
+    "settings.md": settings_page,
+    "upstreams.md": upstreams_page,
+    "conformance.md": conformance_page,
+}
 
 if __name__ == "__main__":
     for name, draw in PAGES.items():

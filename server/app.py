@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -15,36 +14,30 @@ from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 
 from bridge.errors import BridgeError
-from server.auth import Authentication, Keys, Operators
-from server.budget import room_for
-from server.errors import HttpError, error_body
-from server.gate import Gate
-from server.logs import configure_logs
-from server.metrics import Metrics
+from server.auth import Authentication, Keys
+from server.composition import compose, keys_of, running
+from server.errors import HttpError, error_body, surface_path
 from server.middleware import Admission, RequestLog
 from server.origins import Origins
-from server.requests.background import rerun, take
-from server.requests.cancelling import hear
+from server.quotas.headers import EXPOSED
 from server.routes import (
     chat_completions,
     compact,
     health,
+    inspected,
+    inspection,
+    inspector,
     messages,
     models,
     openapi,
     responses,
     stored,
+    traces,
+    usage,
     vscode,
 )
-from server.runs.support import RunSupport
-from server.schemas.workers import SchemaJudge
-from server.sealing import ServerSealer
 from server.service import Service
-from server.sessions.stores import build_store
-from server.settings import Settings, of_worker
-from server.shutdown import draining
-from server.upstreams.listing import Listing
-from server.upstreams.routing import build_router
+from server.settings import Settings
 from server.websocket import connection
 
 _ROUTES = [
@@ -55,64 +48,49 @@ _ROUTES = [
     Route("/v1/responses/input_tokens", compact.input_tokens, methods=["POST"]),
     Route("/v1/responses/{id}", responses.Stored),
     Route("/v1/responses/{id}/cancel", stored.cancel, methods=["POST"]),
+    Route("/v1/responses/{id}/trace", traces.trace, methods=["GET"]),
     Route("/v1/responses/{id}/input_items", stored.input_items, methods=["GET"]),
     Route("/v1/chat/completions", chat_completions.create, methods=["POST"]),
     Route("/v1/messages", messages.create, methods=["POST"]),
+    Route("/vscode/v1/models", vscode.models, methods=["GET"]),
+    Route("/v1/messages/count_tokens", messages.count_tokens, methods=["POST"]),
+    Route("/v1/usage", usage.usage, methods=["GET"]),
     Route("/vscode/v1/chat", vscode.chat, methods=["POST"]),
+    Route("/vscode/v1/tokens", vscode.tokens, methods=["POST"]),
     Route("/v1/models", models.list_models, methods=["GET"]),
     Route("/v1/models/{model:path}", models.get_model, methods=["GET"]),
     Route("/healthz", health.live, methods=["GET"]),
     Route("/readyz", health.ready, methods=["GET"]),
     Route("/metrics", health.metrics, methods=["GET"]),
+    Route("/inspector", inspector.page, methods=["GET"]),
+    Route("/inspector/v1/captures", inspection.capture, methods=["POST"]),
+    Route("/inspector/v1/context", inspected.context, methods=["POST"]),
+    Route("/inspector/v1/responses", inspection.create, methods=["POST"]),
+    Route("/inspector/v1/responses", inspected.listed, methods=["GET"]),
+    Route("/inspector/v1/responses/{id}/request", inspected.request_of, methods=["GET"]),
+    Route("/inspector/v1/responses/{id}", inspection.stored, methods=["GET"]),
+    Route("/inspector/{file:path}", inspector.file, methods=["GET"]),
     Route(openapi.PATH, openapi.openapi, methods=["GET"]),
 ]
 
 
 def create_app(settings: Settings) -> Starlette:
     """The application for these settings. Raises SettingsError when they can't be used."""
-    sealer = ServerSealer(settings.sealing_key_env)
-    gate = Gate(settings.limits)
-    room = room_for(settings.limits)
-    router = build_router(settings, sealer)
-    store = build_store(settings)
-    keys = Keys(settings.api_keys, pass_through=any(each.pass_through for each in settings.upstreams))
-    service = Service(
-        settings=settings,
-        router=router,
-        listing=Listing(router, settings.models),
-        store=store,
-        runs=RunSupport(settings, store),
-        judge=SchemaJudge(settings.limits.schema_seconds),
-        sealer=sealer,
-        operators=Operators(settings.operator_keys, keys),
-        gate=gate,
-        room=room,
-        metrics=Metrics(gate),
-    )
+    service = compose(settings)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with (
-            service.runs.going(gate, partial(rerun, service), partial(take, service), partial(hear, service)),
-            draining(gate, settings.limits.grace),
-        ):
+        async with running(service):
             yield
-        await service.router.close()
 
     app = Starlette(
         routes=_ROUTES,
-        middleware=_middleware(service, keys),
+        middleware=_middleware(service, keys_of(settings)),
         exception_handlers={BridgeError: _refused, HTTPException: _not_served, ClientDisconnect: _gone},
         lifespan=lifespan,
     )
     app.state.service = service
     return app
-
-
-def create_worker_app() -> Starlette:
-    """The application of a worker process, which finds its settings in its environment."""
-    configure_logs()
-    return create_app(of_worker())
 
 
 def _middleware(service: Service, keys: Keys) -> list[Middleware]:
@@ -123,7 +101,14 @@ def _middleware(service: Service, keys: Keys) -> list[Middleware]:
         allow_origins=origins,
         allow_methods=["GET", "POST", "DELETE"],
         allow_headers=["*"],
-        expose_headers=["x-request-id", "openai-processing-ms", "openresponses-losses", "retry-after"],
+        expose_headers=[
+            "x-request-id",
+            "openai-processing-ms",
+            "openresponses-losses",
+            "openresponses-trace",
+            "retry-after",
+            *EXPOSED,
+        ],
     )
     return [
         Middleware(RequestLog, metrics=service.metrics),
@@ -131,11 +116,21 @@ def _middleware(service: Service, keys: Keys) -> list[Middleware]:
         Middleware(Admission, gate=service.gate, limits=service.settings.limits),
         Middleware(Origins, settings=service.settings),
         Middleware(Authentication, keys=keys),
+        *_tracing(service),
     ]
 
 
+def _tracing(service: Service) -> list[Middleware]:
+    if service.traces is None:
+        return []
+    from server.traces.middleware import Tracing
+
+    return [Middleware(Tracing, traces=service.traces)]
+
+
 def _answer(request: Request, error: BridgeError, headers: dict[str, str] | None = None) -> Response:
-    return Response(error_body(error, request.scope["path"]), error.http_status, headers, "application/json")
+    path = surface_path(request.scope["path"], request.headers)
+    return Response(error_body(error, path), error.http_status, headers, "application/json")
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from server.config import hashed
 from server.errors import HttpError
+from server.inspector import is_page
 from server.middleware import refuse
 
 NOBODY: Final = ""
@@ -52,7 +53,7 @@ class Keys:
             return NOBODY if key is None else _owner(key)
         if key is None:
             raise _refused("No API key was given: send `Authorization: Bearer KEY` or `x-api-key: KEY`.")
-        if not _is_among(key, self._hashes):
+        if not is_among(key, self._hashes):
             raise _refused("The API key is not known here.")
         return _owner(key)
 
@@ -68,7 +69,7 @@ class Operators:
     def check(self, request: HTTPConnection) -> None:
         """Raises HttpError 401 and 403."""
         key = client_key(request.headers)
-        if key is not None and _is_among(key, self._hashes):
+        if key is not None and is_among(key, self._hashes):
             return
         self._clients.owner(request.headers)
         if self._hashes:
@@ -90,7 +91,7 @@ class Authentication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket"):
-            is_open = scope["path"] in _OPEN_PATHS
+            is_open = scope["path"] in _OPEN_PATHS or is_page(scope["path"])
             try:
                 owner = NOBODY if is_open else self._keys.owner(Headers(scope=scope))
             except HttpError as error:
@@ -104,7 +105,7 @@ def _owner(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:_OWNER_LENGTH]
 
 
-def _is_among(key: str, hashes: Sequence[str]) -> bool:
+def is_among(key: str, hashes: Sequence[str]) -> bool:
     """Whether one of these is the key's. Every hash is compared, so that the time reveals nothing; a hash is
     not a key."""
     shown = hashed(key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import Final
 
 import click
@@ -10,12 +10,24 @@ import click
 # name → the module that holds it, and what it does in a line
 _COMMANDS: Final = {
     "serve": ("server.commands.serve", "Serve the Responses API over the demo model or an upstream."),
+    "config": ("server.commands.config", "Check what `serve` would run with, and where it comes from."),
     "init": ("server.commands.init", "Ask a few questions and write the config for `serve`."),
+    "run": ("server.commands.run", "Run Codex or Claude Code with any model."),
+    "doctor": ("server.commands.doctor", "Say what is missing before a server and an agent can work."),
+    "record": ("server.commands.record", "Ask a model and record what its server sends."),
     "replay": ("server.commands.replay", "Translate a recorded stream."),
     "validate": ("server.commands.validate", "Hold a recorded Responses stream to the protocol."),
+    "inspect": ("server.commands.inspect", "Show a stream as a tree of its items, while it comes."),
     "conform": ("server.commands.conform", "Hold a live server to the protocol."),
+    "agent": ("server.commands.agent", "Have a model do a task with tools, in the terminal."),
+    "chat": ("server.commands.chat", "Talk with a model in the terminal."),
+    "responses": (
+        "server.commands.responses",
+        "Look at, delete and export what a server stores for your key.",
+    ),
     "demo": ("server.commands.demo", "Show a streamed round trip in the terminal."),
-    "db": ("server.commands.db", "Look after the session store: upgrade, sweep, export."),
+    "db": ("server.commands.db", "Look after the session store: upgrade, sweep, backup, export, import."),
+    "vscode": ("server.commands.vscode", "Get the extension for VS Code."),
 }
 
 
@@ -39,6 +51,8 @@ class _Commands(click.Group):
 
 def _print_version(ctx: click.Context, _param: click.Parameter, asked: bool) -> None:
     if asked:
+        from importlib import metadata
+
         click.echo(f"openresponses-bridge {metadata.version('openresponses-bridge')}")
         ctx.exit()
 

@@ -6,16 +6,63 @@ import hashlib
 import os
 import re
 import tomllib
-from collections.abc import Set
+from collections.abc import Collection, Iterator, Set
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
+from server.suggestions import did_you_mean
+from server.toml_lines import line_of, lines_of
+
 _VARIABLE: Final = re.compile(r"\$(\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_UNKNOWN: Final = "Object contains unknown field `"
 _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class ConfigError(ValueError):
-    """A configuration that can't be used; the message names the file or flag and the field."""
+    """A configuration that can't be used. `at` is the path of the field that it is about
+    (`$.upstreams[0].url`), `place` where that was given (`bridge.toml:3`), as far as they are known; `key` is
+    a name there that should not be."""
+
+    def __init__(self, message: str, at: str = "", place: str = "", key: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.at = at
+        self.place = place
+        self.key = key
+
+    def __str__(self) -> str:
+        place = f"{self.place}: " if self.place else ""
+        return f"{place}{self.message}" + (f" - at `{self.at}`" if self.at else "")
+
+
+@contextmanager
+def about(at: str) -> Iterator[None]:
+    """Every ConfigError in it is about what is at this path, or about the field of it that it names."""
+    try:
+        yield
+    except ConfigError as error:
+        error.at = at + error.at
+        raise
+
+
+@contextmanager
+def located(config: Path | None, overridden: Collection[str] = ()) -> Iterator[None]:
+    """Every ConfigError in it names the file and the line that it is about, unless that was `overridden`."""
+    try:
+        yield
+    except ConfigError as error:
+        path = f"{error.at or '$'}.{error.key}" if error.key else error.at
+        if config is not None and path and not error.place and _first_name(path) not in overridden:
+            line = line_of(path, lines_of(config.read_text("utf-8")))
+            error.place = f"{config}:{line}" if line else str(config)
+        raise
+
+
+def _first_name(path: str) -> str:
+    return path.removeprefix("$.").partition(".")[0].partition("[")[0]
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -23,7 +70,35 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path}: {error}") from error
+        raise ConfigError(str(error), place=str(path)) from error
+
+
+def wrong_fields(error: msgspec.ValidationError, kind: type[msgspec.Struct]) -> ConfigError:
+    """What msgspec says of fields that are not a `kind`, with the name that was probably meant."""
+    message, _, at = str(error).partition(" - at `")
+    at = at.removesuffix("`")
+    if not message.startswith(_UNKNOWN):
+        return ConfigError(message, at)
+    unknown = message.removeprefix(_UNKNOWN).removesuffix("`")
+    known = _names_at(at, msgspec.inspect.type_info(kind))
+    return ConfigError(f"{unknown!r} is not a setting{did_you_mean(unknown, known)}", at, key=unknown)
+
+
+def _names_at(path: str, kind: Any) -> list[str]:
+    """The fields of the struct at this path below a type."""
+    for step in path.replace("[...]", "[*]").replace("[", ".[").split(".")[1:]:
+        kind = _struct_or_list(kind)
+        if step.startswith("["):
+            kind = kind.value_type if isinstance(kind, msgspec.inspect.DictType) else kind.item_type
+        else:
+            kind = next(field.type for field in kind.fields if field.encode_name == step)
+    return [field.encode_name for field in _struct_or_list(kind).fields]
+
+
+def _struct_or_list(kind: Any) -> Any:
+    """Of an optional field: what it is when it is given."""
+    given = kind.types if isinstance(kind, msgspec.inspect.UnionType) else [kind]
+    return next(each for each in given if not isinstance(each, msgspec.inspect.NoneType))
 
 
 def substituted(value: Any, kept: Set[str] = frozenset(), where: str = "$") -> Any:
@@ -48,11 +123,16 @@ def expanded(text: str, where: str = "") -> str:
             return str(escaped)
         given = os.environ.get(name) or otherwise
         if given is None:
-            at = f" - at `{where}`" if where else ""
-            raise ConfigError(f"the environment variable {name} is not set{at}")
+            raise ConfigError(f"the environment variable {name} is not set", where)
         return given
 
     return _VARIABLE.sub(value, text)
+
+
+def masked(text: str) -> str:
+    """A text that may have a secret in it: `***` and the variables in it; a variable alone stays."""
+    variables = [f"${{{name}}}" for _, name, _ in _VARIABLE.findall(text) if name]
+    return text if [text] == variables else " ".join(["***", *variables])
 
 
 def hashed(key: str) -> str:

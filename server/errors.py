@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
-from bridge.dialects import anthropic_messages
-from bridge.errors import BridgeError, RemoteError
+from bridge.dialects import anthropic_messages, vscode
+from bridge.errors import BridgeError, type_and_code
+from bridge.errors import HttpError as HttpError
 from bridge.protocol.codec import encode
 from bridge.protocol.errors import ErrorBody, ErrorPayload, ResponseError
-
-# status → (type, code) when the error names none itself (specification, "Errors"; types beyond it are
-# OpenAI's)
-_BY_STATUS: Final = {
-    400: ("invalid_request_error", "invalid_request"),
-    401: ("authentication_error", "invalid_api_key"),
-    403: ("permission_error", "permission_denied"),
-    404: ("not_found", "not_found"),
-    405: ("invalid_request_error", "method_not_allowed"),
-    408: ("server_error", "request_timeout"),
-    413: ("invalid_request_error", "request_too_large"),
-    415: ("invalid_request_error", "unsupported_media_type"),
-    422: ("invalid_request_error", "invalid_request"),
-    429: ("too_many_requests", "rate_limit_exceeded"),
-    431: ("invalid_request_error", "headers_too_large"),
-    503: ("server_error", "server_is_overloaded"),
-    529: ("server_error", "server_is_overloaded"),
-}
 
 # what an upstream says inside a stream that has not shown any output yet → the status it means
 _BY_CODE: Final = {
@@ -47,45 +31,9 @@ _ERROR_STATUS: Final = re.compile("[45][0-9][0-9]")
 _TYPES: Final = frozenset({"model_error"})  # codes that are types too (specification, "Errors")
 
 MESSAGES_PATH: Final = "/v1/messages"
-# what Anthropic's API says for a status; asked where the error's own names say no more than these
-_VAGUE: Final = frozenset({"api_error", "invalid_request_error"})
-_ANTHROPIC_TYPES: Final = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    408: "timeout_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-    504: "timeout_error",
-    529: "overloaded_error",
-}
-
-
-def type_and_code(status: int) -> tuple[str, str]:
-    """What to call an error of this status."""
-    default = _BY_STATUS[400] if 400 <= status < 500 else ("server_error", "server_error")
-    return _BY_STATUS.get(status, default)
-
-
-class HttpError(RemoteError):
-    """A request refused with this HTTP status; type and code come from the table unless given."""
-
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        code: str | None = None,
-        error_type: str | None = None,
-        param: str | None = None,
-        headers: dict[str, str] | None = None,
-    ) -> None:
-        usual_type, usual_code = type_and_code(status)
-        super().__init__(code or usual_code, message, param=param)
-        self.http_status = status
-        self.error_type = error_type or usual_type
-        self.headers = headers or {}
+MODELS_PATH: Final = "/v1/models"
+VSCODE_PATH: Final = "/vscode/"
+_ANTHROPIC_VERSION: Final = "anthropic-version"
 
 
 class Outage(HttpError):
@@ -105,7 +53,8 @@ class Outage(HttpError):
 
 class UpstreamError(HttpError):
     """The upstream failed or refused (law S5). `status` is what our client gets when nothing has been
-    sent yet; its `retry-after` is kept in `headers`."""
+    sent yet; its `retry-after` is kept in `headers`. `cause` is what happened, for the operator: in this
+    server's or its system's words, where `message` may be the upstream's."""
 
     UNREACHABLE = "upstream_unreachable"
     TIMEOUT = "upstream_timeout"
@@ -113,19 +62,21 @@ class UpstreamError(HttpError):
     DISCONNECTED = "upstream_disconnected"
     TOO_LONG = "upstream_output_too_long"
 
+    def __init__(self, status: int, message: str, *, cause: str = "", **more: Any) -> None:
+        super().__init__(status, message, **more)
+        self.cause = cause
+
 
 def too_slow(total: float) -> UpstreamError:
     """A response that was not done in `total` seconds."""
-    return UpstreamError(
-        504, f"the response was not done within {total:g} seconds", code=UpstreamError.TIMEOUT
-    )
+    what = f"the response was not done within {total:g} seconds"
+    return UpstreamError(504, what, code=UpstreamError.TIMEOUT, cause=what)
 
 
 def too_long(most: int) -> UpstreamError:
     """A response for which the upstream sent more than `most` bytes."""
-    return UpstreamError(
-        502, f"the upstream sent more than {most} bytes for one response", code=UpstreamError.TOO_LONG
-    )
+    what = f"the upstream sent more than {most} bytes for one response"
+    return UpstreamError(502, what, code=UpstreamError.TOO_LONG, cause=what)
 
 
 def shutting_down() -> HttpError:
@@ -150,16 +101,21 @@ def failure(error: ResponseError) -> HttpError:
     return HttpError(status, error.message, code=error.code, error_type=kind)
 
 
+def is_anthropic_client(headers: Mapping[str, str]) -> bool:
+    """Whether these are of a client of Anthropic's API, on a path that clients of OpenAI's have too."""
+    return _ANTHROPIC_VERSION in headers or ("x-api-key" in headers and "authorization" not in headers)
+
+
+def surface_path(path: str, headers: Mapping[str, str]) -> str:
+    """A path of the surface in whose shape a request is answered."""
+    return MESSAGES_PATH if path.startswith(MODELS_PATH) and is_anthropic_client(headers) else path
+
+
 def error_body(error: BridgeError, path: str = "") -> bytes:
     """The JSON body of a refused request, in the shape of the surface that `path` belongs to."""
     if path.startswith(MESSAGES_PATH):
-        return encode(_anthropic_error(error))
+        said = anthropic_messages.error_body(error.code, error.error_type, error.message, error.http_status)
+        return encode(said)
+    if path.startswith(VSCODE_PATH):
+        return encode(vscode.error_body(error))
     return encode(ErrorBody(ErrorPayload(error.error_type, error.code, error.message, error.param)))
-
-
-def _anthropic_error(error: BridgeError) -> dict[str, Any]:
-    """The status says more than our codes where Anthropic does not have a type for those."""
-    body = anthropic_messages.error_body(error.code, error.error_type, error.message)
-    if body["error"]["type"] in _VAGUE:
-        body["error"]["type"] = _ANTHROPIC_TYPES.get(error.http_status, body["error"]["type"])
-    return body

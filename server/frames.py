@@ -7,7 +7,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from bridge.protocol.events import TERMINAL_EVENTS
+
 _BLANK_LINE: Final = b"\n\n"
+_ENDS: Final = tuple(f"event: {kind.__struct_config__.tag}\n".encode() for kind in TERMINAL_EVENTS)  # type: ignore[attr-defined]
 PIECE_BYTES: Final = 256 * 1024
 """About how much of stored frames a reader holds at once, however long the record."""
 
@@ -30,6 +33,12 @@ class Frames(Struct, frozen=True, gc=False):
         for _ in range(sequence - self.first + 1):
             start = self.data.index(_BLANK_LINE, start) + len(_BLANK_LINE)
         return Frames(sequence + 1, self.last, self.data[start:])
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last of them is a terminal event. Costs one look from behind, as long as that event."""
+        before = self.data.rfind(_BLANK_LINE, 0, len(self.data) - len(_BLANK_LINE))
+        return self.data.startswith(_ENDS, 0 if before < 0 else before + len(_BLANK_LINE))
 
 
 def joined(run: Sequence[Frames]) -> Frames | None:

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections.abc import MutableMapping
 from io import StringIO
 from typing import Any, Final, TextIO
 
+import msgspec
 import structlog
 import structlog.tracebacks
+
+from bridge.printing import printable
 
 # Where an error came from, never the values of variables: they hold keys and what people wrote.
 _TRACEBACKS: Final = structlog.processors.ExceptionRenderer(
     structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 )
-
-
-def printable(text: str) -> str:
-    """The text with escapes for what does not print: an upstream's text could else end a line, or move the
-    cursor of the reader's terminal."""
-    if text.isprintable():
-        return text
-    return "".join(
-        sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii") for sign in text
-    )
 
 
 def _only_printable(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -43,10 +37,18 @@ def _traceback(out: TextIO, exception: Any) -> None:
     out.writelines(f"  {printable(line)}\n" for line in lines.getvalue().split("\n"))
 
 
-def configure_logs() -> None:
-    """Set up structlog for this process. Content and keys are never logged at all."""
-    shown: list[Any] = [_TRACEBACKS, structlog.processors.JSONRenderer()]
-    if sys.stderr.isatty():
+def _as_json(line: Any, **_options: Any) -> str:
+    try:
+        return msgspec.json.encode(line, enc_hook=repr).decode()
+    except UnicodeEncodeError:  # half of a surrogate pair, in a traceback
+        return json.dumps(line, default=repr)
+
+
+def configure_logs(file: TextIO | None = None) -> None:
+    """Set up structlog for this process, to stderr or to a file. Content and keys are never logged at all."""
+    file = file or sys.stderr
+    shown: list[Any] = [_TRACEBACKS, structlog.processors.JSONRenderer(_as_json)]
+    if file.isatty():
         shown = [structlog.dev.ConsoleRenderer(exception_formatter=_traceback)]
     structlog.configure(
         processors=[
@@ -56,6 +58,6 @@ def configure_logs() -> None:
             *shown,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(file=file),
         cache_logger_on_first_use=True,
     )

@@ -8,11 +8,12 @@ import time
 from typing import Final
 
 import structlog
+from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bridge.errors import BridgeError
-from server.errors import MESSAGES_PATH, HttpError, error_body
+from server.errors import MESSAGES_PATH, HttpError, error_body, surface_path
 from server.gate import Gate
 from server.limits import check_headers
 from server.metrics import Metrics
@@ -22,6 +23,7 @@ _DEFECT: Final = HttpError(500, "The server failed.", code="internal_error")
 _log = structlog.get_logger(__name__)
 _HEADER: Final = b"x-request-id"
 _ANTHROPIC_HEADER: Final = b"request-id"  # what Anthropic's clients read, on errors too
+_EVENT_STREAM: Final = b"text/event-stream"
 _LOGGED_PATH: Final = 200  # characters: a client writes as much into the log as it likes otherwise
 _USABLE: Final = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 # what is answered while the server stops: they report that it does
@@ -48,10 +50,14 @@ class RequestLog:
         scope.setdefault("state", {})["request_id"] = request_id.decode()
         status = 0
         first_byte: float | None = None
+        streams = False
 
         async def send_labelled(message: Message) -> None:
-            nonlocal status, first_byte
+            nonlocal status, first_byte, streams
             if message["type"] == "http.response.start":
+                if not streams and _EVENT_STREAM in dict(message["headers"]).get(b"content-type", b""):
+                    streams = True
+                    self._metrics.streams += 1
                 status = message["status"]
                 first_byte = time.perf_counter() - started
                 spent = str(int(first_byte * 1000)).encode()
@@ -70,6 +76,7 @@ class RequestLog:
                 raise
             await _answer(_DEFECT, scope)(scope, receive, send_labelled)
         finally:
+            self._metrics.streams -= streams
             seconds = time.perf_counter() - started
             _log.info(
                 "request",
@@ -114,7 +121,8 @@ async def refuse(error: BridgeError, scope: Scope, receive: Receive, send: Send)
 
 def _answer(error: BridgeError, scope: Scope) -> Response:
     headers = error.headers if isinstance(error, HttpError) else None
-    return Response(error_body(error, scope["path"]), error.http_status, headers, "application/json")
+    path = surface_path(scope["path"], Headers(scope=scope))
+    return Response(error_body(error, path), error.http_status, headers, "application/json")
 
 
 def _route(scope: Scope) -> str:

@@ -95,8 +95,15 @@ def openresponses_conform() -> Conform:
     ) -> list[Verdict]:
         __tracebackhide__ = True
         from bridge.conformance.scenarios import chosen
-        from server.commands.playing import Unreachable, api_base, play_all
-        from server.commands.report import failures_by_cause
+
+        try:
+            from server.commands.playing import Unreachable, api_base, play_all
+            from server.commands.report import failures_by_cause
+        except ModuleNotFoundError as error:
+            what = f"openresponses_conform needs {error.name}, which is not installed"
+            raise ModuleNotFoundError(
+                f"{what}: pip install 'openresponses-bridge[server]'", name=error.name
+            ) from None
 
         headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         scenarios = chosen(level, _names(only), _names(skip))

@@ -1,10 +1,15 @@
-"""Whether what the settings name, the session store and the event log, can be used."""
+"""Whether what the settings name, the session store and the event log, can be used: looked at all the time in
+the background, so that a probe is answered at once, however slow they are."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Final
+
+import structlog
 
 from server.errors import Outage
 from server.event_logs.base import EventLog, LogError
@@ -14,17 +19,92 @@ from server.sessions.errors import StoreError
 from server.sessions.stores import build_store
 from server.settings import Settings
 
-_STORE_PATIENCE: Final = 6.0  # seconds to wait for an answer; longer than a connection may take
+_INTERVAL: Final = 1.0  # seconds between two looks
+_PATIENCE: Final = 3.0  # seconds after which a store that does not answer counts as out
+_LONGEST: Final = 15.0  # seconds that one look may take: longer than a connection or a lock is waited for
 _LOG_PATIENCE: Final = 1.0
+_SILENT: Final = StoreError(StoreError.UNAVAILABLE, "The session store does not answer.")
+_UNKNOWN: Final = StoreError(StoreError.UNAVAILABLE, "The session store has not answered yet.")
+_log = structlog.get_logger(__name__)
 
 
-async def check_store(store: ResponseStore, patience: float | None = _STORE_PATIENCE) -> None:
-    """Open the store, if it is not open yet, and ask it for something. Raises StoreError."""
-    try:
-        async with asyncio.timeout(patience):
-            await store.get(NO_ID)
-    except TimeoutError as error:
-        raise StoreError(StoreError.UNAVAILABLE, "The session store does not answer.") from error
+class Watch:
+    """Looks at a store and a log every `interval` seconds while `going` lasts. A store that has not answered
+    for `patience` seconds counts as out."""
+
+    def __init__(
+        self, store: ResponseStore, log: EventLog, interval: float = _INTERVAL, patience: float = _PATIENCE
+    ) -> None:
+        self._store = store
+        self._log = log
+        self._interval = interval
+        self._patience = patience
+        self._asked_at: float | None = None
+        self._store_outage: StoreError | None = _UNKNOWN
+        self._log_outage: LogError | None = None
+        self._unseen = 2
+        self._seen = asyncio.Event()
+
+    @property
+    def store_outage(self) -> StoreError | None:
+        """What is wrong with the store; None when it takes what is written."""
+        waited = 0.0 if self._asked_at is None else time.monotonic() - self._asked_at
+        return self._store_outage or (_SILENT if waited > self._patience else None)
+
+    @property
+    def log_outage(self) -> LogError | None:
+        """What is wrong with the event log; None when it answers."""
+        return self._log_outage
+
+    @asynccontextmanager
+    async def going(self) -> AsyncIterator[None]:
+        """Look, from now on; at each of the two by itself. The first looks are over when this begins, or
+        they have taken too long."""
+        looks = [asyncio.create_task(self._look(each)) for each in (self._look_at_store, self._look_at_log)]
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._patience):
+                    await self._seen.wait()
+            yield
+        finally:
+            for look in looks:
+                look.cancel()
+            await asyncio.wait(looks, timeout=_LOG_PATIENCE)
+
+    async def _look(self, at: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await at()
+            except Exception:
+                _log.exception("readiness.internal_error")
+            self._unseen -= 1
+            if not self._unseen:
+                self._seen.set()
+            await asyncio.sleep(self._interval)
+
+    async def _look_at_store(self) -> None:
+        before = self._store_outage
+        self._asked_at = time.monotonic()
+        try:
+            async with asyncio.timeout(_LONGEST):
+                await self._store.probe()
+            self._store_outage = None
+        except StoreError as error:
+            self._store_outage = error
+        except TimeoutError:
+            self._store_outage = _SILENT
+        finally:
+            self._asked_at = None
+        if (before is None) != (self._store_outage is None) and before is not _UNKNOWN:
+            state = "ready" if self._store_outage is None else self._store_outage.code
+            _log.warning("readiness.changed", store=state)
+
+    async def _look_at_log(self) -> None:
+        try:
+            await check_log(self._log)
+            self._log_outage = None
+        except LogError as error:
+            self._log_outage = error
 
 
 async def check_log(log: EventLog) -> None:
@@ -41,14 +121,14 @@ async def check_before_start(settings: Settings) -> list[Outage]:
     brought up to date is waited for."""
     store, log = build_store(settings), open_event_log(settings.event_log)
     try:
-        found = [await _outage(check_store(store, None)), await _outage(check_log(log))]
+        found = [await _outage(store.get(NO_ID)), await _outage(check_log(log))]
     finally:
         await store.close()
         await log.shutdown()
     return [each for each in found if each is not None]
 
 
-async def _outage(check: Awaitable[None]) -> Outage | None:
+async def _outage(check: Awaitable[object]) -> Outage | None:
     try:
         await check
     except Outage as outage:

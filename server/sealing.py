@@ -15,7 +15,7 @@ import structlog
 
 from bridge.seal import Sealed, Sealer
 from server.config import ConfigError
-from server.sessions.sql.locations import default_file
+from server.data_folder import data_folder
 
 KEY_BYTES: Final = 32
 _FILE: Final = "sealing.key"
@@ -45,7 +45,7 @@ class ServerSealer(Sealer):
 
     @cached_property
     def _sealer(self) -> Sealer:
-        return Sealer(self._given or kept_key(self._folder or default_file().parent))
+        return Sealer(self._given or kept_key(self._folder or data_folder()))
 
 
 class _BoundSealer(Sealer):
@@ -73,7 +73,7 @@ def configured_key(variable: str) -> bytes:
     """The key in this environment variable, 32 bytes in hex or base64. Raises ConfigError."""
     text = os.environ.get(variable, "").strip()
     if not text:
-        raise ConfigError(f"the environment variable {variable} is not set")
+        raise ConfigError(f"the environment variable {variable} is not set", "$.sealing_key_env")
     for read in (bytes.fromhex, _of_base64):
         try:
             key = read(text)
@@ -81,7 +81,8 @@ def configured_key(variable: str) -> bytes:
             continue
         if len(key) == KEY_BYTES:
             return key
-    raise ConfigError(f"the environment variable {variable} does not hold {KEY_BYTES} bytes in hex or base64")
+    what = f"the environment variable {variable} does not hold {KEY_BYTES} bytes in hex or base64"
+    raise ConfigError(what, "$.sealing_key_env")
 
 
 def kept_key(folder: Path) -> bytes:

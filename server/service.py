@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
 from bridge.seal import Sealer
+from bridge.token_counter import TokenCounter
 from server.auth import Operators
 from server.budget import Room
 from server.gate import Gate
 from server.metrics import Metrics
+from server.quotas.quotas import Quotas
+from server.readiness import Watch
 from server.runs.active import ActiveRuns
+from server.runs.metering import Meters
 from server.runs.support import RunSupport
 from server.schemas.workers import SchemaJudge
 from server.sessions.base import ResponseStore
 from server.settings import Settings
 from server.upstreams.listing import Listing
 from server.upstreams.routing import Router
+from server.upstreams.versions import ListVersions
+from server.usage_keeping import UsageKeeper
+
+if TYPE_CHECKING:
+    from server.telemetry.responses import Spans
+    from server.traces.folder import Traces
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +42,19 @@ class Service:
     sealer: Sealer
     operators: Operators
     gate: Gate
+    quotas: Quotas
     room: Room
     metrics: Metrics
     runs: RunSupport
     judge: SchemaJudge
+    watch: Watch
+    tokens: TokenCounter
+    meters: Meters
+    usage: UsageKeeper
+    traces: Traces | None = None
+    spans: Spans | None = None
     running: ActiveRuns = field(default_factory=ActiveRuns)
+    lists: ListVersions = field(default_factory=ListVersions)
 
 
 def service_of(request: Request) -> Service:

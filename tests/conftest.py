@@ -1,13 +1,15 @@
-"""What every test can ask for: the shared folder, snapshots, the async back end, hypothesis profiles."""
+"""What every test can ask for: shared folder, snapshots, logs, async back end, hypothesis profiles."""
 
 import os
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from syrupy.assertion import SnapshotAssertion
 
+from tests.support.logs import log_as_in_production
 from tests.support.scale import FACTOR
 from tests.support.shared import require_shared
 from tests.support.snapshots import SnapshotFiles
@@ -48,3 +50,18 @@ def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _logs_of_modules() -> None:
+    """What fixtures of a whole module log goes nowhere."""
+    log_as_in_production()
+
+
+@pytest.fixture(autouse=True)
+def logs() -> Iterator[StringIO]:
+    """The lines that are logged in a test, as production writes them to a file."""
+    lines = StringIO()
+    log_as_in_production(lines)
+    yield lines
+    log_as_in_production()

@@ -2,20 +2,131 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import runpy
+from collections.abc import Iterator
+from typing import Any, get_args
 
+import click
 import pytest
+from msgspec import Struct
 
+from bridge.backend import Output
+from server.backend import ResponseOptions
+from server.cli import main
+from server.settings import KEYS_VARIABLES, WORKER_SETTINGS
 from tests.support.readme import blocks
 from tests.support.shared import REPOSITORY
 
 
-@pytest.mark.parametrize("name", ["states.md", "rules.md", "fields.md"])
+def drawing(name: str) -> dict[str, Any]:
+    """What a module in docs/ defines."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(REPOSITORY / "docs"))
+        return runpy.run_path(str(REPOSITORY / "docs" / name))
+
+
+@pytest.mark.parametrize(
+    "name", ["states.md", "rules.md", "fields.md", "settings.md", "upstreams.md", "conformance.md"]
+)
 def test_the_drawn_pages_are_those_of_the_tables(name: str) -> None:
-    page = runpy.run_path(str(REPOSITORY / "docs" / "generate.py"))["PAGES"][name]()
+    page = drawing("generate.py")["PAGES"][name]()
     assert (REPOSITORY / "docs" / name).read_text(encoding="utf-8") == page, "run `make docs`"
 
 
-@pytest.mark.parametrize(("title", "code"), blocks("README.md", "python"))
+class Complete(Struct):
+    """Some settings.
+
+    `here`, `there`: what is
+    said of both. `not a field`: it goes on.
+    `last`: alone
+
+    `nothing`
+    """
+
+    here: int
+    there: int
+    last: int
+
+
+class Silent(Struct):
+    """`said`: this."""
+
+    said: int
+    silent: int
+
+
+class Outdated(Struct):
+    """`said`: this.
+    `gone`: that."""
+
+    said: int
+
+
+def test_each_setting_has_its_words() -> None:
+    described = drawing("drawn_settings.py")["described"]
+    both = "what is said of both. `not a field`: it goes on."
+    assert described(Complete) == {"here": both, "there": both, "last": "alone"}
+    for kind, named in (
+        (Silent, "Silent does not say what silent is"),
+        (Outdated, "Outdated has no field gone"),
+    ):
+        with pytest.raises(KeyError, match=named):
+            described(kind)
+
+
+def test_the_page_of_settings_has_every_environment_variable() -> None:
+    page = (REPOSITORY / "docs" / "settings.md").read_text(encoding="utf-8")
+    named = set(variables_of(main)) | set(KEYS_VARIABLES.values()) | {WORKER_SETTINGS}
+    for path in (REPOSITORY / "server").rglob("*.py"):
+        named |= set(variables_read(ast.parse(path.read_bytes())))
+    assert {"XDG_DATA_HOME", "OPENRESPONSES_BRIDGE_PORT", "OPENRESPONSES_BRIDGE_API_KEYS"} <= named
+    assert [name for name in sorted(named) if f"`{name}`" not in page] == []
+
+
+def variables_of(command: click.Command) -> Iterator[str]:
+    """Those that give options of a command and its commands."""
+    yield from (each.envvar for each in command.params if isinstance(each.envvar, str))
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from variables_of(found)
+
+
+def variables_read(tree: ast.AST) -> Iterator[str]:
+    """Names in `os.environ["NAME"]` and `os.environ.get("NAME")`."""
+    for node in ast.walk(tree):
+        names = (
+            [node.slice]
+            if isinstance(node, ast.Subscript)
+            else node.args
+            if isinstance(node, ast.Call)
+            else []
+        )
+        of = node.value if isinstance(node, ast.Subscript) else getattr(node, "func", None)
+        if of is not None and ast.unparse(of) in ("os.environ", "os.environ.get", "os.getenv"):
+            yield from (each.value for each in names[:1] if isinstance(each, ast.Constant))
+
+
+@pytest.mark.parametrize(
+    ("title", "code"),
+    [
+        *blocks("README.md", "python"),
+        *blocks("docs/backend.md", "python"),
+        *blocks("docs/prompts.md", "python"),
+        *blocks("docs/agent.md", "python"),
+    ],
+)
 def test_the_readme_examples_run(title: str, code: str) -> None:
     exec(compile(code, f"README.md: {title}", "exec"), {"__name__": "readme"})
+
+
+def test_the_page_on_backends_has_every_output_and_every_option() -> None:
+    page = (REPOSITORY / "docs" / "backend.md").read_text(encoding="utf-8")
+    rows = set(re.findall(r"^\| `(\w+)", page, re.MULTILINE))
+    outputs = {kind.__name__ for kind in get_args(Output)}
+    options = ResponseOptions.__annotations__.keys() - {"request_headers", "ids", "clock"}
+    assert rows == outputs | options | {"max_body"}

@@ -70,7 +70,7 @@ def test_version_is_the_same_in_pyproject_and_in_the_installed_package(pyproject
 
 def test_console_script_is_installed_under_its_name() -> None:
     (script,) = metadata.entry_points(group="console_scripts", name="openresponses-bridge")
-    assert script.value == "server.cli:main"
+    assert script.value == "server.__main__:main"
     assert callable(script.load())
 
 
@@ -90,6 +90,33 @@ def test_files_that_stand_beside_the_code(name: str, words: str) -> None:
 
 def test_ci_run_can_be_executed() -> None:
     assert os.access(REPOSITORY / ".ci/run", os.X_OK)
+
+
+def runs_of_make_test(*arguments: str) -> list[list[str]]:
+    """The words of each command that runs pytest."""
+    clean = {name: value for name, value in os.environ.items() if name not in ("PYTEST_ARGS", "MAKEFLAGS")}
+    command = ["make", "--dry-run", "test", *arguments]
+    shown = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True, env=clean)
+    return [line.split() for line in shown.stdout.splitlines() if "-m pytest" in line]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "measured"), [("", True), ("PYTEST_ARGS=", True), ("PYTEST_ARGS=-k sse", False)]
+)
+def test_coverage_is_asked_for_of_the_whole_run_only(
+    pyproject: dict[str, Any], arguments: str, measured: bool
+) -> None:
+    assert sum("--cov" in line for line in runs_of_make_test(*filter(None, [arguments]))) == measured
+    assert pyproject["tool"]["coverage"]["report"]["fail_under"] >= 97
+
+
+def test_whole_run_leaves_no_test_out() -> None:
+    """What is measured and what is not are told apart by names; together they are all."""
+    measured, others = runs_of_make_test()
+    named = [word for word in measured if word.startswith("tests/")]
+    assert named == [word.removeprefix("--ignore=") for word in others if word.startswith("--ignore=")]
+    assert named
+    assert all((REPOSITORY / name).exists() for name in named)
 
 
 @pytest.mark.parametrize("package", ["bridge", "server"])
@@ -125,7 +152,7 @@ def test_constraints_pin_every_declared_dependency(pyproject: dict[str, Any]) ->
     project = pyproject["project"]
     groups = [project["dependencies"], *project["optional-dependencies"].values()]
     declared = {canonical(re.split(r"[^\w.-]", need, maxsplit=1)[0]) for group in groups for need in group}
-    assert declared <= pinned
+    assert declared - {project["name"]} <= pinned  # an extra may stand for others
 
 
 def test_every_module_is_small_enough_to_read() -> None:

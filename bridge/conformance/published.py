@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Literal, NamedTuple
 
+from bridge.protocol.hosted import PROGRESS_EVENTS
 from bridge.protocol.lenient import MISSING, Repair
 from bridge.state import (
     LIFECYCLE_EVENTS,
@@ -24,26 +25,10 @@ AUTO: Final = "auto"
 WireName = Literal["auto", "openresponses", "openai", "any"]
 SLUG = re.compile(r"[A-Za-z0-9_-]+:[A-Za-z0-9_.:-]+")
 
-# OpenAI's progress events of hosted tools: what the tool is called there → its verbs
-HOSTED_EVENTS: dict[str, tuple[str, ...]] = {
-    "response.apply_patch_call_operation_diff": ("delta", "done"),
-    "response.audio": ("delta", "done"),
-    "response.audio.transcript": ("delta", "done"),
-    "response.code_interpreter_call": ("in_progress", "interpreting", "completed"),
-    "response.code_interpreter_call_code": ("delta", "done"),
-    "response.file_search_call": ("in_progress", "searching", "completed"),
-    "response.image_generation_call": ("in_progress", "generating", "partial_image", "completed"),
-    "response.mcp_call": ("in_progress", "completed", "failed"),
-    "response.mcp_call_arguments": ("delta", "done"),
-    "response.mcp_list_tools": ("in_progress", "completed", "failed"),
-    "response.shell_call_command": ("added", "delta", "done"),
-    "response.shell_call_output_content": ("delta", "done"),
-    "response.web_search_call": ("in_progress", "searching", "completed"),
-}
 OPENAI_EVENTS = (
     PUBLISHED_EVENTS - {"response.reasoning.delta", "response.reasoning.done"}
     | OPENAI_ROLES
-    | {f"{tool}.{verb}" for tool, verbs in HOSTED_EVENTS.items() for verb in verbs}
+    | PROGRESS_EVENTS
 )
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from bridge.conformance.context import EventContext
+from bridge.printing import printable
 from bridge.state import LIFECYCLE_EVENTS, ROLES, TERMINAL_EVENT
 
 
@@ -30,13 +31,6 @@ class Violation(msgspec.Struct, frozen=True):
         named = self.event_type or ("not an event" if self.rule == "event.json" else "end of stream")
         where = " ".join(part for part in (named, self.path) if part)
         return printable(f"{self.rule}: event {self.event_index} ({where}): {self.message}")
-
-
-def printable(text: str) -> str:
-    """One line of text that a terminal shows as it is: what a peer put into it is escaped where it is not."""
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 class Finding(NamedTuple):

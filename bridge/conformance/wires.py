@@ -6,14 +6,12 @@ from typing import Any, Final
 
 from bridge.conformance.context import EventContext
 from bridge.conformance.published import OPENAI_EVENTS, SLUG
-from bridge.state import PUBLISHED_EVENTS, PUBLISHED_ITEMS, WIRES
+from bridge.state import OPENAI_SLUG, PUBLISHED_EVENTS, PUBLISHED_ITEMS, WIRES
 
 OPENRESPONSES: Final = "openresponses"
 OPENAI: Final = "openai"
 _ONLY_PUBLISHED: Final = PUBLISHED_EVENTS - OPENAI_EVENTS
 _ONLY_OPENAI: Final = OPENAI_EVENTS - PUBLISHED_EVENTS
-# what the published wire puts before the types of OpenAI's own items
-_OPENAI_SLUG: Final = WIRES[OPENRESPONSES].slug
 _CANCELLED: Final = WIRES[OPENAI].cancelled_status
 
 
@@ -36,6 +34,6 @@ def wire_of_item(item: dict[str, Any] | None) -> str | None:
     kind = None if item is None else item.get("type")
     if not isinstance(kind, str) or not kind or kind in PUBLISHED_ITEMS:
         return None
-    if kind.startswith(_OPENAI_SLUG):
+    if kind.startswith(OPENAI_SLUG):
         return OPENRESPONSES
     return None if SLUG.fullmatch(kind) else OPENAI

@@ -22,12 +22,14 @@ from bridge.decoder.parts import (
     encode_part,
     encode_parts,
 )
+from bridge.decoder.processing import Cancellation, Progress, StreamResult, process_stream
 
 __all__ = [
     "CALL_ID_PREFIX",
     "PREMATURE_END",
     "STATEFUL_MARKER_MIME",
     "USAGE_MIME",
+    "Cancellation",
     "FinishReason",
     "LanguageModelDataPart",
     "LanguageModelPromptTsxPart",
@@ -38,10 +40,13 @@ __all__ = [
     "Part",
     "PartDecoder",
     "PartResult",
+    "Progress",
     "ResponseAccumulator",
+    "StreamResult",
     "decode_part",
     "encode_part",
     "encode_parts",
     "namespace_call_id",
+    "process_stream",
     "strip_call_id",
 ]

@@ -27,7 +27,8 @@ class PartResult:
     """What a stream reported beside its parts; filled in as it goes.
 
     `finish_reason` is None until the stream has ended. `error` is the failure's code and message, also
-    when its text was kept out of the parts. `stateful_marker` is what the next request can go on from.
+    when its text was kept out of the parts. `stateful_marker` is what the next request can go on from: the id
+    of a stored response.
     """
 
     response_id: str | None = None
@@ -118,6 +119,7 @@ def usage_part(usage: Usage) -> LanguageModelDataPart:
         "total_tokens": max(0, usage.total_tokens or usage.input_tokens + usage.output_tokens),
         "prompt_tokens_details": {"cached_tokens": usage.input_tokens_details.cached_tokens},
         "completion_tokens_details": {"reasoning_tokens": usage.output_tokens_details.reasoning_tokens},
+        **({"estimated": True} if usage.estimated is True else {}),
     }
     return LanguageModelDataPart(msgspec.json.encode(counts), USAGE_MIME)
 

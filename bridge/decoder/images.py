@@ -27,6 +27,11 @@ class Images:
         self._diagnostics = diagnostics
         self._seen: set[str | int] = set()
 
+    @property
+    def any_shown(self) -> bool:
+        """Whether there was an image."""
+        return bool(self._seen)
+
     def item_done(self, output_index: int, item: UnknownItem) -> list[Part]:
         """A data part for an `image_generation_call` with a result; nothing for other hosted tools."""
         call = view(item)

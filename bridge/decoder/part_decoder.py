@@ -7,7 +7,7 @@ modules of these names. Unknown events are ignored and noted once per type.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from bridge.decoder.call_ids import CALL_ID_PREFIX
 from bridge.decoder.finish import (
@@ -38,6 +38,13 @@ from bridge.surrogates import is_whole
 from bridge.tools.aggregator import MAX_ARGUMENT_BYTES
 
 Handler = Callable[["PartDecoder", Any], list[Part]]
+ErrorPolicy = Literal["text", "notes", "none"]
+NO_RESPONSE: Final = "No response received: the model ended without text and without a tool call."
+_REPORTED: Final[dict[ErrorPolicy, tuple[str, ...]]] = {
+    "text": ("Error", "Note"),
+    "notes": ("Note",),
+    "none": (),
+}
 
 
 class PartDecoder(PartStream):
@@ -49,7 +56,9 @@ class PartDecoder(PartStream):
     - `call_id_source`: whether a call goes by its `call_id` or its item's id.
     - `custom_tools`: custom tool calls leave as tool calls with `{"input": text}`. Without, they are lost.
     - `citations`: URL citations as inline links, or not at all.
-    - `errors`: failures and cut-offs end in a line of text for the user, or only in `result`.
+    - `errors`: failures and cut-offs end in a line of text for the user, cut-offs alone do (`notes`), or both
+      are in `result` only.
+    - `no_response`: a completed response without text, call or image ends in a line of text that says so.
     - `paragraph_breaks`: a blank line where text goes on in another output item.
     - `include_encrypted_thinking`: encrypted reasoning as metadata of a thinking part.
     - `max_argument_bytes`: of one call. More ends the stream with the error
@@ -66,7 +75,8 @@ class PartDecoder(PartStream):
         call_id_source: CallIdSource = "call_id",
         custom_tools: bool = True,
         citations: Literal["link", "drop"] = "link",
-        errors: Literal["text", "none"] = "text",
+        errors: ErrorPolicy = "text",
+        no_response: bool = False,
         paragraph_breaks: bool = False,
         include_encrypted_thinking: bool = False,
         max_argument_bytes: int = MAX_ARGUMENT_BYTES,
@@ -86,7 +96,8 @@ class PartDecoder(PartStream):
             custom=custom_tools,
             max_argument_bytes=max_argument_bytes,
         )
-        self._reports_errors = errors == "text"
+        self._reported = _REPORTED[errors]
+        self._names_silence = no_response
         self._model = model
         self._trace = trace
 
@@ -114,6 +125,10 @@ class PartDecoder(PartStream):
         """The user has left: no more parts are sent, and errors are not reported. After the end, nothing."""
         if not self._ended:
             self._end("cancelled", [])
+
+    def fail(self, error: ResponseError) -> list[Part]:
+        """The stream broke in this error, which its reader met: what an `error` event and the end give."""
+        return [] if self._ended else self._end("error", self._fail(error))
 
     def _traced(self, event: Any, handler: Handler | None) -> list[Part]:
         parts = [] if handler is None else handler(self, event)
@@ -215,6 +230,8 @@ class PartDecoder(PartStream):
             parts += self._report("Note", note)
         if completed and self._calls.any_emitted:
             reason = "tool-calls"
+        elif completed and self._names_silence and not (self._flow.text_written or self._images.any_shown):
+            parts += self._line("Error", NO_RESPONSE)
         return parts + self._end(reason, self._data(event.response, completed))
 
     def _unknown(self, event: UnknownEvent) -> list[Part]:

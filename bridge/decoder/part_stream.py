@@ -30,7 +30,7 @@ class PartStream:
     _thinking: Thinking
     _images: Images
     _calls: ToolCallDecoder
-    _reports_errors: bool
+    _reported: tuple[str, ...]
     _model: str | None
     _ended = False
 
@@ -97,20 +97,21 @@ class PartStream:
         )
 
     def _report(self, kind: str, message: str) -> list[Part]:
-        if not self._reports_errors:
-            return []
+        return self._line(kind, message) if kind in self._reported else []
+
+    def _line(self, kind: str, message: str) -> list[Part]:
         parts = self._flow.leave()
         before = BREAK if self._flow.text_written else ""
         return [*parts, LanguageModelTextPart(f"{before}**{kind}:** {mended(message)}")]
 
     def _data(self, response: Response, completed: bool) -> list[Part]:
-        """The closing data parts: usage, and the marker to go on from."""
+        """The closing data parts: usage, and the marker to go on from if there is a stored response."""
         parts: list[Part] = []
         if response.usage is not None:
             self.result.usage = response.usage
             parts.append(usage_part(response.usage))
         model = self._model or self.result.model
-        if completed and model and response.id:
+        if completed and model and response.id and response.store:
             self.result.stateful_marker = response.id
             if "\\" in model + response.id or not is_whole(model + response.id):
                 self.result.diagnostics.loss("stateful_marker", "model or id can't stand in it, not sent")

@@ -22,7 +22,8 @@ from bridge.diagnostics import Diagnostics
 from bridge.protocol.codec import encode
 from bridge.protocol.items import CustomToolCall, FunctionCall, ToolSearchCall
 from bridge.surrogates import mended
-from bridge.tools.aggregator import MAX_ARGUMENT_BYTES, AggregatedCall, ToolCallAggregator
+from bridge.tools.aggregated import AggregatedCall
+from bridge.tools.aggregator import MAX_ARGUMENT_BYTES, ToolCallAggregator
 from bridge.tools.json_text import JsonState, json_state
 
 CallIdSource = Literal["call_id", "item_id"]
@@ -132,7 +133,7 @@ class ToolCallDecoder:
         if not is_open and any(facts[:2]) and facts[:2] in self._ids:
             return []
         self._open.complete(output_index, *facts[:5])
-        for call in self._open.drain_completed():
+        for call in self._open.drain_completed_calls():
             if facts.status == "incomplete":
                 self._diagnostics.loss("tool_call", "incomplete, not emitted")
             else:

@@ -19,19 +19,17 @@ from bridge.protocol.content import Annotation, KnownAnnotation, LogProb, UrlCit
 from bridge.protocol.lenient import SchemaError, Strict, build
 from bridge.protocol.unknown import Unknown
 from bridge.protocol.usage import NAMES, Usage, count_of, counts_in, most_of, numbers_of, within_bounds
-from bridge.state import Wire
+from bridge.state import OPENAI_SLUG, Wire
 from bridge.surrogates import mended
 
 EXTENSION: Final = re.compile(r"[A-Za-z0-9_-]+:[A-Za-z0-9_.:-]+")
 _NOT_IN_A_TYPE: Final = re.compile(r"[^A-Za-z0-9_.:-]")
 
 
-def spelled(kind: str, wire: Wire) -> str:
-    """A type that is not published: `slug:name` on a wire where it has to be, whatever was sent."""
-    if not wire.slug:
-        return kind
+def spelled(kind: str) -> str:
+    """A type that the wire does not have as an extension's, `slug:name`, whatever was sent."""
     name = _NOT_IN_A_TYPE.sub("_", kind) or "unknown"
-    return name if EXTENSION.fullmatch(name) else wire.slug + name
+    return name if EXTENSION.fullmatch(name) else OPENAI_SLUG + name
 
 
 _DIGITS = 20  # more than any count has
@@ -116,12 +114,13 @@ def usage_of(usage: Usage | Mapping[str, Any] | None, diagnostics: Diagnostics) 
         raise wrong_argument("usage", f"expected token counts, got {type(usage).__name__}")
     if isinstance(usage, Usage):
         counts = {name: _count(name, number) for name, number in numbers_of(usage).items()}
-        return within_bounds(Usage.of(**counts), diagnostics)
+        return within_bounds(Usage.of(**counts, estimated=usage.estimated is True), diagnostics)
     if usage and NAMES.isdisjoint(usage):
         raise wrong_argument("usage", f"none of these names token counts: {', '.join(map(str, usage))}")
     given = {name: number for name, number in counts_in(usage).items() if number is not None}
     counts = {name: _count(name, _from_digits(number)) for name, number in given.items()}
-    return within_bounds(Usage.of(**{"input_tokens": 0, "output_tokens": 0, **counts}), diagnostics)
+    counts = {"input_tokens": 0, "output_tokens": 0, **counts}
+    return within_bounds(Usage.of(**counts, estimated=usage.get("estimated") is True), diagnostics)
 
 
 def _from_digits(number: object) -> object:

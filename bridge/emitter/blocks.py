@@ -8,7 +8,15 @@ from bridge.emitter.output import Closing
 from bridge.emitter.parts import REASONING, SUMMARY, Number, OpenPart, PartKind
 from bridge.protocol.content import ContentPart
 from bridge.protocol.events import Event, OutputItemAdded, OutputItemDone
-from bridge.protocol.items import Item, ItemStatus, Message, MessagePhase, ReasoningItem, with_status
+from bridge.protocol.items import (
+    Item,
+    ItemStatus,
+    Message,
+    MessagePhase,
+    ReasoningItem,
+    call_id_of,
+    with_status,
+)
 from bridge.state import ITEM, BlockState
 
 
@@ -166,6 +174,11 @@ class WholeBlock(OpenItem):
         super().__init__(number, item.id, output_index)
         self._item = item
         self._finished: Item | None = None
+
+    @property
+    def call_id(self) -> str | None:
+        """What a call was announced with; None for what is not one."""
+        return call_id_of(self._item)
 
     def complete(self, item: Item) -> None:
         """Take the finished item. No event carries it before its end, so it shows there."""

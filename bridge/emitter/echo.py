@@ -108,7 +108,7 @@ def _tool(tool: tl.ToolParam | tl.Tool, wire: Wire) -> tl.Tool:
         }
         return tl.FunctionTool(tool.name, _given(tool.description), parameters, None)
     raw = dict(tool.raw) if isinstance(tool, UnknownTool) else _raw(tool)
-    return UnknownTool({**raw, "type": spelled(str(raw.get("type")), wire)})
+    return UnknownTool({**raw, "type": spelled(str(raw.get("type")))})
 
 
 def _raw(tool: Any) -> dict[str, Any]:

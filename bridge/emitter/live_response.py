@@ -3,8 +3,10 @@ events show."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from msgspec import UNSET
 
 from bridge.emitter.echo import initial_response, respelled
 from bridge.emitter.failures import error_event, response_error
@@ -14,18 +16,32 @@ from bridge.protocol import events as ev
 from bridge.protocol.characters import with_whole_characters
 from bridge.protocol.errors import ErrorPayload
 from bridge.protocol.events import Event
+from bridge.protocol.items import Item
 from bridge.protocol.request import CreateResponse
 from bridge.protocol.response import IncompleteDetails, Response, replace
 from bridge.protocol.usage import Usage
 from bridge.state import METHODS, TERMINAL_EVENT, ResponseStreamPhase, Wire
 from bridge.surrogates import mended
 
+SettleUsage = Callable[[Usage | None, Sequence[Item], str], Usage | None]
+"""From what the upstream has reported, the output and the status, the usage that a response ends with."""
+
 
 class LiveResponse:
     """The fields around the output, and the phase. `usage` is held back until the end, since no event
-    carries it before (law E1)."""
+    carries it before (law E1); `settle_usage` then makes it what it ends with."""
 
-    __slots__ = ("_at_end", "_clock", "_fields", "_output", "_wire", "phase", "usage")
+    __slots__ = (
+        "_at_end",
+        "_clock",
+        "_fields",
+        "_output",
+        "_wire",
+        "phase",
+        "settle_usage",
+        "stop_sequence",
+        "usage",
+    )
 
     def __init__(
         self,
@@ -42,6 +58,8 @@ class LiveResponse:
         self._fields = initial_response(mended(model), request, response_id, int(clock()), wire)
         self.phase = ResponseStreamPhase.IDLE
         self.usage: Usage | None = None
+        self.settle_usage: SettleUsage | None = None
+        self.stop_sequence: str | None = None
         self._at_end: dict[str, Any] = {}
 
     @property
@@ -68,6 +86,7 @@ class LiveResponse:
                 error=None,
                 completed_at=None,
                 incomplete_details=None,
+                stop_sequence=UNSET,
             )
             return
         self._at_end = {"service_tier": response.service_tier}
@@ -101,8 +120,11 @@ class LiveResponse:
         if status == "completed":
             # clocks go back, and an upstream's may differ from ours
             facts["completed_at"] = max(facts["completed_at"], self._fields.created_at)
+            facts["stop_sequence"] = self.stop_sequence or UNSET
         else:
             facts.pop("completed_at", None)
+        if self.settle_usage is not None:
+            self.usage = self.settle_usage(self.usage, output, status)
         self._fields = replace(self._fields, status=status, usage=self.usage, output=output, **facts)
         event: Event = TERMINAL_EVENT[status](self._output.number(), self._fields)
         return event

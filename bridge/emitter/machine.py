@@ -30,7 +30,7 @@ from bridge.emitter.arguments import (
 )
 from bridge.emitter.failures import Failure, payload_of, redacted
 from bridge.emitter.finish_reasons import CANCELLED, UNKNOWN, outcome, own_word
-from bridge.emitter.live_response import LiveResponse
+from bridge.emitter.live_response import LiveResponse, SettleUsage
 from bridge.emitter.open_blocks import OpenBlocks
 from bridge.emitter.output import IdFactory, Output
 from bridge.emitter.parts import REFUSAL, TEXT, PartKind
@@ -62,7 +62,7 @@ class ResponseStreamStateMachine:
     `model` is what the response names; `request` is echoed; `ids` makes an id from a prefix (`resp`,
     `msg`, `rs`, `fc`, `call`); `clock` gives Unix seconds; `tool_identities` restores the tools the
     client declared; `wire` is the spelling, `openresponses` or `openai` (law E10); `redact` takes out of an
-    error's texts what no client may see.
+    error's texts what no client may see; `settle_usage` is asked at the end for the usage to end with.
 
     Each method returns the events it caused, in order. `state.METHODS` says which may be called in which
     phase; any other call raises StreamStateError and changes nothing (law E9). Folding all events so far
@@ -79,6 +79,7 @@ class ResponseStreamStateMachine:
         tool_identities: ToolIdentityMap | None = None,
         wire: str = "openresponses",
         redact: Callable[[str], str] | None = None,
+        settle_usage: SettleUsage | None = None,
     ) -> None:
         if wire not in WIRES:
             raise wrong_argument("wire", f"expected one of {', '.join(WIRES)}, got {wire!r}")
@@ -95,6 +96,7 @@ class ResponseStreamStateMachine:
         self._live = LiveResponse(
             model, request, response_id or ids("resp"), clock or time.time, self._wire, output
         )
+        self._live.settle_usage = settle_usage
 
     # ── what it is ─────────────────────────────────────────────────────────────────────────────────
     @property
@@ -262,8 +264,8 @@ class ResponseStreamStateMachine:
         return self._blocks.announce(self._item("item_added", item))
 
     def item_event(self, item_id: str, type: str, fields: Mapping[str, Any]) -> list[Event]:
-        """Progress of an announced item, `response.web_search_call.searching` say. Types that are not
-        published get a slug where only published ones are known (law E10)."""
+        """Progress of an announced item, `response.web_search_call.searching` say. Types that the
+        wire does not have get a slug (law E10)."""
         self.require("item_event")
         block = self._blocks.items.announced(item_id)
         if block is None:
@@ -272,7 +274,8 @@ class ResponseStreamStateMachine:
         if not kind or kind in EVENTS.structs:
             raise wrong_argument("item_event", f"{type!r} does not report progress of an item")
         where = {"item_id": block.item_id, "output_index": block.output_index}
-        return [self._extension(spelled(kind, self._wire), {**fields_of("item_event", fields), **where})]
+        kind = kind if kind in self._wire.progress else spelled(kind)
+        return [self._extension(kind, {**fields_of("item_event", fields), **where})]
 
     def item(self, item: Item | Mapping[str, Any]) -> list[Event]:
         """A whole item at once: the same events as if it had been streamed."""
@@ -291,6 +294,13 @@ class ResponseStreamStateMachine:
         """Token counts. No event carries them before the terminal one, so they show there."""
         self.require("usage")
         self._live.usage = usage_of(usage, self.diagnostics)
+        return []
+
+    def stop_sequence(self, sequence: str) -> list[Event]:
+        """The stop sequence of the request at which the output ended. It shows in the terminal event of a
+        response that is completed."""
+        self.require("stop_sequence")
+        self._live.stop_sequence = mended(text_of("stop_sequence", sequence)) or None
         return []
 
     def defer_finish(self, reason: str | None) -> list[Event]:

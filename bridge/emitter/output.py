@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from bridge.diagnostics import Diagnostics
 from bridge.emitter.parts import Number
 from bridge.protocol.events import Event
 from bridge.protocol.items import Item, ItemStatus
@@ -42,12 +43,14 @@ class Block(Protocol):
 class Output:
     """Items in output_index order, finished ones as items and open ones as blocks."""
 
-    __slots__ = ("_ids", "_items", "_taken", "blocks", "expect", "number")
+    __slots__ = ("_call_ids", "_given", "_ids", "_items", "_taken", "blocks", "expect", "number")
 
     def __init__(self, ids: IdFactory, number: Number) -> None:
         self._ids = ids
         self._items: list[Item | None] = []
         self._taken: dict[str, int] = {}  # id → how many have asked for it
+        self._call_ids: dict[str, int] = {}  # the same of call_ids, which may equal ids of items
+        self._given: dict[str, str] = {}  # wanted call_id → what the last call got in its place
         self.blocks: dict[int, Block] = {}
         self.number = number
         self.expect = ""
@@ -57,19 +60,26 @@ class Output:
 
     def unique(self, prefix: str, wanted: str = "") -> str:
         """An id that is unique here: the wanted one if it is free, else a fresh one, of whole characters."""
-        base = candidate = mended(wanted) if wanted else self._ids(prefix)
-        while candidate in self._taken:
-            self._taken[base] += 1
-            candidate = f"{base}_{self._taken[base]}"
-        self._taken[candidate] = 1
-        return candidate
+        return _free(self._taken, mended(wanted) if wanted else self._ids(prefix))
 
-    def unique_call_id(self, wanted: str) -> str:
+    def unique_call_id(self, wanted: str, diagnostics: Diagnostics) -> str:
         """The same for a call_id, which clients must be able to send back: at most 64 characters."""
-        if len(wanted) > MAX_CALL_ID:
-            wanted = _digest(wanted)
-        unique = self.unique("call", wanted)
-        return unique if len(unique) <= MAX_CALL_ID else self.unique("call", _digest(unique))
+        wanted = mended(wanted)
+        base = (wanted if len(wanted) <= MAX_CALL_ID else _digest(wanted)) or self._ids("call")
+        unique = _free(self._call_ids, base)
+        if len(unique) > MAX_CALL_ID:
+            unique = _free(self._call_ids, _digest(unique))
+        if wanted and unique != wanted:
+            why = "given to two calls, made unique"
+            if len(wanted) > MAX_CALL_ID:
+                why = f"longer than {MAX_CALL_ID} characters, shortened"
+            diagnostics.repair("tool_call.id", why)
+            self._given[wanted] = unique
+        return unique
+
+    def call_id_given(self, wanted: str) -> str:
+        """The call_id of the call that was last to ask for this one: its output repeats it."""
+        return self._given.get(wanted, wanted)
 
     def expected(self, prefix: str) -> str:
         """The id that was said to come next if one was, else a fresh one."""
@@ -98,6 +108,16 @@ class Output:
             self.blocks[index].item(status) if item is None else item
             for index, item in enumerate(self._items)
         ]
+
+
+def _free(taken: dict[str, int], base: str) -> str:
+    """The base if it is free, else the base with the next number; taken from now on."""
+    candidate = base
+    while candidate in taken:
+        taken[base] += 1
+        candidate = f"{base}_{taken[base]}"
+    taken[candidate] = 1
+    return candidate
 
 
 def _digest(call_id: str) -> str:

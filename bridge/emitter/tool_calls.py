@@ -8,7 +8,7 @@ from collections.abc import Callable
 from operator import attrgetter
 
 from bridge.diagnostics import Diagnostics
-from bridge.emitter.output import MAX_CALL_ID, Output
+from bridge.emitter.output import Output
 from bridge.emitter.tool_call import ToolCallBlock, nameless
 from bridge.protocol.events import Event
 from bridge.protocol.items import Item
@@ -125,20 +125,14 @@ class ToolCalls:
 
     def _announce(self, block: ToolCallBlock, item_id: str) -> list[Event]:
         del self.waiting[block.index]
-        block.call_id = block.call_id or self._call_id(block.upstream_id)
+        block.call_id = block.call_id or self._call_id(block)
         self._grown_waiting.pop(block, None)
         events = block.open(item_id, self._output.next_index())
         self._output.begin(block)
         return events
 
-    def _call_id(self, upstream_id: str) -> str:
-        unique = self._output.unique_call_id(upstream_id)
-        upstream_id = mended(upstream_id)
-        if len(upstream_id) > MAX_CALL_ID:
-            self._diagnostics.repair("tool_call.id", f"longer than {MAX_CALL_ID} characters, shortened")
-        elif upstream_id and unique != upstream_id:
-            self._diagnostics.repair("tool_call.id", "given to two calls, made unique")
-        return unique
+    def _call_id(self, block: ToolCallBlock) -> str:
+        return self._output.unique_call_id(block.upstream_id, self._diagnostics)
 
     def end(self, index: int, cut: bool) -> list[Event]:
         """The upstream says that this call is whole, or cut."""
@@ -181,7 +175,7 @@ class ToolCalls:
     def _end(self, block: ToolCallBlock, stopped: bool, abandoned: bool = False) -> list[Event]:
         events: list[Event] = []
         if block.state is BlockState.ABSENT:
-            block.call_id, item_id = self._call_id(block.upstream_id), self._output.expected("fc")
+            block.call_id, item_id = self._call_id(block), self._output.expected("fc")
             item = None if block.ends_cut(stopped, abandoned) else block.restored(item_id)
             if item is not None:
                 return self._whole(block, item)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -31,18 +31,12 @@ class ItemEmitter:
         self._wire = wire
         self._diagnostics = diagnostics
         self._announced: dict[str, WholeBlock] = {}
-        self._emitters: dict[type[Any], Callable[[Any], list[Event]]] = {
-            it.Message: self._message,
-            it.ReasoningItem: self._reasoning,
-            it.FunctionCall: self._function_call,
-            it.CustomToolCall: self._custom_call,
-        }
 
     def check(self, call: str, item: it.Item) -> None:
         """Raises `bridge.stream.invalid_argument` for an item that no response may hold."""
         if not isinstance(item, it.KnownItem | UnknownItem):
             raise wrong_argument(call, f"expected an output item, got {type(item).__name__}")
-        if call == "item_added" and type(item) in self._emitters and type(item) is not it.ReasoningItem:
+        if call == "item_added" and type(item) in _EMITTERS and type(item) is not it.ReasoningItem:
             raise wrong_argument(call, f"a {item.type} streams, it is not announced")
         if isinstance(item, it.Message):
             if item.role != "assistant":
@@ -57,7 +51,7 @@ class ItemEmitter:
 
     def emit(self, item: it.Item) -> list[Event]:
         """The events of one checked item; one that is incomplete ends with the response."""
-        return self._emitters.get(type(item), self._plain)(with_whole_characters(item))
+        return _EMITTERS.get(type(item), ItemEmitter._plain)(self, with_whole_characters(item))
 
     def _message(self, item: it.Message) -> list[Event]:
         output = self._output
@@ -101,7 +95,7 @@ class ItemEmitter:
     def _call(self, item: it.FunctionCall | it.CustomToolCall, payload: str, free_text: bool) -> list[Event]:
         output = self._output
         block = ToolCallBlock(output.number, index=-1)
-        block.call_id = output.unique_call_id(item.call_id)
+        block.call_id = output.unique_call_id(item.call_id, self._diagnostics)
         block.free_text = free_text
         name, namespace = mended(item.name), mended(item.namespace or "") or None
         block.identify(name, ToolIdentity(ToolKind.FUNCTION, name, namespace, name), self._wire)
@@ -126,7 +120,8 @@ class ItemEmitter:
             block = self._begin(item)
             del self._announced[item.id or block.item_id]
             events = [block.added()]
-        block.complete(it.with_id(self._spelled(item), block.item_id))
+        joined = self._joined(item, block.call_id)
+        block.complete(it.with_id(self._spelled(joined), block.item_id))
         return self._ended(events, block, getattr(item, "status", None))
 
     def _ended(self, events: list[Event], block: OpenItem, status: object) -> list[Event]:
@@ -138,11 +133,21 @@ class ItemEmitter:
         return events + self._output.close(block, stopped=True)[0]
 
     def _begin(self, item: it.Item) -> WholeBlock:
-        identified = it.with_id(item, self._output.unique(item.type, item.id))
+        identified = it.with_id(self._joined(item), self._output.unique(item.type, item.id))
         block = WholeBlock(self._output.number, self._spelled(identified), self._output.next_index())
         self._output.begin(block)
         self._announced[item.id or block.item_id] = block
         return block
+
+    def _joined(self, item: it.Item, announced: str | None = None) -> it.Item:
+        """A call under a call_id that no other call has, an output under that of its call; either keeps the
+        one it was announced with."""
+        wanted = it.call_id_of(item)
+        if wanted is None:
+            return item
+        if not announced and item.type.endswith("_output"):
+            announced = self._output.call_id_given(wanted)
+        return it.with_call_id(item, announced or self._output.unique_call_id(wanted, self._diagnostics))
 
     def _spelled(self, item: it.Item) -> it.Item:
         """Types that are not published carry a slug where only published ones are known (law E10), and
@@ -150,7 +155,7 @@ class ItemEmitter:
         if self._wire.openai_items or item.type in PUBLISHED_ITEMS:
             return item
         raw = item.raw if isinstance(item, UnknownItem) else msgspec.to_builtins(item)
-        return UnknownItem({"status": "completed", **raw, "type": spelled(item.type, self._wire)})
+        return UnknownItem({"status": "completed", **raw, "type": spelled(item.type)})
 
 
 def _refusal(part: ct.ContentPart) -> str:
@@ -162,3 +167,12 @@ def _text(part: ct.ContentPart) -> str:
     """The text of a part of a reasoning item, whatever kind of part a server used for it."""
     text = getattr(part, "text", "")
     return text if isinstance(text, str) else ""
+
+
+# Not in the instances: a table of bound methods would keep each, and its output, until garbage is looked for.
+_EMITTERS: Final[dict[type[Any], Callable[[ItemEmitter, Any], list[Event]]]] = {
+    it.Message: ItemEmitter._message,
+    it.ReasoningItem: ItemEmitter._reasoning,
+    it.FunctionCall: ItemEmitter._function_call,
+    it.CustomToolCall: ItemEmitter._custom_call,
+}

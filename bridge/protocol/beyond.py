@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from bridge.protocol import vocabulary
 from bridge.protocol.fields import Field, fields_of
-from bridge.protocol.request import OURS, ForeignFields, Place
+from bridge.protocol.request import ForeignFields, Place
+from bridge.protocol.response import OURS
 from bridge.protocol.vocabulary import Slot
 
 T = TypeVar("T", bound=Struct)
@@ -58,6 +59,8 @@ def fields_beyond(struct: type[Any], value: dict[str, Any]) -> list[ForeignField
 
 def with_beyond(request: T, found: list[ForeignFields]) -> T:
     """The request with what was found, and without what a client wrote in its place."""
+    if getattr(request, "native", UNSET) is not UNSET:
+        request = replace(request, native=UNSET)
     if not found and getattr(request, "beyond", UNSET) is UNSET:
         return request
     return replace(request, beyond=found or UNSET)

@@ -13,14 +13,16 @@ from msgspec import Struct
 class Field(NamedTuple):
     """One field of a struct.
 
-    `convert` makes a plain value one of the field's: it raises msgspec.ValidationError, and
-    UnicodeEncodeError for half a surrogate pair, which can't be UTF-8. `nested` is
-    the one untagged struct that it takes, `element` the one that it takes a list of; `takes_int`: whole
-    numbers; `limits` are the fewest and most elements of its list. `zero` makes the zero value of its type; a
+    `key` is its name on the wire, `name` that in the struct. `convert` makes a plain value one of the
+    field's: it raises msgspec.ValidationError, and UnicodeEncodeError for half a surrogate pair, which can't
+    be UTF-8. `nested` is the one untagged struct that it takes, `element` the one that it takes a list of;
+    `takes_int`: whole numbers; `choices` are the words that it takes where not any text will do; `limits` are
+    the fewest and most elements of its list. `zero` makes the zero value of its type; a
     struct is made of the zero values of its fields.
     """
 
     name: str
+    key: str
     required: bool
     annotation: Any
     convert: Callable[[Any], Any]
@@ -29,6 +31,7 @@ class Field(NamedTuple):
     takes_object: bool
     takes_list: bool
     takes_int: bool
+    choices: tuple[str, ...]
     limits: tuple[int, int | None]
     zero: Callable[..., Any]
 
@@ -41,19 +44,21 @@ def fields_of(struct: type[Any]) -> tuple[Field, ...]:
     known = _FIELDS.get(struct)
     if known is None:
         described = msgspec.structs.fields(struct)
-        known = _FIELDS[struct] = tuple(_field(each.name, each.required, each.type) for each in described)
+        known = _FIELDS[struct] = tuple(map(_field, described))
     return known
 
 
-def _field(name: str, required: bool, annotation: Any) -> Field:
+def _field(info: msgspec.structs.FieldInfo) -> Field:
+    annotation = info.type
     described = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     options = tuple(get_args(each)[0] if get_origin(each) is Annotated else each for each in described)
     objects = [each for each in options if is_struct(each)]
     lists = [at for at, each in enumerate(options) if get_origin(each) is list]
     elements = [each for at in lists if is_struct(each := get_args(options[at])[0])]
     return Field(
-        name,
-        required,
+        info.name,
+        info.encode_name,
+        info.required,
         annotation,
         _converter(annotation),
         nested=_untagged(objects),
@@ -61,6 +66,7 @@ def _field(name: str, required: bool, annotation: Any) -> Field:
         takes_object=bool(objects),
         takes_list=bool(lists),
         takes_int=int in options,
+        choices=tuple(word for each in options if get_origin(each) is Literal for word in get_args(each)),
         limits=_limits(described[lists[0]]) if lists else (0, None),
         zero=_zero(options),
     )

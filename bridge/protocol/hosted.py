@@ -6,13 +6,32 @@ structs read the part of them that clients use. `view(item)` gives the struct or
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from bridge.protocol.characters import with_whole_characters
 from bridge.protocol.unknown import UnknownItem
+
+# what the tool is called in its events → their verbs
+_PROGRESS: Final[dict[str, tuple[str, ...]]] = {
+    "response.apply_patch_call_operation_diff": ("delta", "done"),
+    "response.audio": ("delta", "done"),
+    "response.audio.transcript": ("delta", "done"),
+    "response.code_interpreter_call": ("in_progress", "interpreting", "completed"),
+    "response.code_interpreter_call_code": ("delta", "done"),
+    "response.file_search_call": ("in_progress", "searching", "completed"),
+    "response.image_generation_call": ("in_progress", "generating", "partial_image", "completed"),
+    "response.mcp_call": ("in_progress", "completed", "failed"),
+    "response.mcp_call_arguments": ("delta", "done"),
+    "response.mcp_list_tools": ("in_progress", "completed", "failed"),
+    "response.shell_call_command": ("added", "delta", "done"),
+    "response.shell_call_output_content": ("delta", "done"),
+    "response.web_search_call": ("in_progress", "searching", "completed"),
+}
+PROGRESS_EVENTS: Final = frozenset(f"{tool}.{verb}" for tool, verbs in _PROGRESS.items() for verb in verbs)
+"""OpenAI's events of the progress of hosted tools."""
 
 
 class HostedCall(Struct, frozen=True):

@@ -197,18 +197,28 @@ else:
 def with_status(item: Item, status: ItemStatus) -> Item:
     """The item with this status; items that carry none stay as they are."""
     if isinstance(item, UnknownItem):
-        return UnknownItem({**item.raw, "status": status}) if "status" in item.raw else item
-    if "status" not in item.__struct_fields__:
-        return item
-    changed: Item = msgspec.structs.replace(item, status=status)
-    return changed
+        return _changed(item, "status", status) if "status" in item.raw else item
+    return _changed(item, "status", status) if "status" in item.__struct_fields__ else item
 
 
 def with_id(item: Item, item_id: str) -> Item:
     """The item under this id."""
-    if item.id == item_id:
-        return item
+    return item if item.id == item_id else _changed(item, "id", item_id)
+
+
+def call_id_of(item: Item) -> str | None:
+    """The id that joins a call and its output; None where the item has none."""
+    call_id = item.raw.get("call_id") if isinstance(item, UnknownItem) else getattr(item, "call_id", None)
+    return call_id if isinstance(call_id, str) else None
+
+
+def with_call_id(item: Item, call_id: str) -> Item:
+    """The item, a call or an output, under this call_id."""
+    return item if call_id_of(item) == call_id else _changed(item, "call_id", call_id)
+
+
+def _changed(item: Item, field: str, value: object) -> Item:
     if isinstance(item, UnknownItem):
-        return UnknownItem({**item.raw, "id": item_id})
-    changed: Item = msgspec.structs.replace(item, id=item_id)
+        return UnknownItem({**item.raw, field: value})
+    changed: Item = msgspec.structs.replace(item, **{field: value})
     return changed

@@ -88,9 +88,9 @@ def build_struct(struct: type[Any], value: dict[str, Any], mode: Mode, path: str
     children = vocabulary.CHILDREN.get(struct, {})
     known: dict[str, Any] = {}
     for field in fields_of(struct):
-        where = f"{path}.{field.name}"
-        if field.name in value:
-            built = _field(children.get(field.name), field, value[field.name], mode, where)
+        where = f"{path}.{field.key}"
+        if field.key in value:
+            built = _field(children.get(field.name), field, value[field.key], mode, where)
             if built is not ABSENT:
                 known[field.name] = built
                 continue
@@ -102,13 +102,12 @@ def build_struct(struct: type[Any], value: dict[str, Any], mode: Mode, path: str
 
 
 def _field(child: Slot | None, field: Field, raw: Any, mode: Mode, path: str) -> Any:
-    within = child or field.element
-    if isinstance(raw, list) and field.takes_list and within is not None:
-        return _list(within, field, raw, mode, path)
-    kind = child or field.nested
-    if isinstance(raw, dict) and field.takes_object and kind is not None:
-        return build(kind, raw, mode, path)
+    within, kind = child or field.element, child or field.nested
     try:
+        if isinstance(raw, list) and field.takes_list and within is not None:
+            return _list(within, field, raw, mode, path)
+        if isinstance(raw, dict) and field.takes_object and kind is not None:
+            return build(kind, raw, mode, path)
         return _converted(field, raw, mode, path)
     except UnicodeEncodeError:
         pass  # reported already: another type of value belongs here
@@ -116,6 +115,8 @@ def _field(child: Slot | None, field: Field, raw: Any, mode: Mode, path: str) ->
         mode.problem(path, "JSON is nested too deeply")
     except msgspec.ValidationError as error:
         what, _, inner = str(error).partition(" - at `")
+        if field.choices and what.startswith("Invalid enum value"):
+            what += f", not one of: {', '.join(field.choices)}"
         mode.problem(path + inner.rpartition("$")[2].rstrip("`"), what)
         if type(raw) is float and field.takes_int and abs(raw) <= _EXACT:
             # times with a fraction, counts as 3.0

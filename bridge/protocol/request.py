@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Name
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from bridge.protocol.input_items import InputItem, LongText
-from bridge.protocol.response import JsonObjectFormat, TextFormat, Truncation, Verbosity
+from bridge.protocol.response import OURS, JsonObjectFormat, TextFormat, Truncation, Verbosity
 from bridge.protocol.tools import ToolChoice, ToolParam
 from bridge.protocol.unknown import UnknownFormat
 
 Key64 = Annotated[str, Meta(max_length=64)]
-OURS: Final = "openresponses-bridge:"
-"""What begins the names of fields that the bridge itself writes; a client's are not read."""
+RESTART: Final = f"{OURS}restart"
+"""Which responses in the background are made again when their server stops within: `unseen`, those of whose
+output nobody can have seen anything, or `always`, and then output is shown when the response has ended."""
+Restart = Literal["unseen", "always"]
 
 Place = tuple[str | int, ...]
 """Where an object stands in a request: `()` is the request itself, `("tools", 0)` its first tool."""
@@ -28,6 +30,15 @@ class ForeignFields(NamedTuple):
 
     place: Place
     fields: dict[str, Any]
+
+
+class Native(Struct, frozen=True):
+    """What a client of another API said that only an upstream of that API can keep: `dialect` is whose it is,
+    `names` what is lost anywhere else, `said` is for the two sides of that dialect."""
+
+    dialect: str
+    names: list[str]
+    said: Any
 
 
 class JsonSchemaFormatParam(Struct, frozen=True, tag="json_schema", tag_field="type"):
@@ -73,8 +84,8 @@ class StreamOptions(Struct, frozen=True):
 class CreateResponse(Struct, frozen=True, kw_only=True):
     """Schema CreateResponseBody. Nothing is required; limits are the schema's."""
 
-    # `user` begins what only OpenAI's Responses API has, `stop` what other APIs have; `beyond` is what was
-    # sent and has no field here.
+    # `user` begins what only OpenAI's Responses API has, `stop` what other APIs have; `restart` is
+    # our own; `beyond` is what was sent and has no field here, `native` what the client's own API has.
 
     model: str | None = None
     input: LongText | list[InputItem] | None = None
@@ -123,7 +134,9 @@ class CreateResponse(Struct, frozen=True, kw_only=True):
     logit_bias: dict[str, float] | None = None
     prediction: dict[str, Any] | None = None
     top_k: int | None = None
+    restart: Restart | None = field(default=None, name=RESTART)
     beyond: list[ForeignFields] | UnsetType = field(default=UNSET, name=f"{OURS}beyond")
+    native: Native | UnsetType = field(default=UNSET, name=f"{OURS}native")
 
 
 class CompactRequest(Struct, frozen=True, kw_only=True):

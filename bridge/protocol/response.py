@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, field
 
 from bridge.protocol.content import OutputTextContent
 from bridge.protocol.errors import ResponseError
@@ -16,6 +16,9 @@ from bridge.protocol.usage import Usage
 
 Verbosity = Literal["low", "medium", "high"]
 Truncation = Literal["auto", "disabled"]
+OURS: Final = "openresponses-bridge:"
+"""What begins the names of fields that the bridge itself writes; a client's are not read."""
+STOP_SEQUENCE: Final = f"{OURS}stop_sequence"
 
 
 class TextFormat(Struct, frozen=True, tag="text", tag_field="type"):
@@ -71,7 +74,8 @@ class IncompleteDetails(Struct, frozen=True):
 
 
 class Response(Struct, frozen=True, kw_only=True):
-    """Schema ResponseResource. Times are Unix seconds, limits are tokens."""
+    """Schema ResponseResource. Times are Unix seconds, limits are tokens. Beyond it `stop_sequence` is there
+    in a completed response whose text ended before a stop sequence of the request: that one."""
 
     id: str
     object: Literal["response"]
@@ -104,6 +108,7 @@ class Response(Struct, frozen=True, kw_only=True):
     metadata: Any
     safety_identifier: str | None
     prompt_cache_key: str | None
+    stop_sequence: str | UnsetType = field(default=UNSET, name=STOP_SEQUENCE)
 
     @property
     def output_text(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from bridge.diagnostics import Diagnostics
 
@@ -22,9 +22,11 @@ NAMES: Final = frozenset({*_INPUT, *_OUTPUT, *_INPUT_DETAILS, *_OUTPUT_DETAILS, 
 
 
 class InputTokensDetails(Struct, frozen=True):
-    """Schema InputTokensDetails."""
+    """Schema InputTokensDetails, and beyond it `cache_write_tokens`: input that the upstream put into its
+    cache, where it says so."""
 
     cached_tokens: int
+    cache_write_tokens: int | UnsetType = UNSET
 
 
 class OutputTokensDetails(Struct, frozen=True):
@@ -34,13 +36,20 @@ class OutputTokensDetails(Struct, frozen=True):
 
 
 class Usage(Struct, frozen=True):
-    """Schema Usage: the counts of one response."""
+    """Schema Usage: the counts of one response. Beyond it `estimated` is there and true where the upstream
+    gave none, or none of what it had made when it was cut."""
 
     input_tokens: int
     output_tokens: int
     total_tokens: int
     input_tokens_details: InputTokensDetails
     output_tokens_details: OutputTokensDetails
+    estimated: bool | UnsetType = UNSET
+
+    @property
+    def cache_write_tokens(self) -> int:
+        """Input that was put into the upstream's cache; 0 where it does not say so."""
+        return self.input_tokens_details.cache_write_tokens or 0
 
     @classmethod
     def of(
@@ -51,6 +60,8 @@ class Usage(Struct, frozen=True):
         cached_tokens: int = 0,
         reasoning_tokens: int = 0,
         total_tokens: int | None = None,
+        cache_write_tokens: int = 0,
+        estimated: bool = False,
     ) -> Usage:
         """Usage from plain counts; the total is their sum unless the upstream says otherwise."""
         total = input_tokens + output_tokens if total_tokens is None else total_tokens
@@ -58,13 +69,27 @@ class Usage(Struct, frozen=True):
             input_tokens,
             output_tokens,
             total,
-            InputTokensDetails(cached_tokens),
+            InputTokensDetails(cached_tokens, cache_write_tokens or UNSET),
             OutputTokensDetails(reasoning_tokens),
+            estimated or UNSET,
+        )
+
+    def plus(self, other: Usage) -> Usage:
+        """Both together; estimated when a part of it is."""
+        return Usage.of(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            cached_tokens=self.input_tokens_details.cached_tokens + other.input_tokens_details.cached_tokens,
+            reasoning_tokens=self.output_tokens_details.reasoning_tokens
+            + other.output_tokens_details.reasoning_tokens,
+            total_tokens=self.total_tokens + other.total_tokens,
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
+            estimated=self.estimated is True or other.estimated is True,
         )
 
 
 def counts_in(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The five counts of a mapping as they stand, in the names of `Usage.of`, absent ones None. Takes the
+    """The six counts of a mapping as they stand, in the names of `Usage.of`, absent ones None. Takes the
     spellings of the schema, of Chat Completions and of Anthropic, which counts cached input beside the rest:
     there the parts are added up."""
     input_name, output_name = _first(given, _INPUT), _first(given, _OUTPUT)
@@ -75,11 +100,13 @@ def counts_in(given: Mapping[str, Any]) -> dict[str, Any]:
         "cached_tokens": _detail(given.get(incoming), ("cached_tokens",)),
         "reasoning_tokens": _detail(given.get(outgoing), ("reasoning_tokens", "thinking_tokens")),
         "total_tokens": given.get("total_tokens"),
+        "cache_write_tokens": _detail(given.get(incoming), ("cache_write_tokens",)),
     }
     beside = [given[name] for name in _BESIDE if given.get(name) is not None]
     if beside and input_name == "input_tokens" and given.get(incoming) is None:
         found["input_tokens"] = _added([found["input_tokens"] or 0, *beside])
         found["cached_tokens"] = given.get(_BESIDE[0])
+        found["cache_write_tokens"] = given.get(_BESIDE[1])
     return found
 
 
@@ -120,6 +147,7 @@ def within_bounds(usage: Usage, diagnostics: Diagnostics) -> Usage:
         "output_tokens": usage.output_tokens,
         "cached_tokens": usage.input_tokens_details.cached_tokens,
         "reasoning_tokens": usage.output_tokens_details.reasoning_tokens,
+        "cache_write_tokens": usage.input_tokens_details.cache_write_tokens or 0,
     }
     counts = {name: _clamped(name, number, diagnostics) for name, number in given.items()}
     for part, whole in _WHOLES.items():
@@ -133,11 +161,15 @@ def within_bounds(usage: Usage, diagnostics: Diagnostics) -> Usage:
         diagnostics.repair("usage.total_tokens", f"it is not the sum of input and output, taken as {total}")
     elif counts == given and all(type(number) is int for number in given.values()):
         return usage
-    return Usage.of(**counts)
+    return Usage.of(**counts, estimated=usage.estimated is True)
 
 
 # a count that is part of another → that other
-_WHOLES: Final = {"cached_tokens": "input_tokens", "reasoning_tokens": "output_tokens"}
+_WHOLES: Final = {
+    "cached_tokens": "input_tokens",
+    "cache_write_tokens": "input_tokens",
+    "reasoning_tokens": "output_tokens",
+}
 
 
 def numbers_of(usage: Usage) -> dict[str, Any]:
@@ -148,6 +180,7 @@ def numbers_of(usage: Usage) -> dict[str, Any]:
         "cached_tokens": usage.input_tokens_details.cached_tokens,
         "reasoning_tokens": usage.output_tokens_details.reasoning_tokens,
         "total_tokens": usage.total_tokens,
+        "cache_write_tokens": usage.input_tokens_details.cache_write_tokens or 0,
     }
 
 

@@ -4,82 +4,23 @@ A fragment names its call by any of three aliases: the output index, the item id
 counts first, since some servers make a new id for every event; an id counts over the index only where
 another open call is known by it, which happens on servers that leave the index out or repeat it.
 
-Buffers are bounded and finished calls leave, so memory follows the open calls and not the stream.
+`ingest_delta` takes the notifications of a stream as they come; the other methods are for readers that know
+what their fragments say. Buffers are bounded and finished calls leave, so memory follows the open calls and
+not the stream.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from io import StringIO
-from typing import NoReturn
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NoReturn
 
 from bridge.errors import ToolError
-from bridge.tools.json_text import JsonState, json_state
+from bridge.tools.aggregated import AggregatedCall, ToolCallDelta, size_of
+from bridge.tools.notifications import Step, ToolCallNotification, read_notification
+from bridge.tools.recent import Recent
 
-MAX_ARGUMENT_BYTES = 1_000_000
+MAX_ARGUMENT_BYTES: Final = 1_000_000
 """UTF-8 bytes of arguments that one call may have."""
-
-
-class AggregatedCall:
-    """One call as far as it is known. `index` is its place among the calls, in order of first appearance,
-    and never changes; a name or id that did not come yet is ""; `custom` says that the arguments are free
-    text and not JSON."""
-
-    __slots__ = (
-        "_buffer",
-        "_given",
-        "_size",
-        "_write",
-        "arguments_done",
-        "call_id",
-        "completed",
-        "custom",
-        "index",
-        "item_id",
-        "name",
-        "output_index",
-    )
-
-    def __init__(self, index: int, output_index: int | None, item_id: str, call_id: str) -> None:
-        self.index = index
-        self.output_index = output_index
-        self.item_id = item_id
-        self.call_id = call_id
-        self.name = ""
-        self.custom = False
-        self.arguments_done = False
-        self.completed = False
-        self._given = False
-        self._clear()
-
-    @property
-    def arguments(self) -> str:
-        """The arguments so far. Costs their length."""
-        return self._buffer.getvalue()
-
-    def answers_to(self, item_id: str, call_id: str) -> bool:
-        """Whether one of these ids is this call's own."""
-        return bool((item_id and item_id == self.item_id) or (call_id and call_id == self.call_id))
-
-    def _append(self, delta: str) -> int:
-        if self._given:
-            # arguments that were whole when the call was announced are streamed once more
-            self._given = False
-            if json_state(self.arguments) is JsonState.COMPLETE:
-                self._clear()
-        self._write(delta)
-        self._size += len(delta) if delta.isascii() else len(delta.encode("utf-8", "surrogatepass"))
-        return self._size
-
-    def _replace(self, arguments: str) -> int:
-        self._clear()
-        return self._append(arguments)
-
-    def _clear(self) -> None:
-        self._buffer = StringIO()
-        self._write = self._buffer.write
-        self._size = 0
-        self._given = False
 
 
 class ToolCallAggregator:
@@ -89,13 +30,15 @@ class ToolCallAggregator:
     one call exceed `max_argument_bytes`; that call is then forgotten.
     """
 
-    __slots__ = ("_by_id", "_by_output", "_calls", "_limit", "_next")
+    __slots__ = ("_by_id", "_by_output", "_calls", "_completed", "_drained", "_limit", "_next")
 
     def __init__(self, max_argument_bytes: int = MAX_ARGUMENT_BYTES) -> None:
         self._limit = max_argument_bytes
         self._calls: dict[int, AggregatedCall] = {}
         self._by_output: dict[int, AggregatedCall] = {}
         self._by_id: dict[str, AggregatedCall] = {}
+        self._completed: dict[int, AggregatedCall] = {}
+        self._drained: Recent[None] = Recent()
         self._next = 0
 
     def __len__(self) -> int:
@@ -113,6 +56,32 @@ class ToolCallAggregator:
     def at(self, index: int) -> AggregatedCall | None:
         """The call of this index, if it is open."""
         return self._calls.get(index)
+
+    def ingest_delta(self, notification: Mapping[str, Any]) -> ToolCallDelta | None:
+        """One notification, as a JSON object: `response.output_item.added` and `.done`,
+        `response.function_call_arguments.delta` and `.done`, and the same of `custom_tool_call_input`, named
+        by `type` or by `method` with `params`. A call goes by `call_id`, `item_id`, `id` or `output_index`.
+
+        None when it adds nothing: it is about something else, about a call that was drained, or comes after
+        the arguments were done. Arguments that come with an announcement wait until they are streamed or the
+        call is done. Pieces that were streamed stand, whatever is said of the whole afterwards.
+        """
+        said = read_notification(notification)
+        if said is None or said.item_id in self._drained or said.call_id in self._drained:
+            return None
+        if said.step is Step.ADDED:
+            return ToolCallDelta(self._announced(said))
+        if said.step is Step.DONE:
+            call = self._announced(said)
+            change = self._settle(call, said.text)
+            self._complete(call)
+            return change
+        known = self.find(said.output_index, said.item_id, said.call_id)
+        if said.step is Step.ARGUMENTS_DONE:
+            return None if known is None else self._settle(known, said.text)
+        if not said.text or (known is not None and known.arguments_done):
+            return None
+        return ToolCallDelta(self.append(said.text, said.output_index, said.item_id, said.call_id), said.text)
 
     def find(
         self, output_index: int | None = None, item_id: str = "", call_id: str = ""
@@ -143,10 +112,8 @@ class ToolCallAggregator:
             call = self._open(output_index, item_id, call_id)
         self._identify(call, item_id, call_id, name)
         call.custom = custom
-        if arguments and not call._size:
-            if call._append(arguments) > self._limit:
-                self._refuse(call)
-            call._given = True
+        if arguments and not call.size and call.announced_with(arguments) > self._limit:
+            self._refuse(call)
         return call
 
     def append(
@@ -157,7 +124,7 @@ class ToolCallAggregator:
         call = None if output_index is None else self._by_output.get(output_index)
         if call is None or call.item_id != item_id:
             call = self.find(output_index, item_id, call_id) or self._open(output_index, item_id, call_id)
-        if not call.arguments_done and call._append(delta) > self._limit:
+        if not call.arguments_done and call.take(delta) > self._limit:
             self._refuse(call)
         return call
 
@@ -168,7 +135,7 @@ class ToolCallAggregator:
         (field case 7)."""
         call = self.find(output_index, item_id, call_id) or self._open(output_index, item_id, call_id)
         call.arguments_done = True
-        if arguments and call._replace(arguments) > self._limit:
+        if arguments and call.replace(arguments) > self._limit:
             self._refuse(call)
         return call
 
@@ -187,19 +154,24 @@ class ToolCallAggregator:
         call.call_id = call_id or call.call_id
         call.name = name or call.name
         call.custom = custom
-        call.completed = True
+        self._complete(call)
         return call
 
-    def drain_completed(self) -> list[AggregatedCall]:
-        """The completed calls, in order of their index; they are evicted."""
-        drained = [call for call in self._calls.values() if call.completed]
+    def drain_completed_calls(self) -> list[AggregatedCall]:
+        """The completed calls, in order of their index; they are evicted. `ingest_delta` leaves out what
+        comes later about one of them, as long as it is among the last that were drained."""
+        drained = [self._completed[index] for index in sorted(self._completed)]
         for call in drained:
             self.evict(call)
+            for alias in (call.item_id, call.call_id):
+                if alias:
+                    self._drained[alias] = None
         return drained
 
     def evict(self, call: AggregatedCall) -> None:
         """Forget a call and all its aliases."""
         self._calls.pop(call.index, None)
+        self._completed.pop(call.index, None)
         for key in (call.item_id, call.call_id):
             if self._by_id.get(key) is call:
                 del self._by_id[key]
@@ -209,8 +181,32 @@ class ToolCallAggregator:
     def clear(self) -> None:
         """Forget all calls. Indexes go on from where they stood."""
         self._calls.clear()
+        self._completed.clear()
         self._by_id.clear()
         self._by_output.clear()
+
+    def _announced(self, said: ToolCallNotification) -> AggregatedCall:
+        call = self.begin(said.output_index, said.item_id, said.call_id, said.name, custom=said.custom)
+        call.namespace = said.namespace or call.namespace
+        return call
+
+    def _settle(self, call: AggregatedCall, whole: str) -> ToolCallDelta:
+        """The arguments are whole; what was not streamed of them follows (field case 7). Looks at the pieces
+        only if the whole is as long, so that saying it again and again costs no more than what is said."""
+        rest, differs = "", False
+        if whole:
+            differs = size_of(whole) < call.size or (call.arguments_done and size_of(whole) > call.size)
+            sent = whole if differs else call.arguments
+            differs = differs or not whole.startswith(sent)
+            rest = "" if differs else whole[len(sent) :]
+        if rest and call.take(rest) > self._limit:
+            self._refuse(call)
+        call.arguments_done = call.size > 0
+        return ToolCallDelta(call, rest, differs)
+
+    def _complete(self, call: AggregatedCall) -> None:
+        call.completed = True
+        self._completed[call.index] = call
 
     def _open(self, output_index: int | None, item_id: str, call_id: str) -> AggregatedCall:
         call = AggregatedCall(self._next, output_index, "", "")

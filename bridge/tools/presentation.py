@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from bridge.protocol.codec import encode
+from bridge.protocol.tools import NamespaceTool
 from bridge.protocol.unknown import Unknown
 from bridge.tools.declarations import declared
 from bridge.tools.identity import ToolIdentityMap, ToolKind
@@ -55,11 +56,11 @@ def called_name(name: str, namespace: str | None, identities: ToolIdentityMap) -
     return name if upstream not in identities and name in identities else upstream
 
 
-def output_view(item: Any) -> OutputView | None:
+def output_view(item: Any, identities: ToolIdentityMap) -> OutputView | None:
     """A tool's answer of any kind; None for other items. Clients name the call by `call_id`,
     else by `id` (field case 40)."""
     view = _OUTPUTS.get(item.type)
-    return None if view is None or isinstance(item, Unknown) else view(item)
+    return None if view is None or isinstance(item, Unknown) else view(item, identities)
 
 
 def _function_call(item: Any, identities: ToolIdentityMap) -> CallView:
@@ -89,22 +90,28 @@ def _search_call(item: Any, identities: ToolIdentityMap) -> CallView | None:
     return CallView(item.call_id, identities.upstream_name(_SEARCH), arguments or "{}")
 
 
-def _output(item: Any) -> OutputView:
+def _output(item: Any, _identities: ToolIdentityMap) -> OutputView:
     failed = getattr(item, "status", None) in ("failed", "incomplete")
     return OutputView(item.call_id or item.id or "", item.output or "", failed)
 
 
-def _shell_output(item: Any) -> OutputView:
+def _shell_output(item: Any, _identities: ToolIdentityMap) -> OutputView:
     printed = item.output if isinstance(item.output, str) else encode(item.output).decode()
     return OutputView(item.call_id, printed)
 
 
-def _search_output(item: Any) -> OutputView | None:
+def _search_output(item: Any, identities: ToolIdentityMap) -> OutputView | None:
+    """What was found, by the names under which the model can call it."""
     if not item.call_id:
         return None
-    tools = map(declared, item.tools)
-    names = [tool.name for tool in tools if hasattr(tool, "name")]
+    names = [name for tool in map(declared, item.tools) for name in _found(tool, identities)]
     return OutputView(item.call_id, encode({"tools": names}).decode())
+
+
+def _found(tool: Any, identities: ToolIdentityMap) -> list[str]:
+    if isinstance(tool, NamespaceTool):
+        return [identities.upstream_name(member.name, tool.name) for member in tool.tools]
+    return [identities.upstream_name(tool.name)] if hasattr(tool, "name") else []
 
 
 _CALLS: Final[dict[str, Callable[[Any, ToolIdentityMap], CallView | None]]] = {
@@ -115,7 +122,7 @@ _CALLS: Final[dict[str, Callable[[Any, ToolIdentityMap], CallView | None]]] = {
     "apply_patch_call": _action_call(ToolKind.APPLY_PATCH, "operation"),
     "tool_search_call": _search_call,
 }
-_OUTPUTS: Final[dict[str, Callable[[Any], OutputView | None]]] = {
+_OUTPUTS: Final[dict[str, Callable[[Any, ToolIdentityMap], OutputView | None]]] = {
     "function_call_output": _output,
     "custom_tool_call_output": _output,
     "local_shell_call_output": _output,

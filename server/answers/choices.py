@@ -6,10 +6,10 @@ byte, it is an HTTP error, the first one's.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 import anyio
-import structlog
 from starlette.types import Send
 
 from bridge.dialects.chat_completions import (
@@ -23,13 +23,11 @@ from bridge.dialects.chat_completions import (
 from bridge.errors import BridgeError
 from bridge.protocol import codec
 from server.answers.delivery import Answer, Streaming, Whole, failure_of, to_nobody
-from server.answers.foreign import CHAT
+from server.answers.foreign import CHAT, chat_options
 from server.budget import Hold
 from server.gate import Gate
 from server.runs.client import Batch, Deliver
 from server.runs.run import Run
-
-_log = structlog.get_logger(__name__)
 
 
 class Several(Answer):
@@ -58,7 +56,7 @@ class Several(Answer):
 
     async def _answer(self, send: Send) -> None:
         try:
-            with self._gate.places(self._runs[0].owner, len(self._runs)):
+            async with self._gate.places(self._runs[0].owner, len(self._runs)):
                 await self._make(send)
         finally:
             self._hold.release()
@@ -80,9 +78,6 @@ class Several(Answer):
             await run.generate(deliver)
         except BridgeError as error:
             self._refused[number] = error
-            _log.warning(
-                "choice.refused", response_id=run.translation.response_id, choice=number, code=error.code
-            )
         finally:
             self._left(number)
 
@@ -99,9 +94,9 @@ class StreamedChoices(Several, Streaming):
             id=self._id,
             created=self._created,
             include_usage=self._options.include_usage,
-            legacy_functions=self._options.legacy_functions,
+            **chat_options(self._options, self._runs[0].translation),
         )
-        order = anyio.Lock()
+        order = asyncio.Lock()
 
         def deliver_to(number: int) -> Deliver:
             async def deliver(batch: Batch) -> None:
@@ -131,7 +126,7 @@ class WholeChoices(Several, Whole):
             [run.translation.snapshot for run in self._runs],
             id=self._id,
             created=self._created,
-            legacy_functions=self._options.legacy_functions,
+            **chat_options(self._options, self._runs[0].translation),
         )
         if not isinstance(answer, ChatCompletion):
             raise failure_of(self._runs[0].translation)

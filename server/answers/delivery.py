@@ -1,19 +1,21 @@
 """A run → an HTTP answer, streamed or whole.
 
-Each answer is one coroutine that reads and writes, and one companion that notices when the client
-leaves and keeps the connection alive while no events come. Measured against sse-starlette's
+Each answer is one coroutine that reads and writes, and its company, which notices when the client leaves and
+keeps the connection alive while no events come. Measured against sse-starlette's
 EventSourceResponse, which takes four tasks per stream and an async generator: see docs/decisions.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Final
 
 import anyio
 from starlette.types import Receive, Scope, Send
 
 from bridge.errors import BridgeError
+from server.answers.company import Company
 from server.answers.forms import Form
 from server.errors import HttpError, failure
 from server.runs.client import Batch
@@ -24,6 +26,11 @@ _STREAM_HEADERS: Final = (
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),  # a proxy that buffers would undo the streaming
 )
+_BLANK_LINE: Final = b"\n\n"
+
+Rest = Callable[[], AsyncIterator[bytes]]
+"""The bytes of a stream after the last event that its client was sent, to the end; they may be cut
+anywhere."""
 
 
 class Answer:
@@ -44,32 +51,42 @@ class Answer:
         return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in self._given.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._serve(receive, send)
+        finally:
+            # Tracebacks of what was cancelled refer to this object until the next look for garbage, which may
+            # be far off; the responses are not to wait for that.
+            vars(self).clear()
+
+    async def _serve(self, receive: Receive, send: Send) -> None:
         refused: BridgeError | None = None
-        left = False
-        async with anyio.create_task_group() as tasks:
 
-            async def accompany() -> None:
-                nonlocal left
-                await self._accompany(receive, send)
-                if not all(run.translation.ended for run in self._runs):
-                    left = True
-                    tasks.cancel_scope.cancel()
+        async def accompany(begun: float) -> bool:
+            await self._accompany(receive, send, self._keep_alive - begun)
+            return self._unfinished
 
-            tasks.start_soon(accompany)
+        async with Company(accompany, self._keep_alive) as company:
             try:
                 await self._answer(send)
             except BridgeError as error:
                 refused = error
-            tasks.cancel_scope.cancel()
-        if left:
+        if company.left:
             for run in self._runs:
-                await run.abandon()
+                await self._leave(run)
         if refused is not None:
             raise refused
 
-    async def _accompany(self, receive: Receive, send: Send) -> None:
-        """Return when the client has left."""
-        wait = self._keep_alive
+    async def _leave(self, run: Run) -> None:
+        """The client has left while this was made."""
+        await run.abandon()
+
+    @property
+    def _unfinished(self) -> bool:
+        """There is something left to do that only the client needs."""
+        return not all(run.translation.ended for run in self._runs)
+
+    async def _accompany(self, receive: Receive, send: Send, wait: float) -> None:
+        """Return when the client has left. The connection is to be kept alive after so many seconds."""
         while True:
             with anyio.move_on_after(wait):
                 if (await receive())["type"] == "http.disconnect":
@@ -93,46 +110,76 @@ class Streaming(Answer):
     _begun = False
     _written_at = 0.0
 
+    def __init__(self, runs: Sequence[Run], headers: Mapping[str, str], keep_alive: float) -> None:
+        super().__init__(runs, headers, keep_alive)
+        self._now = asyncio.get_running_loop().time  # to look for the loop at each write is dear
+
     async def _send(self, send: Send, body: bytes, *, more: bool = True) -> None:
         if not self._begun:
-            self._begun = True
             head = [(b"content-type", self.stream_type), *_STREAM_HEADERS, *self._headers]
             await send({"type": "http.response.start", "status": 200, "headers": head})
-        self._written_at = anyio.current_time()
+            self._begun = True
+        self._written_at = self._now()
         await send({"type": "http.response.body", "body": body, "more_body": more})
 
     async def _speak_up(self, send: Send) -> float:
         """Keep the connection alive: with the first events once the upstream has accepted (nothing is
         sent before the status is known, law S6), after that with comments, or with events for a client
         that does not count comments (field case 43)."""
-        quiet = anyio.current_time() - self._written_at
+        quiet = self._now() - self._written_at
         if quiet < self._keep_alive:
             return self._keep_alive - quiet
         shown = [await run.show_life() for run in self._runs]
         if not any(shown) and self._begun and any(run.waiting for run in self._runs):
-            self._written_at = anyio.current_time()
+            self._written_at = self._now()
             await send({"type": "http.response.body", "body": self.keep_alive, "more_body": True})
         return self._keep_alive
 
 
 class StreamedAnswer(Streaming):
-    """The stream of one run, in the form of its surface. What one read brought leaves in one write."""
+    """The stream of one run, in the form of its surface. What one read brought leaves in one write. `rest`
+    gives what a client that fell behind has not got, so that the run need not wait."""
 
-    def __init__(self, run: Run, headers: Mapping[str, str], keep_alive: float, form: Form) -> None:
+    def __init__(
+        self, run: Run, headers: Mapping[str, str], keep_alive: float, form: Form, rest: Rest | None = None
+    ) -> None:
         super().__init__([run], headers, keep_alive)
         self._run = run
         self._form = form
+        self._rest = rest
+        self._catching_up = False
+        self._between = True
+        self._piece = anyio.Lock()  # a comment that waits for the client must not come behind the next piece
         self.stream_type, self.keep_alive = form.stream_type, form.keep_alive
 
     async def _answer(self, send: Send) -> None:
         async def deliver(batch: Batch) -> None:
             await self._write(send, batch)
 
-        await self._run.generate(deliver)
+        await self._run.generate(deliver, may_fall_behind=self._rest is not None, anywhere=True)
+        if self._rest is not None and self._run.client.is_behind:
+            self._catching_up = True
+            await self._catch_up(send, self._rest)
 
     async def _write(self, send: Send, batch: Batch) -> None:
         ended = self._run.translation.ended
         await self._send(send, self._form.streamed(batch, ended), more=not ended)
+
+    async def _catch_up(self, send: Send, rest: Rest) -> None:
+        async for data in rest():
+            async with self._piece:
+                self._between = data.endswith(_BLANK_LINE)
+                await self._send(send, data)
+        await self._send(send, b"", more=False)
+        self._catching_up = False
+
+    @property
+    def _unfinished(self) -> bool:
+        return self._catching_up or super()._unfinished
+
+    async def _speak_up(self, send: Send) -> float:
+        async with self._piece:
+            return await super()._speak_up(send) if self._between else self._keep_alive
 
 
 class Whole(Answer):
@@ -158,7 +205,7 @@ class WholeAnswer(Whole):
         self._form = form
 
     async def _answer(self, send: Send) -> None:
-        await self._run.generate(to_nobody)
+        await self._run.generate(to_nobody, anywhere=True)
         response = self._run.translation.snapshot
         body = self._form.whole(response)
         if body is None or (response.error is not None and not response.output):

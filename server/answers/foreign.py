@@ -7,13 +7,14 @@ from typing import Any, Final, NamedTuple
 from bridge.diagnostics import Diagnostics
 from bridge.dialects import anthropic_messages, chat_completions, vscode
 from bridge.dialects.base import ClientSide, Dialect, Outbound
-from bridge.dialects.chat_completions import AnswerOptions
+from bridge.dialects.chat_completions import AnswerOptions, OutboundOptions
 from bridge.protocol import codec
 from bridge.protocol.request import CreateResponse
 from bridge.protocol.response import Response
 from bridge.seal import Sealer
 from server.answers.forms import KEEP_ALIVE, SSE_TYPE
 from server.runs.client import Batch
+from server.runs.translation import Translation
 
 
 class Surface(NamedTuple):
@@ -63,15 +64,31 @@ class ForeignForm:
 
 
 class ChatForm(ForeignForm):
-    """An answer of one choice to a client of Chat Completions, with what it wants of the form."""
+    """An answer of one choice to a client of Chat Completions, with what it wants of the form. What becomes
+    of text after tool calls is the upstream's, and known when that has accepted."""
 
-    def __init__(self, options: AnswerOptions, sealer: Sealer) -> None:
-        self._legacy = options.legacy_functions
-        outbound = chat_completions.Outbound(
-            include_usage=options.include_usage, legacy_functions=options.legacy_functions
-        )
-        super().__init__(CHAT, outbound, sealer)
+    def __init__(self, options: AnswerOptions, sealer: Sealer, translation: Translation) -> None:
+        self._translation = translation
+        self._options = options
+        self._begun = False
+        super().__init__(CHAT, chat_completions.Outbound(), sealer)
+
+    def streamed(self, batch: Batch, ended: bool) -> bytes:
+        if not self._begun:
+            self._begun = True
+            self._outbound = chat_completions.Outbound(
+                include_usage=self._options.include_usage, **chat_options(self._options, self._translation)
+            )
+        return super().streamed(batch, ended)
 
     def whole(self, response: Response) -> bytes | None:
-        answer = chat_completions.completion(response, legacy_functions=self._legacy)
+        answer = chat_completions.completion(response, **chat_options(self._options, self._translation))
         return codec.encode(answer) if isinstance(answer, chat_completions.ChatCompletion) else None
+
+
+def chat_options(options: AnswerOptions, translation: Translation) -> OutboundOptions:
+    """How each choice of an answer leaves, by what its client and its upstream want."""
+    return {
+        "legacy_functions": options.legacy_functions,
+        "text_after_tool_call": "pass" if translation.text_after_tools else "drop",
+    }

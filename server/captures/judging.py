@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from bridge.conformance import StreamValidator, Violation, WireName, judge_envelope, judge_response
+from bridge.dialects.base import type_of
 from bridge.sse import Frame
 from server.captures.reader import Payload, Unreadable, begins_response, ends_response
 from server.captures.sources import dialect_of
@@ -78,7 +79,8 @@ def _refuse_others(first: Payload, value: dict[str, Any]) -> None:
         what = str(value["error"].get("message"))[:200]
         raise Unreadable(first.line, f"this is the body of an HTTP error, not a response: {what}")
     name = _OTHERS.get(dialect_of(first) or "")
-    if name is not None:
+    # what calls itself an event of a response is judged as one, however little it is
+    if name is not None and not type_of(value).startswith("response."):
         what = "answer" if _is_whole(value) else "stream"
         raise Unreadable(first.line, f"this is a {name} {what}: use replay")
 

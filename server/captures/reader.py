@@ -89,7 +89,7 @@ def _json_lines(lines: Numbered, _first: int) -> Iterator[Payload]:
     for number, line in lines:
         if line.strip():
             data = line.strip()
-            yield _payload(number, None, _indented(data, lines) if data in _OPENS else data)
+            yield payload_of(number, None, _indented(data, lines) if data in _OPENS else data)
 
 
 def _indented(first: bytes, lines: Numbered) -> bytes:
@@ -115,13 +115,13 @@ def _frames(lines: Numbered, first: int) -> Iterator[Payload]:
         for piece in feed:
             for frame in _located(number, partial(decoder.feed, piece)):
                 seen, waiting = True, b""
-                yield _payload(begins, frame.event, frame.data)
+                yield payload_of(begins, frame.event, frame.data)
         if line.startswith(b"data:"):
             begins = begins if waiting else number
             waiting += line[5:]
     for frame in _located(number, decoder.close):
         seen = True
-        yield _payload(begins, frame.event, frame.data)
+        yield payload_of(begins, frame.event, frame.data)
     if not seen:
         raise Unreadable(number, "the stream ends before its first event")
 
@@ -140,7 +140,8 @@ def _located(number: int, read: Callable[[], list[Frame]]) -> list[Frame]:
         raise Unreadable(number, error.message) from error
 
 
-def _payload(line: int, event: str | None, data: bytes) -> Payload:
+def payload_of(line: int, event: str | None, data: bytes) -> Payload:
+    """What stands at this line. Raises Unreadable for what is not a JSON object."""
     if data.strip() == _DONE:
         return Payload(line, event, data, None)
     try:

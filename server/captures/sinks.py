@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from bridge.decoder import ResponseAccumulator
 from bridge.dialects import anthropic_messages, chat_completions, copilot, vscode
-from bridge.dialects.base import Dialect
+from bridge.dialects.base import Dialect, Outbound
 from bridge.protocol.codec import encode, encode_sse
 from bridge.protocol.events import TERMINAL_EVENTS, Event, ResponseCreated
 from bridge.sse import DONE
@@ -65,9 +65,9 @@ class _ClientSink:
 
     wire = "openai"  # tool calls of every kind keep their own names there
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Dialect, outbound: Callable[[], Outbound[Any]] | None = None) -> None:
         assert dialect.client is not None
-        self._outbound = dialect.client.outbound()
+        self._outbound = (outbound or dialect.client.outbound)()
         self._encode = dialect.client.encode
 
     def feed(self, events: list[Event]) -> bytes:
@@ -86,18 +86,36 @@ SINKS: Final[dict[str, Callable[[], Sink]]] = {
 }
 
 
-class Sinks:
-    """A sink of this name for each response of a capture, one after the other."""
+def _chat_without_text_after_tools() -> Sink:
+    outbound = partial(chat_completions.Outbound, include_usage=True, text_after_tool_call="drop")
+    return _ClientSink(chat_completions.DIALECT, outbound)
 
-    def __init__(self, name: str) -> None:
-        self._build = SINKS[name]
-        self._sink = self._build()
+
+class Sinks:
+    """A sink of this name for each response of a capture, one after the other. `text_after_tools` says
+    whether clients of Chat Completions get text that comes after a tool call; None leaves it to the
+    source."""
+
+    def __init__(self, name: str, text_after_tools: bool | None = None) -> None:
+        self._name = name
+        self._wanted = text_after_tools
+        self._fed = False
         self._ended = False
+        self.begin(True)
         self.wire = self._sink.wire
+
+    def begin(self, text_after_tools: bool) -> None:
+        """What comes next is of a source that wants this of its text."""
+        passes = text_after_tools if self._wanted is None else self._wanted
+        chat = self._name == chat_completions.DIALECT.name
+        self._build = SINKS[self._name] if passes or not chat else _chat_without_text_after_tools
+        if not self._fed:
+            self._sink: Sink = self._build()
 
     def feed(self, events: list[Event]) -> bytes:
         written = b""
         begin = 0
+        self._fed = self._fed or bool(events)
         for index, event in enumerate(events):
             if self._ended and type(event) is ResponseCreated:
                 written += self._sink.feed(events[begin:index]) + self._sink.close()

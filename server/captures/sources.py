@@ -25,6 +25,7 @@ class Source:
 
     def __init__(self, dialect: Dialect, first: Payload, wire: str) -> None:
         self.diagnostics = Diagnostics()
+        self.text_after_tools = dialect.text_after_tools
         self._recording = dialect.recording
         self._wire = wire
         self._begin(first, first.data)
@@ -52,6 +53,11 @@ class Source:
         self._concluded = self._concluded or (value is not None and self._recording.concludes(value))
         self._before = value
         return events + self._inbound.feed(payload.data, payload.event or "")
+
+    @property
+    def cases(self) -> Diagnostics:
+        """What was repaired, lost or ignored of the answer that is being read."""
+        return self._machine.diagnostics
 
     def close(self) -> list[Event]:
         events = self._inbound.close()

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from server.commands.files import CLEAN, VIOLATIONS, give_up, printable
+from bridge.printing import printable
+from server.commands.files import CLEAN, VIOLATIONS, give_up
+from server.terminal.progress import progress
 
 if TYPE_CHECKING:
     from bridge.conformance.published import WireName
@@ -74,7 +76,13 @@ def command(
         raise click.UsageError(str(error)) from error
     show = _show_json if as_json else _Lines().show
     try:
-        verdicts, left = asyncio.run(play_all(scenarios, base, headers, model, wire, timeout, show))
+        with progress("scenarios", len(scenarios)) as advance:
+
+            def shown(verdict: Verdict) -> None:
+                show(verdict)
+                advance(1)
+
+            verdicts, left = asyncio.run(play_all(scenarios, base, headers, model, wire, timeout, shown))
     except Unreachable as error:
         give_up(str(error))
     if junit is not None:

@@ -7,14 +7,23 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from bridge.errors import BridgeError
+from bridge.printing import printable
+from server.commands.files import reading, written
 from server.errors import Outage
 from server.sessions.base import ResponseStore
 from server.settings import SettingsError
+from server.terminal.progress import CountedReader, progress
 
+if TYPE_CHECKING:
+    from sqlalchemy import URL
+
+_path = click.Path(dir_okay=False, path_type=Path)
 _store = click.option(
     "--store",
     metavar="URL",
@@ -33,12 +42,17 @@ def command() -> None:
 @command.command("upgrade")
 @_store
 def upgrade_tables(store: str) -> None:
-    """Bring the database to the tables that this version needs."""
+    """Bring the database to the tables of this version. Servers go on using PostgreSQL meanwhile."""
     from server.sessions.sql.locations import database_url
     from server.sessions.sql.migrate import upgrade
 
-    with _failures_told():
-        before, after = upgrade(database_url(store))
+    with _failures_told(), progress("upgrading") as advance:
+
+        def report(done: str) -> None:
+            advance(1)
+            click.echo(done, err=True)
+
+        before, after = upgrade(database_url(store), report)
     click.echo(f"at revision {after}" + ("" if before == after else f" (before: {before or 'empty'})"))
 
 
@@ -48,27 +62,61 @@ def sweep(store: str) -> None:
     """Delete the responses whose retention is over."""
 
     async def work(opened: ResponseStore) -> None:
-        click.echo(f"{await opened.sweep(time.time())} responses deleted")
+        with progress("sweeping"):
+            deleted = await opened.sweep(time.time())
+        click.echo(f"{deleted} responses deleted")
 
     _run(store, work)
 
 
 @command.command()
 @_store
-def export(store: str) -> None:
-    """Write every stored response to standard output, one line of JSON each."""
+@click.argument("file", type=_path, required=False)
+def export(store: str, file: Path | None) -> None:
+    """Write every stored response as lines of JSON, to FILE or standard output."""
 
     async def work(opened: ResponseStore) -> None:
-        async for line in opened.export():
-            sys.stdout.buffer.write(line)
-        sys.stdout.buffer.flush()
+        with written(file) as target, progress("exporting", unit="bytes") as advance:
+            async for line in opened.export():
+                target.write(line)
+                advance(len(line))
 
     _run(store, work)
 
 
+@command.command("import")
+@_store
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), metavar="FILE|-")
+def import_(store: str, file: str) -> None:
+    """Add the responses of an export that are not there yet. Lines that can't be imported are named, and the
+    exit code is 1 then; the others are imported."""
+    from server.sessions.sql.importing import import_lines
+    from server.sessions.sql.locations import database_url
+
+    with (
+        reading(file) as source,
+        _failures_told(),
+        progress("importing", _size(file), "bytes") as advance,
+    ):
+        done = import_lines(database_url(store), CountedReader(source, advance), _name_line)
+    refused = f", {done.refused} lines refused" if done.refused else ""
+    click.echo(f"{done.new} responses imported, {done.present} were there already{refused}")
+    sys.exit(1 if done.refused else 0)
+
+
+@command.command()
+@_store
+@click.argument("file", type=_path)
+def backup(store: str, file: Path) -> None:
+    """Copy a SQLite store to FILE while servers use it."""
+    from server.sessions.sql.backup import back_up
+
+    with _failures_told(), progress("copying"):
+        size = back_up(_existing(store), file)
+    click.echo(f"{size} bytes written to {file}")
+
+
 def _run(store: str, work: Callable[[ResponseStore], Awaitable[None]]) -> None:
-    from server.sessions.sql.locations import database_url, shown
-    from server.sessions.sql.migrate import is_set_up
     from server.sessions.stores import open_store
 
     async def run() -> None:
@@ -79,10 +127,29 @@ def _run(store: str, work: Callable[[ResponseStore], Awaitable[None]]) -> None:
             await opened.close()
 
     with _failures_told():
-        url = database_url(store)
-        if not is_set_up(url):
-            raise SettingsError(f"no session store was found at {shown(url)}")
+        _existing(store)
         asyncio.run(run())
+
+
+def _existing(store: str) -> URL:
+    """The address of a database that is there. Raises SettingsError and StoreError."""
+    from server.sessions.sql.locations import database_url, shown
+    from server.sessions.sql.migrate import is_set_up
+
+    url = database_url(store)
+    if not is_set_up(url):
+        raise SettingsError(f"no session store was found at {shown(url)}")
+    return url
+
+
+def _size(file: str) -> int | None:
+    """How many bytes a file has; None for a pipe."""
+    path = Path(file)
+    return path.stat().st_size if file != "-" and path.is_file() else None
+
+
+def _name_line(number: int, why: str) -> None:
+    click.echo(printable(f"line {number}: {why}"), err=True)
 
 
 @contextmanager

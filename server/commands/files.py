@@ -6,10 +6,12 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import BinaryIO, NoReturn, cast
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NoReturn, cast
 
 import click
 
+from bridge.printing import printable
 from server.captures.reader import Unreadable
 
 CLEAN, VIOLATIONS, UNREADABLE = 0, 1, 2
@@ -18,6 +20,26 @@ CLEAN, VIOLATIONS, UNREADABLE = 0, 1, 2
 capture_argument = click.argument(
     "file", type=click.Path(dir_okay=False, allow_dash=True), default="-", metavar="[FILE|-]"
 )
+
+
+class _Speed(click.ParamType[float | str]):
+    """How fast a recording is played."""
+
+    name = "real|N|max"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
+        if value in ("real", "max"):
+            return str(value)
+        try:
+            speed = float(value)
+        except ValueError:
+            speed = 0.0
+        if not 0 < speed <= 1e6:
+            self.fail(f"{value!r} is not real, max or how many times as fast (up to 1000000)", param, ctx)
+        return speed
+
+
+SPEED: Final = _Speed()
 
 
 @contextmanager
@@ -35,16 +57,31 @@ def reading(file: str) -> Iterator[BinaryIO]:
         give_up(f"{name}: {error.strerror or error}")
 
 
+@contextmanager
+def written(file: Path | None) -> Iterator[BinaryIO]:
+    """The file, which has its name when all is written and not before, or standard output."""
+    if file is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    unfinished = file.with_name(f"{file.name}.unfinished")
+    try:
+        with open(unfinished, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as opened:
+            yield opened
+            opened.flush()
+            os.fsync(opened.fileno())
+        os.replace(unfinished, file)
+    except OSError as error:
+        raise click.ClickException(f"{file}: {error.strerror or error}") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
 def write(data: bytes) -> None:
     """Put it on stdout at once. A closed pipe ends the command quietly, as for any tool before `head`."""
     if data:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
-
-
-def printable(text: str) -> str:
-    """The text as a terminal may have it: what a server sent could hold control sequences."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def give_up(message: str) -> NoReturn:

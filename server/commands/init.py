@@ -10,10 +10,11 @@ import click
 import msgspec
 
 from server.settings import SettingsError, load_settings
-from server.upstreams.dialects import DEFAULT, DIALECTS
+from server.upstreams.dialects import DEFAULT, DIALECTS, HttpDialect
 from server.upstreams.profiles import Profile, names, profile
 
 _OTHER = "other"
+_WITH_ADDRESS = [name for name, row in DIALECTS.items() if isinstance(row, HttpDialect)]
 
 
 @click.command()
@@ -47,7 +48,7 @@ def _upstream(taken: set[str]) -> dict[str, Any]:
     fields: dict[str, Any] = {"name": _free_name(choice, taken)}
     if known is None:
         fields["url"] = click.prompt("Its address (https://…)")
-        fields["dialect"] = click.prompt("What it speaks", type=click.Choice(list(DIALECTS)), default=DEFAULT)
+        fields["dialect"] = click.prompt("What it speaks", type=click.Choice(_WITH_ADDRESS), default=DEFAULT)
         fields["api_key_env"] = _variable("Environment variable with its key (empty: none)", "")
     else:
         fields["profile"] = choice

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from server.commands.files import printable
+from bridge.printing import printable
 
 if TYPE_CHECKING:
     from server.commands.playing import Verdict

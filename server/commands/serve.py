@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import socket
+import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from server.commands.files import SPEED
+from server.config import located
 from server.hosts import is_loopback
-from server.settings import Settings, SettingsError, load_settings, to_workers
-from server.upstreams.catalog import is_pattern
+from server.metrics_folder import share_metrics
+from server.settings import Settings, SettingsError, load_settings, recording_path, to_workers
 
-if TYPE_CHECKING:
-    from uvicorn import Config
-
-_LAST_SECONDS = 3  # for connections that are still open when all responses have ended
-_OTHER_FILES = 256  # that the process has open beside connections
+_CODEX = "codex"  # a dialect that needs no --upstream
 _OWN_STORE = "Each worker keeps its own store: a response is found by the worker that made it."
 _OWN_LOG = (
     "Each worker keeps its own event log: a response can be cancelled, and followed word by word, only at "
     "the worker that makes it. With --event-log redis://… at any."
+)
+_OWN_COUNTS = (
+    "Each worker counts the limits per key by itself: together they let through up to so many times as much. "
+    "With --event-log redis://… they count together."
 )
 
 
@@ -48,9 +50,13 @@ def _listed(given: Iterable[str]) -> list[str] | None:
 @click.option(
     "--upstream",
     metavar="URL|NAME",
-    help="Send every model to this server, or to a known one: ollama, openai, … (without: the demo model).",
+    help="Send every model to this server, or to a known one: ollama, openai, … (without: the demo model); "
+    "recording:FILE answers as recorded.",
 )
 @click.option("--dialect", help="What the upstream speaks (default chat).")
+@click.option(
+    "--codex-path", metavar="PROGRAM", help="The Codex of the dialect codex (default `codex`, from PATH)."
+)
 @click.option("--model", help="Model name under which requests go to the upstream.")
 @click.option("--api-key-env", metavar="VAR", help="Environment variable that holds the upstream's key.")
 @click.option(
@@ -80,71 +86,107 @@ def _listed(given: Iterable[str]) -> list[str] | None:
     callback=lambda _context, _option, given: _listed(given),
     help="Another name under which the server is asked, beside localhost; may be given several times.",
 )
+@click.option("--speed", type=SPEED, help="A recording as the upstream: how fast it plays (default real).")
+@click.option(
+    "--loop", is_flag=True, default=None, help="A recording as the upstream: begin again at its end."
+)
+@click.option(
+    "--record",
+    type=click.Path(file_okay=False),
+    metavar="FOLDER",
+    help="Record what upstreams are asked and send, one file each, without keys.",
+)
+@click.option(
+    "--trace",
+    type=click.Path(file_okay=False),
+    metavar="FOLDER",
+    help="Keep what passes of each response, to its client and to upstreams, for a day and without keys.",
+)
 @click.option("--workers", type=int, help="Number of processes (default 1).")
-def command(
+@click.option(
+    "--drain",
+    envvar=_variable("DRAIN"),
+    metavar="TIME",
+    help="How long responses that have begun may take when the server is stopped: 30s, 10m (default 10m).",
+)
+def command(**flags: Any) -> None:
+    """Serve the Responses API, over the built-in demo model or any upstream."""
+    try:
+        with located(flags["config"], fields := fields_of(**flags)):
+            _serve(load_settings(flags["config"], **fields))
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from error
+    except KeyboardInterrupt:
+        return  # Ctrl-C is how a person ends it, also while it starts
+
+
+def fields_of(
     upstream: str | None,
     dialect: str | None,
     model: str | None,
     api_key_env: str | None,
+    config: Path | None,
+    speed: float | str | None = None,
+    loop: bool | None = None,
+    codex_path: str | None = None,
+    trace: str | None = None,
     **flags: Any,
-) -> None:
-    """Serve the Responses API, over the built-in demo model or any upstream."""
-    try:
-        if upstream is not None:
-            known = "url" if "://" in upstream else "profile"
-            given = {known: upstream, "dialect": dialect, "model": model, "api_key_env": api_key_env}
-            flags["upstreams"] = [{name: value for name, value in given.items() if value is not None}]
-        elif dialect or model or api_key_env:
-            raise SettingsError("--dialect, --model and --api-key-env say how to use an --upstream")
-        _serve(load_settings(**flags))
-    except SettingsError as error:
-        raise click.UsageError(str(error)) from error
+) -> dict[str, Any]:
+    """The settings that flags give, those of environment variables among them. Raises SettingsError."""
+    playback = {name: value for name, value in (("speed", speed), ("loop", loop)) if value is not None}
+    if playback and recording_path(upstream) is None:
+        raise SettingsError("--speed and --loop say how to play an --upstream recording:FILE")
+    if upstream is None and dialect == _CODEX:
+        upstream = dialect
+    if upstream is not None:
+        known = "url" if "://" in upstream or recording_path(upstream) is not None else "profile"
+        given: dict[str, Any] = {
+            known: upstream,
+            "dialect": dialect,
+            "model": model,
+            "api_key_env": api_key_env,
+            "playback": playback or None,
+            "codex": None if codex_path is None else {"path": codex_path},
+        }
+        flags["upstreams"] = [{name: value for name, value in given.items() if value is not None}]
+    elif dialect or model or api_key_env or codex_path:
+        raise SettingsError("--dialect, --model, --api-key-env and --codex-path say how to use an --upstream")
+    flags["trace"] = None if trace is None else {"folder": trace}
+    return {name: value for name, value in flags.items() if value is not None}
 
 
-def _serve(settings: Settings) -> None:
-    from uvicorn import Server
-    from uvicorn.supervisors import Multiprocess
-
+def checked(settings: Settings) -> Any:
+    """The application for these settings. Raises SettingsError for what can't be served."""
     from server.app import create_app
 
     _check_reach(settings)
-    app = create_app(settings)  # in the parent too, so that bad settings are reported at once
+    return create_app(settings)
+
+
+def _serve(settings: Settings) -> None:
+    from server.logs import configure_logs
+    from server.serving.listening import allow_files, listen
+
+    app = checked(settings)  # in the parent too, so that bad settings are reported at once
     _check_foundations(settings)
-    listener = _listen(settings.host, settings.port)
-    to_workers(settings)
+    listener, settings = listen(settings)
+    if listener.shared:
+        app = checked(settings)  # whoever bound it, its address is held to the same rules
+    _greet(settings, listener.socket)
+    allow_files(settings.limits.connections)
+    configure_logs()
     if settings.workers == 1:
-        config = _config(app, settings)
+        from server.serving.memory import give_back_freed_memory
+        from server.serving.server import Server
+
+        give_back_freed_memory()
+        Server(app, settings, shared=listener.shared).run(sockets=[listener.socket])
     else:
-        worker_app = "server.app:create_worker_app"
-        config = _config(worker_app, settings, factory=True, workers=settings.workers)
-    _greet(settings, listener)
-    _allow_files(settings.limits.connections)
-    if settings.workers == 1:
-        from server.logs import configure_logs
+        from server.serving.supervisor import supervise
 
-        configure_logs()
-        Server(config).run(sockets=[listener])
-    else:
-        Multiprocess(config, sockets=[listener]).run()
-
-
-def _config(app: Any, settings: Settings, **more: Any) -> Config:
-    from uvicorn import Config
-
-    from server.connections import http_protocol
-
-    return Config(
-        app,
-        http=http_protocol(settings),
-        loop="auto",  # uvloop wherever there is one
-        lifespan="on",
-        log_level="warning",
-        access_log=False,
-        proxy_headers=False,  # they would replace the peer's address, and any client can send them
-        server_header=False,
-        timeout_graceful_shutdown=_LAST_SECONDS,
-        **more,
-    )
+        to_workers(settings)
+        share_metrics(settings.workers)
+        sys.exit(supervise(listener.socket, settings, shared=listener.shared))
 
 
 def _check_reach(settings: Settings) -> None:
@@ -153,7 +195,8 @@ def _check_reach(settings: Settings) -> None:
     if not settings.api_keys and not is_loopback(host):
         raise SettingsError(
             f"host {host}: without API keys only a loopback address can be bound; set api_keys in the "
-            "config or OPENRESPONSES_BRIDGE_API_KEYS"
+            "config or OPENRESPONSES_BRIDGE_API_KEYS",
+            "$.host",
         )
 
 
@@ -170,49 +213,15 @@ def _check_foundations(settings: Settings) -> None:
         click.echo(f"{outage.in_full} (`/readyz` shows when this is over)", err=True)
 
 
-def _a_model(settings: Settings) -> str:
-    """A name that a request may ask for."""
-    first = settings.upstreams[0] if settings.upstreams else None
-    if first is None:
-        return settings.default_model or "demo"
-    named = [name for name in first.models if not is_pattern(name)]
-    return settings.default_model or first.model or (named[0] if named else "MODEL")
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen(2048)
-    except OSError as error:
-        listener.close()
-        raise SettingsError(f"can't listen on {host}:{port}: {error.strerror}") from error
-    listener.set_inheritable(True)
-    return listener
-
-
-def _allow_files(connections: int) -> None:
-    """Raise what the system allows this process to have open, as far as it may be raised: each client's
-    connection may need one to an upstream."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 2 * connections + _OTHER_FILES
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-
-
 def _greet(settings: Settings, listener: socket.socket) -> None:
-    """Where it listens, and a line to try it with."""
+    """What a person wants to know first."""
+    from server.commands.greeting import greet
+    from server.quotas.rates import rates_of
+
     host, port = listener.getsockname()[:2]
-    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    model = _a_model(settings)
-    click.echo(f"openresponses-bridge is listening on {address}")
+    greet(settings, host, port)
     for kept_in, warning in ((settings.store, _OWN_STORE), (settings.event_log, _OWN_LOG)):
         if settings.workers > 1 and kept_in.startswith("memory"):
             click.echo(warning, err=True)
-    click.echo(
-        f"  curl -N {address}/v1/responses -H 'content-type: application/json' "
-        f'-d \'{{"model": "{model}", "input": "Hello", "stream": true}}\''
-    )
+    if settings.workers > 1 and settings.event_log.startswith("memory") and any(rates_of(settings.limits)):
+        click.echo(_OWN_COUNTS, err=True)

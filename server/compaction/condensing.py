@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from bridge.dialects.base import Inbound
+from bridge.dialects.base import TRIGGER, Inbound
 from bridge.emitter.machine import ResponseStreamStateMachine
 from bridge.emitter.stream import ResponseStream
 from bridge.protocol.errors import ErrorPayload
@@ -20,7 +20,7 @@ from bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 from server.compaction.opening import seal_summary
 from server.compaction.transcript import transcript
 
-TRIGGER: Final = "compaction_trigger"
+_COMPACTING: Final = frozenset({TRIGGER, "compaction"})
 _TASK: Final = """\
 You condense conversations between a user and an assistant that works with tools. Your summary takes the \
 place of the conversation: whoever goes on has nothing else. Keep what was asked for and every rule or wish \
@@ -32,8 +32,12 @@ _EMPTY: Final = ErrorPayload("model_error", "model_error", "The model answered w
 
 
 def asks_for_compaction(request: CreateResponse) -> bool:
-    """Whether the input holds a `compaction_trigger`."""
-    return isinstance(request.input, list) and any(item.type == TRIGGER for item in request.input)
+    """Whether the input holds a `compaction_trigger` that no compaction has answered: clients that keep the
+    whole conversation may send an earlier one along."""
+    if not isinstance(request.input, list):
+        return False
+    kinds = [item.type for item in request.input if item.type in _COMPACTING]
+    return bool(kinds) and kinds[-1] == TRIGGER
 
 
 def condensing_request(request: CreateResponse, items: Sequence[Any]) -> CreateResponse:

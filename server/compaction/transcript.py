@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+from bridge.diagnostics import Diagnostics
+from bridge.dialects.base import Entry, understood
 from bridge.protocol.codec import encode
 from bridge.protocol.input_items import MessageParam, ReasoningParam
 from bridge.protocol.items import Message, ReasoningItem
@@ -17,12 +19,15 @@ from bridge.tools.presentation import call_view, output_view
 # what a text can't hold → its placeholder
 _PLACEHOLDERS: Final = {"input_image": "[image]", "input_video": "[video]", "input_file": "[file]"}
 
+_PLACE: Final = "input"
+
 
 def transcript(items: Iterable[Any]) -> str:
     """Who said what, what was called and what came back, in order. Reasoning is left out: what came of
     it is in the words after it."""
     identities = ToolIdentityMap()
-    return "\n\n".join(filter(None, (_entry(item, identities) for item in items)))
+    entries = understood([Entry(item, _PLACE, _PLACE) for item in items], Diagnostics())
+    return "\n\n".join(filter(None, (_entry(entry.item, identities) for entry in entries)))
 
 
 def _entry(item: Any, identities: ToolIdentityMap) -> str:
@@ -33,7 +38,7 @@ def _entry(item: Any, identities: ToolIdentityMap) -> str:
     call = call_view(item, identities)
     if call is not None:
         return f"[assistant calls {call.name}, {call.call_id}]\n{call.arguments}"
-    output = output_view(item)
+    output = output_view(item, identities)
     if output is not None:
         return f"[output of {output.call_id}]\n{_text(output.output)}"
     return f"[{item.type}]\n{encode(item).decode()}"

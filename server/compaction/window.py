@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -14,24 +14,26 @@ from bridge.protocol.items import Item, Message
 from bridge.protocol.response import CompactResource, Response
 from bridge.protocol.unknown import enc_hook
 from bridge.protocol.usage import Usage
-from bridge.token_estimate import item_tokens
 from server.answers.forms import KEEP_ALIVE, SSE_TYPE
 from server.errors import HttpError
 from server.runs.client import Batch
 
 KEPT_TOKENS: Final = 20_000
 """How much of what users said stays word for word, newest first."""
+Tokens = Callable[[Any], int]
 _RULES: Final = frozenset({"system", "developer"})
 
 
 class CompactionForm:
-    """The answer of `/v1/responses/compact` to a response that condenses `items`. It is never streamed."""
+    """The answer of `/v1/responses/compact` to a response that condenses `items`. It is never streamed.
+    `tokens` counts those of an item."""
 
     stream_type = SSE_TYPE
     keep_alive = KEEP_ALIVE
 
-    def __init__(self, items: Sequence[Any]) -> None:
+    def __init__(self, items: Sequence[Any], tokens: Tokens) -> None:
         self._items = items
+        self._tokens = tokens
 
     def streamed(self, batch: Batch, ended: bool) -> bytes:
         raise NotImplementedError("a compaction is always whole")
@@ -41,30 +43,30 @@ class CompactionForm:
         if response.incomplete_details is not None:
             why = f"The summary was cut ({response.incomplete_details.reason})."
             raise HttpError(502, why, code="compaction_incomplete")
-        return encode(compacted(response, self._items))
+        return encode(compacted(response, self._items, self._tokens))
 
 
-def compacted(response: Response, items: Sequence[Any]) -> CompactResource:
+def compacted(response: Response, items: Sequence[Any], tokens: Tokens) -> CompactResource:
     """`response` holds the compaction of `items`. In the window, clients expect, users' messages stay as
     they were and the compaction comes last; the rules they set stay too, since a summary does not bind the
     model."""
     return CompactResource(
         id=response.id,
         object="response.compaction",
-        output=[*_kept(items), *response.output],
+        output=[*_kept(items, tokens), *response.output],
         created_at=response.created_at,
-        usage=response.usage or _estimated(items, response.output),
+        usage=response.usage or _estimated(items, response.output, tokens),
     )
 
 
-def _kept(items: Sequence[Any]) -> list[Item]:
+def _kept(items: Sequence[Any], tokens: Tokens) -> list[Item]:
     left = KEPT_TOKENS
     kept: list[Item] = []
     for item in reversed(items):
         if not isinstance(item, MessageParam | Message):
             continue
         if item.role == "user" and left >= 0:  # what does not fit any more need not be measured
-            left -= item_tokens(item)
+            left -= tokens(item)
         if item.role in _RULES or (item.role == "user" and left >= 0):
             kept.append(_message(item))
     return kept[::-1]
@@ -91,5 +93,5 @@ def _output_part(part: dict[str, Any]) -> dict[str, Any]:
     return {"type": "output_text", "text": part["text"], "annotations": [], "logprobs": []}
 
 
-def _estimated(items: Sequence[Any], output: Sequence[Item]) -> Usage:
-    return Usage.of(sum(map(item_tokens, items)), sum(map(item_tokens, output)))
+def _estimated(items: Sequence[Any], output: Sequence[Item], tokens: Tokens) -> Usage:
+    return Usage.of(sum(map(tokens, items)), sum(map(tokens, output)))

@@ -16,11 +16,10 @@ from typing import Any, Final
 
 import httptools
 from uvicorn import Config
-from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from server.connections.progress import Receiving, Sending, cut_off
+from server.connections.progress import Flow, Receiving, Sending, cut_off
 from server.connections.refusals import written
 from server.connections.registry import ConnectionRegistry
 from server.connections.websocket import WebSocketConnection
@@ -30,6 +29,7 @@ _PIECE: Final = 16 * 1024  # bytes that the parser gets at once
 _MOST_HEADERS: Final = 256
 _MOST_QUEUED: Final = 16  # requests in one piece, before the first of them is answered
 _LINGER: Final = 2.0  # seconds in which a refused client can read why, before the connection is closed
+_LAST_PATIENCE: Final = 3.0  # seconds in which a request may come still, when the server is to leave
 _CLOSE: Final = {"connection": "close"}
 
 
@@ -41,16 +41,6 @@ class _Stage(Enum):
     BODY = auto()
     COMPLETE = auto()
     REFUSED = auto()
-
-
-class _Flow(FlowControl):
-    """Reading goes on when the application wants more, but not past what waits for its turn."""
-
-    held = False
-
-    def resume_reading(self) -> None:
-        if not self.held:
-            super().resume_reading()
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -84,7 +74,7 @@ class HttpConnection(HttpToolsProtocol):
     # ── asyncio's side ─────────────────────────────────────────────────────────────────────────────────
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.flow = self._flow = _Flow(transport)
+        self.flow = self._flow = Flow(transport)
         self._sending = Sending(transport, self._limits.write_seconds)
         if self._registry.enter(self):
             self._registry.waits(self)
@@ -190,6 +180,8 @@ class HttpConnection(HttpToolsProtocol):
         self._receiving.begin(self._since)
         if self.cycle is not before:  # not so for a WebSocket
             self._owed.append(self.cycle)
+            if self._registry.retiring:
+                self.retire()
             self._registry.serves(self)
 
     def on_body(self, body: bytes) -> None:
@@ -221,7 +213,7 @@ class HttpConnection(HttpToolsProtocol):
     def _await(self) -> None:
         """The next request may come."""
         self._stage, self._since, self._head = _Stage.AWAITED, self.loop.time(), 0
-        self._patience = self._limits.idle_seconds
+        self._patience = _LAST_PATIENCE if self._registry.retiring else self._limits.idle_seconds
         self._registry.waits(self)
 
     # ── refusing ───────────────────────────────────────────────────────────────────────────────────────
@@ -290,6 +282,13 @@ class HttpConnection(HttpToolsProtocol):
             self._receiving.begin(now)
         elif self._receiving.is_slow(now):
             self._refuse(HttpError(408, "The body took too long."))
+
+    def retire(self) -> None:
+        """The answer to the newest request says `connection: close`; behind one that has begun, one request
+        more may come."""
+        self._patience = _LAST_PATIENCE
+        if self._owed and not self._owed[-1].response_started:
+            self._owed[-1].keep_alive = False
 
     def make_room(self) -> bool:
         """Close if nothing has been asked and nothing is on its way."""

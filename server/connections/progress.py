@@ -11,6 +11,8 @@ import termios
 from contextlib import suppress
 from typing import Final
 
+from uvicorn.protocols.http.flow_control import FlowControl
+
 SLOWEST: Final = 1024
 """Bytes per second that a body or a message has to reach on average."""
 _INT: Final = struct.Struct("i")
@@ -86,3 +88,13 @@ def _unsent(transport: asyncio.Transport) -> int:
     except (OSError, AttributeError, ValueError):
         return ours
     return ours + int(_INT.unpack(held)[0])
+
+
+class Flow(FlowControl):
+    """Reading goes on when the application wants more, but not past what waits for its turn."""
+
+    held = False
+
+    def resume_reading(self) -> None:
+        if not self.held:
+            super().resume_reading()

@@ -25,6 +25,9 @@ class Watched(Protocol):
     def look(self, now: float) -> None:
         """End what has taken too long at `now`, the event loop's time."""
 
+    def retire(self) -> None:
+        """Its next answer is its last."""
+
     def make_room(self) -> bool:
         """Close at once if nothing is lost by it; whether it did."""
 
@@ -43,6 +46,8 @@ class ConnectionRegistry:
         self._waiting: OrderedDict[Watched, None] = OrderedDict()
         self._refused: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
+        self.retiring = False
+        """The server is to leave: each answer is the last on its connection."""
 
     def enter(self, connection: Watched) -> bool:
         """Whether there is room for one more."""
@@ -66,6 +71,13 @@ class ConnectionRegistry:
     def serves(self, connection: Watched) -> None:
         """It has got a request."""
         self._waiting.pop(connection, None)
+
+    def retire(self) -> None:
+        """From now on each answer closes its connection, so that the client's next request goes to a server
+        that stays."""
+        self.retiring = True
+        for connection in self._open:
+            connection.retire()
 
     def refused(self, code: str) -> None:
         """Something was refused before it was a request. Logged in sums, so that many of them do not fill the

@@ -239,6 +239,9 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         else:
             self._unfinished = False
 
+    def retire(self) -> None:
+        """The application closes it, between two turns."""
+
     def make_room(self) -> bool:
         """A socket is never closed for another connection."""
         return False

@@ -13,13 +13,16 @@ from typing import Final, Protocol
 from server.errors import Outage
 from server.frames import Frames
 
-LINGER: Final = 300.0
-"""Seconds that a log stays after its run has ended."""
+LINGER: Final = 10.0
+"""Seconds that a log stays after its run has ended and is stored: for those who were reading it."""
+
+MARKED: Final = 300.0
+"""Seconds that it is known of a log that it was discarded."""
 
 LIFETIME: Final = 24 * 3600.0
 """Seconds that a log stays when nobody closes it; longer than any run."""
 
-CHUNK_BYTES: Final = 256 * 1024
+CHUNK_BYTES: Final = 64 * 1024
 """About how much a reader that is behind gets at once."""
 
 

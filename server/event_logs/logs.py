@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import urlsplit
 
+from server.config import about
 from server.event_logs.base import EventLog
 from server.event_logs.memory import MemoryLog
 from server.settings import SettingsError
+from server.suggestions import did_you_mean
 
 
 def open_event_log(address: str) -> EventLog:
@@ -19,8 +21,10 @@ def open_event_log(address: str) -> EventLog:
     scheme = address.partition(":")[0]
     build = _BUILDERS.get(scheme)
     if build is None:
-        raise SettingsError(f"event log {scheme}: is not one of: {', '.join(_BUILDERS)}")
-    return build(address)
+        known = f"{', '.join(_BUILDERS)}{did_you_mean(scheme, _BUILDERS)}"
+        raise SettingsError(f"event log {scheme}: is not one of: {known}", "$.event_log")
+    with about("$.event_log"):
+        return build(address)
 
 
 def _redis(address: str) -> EventLog:

@@ -6,51 +6,39 @@ while, so that a writer elsewhere, which does not know that, does not begin it a
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final, TypeVar
+from collections.abc import AsyncIterator
+from typing import Any, Final
 
 from redis.asyncio import Redis
 from redis.asyncio.connection import BlockingConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, ResponseError
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeout
 
-from server.event_logs.base import LIFETIME, LINGER, LogError, LogGap, LogGone
+from server.event_logs.base import LIFETIME, LINGER, MARKED, LogError, LogGone
+from server.event_logs.redis_calls import Calls, NotAbove
 from server.event_logs.redis_entries import (
     CLOSED,
     DISCARD_MARK,
     MARK,
     OPENED,
-    Entry,
     entry_id,
     fields_of,
-    frames_in,
     is_discard_mark,
 )
+from server.event_logs.redis_pages import Pages
+from server.event_logs.redis_tails import Tails
 from server.frames import Frames
 
-T = TypeVar("T")
-
-_ENTRIES_AT_ONCE: Final = 256
-_BLOCK: Final = 5.0  # seconds that a reader waits within Redis before it looks whether the log is there
-_NOT_ABOVE: Final = "equal or smaller than"
-_OUTAGES: Final = (RedisConnectionError, RedisTimeout, BusyLoadingError, OSError)
-
-
-class _NotAbove(Exception):
-    """Redis refused an entry whose id is not above that of the last one."""
+_PAGING: Final = 8
+"""Connections for all readers that are behind."""
 
 
 class RedisLog:
     """Logs in the Redis at `url` (`redis://` or `rediss://`), under keys that begin with `prefix`.
 
     A stream keeps about its last `max_entries` appends. Without answer from Redis a call is tried again
-    for `patience` seconds before it is a LogError. Each reader that waits holds one of the
-    `connections`, and those beyond wait for one.
+    for `patience` seconds before it is a LogError. Any number of readers share a few connections.
     """
 
     at_hand = False
@@ -63,28 +51,29 @@ class RedisLog:
         lifetime: float = LIFETIME,
         max_entries: int = 100_000,
         patience: float = 10.0,
-        connections: int = 1000,
     ) -> None:
         shared: dict[str, Any] = {
             "protocol": 2,
             "socket_connect_timeout": 5.0,
+            "socket_timeout": 5.0,
             "health_check_interval": 30,
-            "retry": Retry(NoBackoff(), 0),  # how often and how long is `_persist`'s to say
+            "retry": Retry(NoBackoff(), 0),  # how often and how long is for `Calls` to say
         }
-        self._writer: Redis = Redis.from_url(url, socket_timeout=5.0, **shared)
-        self._reader: Redis = Redis.from_pool(
-            BlockingConnectionPool.from_url(
-                url, max_connections=connections, timeout=30, socket_timeout=_BLOCK + 5.0, **shared
-            )
+        self._writer: Redis = Redis.from_url(url, **shared)
+        self._follower: Redis = Redis.from_url(url, **shared)
+        self._pager: Redis = Redis.from_pool(
+            BlockingConnectionPool.from_url(url, max_connections=_PAGING, timeout=None, **shared)
         )
         self._prefix = prefix
         self._linger = _milliseconds(linger)
         self._lifetime = _milliseconds(lifetime)
         self._max_entries = max_entries
-        self._patience = patience
         self._expiring: set[str] = set()
         """Open logs of this worker that Redis will drop some day; none after an outage, as a Redis that was
         restarted has forgotten them."""
+        self._persist = Calls(patience, self._expiring.clear)
+        self._pages = Pages(self._pager, self._persist)
+        self._tails = Tails(self._follower, self._persist, self._pages)
 
     async def check(self) -> None:
         try:
@@ -110,7 +99,7 @@ class RedisLog:
 
         try:
             await self._persist(begin)
-        except _NotAbove as error:
+        except NotAbove as error:
             last: Any = await self._persist(lambda: self._writer.xrevrange(key, count=1))
             if last and is_discard_mark(last[0]):
                 raise LogGone(run_id) from error
@@ -134,37 +123,16 @@ class RedisLog:
 
         try:
             await self._persist(add)
-        except _NotAbove as error:
+        except NotAbove as error:
             # After an outage the last entry may be this very one, of which only the answer was lost.
             if not await self._persist(lambda: self._writer.xrange(key, entry, entry)):
                 raise LogGone(run_id) from error
 
     async def read(self, run_id: str, after: int = -1, *, wait: bool = True) -> AsyncIterator[Frames]:
         key = self._key(run_id)
-        place = OPENED if after < 0 else entry_id(after)
-        begun = False
-        while True:
-            entries = await self._next(key, place, wait=begun and wait)
-            if not entries:
-                if not await self._persist(lambda: self._reader.exists(key)):
-                    raise LogGone(run_id)
-                if not wait:
-                    return
-            begun = True
-            for frames in frames_in(entries):
-                rest = frames.after(after)
-                if rest is None:
-                    continue
-                if rest.first != after + 1:
-                    raise LogGap(run_id, after + 1, rest.first)
-                after = rest.last
-                yield rest
-            if entries:
-                place = entries[-1][0]
-                if is_discard_mark(entries[-1]):
-                    raise LogGone(run_id)
-                if place == CLOSED:
-                    return
+        found = self._tails.read(key, run_id, after) if wait else self._pages.read(key, run_id, after)
+        async for frames in found:
+            yield frames
 
     async def close(self, run_id: str) -> None:
         key = self._key(run_id)
@@ -186,7 +154,7 @@ class RedisLog:
             async with self._writer.pipeline(transaction=True) as pipe:
                 pipe.delete(key)
                 pipe.xadd(key, DISCARD_MARK, id=CLOSED)
-                pipe.pexpire(key, self._linger)
+                pipe.pexpire(key, _milliseconds(MARKED))
                 try:
                     await pipe.execute()
                 except ResponseError:  # Redis is full, and deletes nothing where it may add nothing
@@ -195,41 +163,13 @@ class RedisLog:
         await self._persist(bury)
 
     async def shutdown(self) -> None:
+        await self._tails.close()
         await self._writer.aclose()
-        await self._reader.aclose(close_connection_pool=True)
+        await self._follower.aclose()
+        await self._pager.aclose(close_connection_pool=True)
 
     def _key(self, run_id: str) -> str:
         return f"{self._prefix}:log:{run_id}"
-
-    async def _next(self, key: str, place: bytes, wait: bool) -> list[Entry]:
-        """The entries after `place`; with `wait`, when there are none, those of the next seconds."""
-        block = _milliseconds(_BLOCK) if wait else None
-
-        async def look() -> Any:
-            return await self._reader.xread({key: place}, count=_ENTRIES_AT_ONCE, block=block)
-
-        streams = await self._persist(look)
-        entries: list[Entry] = streams[0][1] if streams else []
-        return entries
-
-    async def _persist(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Call, and again while Redis does not answer, for as long as patience lasts. Every call here can
-        be made twice."""
-        deadline = time.monotonic() + self._patience
-        pause = 0.02
-        while True:
-            try:
-                return await call()
-            except _OUTAGES as error:
-                self._expiring.clear()
-                if time.monotonic() + pause > deadline:
-                    raise LogError from error
-            except RedisError as error:
-                if isinstance(error, ResponseError) and _NOT_ABOVE in str(error):
-                    raise _NotAbove from error
-                raise LogError("The event log failed.") from error
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 1.0)
 
 
 def _milliseconds(seconds: float) -> int:

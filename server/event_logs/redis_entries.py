@@ -34,6 +34,16 @@ def entry_id(sequence: int) -> bytes:
     return b"%d-0" % (min(sequence, _HIGHEST) + 1)
 
 
+def place_after(sequence: int) -> bytes:
+    """Where what follows this event is read from; from the beginning below 0."""
+    return OPENED if sequence < 0 else entry_id(sequence)
+
+
+def last_number(entry: bytes) -> int:
+    """The number of the last event in the entry with this id; below 0 for the first mark."""
+    return int(entry.partition(b"-")[0]) - 1
+
+
 def fields_of(frames: Frames) -> dict[Any, Any]:
     """What an entry holds of these."""
     return {_FIRST: str(frames.first).encode(), _DATA: frames.data}
@@ -52,7 +62,7 @@ def frames_in(entries: Iterable[Entry]) -> list[Frames]:
     for at, fields in entries:
         if _DATA not in fields:
             continue
-        frames = Frames(int(fields[_FIRST]), int(at.partition(b"-")[0]) - 1, fields[_DATA])
+        frames = Frames(int(fields[_FIRST]), last_number(at), fields[_DATA])
         if run and (size > CHUNK_BYTES or frames.first != run[-1].last + 1):
             found += _as_one(run)
             run, size = [], 0

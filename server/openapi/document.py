@@ -7,7 +7,8 @@ from http import HTTPStatus
 from importlib import metadata
 from typing import Any, Final
 
-from server.openapi.operations import OPERATIONS, Operation, Parameter
+from server.openapi.operation import Operation, Parameter
+from server.openapi.operations import OPERATIONS
 from server.openapi.schemas import reference, schemas
 
 DONE: Final = "[DONE]"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from msgspec import Struct
-
-from bridge.protocol.errors import ErrorBody
+from bridge.dialects.vscode import LanguageModelErrorBody
 from bridge.protocol.request import CompactRequest, CreateResponse
 from bridge.protocol.response import CompactResource, Response
 from server.openapi import resources
+from server.openapi.inspector import INSPECTOR
+from server.openapi.operation import Operation, Parameter
 from server.openapi.schemas import STREAM_EVENT
 
 _EVENTS: Final = (
@@ -21,42 +21,11 @@ _WEBSOCKET: Final = (
     "ResponseCreateMessage; the server answers with StreamEvents, one per message, up to a terminal one, "
     "or with a WebSocketError. One turn runs at a time."
 )
-
-
-class Parameter(Struct, frozen=True):
-    """One parameter of a path or a query."""
-
-    name: str
-    description: str
-    schema: dict[str, Any]
-    place: str = "query"
-
-
-class Operation(Struct, frozen=True, kw_only=True):
-    """What one method of one path does.
-
-    `answer` is the JSON answer, `text` the content type of one that is not JSON, `events` says what a
-    streamed answer is. `leads_to` are operations that take this answer's `id`; `errors` are the statuses
-    of refusals, in the shape of `error`.
-    """
-
-    id: str
-    summary: str
-    answer: type[Any] | None = None
-    text: str = ""
-    request: type[Any] | None = None
-    parameters: tuple[Parameter, ...] = ()
-    events: str = ""
-    event_schema: str = ""
-    success: int = 200
-    errors: tuple[int, ...] = ()
-    error: type[Any] = ErrorBody
-    leads_to: tuple[str, ...] = ()
-    examples: dict[str, Any] = {}
-    description: str = ""
-
-
+_MODELS_OF_ANTHROPIC: Final = (
+    "In Anthropic's shape for its clients (header `anthropic-version`, or a key in `x-api-key`)"
+)
 _ID: Final = Parameter("id", "Id of a stored response.", {"type": "string"}, "path")
+_REFRESH: Final = Parameter("refresh", "Ask the upstreams for their models now.", {"type": "boolean"})
 _BODY: Final = (400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 502, 503, 504, 529)
 _STORED: Final = (400, 401, 403, 404, 409, 429, 500, 503)
 _KEYED: Final = (401, 403, 429, 500, 503)
@@ -127,6 +96,14 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         parameters=(_ID,),
         errors=_STORED,
     ),
+    ("get", "/v1/responses/{id}/trace"): Operation(
+        id="get_trace",
+        summary="What passed of a response, where it was traced",
+        description="A recording in JSON lines, of what its client and its upstreams sent and were sent.",
+        text="application/jsonl",
+        parameters=(_ID,),
+        errors=_STORED,
+    ),
     ("get", "/v1/responses/{id}/input_items"): Operation(
         id="list_input_items",
         summary="List a response's input items",
@@ -156,14 +133,20 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         examples={"whole": {"model": "demo", "input": "Hello"}},
     ),
     ("get", "/v1/models"): Operation(
-        id="list_models", summary="List models", answer=resources.ModelList, errors=(*_KEYED, 502, 504)
+        id="list_models",
+        summary="List models",
+        answer=resources.ModelList,
+        parameters=(_REFRESH,),
+        errors=(*_KEYED, 400, 502, 504),
+        description=_MODELS_OF_ANTHROPIC + ", in pages (`limit`, `after_id`, `before_id`).",
     ),
     ("get", "/v1/models/{model}"): Operation(
         id="retrieve_model",
         summary="Retrieve a model",
         answer=resources.Model,
-        parameters=(Parameter("model", "Name of the model.", {"type": "string"}, "path"),),
-        errors=(*_KEYED, 404, 502, 504),
+        parameters=(Parameter("model", "Name of the model.", {"type": "string"}, "path"), _REFRESH),
+        errors=(*_KEYED, 400, 404, 502, 504),
+        description=_MODELS_OF_ANTHROPIC + ".",
     ),
     ("post", "/v1/chat/completions"): Operation(
         id="create_chat_completion",
@@ -171,6 +154,25 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         request=resources.ChatCompletionRequest,
         answer=resources.ChatCompletion,
         events="Server-sent events of Chat Completions chunks; the last frame is the literal `[DONE]`.",
+        errors=_BODY,
+        examples={"whole": {"model": "demo", "messages": [{"role": "user", "content": "Hello"}]}},
+    ),
+    ("get", "/v1/usage"): Operation(
+        id="get_usage",
+        summary="What this key's responses spent",
+        answer=resources.UsageReport,
+        parameters=(
+            Parameter("since", "First day (UTC), as 2026-01-31.", {"type": "string", "format": "date"}),
+        ),
+        errors=(*_KEYED, 400),
+        description="Of the worker that answers, since its start; the oldest days are forgotten first.",
+    ),
+    ("post", "/v1/messages/count_tokens"): Operation(
+        id="count_message_tokens",
+        summary="Estimate the tokens of a message's input",
+        request=resources.CountTokensRequest,
+        answer=resources.MessageTokens,
+        error=resources.AnthropicError,
         errors=_BODY,
         examples={"whole": {"model": "demo", "messages": [{"role": "user", "content": "Hello"}]}},
     ),
@@ -191,12 +193,37 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         summary="Answer in VS Code's language-model parts, one JSON line each",
         request=resources.ChatRequest,
         text="application/jsonl",
+        parameters=(
+            Parameter(
+                "errors",
+                "A failure after the first part: `text` for the user, or a last `line` with the error.",
+                {"enum": ["text", "line"]},
+            ),
+        ),
         errors=_BODY,
+        error=LanguageModelErrorBody,
         examples={"text": {"model": "demo", "messages": [{"role": 1, "content": "Hello"}]}},
+    ),
+    ("get", "/vscode/v1/models"): Operation(
+        id="list_language_models",
+        summary="List the models as VS Code's information objects",
+        answer=resources.LanguageModels,
+        parameters=(Parameter("since", "A version: what changed after it.", {"type": "string"}), _REFRESH),
+        errors=(400, *_KEYED),
+        error=LanguageModelErrorBody,
+    ),
+    ("post", "/vscode/v1/tokens"): Operation(
+        id="count_language_model_tokens",
+        summary="Estimate the tokens of a text or message",
+        request=resources.TokensRequest,
+        answer=resources.Tokens,
+        errors=(400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 503),
+        error=LanguageModelErrorBody,
+        examples={"text": {"model": "demo", "text": "How many?"}},
     ),
     ("get", "/metrics"): Operation(
         id="metrics",
-        summary="Metrics of this process, for Prometheus",
+        summary="Metrics of all workers of this host, for Prometheus",
         description="For an operator's key; without operators' keys, for connections of the same machine.",
         text="text/plain",
         errors=_KEYED,
@@ -205,4 +232,5 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
     ("get", "/readyz"): Operation(
         id="readiness", summary="Whether it takes requests", answer=resources.Status, errors=(503,)
     ),
+    **INSPECTOR,
 }

@@ -48,6 +48,62 @@ class InputTokens(Struct, frozen=True):
     input_tokens: int
 
 
+class Spent(Struct, frozen=True):
+    """What some requests that have ended used."""
+
+    requests: int
+    failed: int
+    input_tokens: int
+    cached_tokens: int
+    cache_write_tokens: int
+    output_tokens: int
+    reasoning_tokens: int
+    total_tokens: int
+    estimated: bool
+
+
+class UsageRow(Spent, frozen=True):
+    """What was spent on one day with one model. All counts are tokens; `estimated`: not all of them are the
+    upstream's."""
+
+    day: str
+    model: str
+    estimated_requests: int
+
+
+class AgentUsage(Spent, frozen=True):
+    """What one agent (`prompt_cache_key`, else `safety_identifier` or `user`) spent, and how full its model's
+    context is."""
+
+    agent: str
+    model: str
+    last_input_tokens: int
+    max_input_tokens: int | None
+
+
+class UsageReport(Spent, frozen=True):
+    """Sums, rows by day and model, agents; `since` is Unix seconds."""
+
+    object: Literal["usage"]
+    since: int
+    estimated_requests: int
+    data: list[UsageRow]
+    agents: list[AgentUsage]
+
+
+class MessageTokens(Struct, frozen=True):
+    """How many tokens the input has."""
+
+    input_tokens: int
+
+
+class CountTokensRequest(Struct, frozen=True, kw_only=True):
+    """A Messages request without its limit; the fields not named here are Anthropic's API reference's."""
+
+    model: str
+    messages: list[dict[str, Any]]
+
+
 class Status(Struct, frozen=True):
     """The state of the process."""
 
@@ -102,7 +158,78 @@ class AnthropicError(Struct, frozen=True):
 
 
 class ChatRequest(Struct, frozen=True, kw_only=True):
-    """A VS Code language-model request: messages of parts, tools and options."""
+    """A VS Code language-model request: messages of parts, tools and options. `JSON.stringify` of VS Code's
+    own messages will do. Without `store: false` the response is kept, and a stateful marker names it."""
 
     model: str
     messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None = None
+    toolMode: int | str | None = None  # noqa: N815 - VS Code's names
+    modelOptions: dict[str, Any] | None = None  # noqa: N815
+    includeEncryptedThinking: bool | None = None  # noqa: N815
+    store: bool | None = None
+
+
+class LanguageModel(Struct, frozen=True, kw_only=True):
+    """VS Code's LanguageModelChatInformation. Limits are tokens."""
+
+    id: str
+    name: str
+    family: str
+    version: str
+    maxInputTokens: int  # noqa: N815
+    maxOutputTokens: int  # noqa: N815
+    capabilities: dict[str, Any]
+
+
+class LanguageModels(Struct, frozen=True, kw_only=True):
+    """The models, and what changed since the version that was asked about: lists of ids `added`, `removed`
+    and `changed`, or null where that version is not known."""
+
+    version: str
+    models: list[LanguageModel]
+    changes: dict[str, Any] | None
+
+
+class TokensRequest(Struct, frozen=True, kw_only=True):
+    """What is to be counted: `text`, a string or a message, or `message`."""
+
+    model: str
+    text: str | dict[str, Any] | None = None
+    message: dict[str, Any] | None = None
+
+
+class Tokens(Struct, frozen=True, kw_only=True):
+    """About how many tokens it is."""
+
+    tokens: int
+
+
+class ListedResponse(Struct, frozen=True, kw_only=True):
+    """A stored response without what it holds."""
+
+    id: str
+    status: str
+    created_at: float
+    previous_response_id: str | None
+    last_sequence: int
+    model: str
+    asked: str
+
+
+class ListedResponses(Struct, frozen=True, kw_only=True):
+    """A page of them; `next` is the `after` of the next one."""
+
+    object: Literal["list"]
+    data: list[ListedResponse]
+    next: str | None
+
+
+class MeasuredContext(Struct, frozen=True, kw_only=True):
+    """Sums, and `entries` of `from` (`earlier` for what came before this request), `kind`, `label`, `bytes`
+    and `tokens` each."""
+
+    object: Literal["context"]
+    bytes: int
+    tokens: int
+    entries: list[dict[str, Any]]

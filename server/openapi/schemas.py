@@ -11,16 +11,18 @@ from typing import Any, Final
 
 import msgspec
 
+from bridge.dialects.vscode import LanguageModelErrorBody
 from bridge.protocol import vocabulary
 from bridge.protocol.errors import ErrorBody
 from bridge.protocol.events import KnownEvent
-from bridge.protocol.request import OURS, CompactRequest, CreateResponse
-from bridge.protocol.response import CompactResource, Response
+from bridge.protocol.request import CompactRequest, CreateResponse, Native
+from bridge.protocol.response import OURS, CompactResource, Response
 from bridge.protocol.websocket import ResponseCreateMessage, WebSocketError
 from server.openapi import resources
 
 Schema = dict[str, Any]
 BEYOND: Final = f"{OURS}beyond"
+NATIVE: Final = f"{OURS}native"
 STREAM_EVENT: Final = "StreamEvent"
 _TYPELESS: Final = "MessageWithoutType"
 _REFERENCE: Final = "#/components/schemas/"
@@ -38,13 +40,22 @@ ROOTS: Final[tuple[type[Any], ...]] = (
     resources.DeletedResponse,
     resources.InputItemList,
     resources.InputTokens,
+    resources.ListedResponses,
+    resources.MeasuredContext,
     resources.Status,
     resources.ChatCompletionRequest,
     resources.ChatCompletion,
     resources.MessagesRequest,
     resources.AnthropicMessage,
     resources.AnthropicError,
+    resources.CountTokensRequest,
+    resources.MessageTokens,
+    resources.UsageReport,
     resources.ChatRequest,
+    resources.LanguageModels,
+    resources.TokensRequest,
+    resources.Tokens,
+    LanguageModelErrorBody,
 )
 
 
@@ -59,7 +70,9 @@ def schemas() -> dict[str, Schema]:
         [*ROOTS, KnownEvent], ref_template=_REFERENCE + "{name}"
     )
     for name in ("CreateResponse", "CompactRequest", "ResponseCreateMessage"):
-        found[name]["properties"].pop(BEYOND)
+        for internal in (BEYOND, NATIVE):
+            found[name]["properties"].pop(internal, None)
+    found.pop(Native.__name__, None)
     found[STREAM_EVENT] = {"description": "Any event of a stream.", **event}
     found[_TYPELESS] = _without_type(found["MessageParam"])
     _admit_extensions(found[STREAM_EVENT], vocabulary.EVENTS)

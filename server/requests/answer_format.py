@@ -14,7 +14,7 @@ from bridge.errors import InvalidRequestError
 from bridge.protocol.items import Message
 from bridge.protocol.request import CreateResponse, JsonSchemaFormatParam
 from bridge.protocol.response import JsonObjectFormat, Response
-from server.schemas.checking import check_schema
+from bridge.schemas.checking import check_schema
 from server.schemas.workers import ANY_OBJECT, Question, SchemaJudge
 from server.settings import Limits
 

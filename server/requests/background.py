@@ -4,6 +4,7 @@ be."""
 from __future__ import annotations
 
 import secrets
+import time
 from functools import partial
 
 import structlog
@@ -56,8 +57,9 @@ async def take(service: Service, response_id: str) -> None:
         await service.runs.settler.take_up(record, worker)
 
 
-async def rerun(service: Service, record: StoredResponse, worker: str) -> None:
-    """Make a response that was queued and that no worker has begun. It is held as `worker`."""
+async def rerun(service: Service, record: StoredResponse, worker: str, makings: int) -> None:
+    """Make a response that was queued, or whose output nobody can have seen though it was begun `makings`
+    times. It is held as `worker`."""
     assert record.request is not None
     response = record.response
     request_id = f"req_{secrets.token_hex(12)}"
@@ -68,7 +70,7 @@ async def rerun(service: Service, record: StoredResponse, worker: str) -> None:
             {},
             request_id,
             owner=record.owner,
-            taken=Taken(response, worker, wire_of(record)),
+            taken=Taken(response, worker, wire_of(record), makings),
         )
         run = prepared.run()
     except BridgeError as error:
@@ -76,5 +78,9 @@ async def rerun(service: Service, record: StoredResponse, worker: str) -> None:
             raise  # it is tried again when this lease is over
         await service.runs.settler.end(record, worker, partial(failed, error=error))
         return
-    _log.info("run.taken", response_id=response.id, request_id=request_id)
+    if makings:
+        _log.warning("run.restarted", response_id=response.id, request_id=request_id, attempt=makings + 1)
+    else:
+        service.metrics.taken(time.time() - record.created_at)
+        _log.info("run.taken", response_id=response.id, request_id=request_id)
     run.start()

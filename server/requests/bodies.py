@@ -6,16 +6,18 @@ Every JSON body goes through `read_json`, every message of a WebSocket through `
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 import anyio
 from starlette.requests import Request
 
-from server.errors import HttpError
+from server.requests.body_rules import check_length, check_type, too_large
 from server.requests.encodings import Compressed, decoding
 from server.requests.json_bounds import check_json
 from server.requests.off_loop import off_loop
 from server.settings import Limits, Settings
+from server.traces.request import REQUEST
 
 T = TypeVar("T")
 
@@ -27,8 +29,18 @@ async def read_json(request: Request, settings: Settings, decode: Callable[[byte
     Raises HttpError 415 for another content type or encoding, 413 for a larger body than the settings
     allow, and what `decoded` raises.
     """
-    _check_type(request.headers.get("content-type", ""))
-    return await decoded(await _read(request, settings.max_body_bytes), settings.limits, decode)
+    check_type(request.headers.get("content-type", ""))
+    body = await _read(request, settings.max_body_bytes)
+    asked = await decoded(body, settings.limits, decode)
+    if (trace := REQUEST.get()) is not None:
+        await off_loop(len(body), partial(trace.take, body))
+    return asked
+
+
+async def read_bytes(request: Request, settings: Settings) -> bytes:
+    """The body of a request, whatever it is. Raises HttpError 415 for another encoding and 413 for a larger
+    body than the settings allow."""
+    return await _read(request, settings.max_body_bytes)
 
 
 async def decoded(data: bytes | str, limits: Limits, decode: Callable[[bytes], T]) -> T:
@@ -45,35 +57,22 @@ async def decoded(data: bytes | str, limits: Limits, decode: Callable[[bytes], T
     return await off_loop(len(data), work)
 
 
-def _check_type(given: str) -> None:
-    kind = given.partition(";")[0].strip().lower()
-    if kind != "application/json" and not kind.endswith("+json"):
-        named = f"not {kind[:80]}" if kind else "and has to be named"
-        raise HttpError(415, f"The content type must be application/json, {named}.")
-
-
 async def _read(request: Request, limit: int) -> bytes:
     """The bytes, uncompressed. The limit is for those that come and for what they stand for."""
     encoding = decoding(request.headers.getlist("content-encoding"))
-    said = request.headers.get("content-length", "")
-    if said.isdecimal() and len(said) < 20 and int(said) > limit:
-        raise _too_large(limit)
+    check_length(request.headers.get("content-length", ""), limit)
     pieces: list[bytes] = []
     received = size = 0
     async for chunk in request.stream():
         received += len(chunk)
         if received > limit:
-            raise _too_large(limit)
+            raise too_large(limit)
         for piece in encoding.feed(chunk):
             size += len(piece)
             if size > limit:
-                raise _too_large(limit)
+                raise too_large(limit)
             pieces.append(piece)
             if isinstance(encoding, Compressed):
                 await anyio.lowlevel.checkpoint()
     encoding.close()
     return b"".join(pieces)
-
-
-def _too_large(limit: int) -> HttpError:
-    return HttpError(413, f"The body is larger than the limit of {limit} bytes.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from functools import partial
 from typing import Final
@@ -41,13 +40,13 @@ async def cancel_response(service: Service, response_id: str, owner: str) -> Res
             return None
         if record.lease is None:
             return _as_cancelled(record.response)
-        ours = f"canceller-{secrets.token_hex(8)}"
+        ours = service.runs.new_worker()
         now = await service.store.now()
         waiting = await service.store.acquire(response_id, Lease(ours, now + _PATIENCE), now)
         if waiting is not None:
-            # One that was begun is not ended by this: its worker has stopped.
-            queued = waiting.response.status == "queued"
-            ending = partial(cancelled, wire=wire_of(waiting)) if queued else None
+            # One of which there is output is not ended by this: its worker has stopped.
+            unseen = await service.runs.settler.makings(waiting) is not None
+            ending = partial(cancelled, wire=wire_of(waiting)) if unseen else None
             ended = await service.runs.settler.end(waiting, ours, ending)
             return None if ended is None else _as_cancelled(ended)
         asked = asked or await service.runs.signals.cancel(response_id)

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from bridge.emitter.finish_reasons import outcome
+from bridge.emitter.live_response import SettleUsage
 from bridge.emitter.machine import ResponseStreamStateMachine
 from bridge.emitter.stream import ResponseStream, StreamFilter
 from bridge.protocol.content import LogProb
@@ -39,11 +40,15 @@ def machine_for(
     *,
     unenforced: bool,
     clean: Callable[[str], str] | None = None,
+    settle_usage: SettleUsage | None = None,
 ) -> ResponseStream:
     """The machine that answers this request; `unenforced` says that the upstream does not hold its model
-    to the format, `clean` takes secrets out of what it says in its errors. Without constraints it is the
+    to the format, `clean` takes secrets out of what it says in its errors, `settle_usage` says what it ends
+    with. Without constraints it is the
     machine itself, at no cost."""
-    machine = ResponseStreamStateMachine(model, request, tool_identities=identities, wire=wire, redact=clean)
+    machine = ResponseStreamStateMachine(
+        model, request, tool_identities=identities, wire=wire, redact=clean, settle_usage=settle_usage
+    )
     rules = None if asks_for_compaction(request) else tool_rules(request)
     if rules is None and not unenforced:
         return machine

@@ -1,7 +1,8 @@
 """A request → what one upstream is asked, and how its answer is read.
 
 What the upstream does not support is handled here, before the dialect translates: compactions are opened,
-a request to compact becomes one to condense, a format that it can't enforce is asked for in words.
+a request to compact becomes one to condense, what the model can't do is left out, a format that it can't
+enforce is asked for in words.
 """
 
 from __future__ import annotations
@@ -14,11 +15,18 @@ from bridge.dialects.base import History, Inbound, Outgoing
 from bridge.dialects.chat_completions import ChatOptions
 from bridge.emitter.stream import ResponseStream
 from bridge.protocol.request import CreateResponse
+from bridge.tools.agent_tools import ModelCapabilities, ToolCallMode, tool_call_mode
 from bridge.tools.identity import ToolIdentityMap
 from server.compaction.condensing import Condensing, asks_for_compaction, condensing_request
 from server.compaction.opening import open_compactions
+from server.requests.abilities import fitted, offers_tools
 from server.requests.answer_format import instructed
+from server.requests.continuing import keeps_responses
+from server.requests.reasoning import RAW, Loss, ReasoningAs, SealedReasoning, open_reasoning, seal_for, seals
+from server.requests.stops import with_stops
+from server.requests.truncation import Shortener
 from server.sessions.history import own_input
+from server.settings import Capabilities
 from server.upstreams.targets import Target
 
 _FORMAT: Final = "text.format"
@@ -26,31 +34,64 @@ _FORMAT: Final = "text.format"
 
 class Asked(NamedTuple):
     """One request to one upstream. `unenforced` says that the upstream does not hold its model to the
-    format that the client wants."""
+    format that the client wants, `stream` that it is asked for a stream: a model that calls tools in whole
+    answers alone is not, when there are tools. `left` are the items of the conversation where some were left
+    out."""
 
     outgoing: Outgoing
     unenforced: bool
+    stream: bool = True
+    left: History | None = None
 
 
-def ask(target: Target, request: CreateResponse, history: History, identities: ToolIdentityMap) -> Asked:
-    """Raises InvalidRequestError with `param` for what can't be sent there."""
-    earlier, own = opened(target, request, history)
+def ask(
+    target: Target,
+    request: CreateResponse,
+    history: History,
+    identities: ToolIdentityMap,
+    *,
+    after: str | None = None,
+    shortener: Shortener | None = None,
+) -> Asked:
+    """Raises InvalidRequestError with `param` for what can't be sent there. `after` is the upstream's own id
+    of the response that the request goes on from: then the history is not sent. `shortener` is what holds the
+    request to what its model takes."""
+    losses: dict[Loss, None] = {}
+    earlier, own = opened(target, request, () if after else history, losses)
     if asks_for_compaction(request):
         condense = condensing_request(request, [*earlier, *own])
         return Asked(target.prepare(condense, [], identities), False)
-    sent = instructed(request) if _knows_no_schema(target) else request
+    fit = fitted(request, earlier, own, target.able)
+    before = len(fit.earlier) + len(fit.own)
+    if shortener is not None:
+        fit = shortener.shortened(fit, target)
+    left = None if len(fit.earlier) + len(fit.own) == before else [*fit.earlier, *fit.own]
+    sent = with_stops(instructed(fit.request) if _knows_no_schema(target) else fit.request, target)
     if isinstance(request.input, list):
-        sent = replace(sent, input=own)
-    outgoing = target.prepare(sent, earlier, identities)
+        sent = replace(sent, input=list(fit.own))
+    if keeps_responses(target):
+        sent = replace(sent, previous_response_id=after, store=request.store is not False)
+    stream = _tool_call_mode(target.able) is not ToolCallMode.WHOLE or not offers_tools(sent, fit)
+    outgoing = target.prepare(sent, fit.earlier, identities, stream=stream)
+    for where, what in (*losses, *fit.losses):
+        outgoing.diagnostics.loss(where, what)
     lost = any(loss.where.startswith(_FORMAT) for loss in outgoing.diagnostics.of("loss"))
-    return Asked(outgoing, lost or sent.text is not request.text)
+    return Asked(outgoing, lost or sent.text is not request.text, stream, left)
 
 
-def inbound(target: Target, request: CreateResponse, machine: ResponseStream) -> Inbound:
-    """What reads the answer of this upstream into the machine."""
+def inbound(
+    target: Target, request: CreateResponse, machine: ResponseStream, reasoning_as: str | None = None
+) -> Inbound:
+    """What reads the answer of this upstream into the machine; `reasoning_as` is the form of raw reasoning,
+    else the upstream's."""
+    form = reasoning_as or target.reasoning_as
 
     def read(into: ResponseStream) -> Inbound:
         side = target.dialect.side
+        if form != RAW:
+            into = ReasoningAs(into, form)
+        if seals(target, request):
+            into = SealedReasoning(into, seal_for(target))
         if target.choice is not None and side.choice is not None:
             return side.choice(into, target.choice)
         return side.inbound(into, target.sealer)
@@ -58,16 +99,30 @@ def inbound(target: Target, request: CreateResponse, machine: ResponseStream) ->
     return Condensing(machine, read, target.sealer) if asks_for_compaction(request) else read(machine)
 
 
-def opened(target: Target, request: CreateResponse, history: History) -> tuple[History, History]:
-    """(the turns before, the request's own input), compactions in both opened for this upstream."""
+def opened(
+    target: Target, request: CreateResponse, history: History, losses: dict[Loss, None]
+) -> tuple[History, History]:
+    """(the turns before, the request's own input), compactions and reasoning in both opened for this
+    upstream."""
     sealer, compacts = target.sealer, target.dialect.side.compacts
-    earlier = open_compactions(history, sealer, lambda _: "previous_response_id", upstream_compacts=compacts)
-    own = open_compactions(own_input(request), sealer, _place, upstream_compacts=compacts)
-    return earlier, own
+    earlier = open_reasoning(history, target, _before, losses)
+    own = open_reasoning(own_input(request), target, _place, losses)
+    return (
+        open_compactions(earlier, sealer, _before, upstream_compacts=compacts),
+        open_compactions(own, sealer, _place, upstream_compacts=compacts),
+    )
+
+
+def _before(_index: int) -> str:
+    return "previous_response_id"
 
 
 def _place(index: int) -> str:
     return f"input[{index}].encrypted_content"
+
+
+def _tool_call_mode(able: Capabilities) -> ToolCallMode:
+    return tool_call_mode(ModelCapabilities(able.tools is not False, able.streaming_tool_calls is not False))
 
 
 def _knows_no_schema(target: Target) -> bool:

@@ -2,50 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 import structlog
+from msgspec.structs import replace
 
-from bridge.diagnostics import Diagnostics
-from bridge.dialects.base import History
-from bridge.errors import BridgeError, InvalidRequestError
+from bridge.diagnostics import Diagnostic, Diagnostics
+from bridge.dialects.base import History, configured
+from bridge.errors import BridgeError
 from bridge.protocol.request import CreateResponse
 from bridge.protocol.response import Response
 from bridge.tools.identity import ToolIdentityMap
-from server.auth import client_key
+from bridge.wire import choose_wire
 from server.budget import Hold
 from server.limits import check_conversation, check_request
+from server.quotas.headers import Form, openai_headers
+from server.requests.admission import admit
 from server.requests.answer_format import check_format, check_patterns
+from server.requests.background_rules import check_background
+from server.requests.client_traits import ClientTraits, traits_of
 from server.requests.constraints import ConstrainedStream, machine_for
+from server.requests.continuing import continued_there, kept_by
 from server.requests.losses import loss_header, losses_of, reported_losses
+from server.requests.off_loop import on_thread
 from server.requests.outgoing import Asked, ask, inbound
-from server.requests.wire import choose_wire, ignores_comments
+from server.requests.stops import check_stops, stopping
+from server.requests.truncation import Shortener, may_be_shortened
+from server.requests.ways import Ways
+from server.runs.metering import Input, Meter
+from server.runs.outcome import Outcome
 from server.runs.run import Run
 from server.runs.translation import Translation
 from server.service import Service
+from server.sessions.base import UpstreamResponse
 from server.sessions.references import continued
+from server.traces.request import REQUEST
 from server.upstreams.attempts import Attempt, Attempts
-from server.upstreams.base import UpstreamReply, UpstreamRequest
+from server.upstreams.base import UpstreamReply
 from server.upstreams.targets import Target
 
+_BYTES_PER_TOKEN: Final = 4
 _log = structlog.get_logger(__name__)
 
 
 class Taken(NamedTuple):
-    """A queued response, the name under which its record is held (see `Lease`), and its wire."""
+    """A response to be made, the name under which its record is held (see `Lease`), its wire, and how often
+    it was begun before."""
 
     response: Response
     worker: str
     wire: str
+    makings: int
 
 
 class Prepared(NamedTuple):
-    """A request that may be answered, by one run or by several. `asked` is what its upstream is asked, `key`
-    what its client showed, `hold` what it has in memory; `losses` are those that the request had before.
-    `headers` are those of its answer, final when upstreams have accepted: they say what was lost on the way
-    to those, which is in `reported`."""
+    """A request that may be answered, by one run or by several. `asked` is what its upstream is asked,
+    `client` what its headers say, `hold` what it has in memory, `given` its input, to be measured; `new` is
+    what is asked instead where the upstream keeps the response `after` which it comes; `losses` are
+    those that the request had before. `headers` are those of its answer, final when upstreams have accepted:
+    they say what was lost on the way to those, which is in `reported`. `parent` is the context of its spans,
+    where there are any."""
 
     service: Service
     request: CreateResponse
@@ -55,14 +73,22 @@ class Prepared(NamedTuple):
     history: History
     identities: ToolIdentityMap
     asked: Asked
+    after: str | None
+    new: Asked | None
     wire: str
-    key: str | None
-    beats: bool
+    client: ClientTraits
     hold: Hold
     taken: Taken | None
+    given: Input
     losses: Diagnostics | None
     reported: dict[str, None]
     headers: dict[str, str]
+    parent: Any
+
+    @property
+    def input_tokens(self) -> int:
+        """About how many tokens its upstream will count."""
+        return self.service.meters.tokens(self.given, self.target.model)
 
     def leave(self, choice: int) -> None:
         """The run of this choice has ended."""
@@ -72,64 +98,106 @@ class Prepared(NamedTuple):
     def run(self, choice: int | None = None) -> Run:
         """A run that answers it, or makes one choice of its answer. That one leaves it to whoever runs all of
         them to hold its place among those that are made at once, and the memory of the request."""
-        service, request, key = self.service, self.request, self.key
+        service, request, key = self.service, self.request, self.client.key
         answering = target = self.target if choice is None else self.target.of_choice(choice)
         counted = {shared.upstream.name for shared in self.target.all_shared} if choice else set()
 
         def clean(text: str) -> str:
             return answering.upstream.clean(text, key)
 
-        machine = machine_for(
+        share = max((shared.readers for shared in self.target.all_shared), default=1)
+        name = request.model or target.model
+        meter = Meter(service.meters, self.owner, name, target, self.given, 0 if counted else share)
+        constrained = machine_for(
             request,
-            request.model or target.model,
+            name,
             self.identities,
             self.wire,
             unenforced=self.asked.unenforced,
             clean=clean,
+            settle_usage=meter.settle,
         )
         taken = self.taken
         if taken is not None:
-            machine.adopt(taken.response)
+            constrained.adopt(taken.response)
+        machine = stopping(constrained, request)
         translation = Translation(
             machine,
-            inbound(target, request, machine),
+            inbound(target, request, machine, self.client.reasoning_as),
             most=service.settings.limits.output_bytes,
-            judged=machine if isinstance(machine, ConstrainedStream) and machine.judged else None,
+            judged=constrained if isinstance(constrained, ConstrainedStream) and constrained.judged else None,
+            text_after_tools=target.text_after_tools,
         )
+
+        lost: list[Diagnostic] = []  # and not the outcome, which would refer to itself by way of the attempts
 
         def accepted(attempt: Attempt, reply: UpstreamReply) -> None:
             nonlocal answering
             answering = chosen = attempt.target
-            if chosen is not target:
-                translation.read_as(inbound(chosen, request, machine))
+            if chosen is not target or attempt.again:
+                reader = inbound(chosen, request, machine, self.client.reasoning_as)
+                translation.read_as(reader, chosen.text_after_tools)
             self._report(attempt, clean(reply.losses))
+            if choice is None or choice == 0:
+                lost[:] = attempt.losses
 
         def asked(upstream: str, outcome: str) -> None:
             if upstream not in counted:  # a request that is shared is the first choice's
                 service.metrics.asked(upstream, outcome)
 
+        def kept() -> UpstreamResponse | None:
+            return kept_by(answering, translation.kept_there, key)
+
         keeping = None
         if request.store is not False:
             keeping = service.runs.keeping(
-                translation, request, self.owner, self.wire, taken and taken.worker
+                translation, request, self.owner, self.wire, taken and taken.worker, kept
             )
+        given = (request, self.history, self.identities, self.request_id, self.client, self.losses)
+        ways = Ways(*given, Shortener(service.tokens), self.asked, self.new, self.after, self.owner)
+        attempts = Attempts(ways.all(target), accepted, asked)
+        outcome = Outcome(
+            self.request_id,
+            translation,
+            attempts,
+            service.metrics.responses.ended,
+            self._spent,
+            meter,
+            handed_over=keeping is not None,
+        )
+        outcome.losses = lost
+        if (trace := REQUEST.get()) is not None and (traced := trace.of_run(translation)) is not None:
+            outcome.watch(traced, traced.pace())
+        if service.spans is not None:
+            outcome.watch(service.spans.response(self.parent, name, self.request_id))
         return Run(
             translation=translation,
-            attempts=Attempts(self._attempts(target), accepted, asked),
+            attempts=attempts,
             gate=service.gate,
             total=service.settings.timeouts.total,
             keeping=keeping,
             keeper=service.runs.keeper,
             owner=self.owner,
             hold=self.hold if choice is None else service.room.budget.hold(self.owner),
-            ended=service.metrics.ended,
+            outcome=outcome,
             running=service.running,
             judge=service.judge,
-            beats=self.beats,
+            beats=self.client.beats,
             background=bool(request.background),
             personal=key is not None and any(each.pass_through for each in service.settings.upstreams),
             placed=choice is not None,
+            makings=0 if taken is None else taken.makings,
         )
+
+    def _spent(self, response: Response) -> None:
+        """A response that an upstream has begun is over."""
+        tokens, model = self.service.tokens, self.target.model
+
+        def estimated() -> int:
+            taken = len(self.asked.outgoing.body) // _BYTES_PER_TOKEN
+            return taken + sum(tokens.item(item, model) for item in response.output)
+
+        self.service.quotas.ended(self.owner, response, estimated, stored=self.request.store is not False)
 
     def _report(self, attempt: Attempt, inner: str) -> None:
         """What was lost on the way to an upstream that has accepted, and what it says was lost beyond."""
@@ -138,19 +206,7 @@ class Prepared(NamedTuple):
         if new:
             _log.info("request.losses", request_id=self.request_id, losses=new)
         self.reported.update(dict.fromkeys(found))
-        self.headers.clear()
         self.headers.update(loss_header(self.reported))
-
-    def _attempts(self, target: Target) -> list[Callable[[], Attempt]]:
-        fallbacks = [partial(self._fallback, other) for other in target.fallbacks]
-        return [partial(self._attempt, target, self.asked), *fallbacks]
-
-    def _fallback(self, other: Target) -> Attempt:
-        return self._attempt(other, ask(other, self.request, self.history, self.identities))
-
-    def _attempt(self, target: Target, asked: Asked) -> Attempt:
-        sent = UpstreamRequest(target.dialect.path, asked.outgoing.body, self.request_id, self.key)
-        return Attempt(target, sent, losses_of(self.losses, asked.outgoing.diagnostics))
 
 
 async def prepare(
@@ -162,49 +218,60 @@ async def prepare(
     owner: str = "",
     losses: Diagnostics | None = None,
     history: History | None = None,
+    upstream: UpstreamResponse | None = None,
     hold: Hold | None = None,
     taken: Taken | None = None,
     place: str = "input",
     schema_param: str = "text.format.schema",
     choices: int = 1,
+    limits_form: Form = openai_headers,
 ) -> Prepared:
-    """This request, ready to be run. `owner` is whose responses
-    it may refer to and whose it will be; `losses` are those that the request had before; `history` is what
-    `previous_response_id` stands for, and its input is then free of references: when it is not given, both
-    are looked up in the store; `hold` is what it holds in memory already; `taken` is the record that a queued
-    response has already; `place` is where the client's own request has its input, `schema_param` where it
-    has the schema for its answer; `choices` is how many answers it wants.
+    """This request, ready to be run. `owner` is whose responses it may refer to and whose it will be;
+    `losses` are those that the request had before; `history` is what `previous_response_id` stands for, and
+    its input is then free of references: when it is not given, both are looked up in the store; `upstream` is
+    the last response of that as its upstream keeps it; `hold` is what it holds in memory already; `taken` is
+    the record that a queued response has already; `place` is where the client's own request has its input,
+    `schema_param` where it has the schema for its answer; `choices` is how many answers it wants;
+    `limits_form` is how the headers of its answer say what is left of its key's limits.
 
     Raises HttpError or InvalidRequestError for what can't be honoured, with `param`.
     """
+    client = traits_of(headers)
     stored = request.store is not False
-    if request.background and not stored:
-        what = "a response in the background has to be stored"
-        raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param="background")
+    check_background(request)
     check_request(request, service.settings.limits, place=place)
+    check_stops(request)
     check_format(request, service.settings.limits, schema_param)
     if stored and taken is None:
         await service.runs.check_store()
     target = service.router.resolve(request.model).bound(owner)
+    allowed = await admit(service, request, owner, limits_form) if taken is None else {}
     if choices > 1:
         target = target.for_choices(choices)
     if history is None:
         request, before, hold = await continued(
             service.store, request, owner, service.room, accepted=taken is not None
         )
-        history = before.items
+        history, upstream = before.items, before.upstream
     identities = ToolIdentityMap()
     hold = hold or service.room.budget.hold(owner)
     try:
         check_conversation(request, len(history), service.settings.limits)
-        asked = ask(target, request, history, identities)
+        updated = configured(request, history)
+        if updated is not request:
+            request, schema_param = updated, place
+            check_format(request, service.settings.limits, schema_param)
+        asking = partial(ask, target, request, history, identities, shortener=Shortener(service.tokens))
+        asked = await on_thread(asking) if may_be_shortened(request, history) else asking()
         if asked.unenforced:
             await check_patterns(service.judge, request, owner, schema_param)
-        hold.grow(len(asked.outgoing.body))
+        after = continued_there(target, request, history, upstream, client.key)
+        new = None if after is None else ask(target, request, history, identities, after=after)
+        hold.grow(len(asked.outgoing.body) + (0 if new is None else len(new.outgoing.body)))
     except BridgeError:
         hold.release()
         raise
-    outgoing = asked.outgoing.diagnostics
+    outgoing = (new or asked).outgoing.diagnostics
     return Prepared(
         service=service,
         request=request,
@@ -214,12 +281,17 @@ async def prepare(
         history=history,
         identities=identities,
         asked=asked,
+        after=after,
+        new=new,
         wire=choose_wire(request, headers) if taken is None else taken.wire,
-        key=client_key(headers),
-        beats=ignores_comments(headers),
+        client=client,
         hold=hold,
         taken=taken,
+        given=Input(request, history)
+        if asked.left is None
+        else Input(replace(request, input=None), asked.left),
         losses=losses,
         reported={},
-        headers=loss_header(reported_losses(losses_of(losses, outgoing))),
+        parent=None if service.spans is None else service.spans.parent(headers),
+        headers=allowed | loss_header(reported_losses(losses_of(losses, outgoing))),
     )

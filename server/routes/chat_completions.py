@@ -42,4 +42,6 @@ async def create(request: Request) -> ASGIApp:
         gate, hold = service.gate, prepared.hold
         return several(runs, prepared.headers, keep_alive, options, gate, hold, prepared.leave)
     answer = StreamedAnswer if asked.stream else WholeAnswer
-    return answer(prepared.run(), prepared.headers, keep_alive, ChatForm(options, service.sealer))
+    run = prepared.run()
+    form = ChatForm(options, service.sealer, run.translation)
+    return answer(run, prepared.headers, keep_alive, form)

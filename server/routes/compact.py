@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from bridge.dialects.base import invalid
+from bridge.dialects.base import TRIGGER, invalid
 from bridge.protocol.codec import decode_compact_request, decode_request, encode
 from bridge.protocol.request import CompactRequest, CreateResponse
 from bridge.protocol.unknown import UnknownItem
-from bridge.token_estimate import request_tokens
 from server.answers.delivery import WholeAnswer
-from server.compaction.condensing import TRIGGER
 from server.compaction.window import CompactionForm
 from server.errors import HttpError
 from server.limits import check_conversation, check_request
@@ -46,7 +46,8 @@ async def compact(request: Request) -> ASGIApp:
         history=before.items,
         hold=hold,
     )
-    return WholeAnswer(prepared.run(), prepared.headers, service.settings.keep_alive, CompactionForm(items))
+    form = CompactionForm(items, partial(service.tokens.item, model=prepared.target.model))
+    return WholeAnswer(prepared.run(), prepared.headers, service.settings.keep_alive, form)
 
 
 def _condensing(given: CompactRequest) -> CreateResponse:
@@ -65,7 +66,7 @@ def _condensing(given: CompactRequest) -> CreateResponse:
 
 async def input_tokens(request: Request) -> Response:
     """About how many tokens the input of a request is, sealed summaries counted by what they say. Real
-    counts come with each response; see `bridge.token_estimate` for what this one rests on."""
+    counts come with each response; see `bridge.token_counter` for what this one rests on."""
     service = service_of(request)
     asked = await read_json(request, service.settings, decode_request)
     _check_counted(asked)
@@ -73,9 +74,9 @@ async def input_tokens(request: Request) -> Response:
     check_request(asked, service.settings.limits)
     asked, before, hold = await continued(service.store, asked, request.state.owner, service.room)
     check_conversation(asked, len(before.items), service.settings.limits)
-    earlier, own = opened(target, asked, before.items)
+    earlier, own = opened(target, asked, before.items, {})
     others = CreateResponse(instructions=asked.instructions, tools=asked.tools)
-    tokens = await on_thread(lambda: request_tokens(others, [*earlier, *own]))
+    tokens = await on_thread(lambda: service.tokens.request(others, [*earlier, *own], target.model))
     hold.release()
     body = {"object": "response.input_tokens", "input_tokens": tokens}
     headers = loss_header(reported_losses(unknown_fields(asked)))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from server.event_logs.base import LogError
-from server.readiness import check_log, check_store
+from server.errors import shutting_down
 from server.service import service_of
 
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -18,28 +17,29 @@ async def live(_request: Request) -> JSONResponse:
 
 
 async def ready(request: Request) -> JSONResponse:
-    """`GET /readyz`: it takes requests and its store answers; else 503 with the reason. An event log that
-    can't be reached is reported, and does not make it unready: what is stored can be read without it."""
+    """`GET /readyz`: it takes requests and its store takes what is written; else 503 with the reason, known
+    from the last look at them. An event log that can't be reached is reported, and does not make it unready:
+    what is stored can be read without it."""
     service = service_of(request)
-    service.gate.check_open()
-    await check_store(service.store)
-    gate = service.gate
+    gate, watch = service.gate, service.watch
+    if gate.leaving:
+        raise shutting_down()
+    if watch.store_outage is not None:
+        raise watch.store_outage
     state = {
         "status": "ready",
         "running": gate.running,
         "waiting": gate.waiting.count,
         "readers": gate.readers.count,
     }
-    try:
-        await check_log(service.runs.event_log)
-    except LogError as error:
-        state["event_log"] = error.message
+    if watch.log_outage is not None:
+        state["event_log"] = watch.log_outage.message
     return JSONResponse(state)
 
 
 async def metrics(request: Request) -> Response:
-    """`GET /metrics`, for Prometheus and for operators alone: it counts what all clients did. Of this process
-    alone, where there are several."""
+    """`GET /metrics`, for Prometheus and for operators alone: it counts what all clients did. Of all
+    workers of this host that count together."""
     service = service_of(request)
     service.operators.check(request)
     return Response(service.metrics.text(), media_type=_METRICS_TYPE)

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.datastructures import QueryParams
 from starlette.endpoints import HTTPEndpoint
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from bridge.errors import InvalidRequestError
-from bridge.protocol.codec import decode_request, encode
+from bridge.protocol.codec import decode_request, encode, encode_sse
+from bridge.protocol.errors import ErrorPayload
+from bridge.protocol.events import ErrorEvent
 from server.answers.delivery import StreamedAnswer, WholeAnswer
-from server.answers.forms import SSE_TYPE, ResponseForm
+from server.answers.forms import ResponseForm
+from server.answers.stored_stream import StoredStream
+from server.errors import HttpError, shutting_down
 from server.requests.background import begin
 from server.requests.bodies import read_json
 from server.requests.prepare import prepare
 from server.routes.stored import counted, unknown_response
+from server.runs.rest import rest_of
 from server.runs.run import Run
 from server.service import Service, service_of
-from server.sessions.base import Standing
 
 _LONGEST_NUMBER: Final = 15  # digits; JSON readers lose precision beyond that
 _NOTHING: Final = -1
@@ -42,8 +48,18 @@ async def create(request: Request) -> ASGIApp:
             return counted(service, owner, partial(_read_along, service, run, headers))
         queued = await begin(service, run)
         return Response(encode(queued), headers=headers, media_type="application/json")
-    answer = StreamedAnswer if asked.stream else WholeAnswer
-    return answer(run, headers, service.settings.keep_alive, ResponseForm())
+    keep_alive, form = service.settings.keep_alive, ResponseForm()
+    if asked.stream:
+        return StreamedAnswer(run, headers, keep_alive, form, partial(_rest, service, run))
+    return WholeAnswer(run, headers, keep_alive, form)
+
+
+async def _rest(service: Service, run: Run) -> AsyncIterator[bytes]:
+    """What a client that fell behind has not got yet. It ends early when the client would be one reader too
+    many: it can ask again."""
+    with suppress(HttpError):
+        async for data in rest_of(run, service.gate, service.runs.follower):
+            yield data
 
 
 async def _read_along(service: Service, run: Run, headers: dict[str, str]) -> Response:
@@ -51,7 +67,30 @@ async def _read_along(service: Service, run: Run, headers: dict[str, str]) -> Re
     found = await service.store.standing(queued.id, run.owner)
     if found is None:
         raise unknown_response(queued.id)
-    return _event_stream(service, found, _NOTHING, headers)
+    frames = _until_cut_off(service, queued.id, service.runs.follower.follow(found, _NOTHING))
+    return _event_stream(service, frames, headers)
+
+
+async def _until_cut_off(
+    service: Service, response_id: str, frames: AsyncIterator[bytes]
+) -> AsyncIterator[bytes]:
+    """The frames. A client that was sent none when the server cuts off what is left does not know its
+    response: it gets an `error` event with the id."""
+    cut = asyncio.ensure_future(service.gate.cut.wait())
+    first = asyncio.ensure_future(anext(frames, b""))
+    try:
+        await asyncio.wait((first, cut), return_when=asyncio.FIRST_COMPLETED)
+        if not first.done():
+            error = shutting_down()
+            message = f"{error.message} The response is {response_id}: ask for its events under that id."
+            yield encode_sse([ErrorEvent(0, ErrorPayload(error.error_type, error.code, message, None))])
+            return
+        yield first.result()
+    finally:
+        cut.cancel()
+        first.cancel()
+    async for data in frames:
+        yield data
 
 
 class Stored(HTTPEndpoint):
@@ -64,7 +103,7 @@ class Stored(HTTPEndpoint):
         service, owner = service_of(request), request.state.owner
         asked = request.query_params
         streamed = "stream" in asked and _truth("stream", asked["stream"])
-        after = _number(asked["starting_after"]) if "starting_after" in asked else _NOTHING
+        after = after_of(asked)
         answer = partial(_again, after=after) if streamed else _whole
         return counted(service, owner, partial(answer, service, request.path_params["id"], owner))
 
@@ -74,6 +113,8 @@ class Stored(HTTPEndpoint):
         response_id = request.path_params["id"]
         if not await service.store.delete(response_id, request.state.owner):
             raise unknown_response(response_id)
+        if service.traces is not None:
+            service.traces.forget(request.state.owner, response_id)
         await service.runs.forget(response_id)
         deleted = {"id": response_id, "object": "response", "deleted": True}
         return Response(encode(deleted), media_type="application/json")
@@ -84,9 +125,8 @@ async def _whole(service: Service, response_id: str, owner: str) -> Response:
     if record is None:
         raise unknown_response(response_id)
     running = service.running.get(response_id, owner)
-    live = running is not None and not running.translation.ended
-    response = running.translation.snapshot if running is not None and live else record.response
-    return Response(encode(response), media_type="application/json")
+    shown = None if running is None else running.shown
+    return Response(encode(record.response if shown is None else shown), media_type="application/json")
 
 
 async def _again(service: Service, response_id: str, owner: str, after: int) -> Response:
@@ -95,18 +135,16 @@ async def _again(service: Service, response_id: str, owner: str, after: int) -> 
         raise unknown_response(response_id)
     running = service.running.get(response_id, owner)
     await service.runs.follower.check(found, after, None if running is None else running.last_kept)
-    return _event_stream(service, found, after, {})
+    return _event_stream(service, service.runs.follower.follow(found, after), {})
 
 
-def _event_stream(service: Service, found: Standing, after: int, headers: dict[str, str]) -> Response:
-    frames: AsyncIterator[bytes] = service.runs.follower.follow(found, after)
-    return EventSourceResponse(
-        frames,
-        headers=headers,
-        media_type=SSE_TYPE.decode().partition(";")[0],
-        ping=service.settings.keep_alive,
-        ping_message_factory=lambda: ServerSentEvent(comment="keep-alive", sep="\n"),
-    )
+def _event_stream(service: Service, frames: AsyncIterator[bytes], headers: dict[str, str]) -> Response:
+    return StoredStream(frames, headers, service.settings.keep_alive)
+
+
+def after_of(asked: QueryParams) -> int:
+    """The number of `starting_after`; -1 without one. Raises InvalidRequestError."""
+    return _number(asked["starting_after"]) if "starting_after" in asked else _NOTHING
 
 
 def _truth(param: str, text: str) -> bool:

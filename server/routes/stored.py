@@ -30,7 +30,7 @@ def counted(service: Service, owner: str, answer: Callable[[], Awaitable[ASGIApp
     however that comes. Raises HttpError 429 when there are as many readers as may be."""
 
     async def read(scope: Scope, receive: Receive, send: Send) -> None:
-        with service.gate.readers.held(owner):
+        async with service.gate.readers.shared(owner):
             await (await answer())(scope, receive, send)
 
     return read

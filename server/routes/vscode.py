@@ -1,33 +1,53 @@
-"""`POST /vscode/v1/chat`: any model for VS Code's language-model interface."""
+"""`/vscode/v1/`: any model for VS Code's language-model interface."""
 
 from __future__ import annotations
 
-from msgspec.structs import replace
+import msgspec
 from starlette.requests import Request
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp
 
-from bridge.dialects.vscode import Outbound
-from server.answers.delivery import StreamedAnswer
-from server.answers.foreign import PARTS, ForeignForm
+from bridge.dialects.base import invalid
+from bridge.protocol.codec import encode
 from server.requests.bodies import read_json
-from server.requests.prepare import prepare
+from server.requests.off_loop import off_loop
+from server.routes.models import wants_refresh
 from server.service import service_of
+from server.vscode.answers import FAILURES, PartsAnswer, PartsForm
+from server.vscode.chat import prepare_chat, read_chat
+from server.vscode.tokens import count, read_counted
+
+
+async def models(request: Request) -> JSONResponse:
+    """The models as LanguageModelChatInformation, and what changed since the version that `since` names.
+    `?refresh=true` asks the upstreams now."""
+    service = service_of(request)
+    enriched = await service.listing.enriched(refresh=wants_refresh(request))
+    listed = [model.information() for model in enriched]
+    version = service.lists.note(listed)
+    since = request.query_params.get("since")
+    changes = None if since is None else service.lists.changes(since, version)
+    found = None if changes is None else msgspec.structs.asdict(changes)
+    return JSONResponse({"version": version, "models": listed, "changes": found})
 
 
 async def chat(request: Request) -> ASGIApp:
-    """Parts as JSON lines. The whole chat comes with each request, so nothing is stored."""
+    """Parts as JSON lines. With `errors=line` a failure is the last of them; leaving cancels the response."""
     service = service_of(request)
-    asked, losses = await read_json(
-        request, service.settings, lambda body: PARTS.request(body, service.sealer)
-    )
-    prepared = await prepare(
-        service,
-        replace(asked, store=False),
-        request.headers,
-        request.state.request_id,
-        owner=request.state.owner,
-        losses=losses,
-        place="messages",
-    )
-    form = ForeignForm(PARTS, Outbound(), service.sealer)
-    return StreamedAnswer(prepared.run(), prepared.headers, service.settings.keep_alive, form)
+    failures = request.query_params.get("errors", "text")
+    if failures not in FAILURES:
+        raise invalid("errors", f"expected one of: {', '.join(FAILURES)}")
+    asked = await read_json(request, service.settings, read_chat)
+    state = request.state
+    prepared = await prepare_chat(service, asked, request.headers, state.request_id, state.owner)
+    form = PartsForm(asked.chat, failures, service.sealer)
+    return PartsAnswer(prepared.run(), prepared.headers, service.settings.keep_alive, form)
+
+
+async def tokens(request: Request) -> JSONResponse:
+    """About how many tokens a text or message is for a model."""
+    service = service_of(request)
+    asked = await read_json(request, service.settings, read_counted)
+    model = service.router.resolve(asked.model).model
+    size = len(asked.content) if isinstance(asked.content, str) else len(encode(asked.content))
+    return JSONResponse({"tokens": await off_loop(size, lambda: count(asked.content, service.tokens, model))})

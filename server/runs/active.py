@@ -35,5 +35,9 @@ class ActiveRuns:
         _, run = self._runs.get(response_id, (None, None))
         return run
 
+    def in_line(self) -> list[Run]:
+        """Those that wait for their turn."""
+        return [run for _, run in self._runs.values() if run.in_line]
+
     def __len__(self) -> int:
         return len(self._runs)

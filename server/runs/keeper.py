@@ -76,7 +76,7 @@ class Keeper:
 
     def leave(self, kept: ResponseSessionPersistenceTransformer, *, ended: bool) -> None:
         """Its run is over. One that was broken off has no end to store: its lease runs out, and then it
-        is settled. One that ended with its first batch was never added, and one whose beginning could not
+        is settled. One that ended with its first batch is stored already, and one whose beginning could not
         be stored has been refused."""
         if ended and kept.response_id in self._kept and kept.held:
             self._left[kept.response_id] = time.monotonic()

@@ -67,7 +67,7 @@ class RunQueue:
             if not _is_free(gate):
                 await asyncio.sleep(_PAUSE)
             elif not await self._found(self._next(take, gate)):
-                while _is_free(gate) and await self._found(take_waiting(gate.at_their_limit())):
+                while _is_free(gate) and await self._found(take_waiting(gate.runs.at_their_limit())):
                     await asyncio.sleep(0)  # that run takes its place before another is looked for
 
     async def _found(self, look: Awaitable[bool]) -> bool:
@@ -109,7 +109,9 @@ class RunQueue:
             )
             entries = [entry for _, found in read or () for entry in found]
         for entry_id, fields in entries:
-            if fields and gate.runs.has_room(fields.get(_OWNER, b"").decode()):
+            if fields and gate.leaving:  # it came while this worker was asked to leave
+                await self._redis.xadd(self._key, fields)
+            elif fields and gate.runs.has_room(fields.get(_OWNER, b"").decode()):
                 await take(fields[_FIELD].decode())
             async with self._redis.pipeline(transaction=False) as pipe:
                 pipe.xack(self._key, _GROUP, entry_id)
@@ -119,4 +121,4 @@ class RunQueue:
 
 
 def _is_free(gate: Gate) -> bool:
-    return not (gate.runs.full or gate.closing)
+    return not (gate.runs.full or gate.leaving)

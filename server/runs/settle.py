@@ -6,12 +6,10 @@ import asyncio
 import math
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
-
-import structlog
 
 from bridge.decoder import ResponseAccumulator
 from bridge.protocol.codec import decode_event, encode_sse
@@ -20,67 +18,103 @@ from bridge.protocol.response import Response
 from bridge.sse import SSEDecoder
 from server.event_logs.base import EventLog, LogError, LogGap, LogGone
 from server.frames import Frames, joined
+from server.runs.outcome import log_ended
 from server.sessions.base import Lease, ResponseStore, StoredResponse
 from server.sessions.endings import closing_events, interrupted
 from server.sessions.errors import LeaseLost, StoreError
 from server.sessions.record_writer import WAITING
+from server.sessions.unseen import MAKINGS, makings
 
 Renew = Callable[[], Awaitable[None]]
 """Renews the leases of this process' own runs."""
 
-Rerun = Callable[[StoredResponse, str], Awaitable[None]]
-"""Takes a response that was queued and whose run nobody began, and the worker's name that holds it."""
+Rerun = Callable[[StoredResponse, str, int], Awaitable[None]]
+"""Takes a response whose output nobody can have seen, the worker's name that holds it, and how often it was
+begun."""
 
 _Take = Callable[[Lease, float], Awaitable[list[StoredResponse]]]
 
 _QUEUED: Final = 3.0  # seconds that a run may wait while a worker is idle; its entry in the queue was lost
 _LOG_PATIENCE: Final = 3.0  # seconds to wait for the log
 _SETTLING: Final = 15.0  # seconds that settling a run may take, its log out of reach and its store slow
-_log = structlog.get_logger(__name__)
+_NOT_BEGUN: Final = "it could not begin"
+_SETTLED: Final = "its worker stopped, and another one settled it"
 
 
 async def _nothing_to_renew() -> None:
     return None
 
 
+def _nothing() -> None:
+    return None
+
+
 class Settler:
-    """Takes runs whose lease is over and settles each once, of all workers that try. `lease` is how many
-    seconds living workers have to renew theirs. `renew` comes before each look: a process
-    that had no time for its leases does not take its own runs for abandoned.
+    """Takes runs whose lease is over, or whose process has stopped, and settles each once, of all workers
+    that try. `lease` is how many seconds living workers have to renew theirs. `renew` comes before each look:
+    a process that had no time for its leases does not take its own runs for abandoned. `process` is the name
+    of this one. `shares`: there is a queue, so that what waits goes to whichever worker has room.
     """
 
     def __init__(
-        self, store: ResponseStore, log: EventLog, lease: float, renew: Renew = _nothing_to_renew
+        self,
+        store: ResponseStore,
+        log: EventLog,
+        lease: float,
+        renew: Renew = _nothing_to_renew,
+        *,
+        process: str = "settler",
+        shares: bool = False,
     ) -> None:
         self._store = store
         self._event_log = log
         self._lease = lease
         self._renew = renew
+        self._process = process
+        self._shares = shares
         self._wary_until = -math.inf
+        self.leaving = False
+        """This process is to leave: it takes nothing up any more."""
+        self.count: Callable[[], None] = _nothing
+        """Called for each run that was settled."""
         self.rerun: Rerun | None = None
-        """Takes up queued runs that no worker has begun; without it they are settled too."""
+        """Takes up runs whose output nobody can have seen; without it they are settled too."""
 
     async def sweep(self) -> int:
         """Settle every run whose lease is over; how many there were. Raises StoreError."""
         total = 0
-        while orphans := await self._take(self._store.claim_orphans):
-            await asyncio.gather(*(self.take_up(orphan, worker) for orphan, worker in orphans))
-            total += len(orphans)
+        claim = partial(self._store.claim_orphans, waiting=not self._shares)
+        while orphans := await self._take(claim):
+            await self._hand_on(*orphans)
+            total += len(orphans[0])
         return total
 
     async def settle(self, response_id: str) -> bool:
         """Settle this one, if its lease is over and nobody else does; whether it was. Raises
         StoreError."""
         taken = await self._take(partial(self._acquire, response_id))
-        for record, worker in taken:
-            await self.take_up(record, worker)
-        return bool(taken)
+        if taken is not None:
+            await self._hand_on(*taken)
+        return taken is not None
+
+    async def settle_all_of(self, process: str) -> int:
+        """Settle the runs of a process that has stopped, whatever their leases; how many there were. Raises
+        StoreError."""
+        total = 0
+        if self.leaving:
+            return total
+        lease = self._lease_from(await self._store.now())
+        while left := await self._store.claim_of(process, lease):
+            await self._hand_on(left, lease.worker)
+            total += len(left)
+            lease = self._lease_from(await self._store.now())
+        return total
 
     async def take_waiting(self, not_of: Collection[str] = ()) -> bool:
         """Make one run that waits although a worker is idle, of any owner but these; whether there was one.
         Raises StoreError."""
         now = await self._store.now()
-        lease = Lease(f"settler-{secrets.token_hex(8)}", now + self._lease)
+        lease = Lease(self._new_worker(), now + self._lease)
         taken = await self._store.claim_waiting(lease, now + WAITING - _QUEUED, not_of=not_of)
         for record in taken:
             await self.take_up(record, lease.worker)
@@ -90,19 +124,40 @@ class Settler:
         record = await self._store.acquire(response_id, lease, now)
         return [] if record is None else [record]
 
-    async def _take(self, take: _Take) -> list[tuple[StoredResponse, str]]:
+    async def _hand_on(self, records: Sequence[StoredResponse], worker: str) -> None:
+        """Give back what waits for its turn where others may have room for it, take up the rest. All are held
+        as `worker`."""
+        waiting = {
+            each.response.id: worker
+            for each in (records if self._shares else ())
+            if await self._may_be_made(each) is not None
+        }
+        if waiting:
+            await self._store.give_back(waiting, await self._store.now() + WAITING - _QUEUED)
+        rest = [each for each in records if each.response.id not in waiting]
+        await asyncio.gather(*(self.take_up(each, worker) for each in rest))
+
+    async def _take(self, take: _Take) -> tuple[list[StoredResponse], str] | None:
         """Runs whose lease is over, and the name under which they are held now. None right after the store
         was out or slow: that ends all leases, and each living worker has the length of one to renew its
         own."""
+        if self.leaving:
+            return None
         slow_at = time.monotonic() + self._lease / 4
         with self._watching(slow_at):
             await self._renew()
             now = await self._store.now()
             if time.monotonic() < self._wary_until or time.monotonic() > slow_at:
-                return []
-            worker = f"settler-{secrets.token_hex(8)}"
-            lease = Lease(worker, now + max(self._lease, _SETTLING))
-            return [(each, worker) for each in await take(lease, now)]
+                return None
+            lease = self._lease_from(now)
+            taken = await take(lease, now)
+            return (taken, lease.worker) if taken else None
+
+    def _lease_from(self, now: float) -> Lease:
+        return Lease(self._new_worker(), now + max(self._lease, _SETTLING))
+
+    def _new_worker(self) -> str:
+        return f"{self._process}-settler-{secrets.token_hex(8)}"
 
     @contextmanager
     def _watching(self, slow_at: float) -> Iterator[None]:
@@ -118,11 +173,27 @@ class Settler:
                 self._wary_until = time.monotonic() + self._lease
 
     async def take_up(self, record: StoredResponse, worker: str) -> None:
-        """Make what is queued, and end what was broken off. It is held as `worker`."""
-        if self.rerun is not None and record.request is not None and record.response.status == "queued":
-            await self.rerun(record, worker)
+        """Make what is queued, and what was broken off before anybody can have seen of it; end the others. It
+        is held as `worker`."""
+        begun = await self._may_be_made(record)
+        if self.rerun is not None and begun is not None:
+            await self.rerun(record, worker, begun)
             return
         await self.end(record, worker)
+
+    async def makings(self, record: StoredResponse) -> int | None:
+        """How often a response was begun whose output nobody can have seen; None when somebody can. What the
+        log has beyond the record was sent by a worker of an earlier version. Raises StoreError."""
+        begun = await makings(self._store, record)
+        if begun:
+            sent, _ = await self._read(record.response.id, record.last_sequence)
+            return None if sent else begun
+        return begun
+
+    async def _may_be_made(self, record: StoredResponse) -> int | None:
+        """The same, if it is to be made here once more."""
+        begun = None if self.rerun is None else await self.makings(record)
+        return None if begun is None or begun >= MAKINGS else begun
 
     async def end(
         self, record: StoredResponse, worker: str, ending: Callable[[Response], Response] | None = None
@@ -138,7 +209,9 @@ class Settler:
             last = tail.last
             response, terminal = await self._folded(record, tail)
         if terminal is None:
-            response = interrupted(response, whole=whole) if ending is None else ending(response)
+            response = (
+                interrupted(response, record.input, whole=whole) if ending is None else ending(response)
+            )
             events = closing_events(response, last)
             closing = Frames(last + 1, last + len(events), encode_sse(events))
             ended = joined([tail, closing] if tail is not None else [closing])
@@ -148,7 +221,8 @@ class Settler:
             await self._store.finish(response.id, worker, response, ended)
         except LeaseLost:
             return None
-        _log.warning("run.settled", response_id=response.id, status=response.status)
+        log_ended(response, _SETTLED if ending is None else _NOT_BEGUN)
+        self.count()
         await self._close_log(response.id, closing)
         return response
 

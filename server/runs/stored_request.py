@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from bridge.errors import WireError
 from bridge.protocol.beyond import put_back
 from bridge.protocol.codec import decode_json, encode
-from bridge.protocol.request import OURS, CreateResponse
+from bridge.protocol.request import CreateResponse
+from bridge.protocol.response import OURS
 from bridge.state import WIRES
 from server.sessions.base import StoredResponse
 
@@ -22,7 +23,7 @@ _USUAL_WIRE: Final = "openresponses"
 
 def stored_request(request: CreateResponse, wire: str) -> bytes:
     """The request as JSON, with its client's wire."""
-    body = decode_json(encode(replace(request, beyond=UNSET)))
+    body = decode_json(encode(replace(request, beyond=UNSET, native=UNSET)))
     put_back(body, request.beyond)
     return encode({**body, WIRE: wire})
 

@@ -7,53 +7,79 @@ import asyncio
 import math
 import secrets
 import time
-from collections.abc import AsyncIterator, Collection, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
 from bridge.protocol.request import CreateResponse
-from server.event_logs.base import LINGER, LogError
+from server.event_logs.base import MARKED, LogError
 from server.event_logs.logs import open_event_log
 from server.gate import Gate
+from server.measuring import measured_log
+from server.metrics import Metrics
+from server.runs.active import ActiveRuns
 from server.runs.follow import Follower
+from server.runs.handover import hand_over
 from server.runs.keeper import Keeper
 from server.runs.settle import Rerun, Settler
 from server.runs.signals import OnCancel, open_signals
 from server.runs.stored_request import stored_request
 from server.runs.translation import Translation
-from server.sessions.base import NO_ID, ResponseStore, StoredResponse
+from server.sessions.base import NO_ID, ResponseStore, StoredResponse, UpstreamResponse
 from server.sessions.errors import StoreError
 from server.sessions.history import own_input
 from server.sessions.persistence import ResponseSessionPersistenceTransformer
 from server.settings import Settings, seconds_of
+from server.tasks import end_tasks
 
 if TYPE_CHECKING:
     from server.runs.queue import RunQueue, Take
 
 _SWEPT_EVERY: Final = 300.0  # seconds between two looks for responses that have expired, at most
+_WATCHED_EVERY: Final = 1.0  # seconds between two looks for processes that have stopped
 _DISCARD_PATIENCE: Final = 1.0  # seconds that a deletion waits for the event log
 _DISCARD_PAUSE: Final = 5.0  # seconds until an event log that failed is asked again
-_CANCELLED_AGAIN: Final = 0.5  # seconds
 _log = structlog.get_logger(__name__)
+
+
+def _nothing() -> None:
+    return None
 
 
 class RunSupport:
     """One per application. It works while `going` lasts."""
 
-    def __init__(self, settings: Settings, store: ResponseStore) -> None:
+    def __init__(self, settings: Settings, store: ResponseStore, metrics: Metrics | None = None) -> None:
         self.store = store
-        self.event_log = open_event_log(settings.event_log)
+        event_log = open_event_log(settings.event_log)
+        self.event_log = event_log if metrics is None else measured_log(event_log, metrics.called)
         self.signals = open_signals(settings.event_log)
         self.keeper = Keeper(store, settings.checkpoint_interval, settings.lease)
-        self.settler = Settler(store, self.event_log, settings.lease, self.keeper.renew)
-        self.follower = Follower(store, self.event_log, self.settler, most=settings.limits.output_bytes)
-        self._interval = settings.checkpoint_interval
-        self._lease = settings.lease
-        self._retention = seconds_of(settings.retention)
         self._worker = secrets.token_hex(8)
+        self.settler = Settler(
+            store,
+            self.event_log,
+            settings.lease,
+            self.keeper.renew,
+            process=self._worker,
+            shares=settings.event_log.startswith("redis"),
+        )
+        self._on_lost: Callable[[], None] = _nothing
+        if metrics is not None:
+            self.settler.count, self._on_lost = metrics.settled, metrics.lost
+        self.presence = store.presence(self._worker, settings.lease)
+        self._interval = settings.checkpoint_interval
+        self.follower = Follower(
+            store, self.event_log, self.settler, most=settings.limits.output_bytes, interval=self._interval
+        )
+        self._lease = settings.lease
+        self._restart = settings.background_restart
+        self._retention = seconds_of(settings.retention)
         self._number = 0
+        self._shared = not settings.store.startswith("memory")
+        self._caring: asyncio.Task[None] | None = None
         self.queue: RunQueue | None = None
         if settings.event_log.startswith("redis"):
             # Redis' client takes a while to load
@@ -87,8 +113,10 @@ class RunSupport:
         owner: str,
         wire: str,
         taken: str | None = None,
+        upstream: Callable[[], UpstreamResponse | None] = _nothing,
     ) -> ResponseSessionPersistenceTransformer:
-        """What keeps this run's response. `taken` is the name under which its record is held already."""
+        """What keeps this run's response. `taken` is the name under which its record is held already;
+        `upstream` gives the upstream's own response, where it keeps one."""
         now = time.time()
         record = StoredResponse(
             response=translation.snapshot,
@@ -108,7 +136,11 @@ class RunSupport:
             interval=self._interval,
             lease=self._lease,
             stored=taken is not None,
+            shared=self._shared,
+            withheld=(request.restart or self._restart) == "always",
             wake=self.keeper.wake,
+            on_lost=self._on_lost,
+            upstream=upstream,
         )
 
     async def forget(self, response_id: str) -> None:
@@ -119,7 +151,7 @@ class RunSupport:
 
     async def _discard(self, response_id: str) -> None:
         """For as long as the log could stay without it."""
-        deadline = time.monotonic() + LINGER
+        deadline = time.monotonic() + MARKED
         while time.monotonic() < deadline:
             try:
                 return await self.event_log.discard(response_id)
@@ -133,11 +165,15 @@ class RunSupport:
         workers' messages; at the end, wait for what runs."""
         self.settler.rerun = rerun
         await self._care()
+        await self.presence.appear()
+        await self._look_for_departed()
         keeping = _started(self.keeper.keep(), self.keeper.keep_leases(), self.signals.listen(on_cancel))
         taking = _started(
             self._care_for_ever(),
+            self._watch_for_ever(),
             *([self.queue.serve(take, self.settler.take_waiting, gate)] if self.queue else []),
         )
+        self._caring = taking[0]
         try:
             yield
         finally:
@@ -147,13 +183,39 @@ class RunSupport:
             await self.signals.close()
             if self.queue is not None:
                 await self.queue.close()
+            await self.presence.leave()
             await self.event_log.shutdown()
-            await self.store.close()
+
+    async def leave(self, running: ActiveRuns) -> None:
+        """This process is to leave: what waits for its turn here goes to the other workers at once, and
+        nothing is taken up here any more. What only this process can make stays."""
+        self.settler.leaving = True
+        if self._caring is not None:
+            self._caring.cancel()
+        if self._shared:
+            await hand_over(running, self.store, self.queue)
 
     async def _care_for_ever(self) -> None:
         while True:
             await asyncio.sleep(self._lease / 4)
             await self._care()
+
+    async def _watch_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(_WATCHED_EVERY)
+            await self._look_for_departed()
+
+    async def _look_for_departed(self) -> None:
+        """Settle what processes have left that are known to have stopped, leases or not."""
+        try:
+            for process in await self.presence.departed():
+                settled = await self.settler.settle_all_of(process)
+                await self.presence.forget(process)
+                _log.info("process.departed", process=process, runs=settled)
+        except StoreError as error:
+            _log.warning("store.failed", code=error.code, reason=error.in_full)
+        except Exception:
+            _log.exception("runs.care_failed")
 
     async def _care(self) -> None:
         """Law S1: nothing stays in progress for ever; and nothing longer than it is to be kept."""
@@ -178,16 +240,3 @@ class RunSupport:
 
 def _started(*works: Coroutine[Any, Any, None]) -> list[asyncio.Task[None]]:
     return [asyncio.create_task(work) for work in works]
-
-
-async def end_tasks(tasks: Collection[asyncio.Task[None]]) -> None:
-    """Cancel them until all have ended. Once is not enough: a library may take a cancellation that comes
-    at the moment of its own timeout for that, and go on."""
-    left = set(tasks)
-    while left:
-        for task in left:
-            task.cancel()
-        _, left = await asyncio.wait(left, timeout=_CANCELLED_AGAIN)
-    for task in tasks:
-        if not task.cancelled():
-            task.result()

@@ -11,6 +11,9 @@ import structlog
 
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.base import Inbound
+from bridge.dialects.codex import Inbound as CodexInbound
+from bridge.dialects.responses import Inbound as ResponsesInbound
+from bridge.emitter.stopping import StopFilter
 from bridge.emitter.stream import ResponseStream
 from bridge.errors import BridgeError
 from bridge.protocol.errors import ErrorPayload
@@ -20,6 +23,7 @@ from bridge.sse import Frame, SSEDecoder
 from bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 from server.errors import HttpError, too_long
 from server.schemas.workers import Question
+from server.sessions.unseen import RESTARTED
 
 KEEP_ALIVE: Final = "openresponses-bridge:keepalive"
 _INTERNAL = ErrorPayload("server_error", "internal_error", "The server failed.", None)
@@ -40,7 +44,10 @@ class Translation:
 
     Whatever goes wrong ends the response as failed, never as completed. `failure` then holds the
     error, unless the upstream reported it inside its stream. `most` bounds what an upstream may send for
-    one response, in bytes (law S8). `judged` is what keeps the end back, if anything does.
+    one response, in bytes (law S8). `judged` is what keeps the end back, if anything does. `text_after_tools`
+    says whether clients of Chat Completions get the text that comes after a tool call. A machine that ends
+    at a stop sequence ends with the read that brings it, whose token counts are still taken: nothing more of
+    the upstream's is wanted.
     """
 
     def __init__(
@@ -50,20 +57,26 @@ class Translation:
         *,
         most: int | None = None,
         judged: Judged | None = None,
+        text_after_tools: bool = True,
     ) -> None:
         self._most = most
         self._taken = 0
         self._machine = machine
         self._judged = judged
-        self._take = self._take_plain if judged is None else self._take_held
-        self.read_as(inbound)
-        self._frames = SSEDecoder()
+        self._stops = machine if isinstance(machine, StopFilter) else None
+        # not as bound methods: what refers to itself stays until the next look for garbage
+        self._take = Translation._take_plain if judged is None else Translation._take_held
+        self.read_as(inbound, text_after_tools)
         self.failure: BridgeError | None = None
         self._ended_instead: Response | None = None
 
-    def read_as(self, inbound: Inbound) -> None:
-        """What comes from now on is read by this inbound."""
+    def read_as(self, inbound: Inbound, text_after_tools: bool = True) -> None:
+        """What comes from now on is read by this inbound, from the beginning of a stream."""
         self._inbound = inbound
+        self._frames = SSEDecoder()
+        self.text_after_tools = text_after_tools
+        # of the inbounds, Codex's ends with the read in which it has said all
+        self._read_done = inbound.read_done if isinstance(inbound, CodexInbound) else None
 
     @property
     def begun(self) -> bool:
@@ -86,6 +99,11 @@ class Translation:
         return self._machine.snapshot if self._ended_instead is None else self._ended_instead
 
     @property
+    def kept_there(self) -> str | None:
+        """The id under which the upstream itself keeps the response, if it says that it does."""
+        return self._inbound.kept_id if isinstance(self._inbound, ResponsesInbound) else None
+
+    @property
     def question(self) -> Question | None:
         """What has to be judged before the response can end; nothing more is read of it then."""
         return None if self._judged is None else self._judged.question
@@ -94,6 +112,14 @@ class Translation:
         """Start before the upstream has said anything, so that events can be sent while the client waits."""
         return [] if self.begun else self._machine.start()
 
+    def begin_again(self, makings: int) -> list[Event]:
+        """Start a response that was begun so often before and showed nothing; what was sent of it is sent
+        again to the byte, and then that it is made again."""
+        started = self.begin()
+        for attempt in range(2, makings + 2):
+            started += self._machine.extension_event(RESTARTED, {"attempt": attempt})
+        return started
+
     def feed(self, data: bytes) -> list[Event]:
         """What one read brought."""
         events: list[Event] = []
@@ -101,25 +127,27 @@ class Translation:
         if self._most is not None and self._taken > self._most:
             return self.fail(too_long(self._most))
         try:
-            self._take(self._frames.feed(data), events)
+            self._take(self, self._frames.feed(data), events)
+            if self._read_done is not None and self.question is None:
+                events += self._read_done()
         except BridgeError as error:
             events += self.fail(error)
         except Exception:
             events += self._fail_internally()
-        return events
+        return events if self._stops is None else events + self._end_at_stop(self._stops)
 
     def end(self) -> list[Event]:
         """The upstream has ended; if it had not finished, the response fails."""
         events: list[Event] = []
         try:
-            self._take(self._frames.close(), events)
+            self._take(self, self._frames.close(), events)
             if not self.ended and self.question is None:
                 events += self._inbound.close()
         except BridgeError as error:
             events += self.fail(error)
         except Exception:
             events += self._fail_internally()
-        return events
+        return events if self._stops is None else events + self._end_at_stop(self._stops)
 
     def settle(self, objection: str | None) -> list[Event]:
         """The question has been judged: end."""
@@ -130,6 +158,8 @@ class Translation:
 
     def fail(self, error: BridgeError) -> list[Event]:
         """End in this error."""
+        if self._stops is not None and self._stops.stopped:
+            return self._end_at_stop(self._stops)  # what fails now was not wanted
         self.failure = error
         return [] if self.ended else self.begin() + self._machine.fail(error)
 
@@ -138,11 +168,11 @@ class Translation:
         return [] if self.ended else self.begin() + self._machine.cancel()
 
     def end_instead(self, last: Event) -> None:
-        """The end could not be stored, so this event is sent in its place; the snapshot is the response in
-        it."""
+        """This event is sent in the place of the end: that could not be stored, or another one is. The
+        snapshot is the response in it."""
         self._ended_instead = cast(ResponseFailed, last).response
-        assert self._ended_instead.error is not None
-        self.failure = HttpError(503, self._ended_instead.error.message, code=self._ended_instead.error.code)
+        error = self._ended_instead.error
+        self.failure = None if error is None else HttpError(503, error.message, code=error.code)
 
     def beat(self) -> list[Event]:
         """An event that says nothing but that the response is still being made."""
@@ -158,6 +188,12 @@ class Translation:
         for frame in frames:
             if self.question is None:
                 events += self._inbound.feed(frame.data, frame.event)
+
+    def _end_at_stop(self, stops: StopFilter) -> list[Event]:
+        try:
+            return stops.end() if stops.stopped else []
+        except BridgeError as error:
+            return self.fail(error)
 
     def _fail_internally(self) -> list[Event]:
         _log.exception("run.internal_error", response_id=self._machine.response_id)

@@ -1,1 +1,1 @@
-"""JSON Schemas that clients send: checked when they come, and answers judged by them under a deadline."""
+"""Answers judged by JSON Schemas that clients send (`bridge.schemas`), under a deadline."""

@@ -15,8 +15,8 @@ import jsonschema_rs as engine
 
 from bridge.errors import WireError
 from bridge.protocol.codec import decode_json
-from server.schemas.dialects import dialect_of, validator
-from server.schemas.json_paths import json_path
+from bridge.schemas.dialects import dialect_of, validator
+from bridge.schemas.json_paths import json_path
 
 _MOST_MEMORY: Final = 2 << 30  # bytes of address space
 _UNCHECKED: Final = frozenset({"backtrackLimitExceeded", "regexEngineFailure"})

@@ -16,7 +16,7 @@ import anyio
 import structlog
 from anyio import to_process
 
-from server.schemas.checking import has_patterns
+from bridge.schemas.checking import has_patterns
 from server.schemas.judge import judge_within, make_ready, objection, unusable_within
 
 ANY_OBJECT: Final[dict[str, Any]] = {"type": "object"}

@@ -14,6 +14,9 @@ from msgspec import Struct
 from bridge.protocol.input_items import InputItem
 from bridge.protocol.response import Response
 from server.frames import Frames, Piece
+from server.sessions.listing import ListingStore
+from server.sessions.presence import Presence
+from server.sessions.usage import UsageStore
 
 Order = Literal["asc", "desc"]
 NOBODY = ""
@@ -26,7 +29,8 @@ NO_ID = "resp_0"
 
 class Lease(Struct, frozen=True):
     """The worker that makes the response, and until when it counts as alive without a renewal. `worker` is
-    unique to one run of one process, or `NOBODY` while the run waits in a queue."""
+    unique to one run of one process, whose name and a hyphen it begins with, or `NOBODY` while the run waits
+    in a queue."""
 
     worker: str
     until: float
@@ -61,11 +65,21 @@ class Standing(Struct, frozen=True):
     last_sequence: int
 
 
+class UpstreamResponse(Struct, frozen=True):
+    """A response as the upstream itself keeps it, under its own `id`: with the same `account` (see
+    `Upstream`) and the same `model` there a later turn may go on from it."""
+
+    account: str
+    model: str
+    id: str
+
+
 class Turn(Struct, frozen=True):
-    """One link of a chain."""
+    """One link of a chain; `upstream` is its response where the upstream keeps that."""
 
     response: Response
     input: list[InputItem]
+    upstream: UpstreamResponse | None = None
 
 
 class ListedItem(Struct, frozen=True):
@@ -94,6 +108,16 @@ class ResponseStore(Protocol):
     name: str
     """The same for all stores at the same address, and no other's: what goes by it is shared by those who
     share the responses. It contains no password."""
+
+    @property
+    def usage(self) -> UsageStore:
+        """What the keys of these responses spent."""
+        ...
+
+    @property
+    def listing(self) -> ListingStore:
+        """These responses as lists."""
+        ...
 
     async def now(self) -> float:
         """The time that decides whether leases in this store are over: the same for all workers that share
@@ -150,10 +174,26 @@ class ResponseStore(Protocol):
         number of workers that try, one succeeds."""
         ...
 
-    async def claim_orphans(self, lease: Lease, now: float, limit: int = 100) -> list[StoredResponse]:
+    async def claim_orphans(
+        self, lease: Lease, now: float, limit: int = 100, *, waiting: bool = True
+    ) -> list[StoredResponse]:
         """Take runs whose lease was over at `now`, to settle them; each goes to one caller only. Of
-        every owner. One that can't be read is ended as it is and handed to no caller; so too when it is
-        acquired."""
+        every owner; without `waiting` not those that wait for any worker. One that can't be read is ended as
+        it is and handed to no caller; so too when it is acquired."""
+        ...
+
+    async def claim_of(self, process: str, lease: Lease, limit: int = 100) -> list[StoredResponse]:
+        """The same of runs whose workers are this process', which has stopped, however long their leases."""
+        ...
+
+    async def give_back(self, held: Mapping[str, str], until: float) -> None:
+        """Let runs that have not begun wait for any worker: response id → the worker that holds it. `until`
+        as in `claim_waiting`."""
+        ...
+
+    def presence(self, process: str, lease: float) -> Presence:
+        """What shows the processes that share this store that `process` is alive, and it the others. Living
+        workers renew their leases of `lease` seconds every quarter of that."""
         ...
 
     async def claim_waiting(
@@ -176,7 +216,8 @@ class ResponseStore(Protocol):
         ...
 
     async def chain(self, response_id: str, owner: str = "") -> list[Turn]:
-        """The turns up to and with this one, oldest first.
+        """The turns up to and with this one, oldest first. Turns before it that were deleted or have
+        expired are among them (see `delete`).
 
         Raises ChainError when a link is missing (or another owner's) and when the chain is a circle.
         """
@@ -187,8 +228,17 @@ class ResponseStore(Protocol):
         response. What lies behind a link that is missing does not count."""
         ...
 
-    async def missing(self, response_ids: Collection[str], owner: str = "") -> set[str]:
-        """Those among these responses that this owner has not (any more)."""
+    async def stock(self) -> dict[str, int]:
+        """How many bytes are stored of each owner: requests, responses, input and frames, and what was
+        deleted and is kept for later turns. They are measured without being read; it takes as long as there
+        are records."""
+        ...
+
+    async def missing(
+        self, response_ids: Collection[str], owner: str = "", *, before: Collection[str] = ()
+    ) -> set[str]:
+        """Those among these responses that this owner has not (any more), and those among the turns `before`
+        them of which nothing is kept: what was deleted and is kept for later turns counts as there."""
         ...
 
     async def input_items(
@@ -222,7 +272,11 @@ class ResponseStore(Protocol):
         ...
 
     async def delete(self, response_id: str, owner: str = "") -> bool:
-        """Forget the turn; whether this owner had one. A run that is making it will lose its lease."""
+        """Forget the turn; whether this owner had one. A run that is making it will lose its lease.
+
+        If later turns stand on it, its input and output are kept for them and shown by `chain` alone, and go
+        with the last of those. So it is with `sweep`.
+        """
         ...
 
     async def sweep(self, now: float) -> int:
@@ -230,7 +284,12 @@ class ResponseStore(Protocol):
         ...
 
     def export(self) -> AsyncIterator[bytes]:
-        """Every record of every owner as one line of JSON each, line end included."""
+        """Every record of every owner as lines of JSON (see `export_lines`), line ends included."""
+        ...
+
+    async def probe(self) -> None:
+        """Find out whether it answers and, now and then and whenever it was full lately, whether it takes
+        what is written. Nothing of that stays."""
         ...
 
     async def close(self) -> None:

@@ -14,8 +14,12 @@ from bridge.errors import BridgeError
 from bridge.protocol import events as ev
 from bridge.protocol.errors import ErrorPayload, ResponseError
 from bridge.protocol.events import Event
+from bridge.protocol.input_items import InputItem
+from bridge.protocol.request import CreateResponse
 from bridge.protocol.response import IncompleteDetails, Response
+from bridge.protocol.usage import Usage
 from bridge.state import TERMINAL_EVENT, WIRES
+from bridge.token_estimate import measured_items, measured_request
 from server.errors import HttpError
 
 INTERRUPTED: Final = ResponseError(
@@ -32,24 +36,30 @@ LOST: Final = HttpError(
 )
 """Why a response fails whose run no longer holds its record."""
 CANCELLED: Final = "cancelled"
+_NOTHING: Final = Usage.of(0, 0)
+_SAMPLE: Final = 16_000  # characters that are looked at
 
 
-def interrupted(response: Response, *, whole: bool) -> Response:
-    """The response of a run whose worker stopped, with its partial output (law E8). `whole`: it holds all
-    that was sent."""
-    return _failed(response, INTERRUPTED if whole else CUT_OFF)
+def interrupted(response: Response, given: Sequence[InputItem] = (), *, whole: bool) -> Response:
+    """The response of a run whose worker stopped, with its partial output (law E8). `given` is what its
+    request brought in, of which its usage is estimated; `whole`: it holds all that was sent."""
+    ended = _failed(response, INTERRUPTED if whole else CUT_OFF)
+    instructions = response.instructions if isinstance(response.instructions, str) else None
+    taken = measured_request(CreateResponse(instructions=instructions), given, most=_SAMPLE).tokens()
+    made = measured_items(response.output, most=_SAMPLE).tokens()
+    return replace(ended, usage=response.usage or Usage.of(taken, made, estimated=True))
 
 
 def failed(response: Response, error: BridgeError) -> Response:
     """The response of a run that could not begin."""
-    return _failed(response, ResponseError(error.code, error.message))
+    return replace(_failed(response, ResponseError(error.code, error.message)), usage=_NOTHING)
 
 
 def cancelled(response: Response, wire: str) -> Response:
     """The response of a run that was cancelled before it began, as its wire says it (law E8)."""
     status = WIRES[wire].cancelled_status
     details = None if status == CANCELLED else IncompleteDetails(CANCELLED)
-    return replace(response, status=status, incomplete_details=details)
+    return replace(response, status=status, incomplete_details=details, usage=_NOTHING)
 
 
 def is_cancelled(response: Response) -> bool:

@@ -23,6 +23,11 @@ class StoreError(Outage):
         super().__init__(code, message, details, lasting=code in _LASTING)
 
 
+def no_answer() -> StoreError:
+    """It was waited for as long as may be."""
+    return StoreError(StoreError.UNAVAILABLE, "The session store does not answer.")
+
+
 _LASTING: Final = frozenset({StoreError.UNUSABLE, StoreError.OUTDATED})
 
 

@@ -14,7 +14,7 @@ from bridge.protocol.items import Item
 from bridge.protocol.request import CreateResponse
 from server.budget import Hold, Room
 from server.errors import HttpError
-from server.sessions.base import ResponseStore, Turn
+from server.sessions.base import ResponseStore, Turn, UpstreamResponse
 from server.sessions.errors import TooLarge
 from server.sessions.records import listed_ids
 
@@ -23,24 +23,28 @@ _UNENDED: Final = ("queued", "in_progress")
 
 class Conversation(Struct, frozen=True):
     """Items in order, those among them that have an id, by it, the ids of the responses that they come from,
-    oldest first, and how many bytes of JSON they are."""
+    oldest first, and how many bytes of JSON they are. `upstream` is the last response where its upstream
+    keeps it."""
 
     items: list[InputItem | Item]
     named: dict[str, InputItem | Item]
     responses: list[str]
     size: int = 0
+    upstream: UpstreamResponse | None = None
 
     def with_turns(self, turns: Iterable[Turn], size: int) -> Conversation:
         """This one and then these turns of so many bytes, oldest first: each one's input, then its output
         (specification, `previous_response_id`). Their instructions are not carried over (field case 37)."""
         items, named, responses = list(self.items), dict(self.named), list(self.responses)
+        upstream = self.upstream
         for turn in turns:
             output = turn.response.output
             items += (*turn.input, *output)
             responses.append(turn.response.id)
+            upstream = turn.upstream
             named.update(zip(listed_ids(turn.response.id, turn.input), turn.input, strict=True))
             named.update((item.id, item) for item in output if item.id)
-        return Conversation(items, named, responses, self.size + size)
+        return Conversation(items, named, responses, self.size + size, upstream)
 
 
 def empty_conversation() -> Conversation:
@@ -89,4 +93,11 @@ async def history_of(
             code="previous_response_in_progress",
             param="previous_response_id",
         )
-    return empty_conversation().with_turns(turns, size)
+    return await shown(store, empty_conversation().with_turns(turns, size), owner)
+
+
+async def shown(store: ResponseStore, before: Conversation, owner: str) -> Conversation:
+    """The conversation, to be sent as a whole when a turn of it was deleted or has expired."""
+    if before.upstream is None or not await store.missing(before.responses, owner):
+        return before
+    return replace(before, upstream=None)

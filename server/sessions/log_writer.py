@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from server.event_logs.base import EventLog, LogError, LogGone
+from server.event_logs.base import CHUNK_BYTES, EventLog, LogError, LogGone
 from server.frames import Frames, joined
 
 _PATIENCE: Final = 0.5  # seconds that a run waits for its log, once
@@ -35,6 +35,11 @@ class LogWriter:
         self._failing = False
         self._catching_up: asyncio.Task[None] | None = None
 
+    @property
+    def at_hand(self) -> bool:
+        """The log is in this process, so that to append waits for nothing."""
+        return self._log.at_hand and self.opened
+
     async def open(self) -> None:
         """Begin the log."""
         self.opened = True
@@ -56,11 +61,13 @@ class LogWriter:
             self._ended = True
             await self._go_on()
 
-    async def discard(self) -> None:
-        """The run is another worker's, or was deleted: nothing of it is to be read here."""
+    async def give_up(self, *, keep: bool) -> None:
+        """The run was deleted: nothing of it is to be read here. With `keep` it is another worker's, and
+        a log that is shared is its log too."""
         if self.opened:
             self._leave()
-            await self._tried(self._log.discard(self._run_id))
+            if self._log.at_hand or not keep:
+                await self._tried(self._log.discard(self._run_id))
 
     async def _go_on(self) -> None:
         if not self._failing:
@@ -83,8 +90,7 @@ class LogWriter:
     async def _pass_on(self) -> None:
         """Append what waits, and close behind the last."""
         while self._waiting and not self._gone:
-            together, self._waiting, self._waiting_bytes = joined(self._waiting), [], 0
-            assert together is not None
+            together = self._portion()
             try:
                 await self._add(together)
             except BaseException:
@@ -94,6 +100,18 @@ class LogWriter:
                 raise
         if self._ended and not self._gone:
             await self._log.close(self._run_id)
+
+    def _portion(self) -> Frames:
+        """The first of what waits, which does not wait any more: about as much as readers get at once."""
+        count, size = 1, len(self._waiting[0].data)
+        while count < len(self._waiting) and size + len(self._waiting[count].data) <= CHUNK_BYTES:
+            size += len(self._waiting[count].data)
+            count += 1
+        together = joined(self._waiting[:count])
+        assert together is not None
+        del self._waiting[:count]
+        self._waiting_bytes -= size
+        return together
 
     def _wait_with(self, frames: Frames) -> None:
         self._waiting.append(frames)

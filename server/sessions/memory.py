@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import Final
 
@@ -14,14 +15,15 @@ from bridge.protocol.input_items import InputItem
 from bridge.protocol.response import Response
 from server.frames import Frames, Piece, pieces
 from server.sessions.base import ANY_SIZE, NOBODY, InputPage, Lease, Order, Standing, StoredResponse, Turn
-from server.sessions.errors import CursorError, LeaseLost, StoreError, TooLarge
+from server.sessions.errors import LeaseLost, StoreError, TooLarge
+from server.sessions.export_lines import export_lines
 from server.sessions.item_locations import items_at, output_names
 from server.sessions.links import in_order
-from server.sessions.memory_records import Kept, MemoryRecords
-from server.sessions.paging import window
+from server.sessions.memory_listing import MemoryListing
+from server.sessions.memory_records import Kept, MemoryRecords, is_made_by, is_over, owner_of, waits
+from server.sessions.paging import position, window
+from server.sessions.presence import Alone, Presence
 from server.sessions.records import (
-    Row,
-    export_line,
     id_bytes,
     input_rows,
     lease_of,
@@ -30,6 +32,7 @@ from server.sessions.records import (
     row_of,
     turn_of,
 )
+from server.sessions.usage import MemoryUsage
 
 _MAX_BYTES: Final = 256 * 1024 * 1024
 
@@ -44,6 +47,8 @@ class MemoryStore:
         self.name = f"memory-{secrets.token_hex(8)}"
         self._records = MemoryRecords(limit, max_bytes)
         self._clock = clock
+        self.usage = MemoryUsage()
+        self.listing = MemoryListing(self._records, clock)
 
     async def now(self) -> float:
         return self._clock()
@@ -98,13 +103,30 @@ class MemoryStore:
 
     async def acquire(self, response_id: str, lease: Lease, now: float) -> StoredResponse | None:
         kept = self._records.get(response_id)
-        if kept is None or not (_is_over(kept.row, now) or _waits(kept.row)):
+        if kept is None or not (is_over(kept.row, now) or waits(kept.row)):
             return None
         return self._hand_over(kept, lease)
 
-    async def claim_orphans(self, lease: Lease, now: float, limit: int = 100) -> list[StoredResponse]:
-        orphans = [kept for kept in self._records.all() if _is_over(kept.row, now)]
+    async def claim_orphans(
+        self, lease: Lease, now: float, limit: int = 100, *, waiting: bool = True
+    ) -> list[StoredResponse]:
+        over = [kept for kept in self._records.all() if is_over(kept.row, now)]
+        orphans = [kept for kept in over if waiting or not waits(kept.row)]
         return [self._hand_over(kept, lease) for kept in orphans[:limit]]
+
+    async def claim_of(self, process: str, lease: Lease, limit: int = 100) -> list[StoredResponse]:
+        left = [kept for kept in self._records.all() if is_made_by(kept.row, process)]
+        return [self._hand_over(kept, lease) for kept in left[:limit]]
+
+    async def give_back(self, held: Mapping[str, str], until: float) -> None:
+        lost = await self.renew(held, until)
+        for response_id in held.keys() - lost:
+            kept = self._records.get(response_id)
+            assert kept is not None
+            kept.row = replace(kept.row, lease_worker=NOBODY)
+
+    def presence(self, process: str, lease: float) -> Presence:
+        return Alone()
 
     async def claim_waiting(
         self, lease: Lease, before: float, limit: int = 1, not_of: Collection[str] = ()
@@ -112,12 +134,12 @@ class MemoryStore:
         waiting = [
             kept
             for kept in self._records.all()
-            if _waits(kept.row) and _is_over(kept.row, before) and kept.row.owner not in not_of
+            if waits(kept.row) and is_over(kept.row, before) and kept.row.owner not in not_of
         ]
         return [self._hand_over(kept, lease) for kept in waiting[:limit]]
 
     async def waiting(self, owner: str, most: int) -> tuple[int, int]:
-        owners = [kept.row.owner for kept in self._records.all() if _waits(kept.row)]
+        owners = [kept.row.owner for kept in self._records.all() if waits(kept.row)]
         return min(len(owners), most), min(owners.count(owner), most)
 
     async def frames(self, response_id: str, owner: str = "", after: int = -1) -> AsyncIterator[Piece]:
@@ -141,8 +163,17 @@ class MemoryStore:
             for kept in self._linked(response_id, owner).values()
         )
 
-    async def missing(self, response_ids: Collection[str], owner: str = "") -> set[str]:
-        return {each for each in response_ids if self._of(each, owner) is None}
+    async def stock(self) -> dict[str, int]:
+        held: Counter[str] = Counter()
+        for kept in self._records.all():
+            held[owner_of(kept)] += kept.size
+        return held
+
+    async def missing(
+        self, response_ids: Collection[str], owner: str = "", *, before: Collection[str] = ()
+    ) -> set[str]:
+        gone = {each for each in response_ids if self._of(each, owner) is None}
+        return gone | {each for each in before if self._context(each, owner) is None}
 
     async def input_items(
         self,
@@ -158,7 +189,7 @@ class MemoryStore:
         if kept is None:
             return None
         ids = [row.item_id for row in kept.input]
-        bounds = window(_position(ids, "after", after), _position(ids, "before", before), order)
+        bounds = window(position(ids, "after", after), position(ids, "before", before), order)
         low = 0 if bounds.low is None else bounds.low + 1
         high = len(ids) if bounds.high is None else bounds.high
         rows = kept.input[low:high]
@@ -187,20 +218,23 @@ class MemoryStore:
         kept = self._records.get(response_id)
         if kept is None or kept.row.owner != owner:
             return False
-        self._records.drop(kept)
+        self._records.forget(kept)
         return True
 
     async def sweep(self, now: float) -> int:
         expired = [kept for kept in self._records.all() if not kept.is_there(now)]
-        for kept in expired:
-            self._records.drop(kept)
+        for kept in reversed(expired):  # the newest first: those before may have been held for it alone
+            self._records.forget(kept)
         return len(expired)
 
     async def export(self) -> AsyncIterator[bytes]:
         for kept in self._records.all():
-            yield export_line(
-                kept.row, [row.item for row in kept.input], [each.data for each in kept.frames.values()]
-            )
+            frames = [kept.frames[first] for first in sorted(kept.frames)]
+            for line in export_lines(kept.row, [row.item for row in kept.input], frames):
+                yield line
+
+    async def probe(self) -> None:
+        return None
 
     async def close(self) -> None:
         self._records.clear()
@@ -210,13 +244,18 @@ class MemoryStore:
         mine = kept is not None and kept.row.owner == owner and kept.is_there(self._clock())
         return kept if mine else None
 
+    def _context(self, response_id: str, owner: str) -> Kept | None:
+        """The turn as what a later one stands on: deleted and expired ones too."""
+        kept = self._records.get(response_id)
+        return kept if kept is not None and owner_of(kept) == owner else None
+
     def _linked(self, response_id: str, owner: str) -> dict[str, Kept]:
         """The turns of a chain that are there, the newest first."""
         turns: dict[str, Kept] = {}
-        link: str | None = response_id
-        while link is not None and link not in turns and (kept := self._of(link, owner)) is not None:
-            turns[link] = kept
-            link = kept.row.previous_response_id
+        kept = self._of(response_id, owner)
+        while kept is not None and kept.row.id not in turns:
+            turns[kept.row.id] = kept
+            kept = self._context(kept.row.previous_response_id or "", owner)
         return turns
 
     def _held_by(self, response_id: str, worker: str) -> Kept:
@@ -253,20 +292,3 @@ def _record(kept: Kept) -> StoredResponse:
 
 def _turn(kept: Kept) -> Turn:
     return turn_of(kept.row.id, kept.row.response, (row.item for row in kept.input))
-
-
-def _is_over(row: Row, now: float) -> bool:
-    return row.lease_until is not None and row.lease_until < now
-
-
-def _waits(row: Row) -> bool:
-    return row.lease_until is not None and row.lease_worker == NOBODY
-
-
-def _position(ids: list[bytes], param: str, item_id: str | None) -> int | None:
-    if item_id is None:
-        return None
-    try:
-        return ids.index(id_bytes(item_id))
-    except ValueError:
-        raise CursorError(param, item_id) from None

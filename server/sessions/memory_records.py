@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from server.frames import Frames
+from server.sessions.base import NOBODY
 from server.sessions.item_index import ItemIndex
 from server.sessions.item_locations import ItemLocation
-from server.sessions.records import InputRow, Row
+from server.sessions.records import HIDDEN, InputRow, Row, hidden_row, is_hidden
 
 
 class Kept(Struct):
@@ -42,6 +43,8 @@ class MemoryRecords:
         self._records: dict[str, Kept] = {}
         self._inputs = ItemIndex()
         self._outputs = ItemIndex()
+        self._later: dict[str, set[str]] = {}
+        """The ids of the turns that stand on each."""
         self._bytes = 0
 
     def get(self, response_id: str) -> Kept | None:
@@ -56,22 +59,58 @@ class MemoryRecords:
         """Hold this one, in the place of what was there under its id."""
         there = self._records.get(kept.row.id)
         if there is not None:
-            self.drop(there)
+            self._drop(there)
         held = [kept.row.response, kept.row.request or b""]
         held += [row.item for row in kept.input] + [each.data for each in kept.frames.values()]
         kept.size = sum(map(len, held))
         self._records[kept.row.id] = kept
         self._inputs.add(kept.row.owner, kept.input_names, kept.row.id)
         self._outputs.add(kept.row.owner, kept.output, kept.row.id)
+        if kept.row.previous_response_id is not None:
+            self._later.setdefault(kept.row.previous_response_id, set()).add(kept.row.id)
         self._bytes += kept.size
         self._make_room(kept)
 
-    def drop(self, kept: Kept) -> None:
-        """Do not hold it any more."""
+    def forget(self, kept: Kept) -> None:
+        """Show it no more. What later turns stand on is held for them."""
+        if self._stands(kept):
+            self._hide(kept)
+        else:
+            self._drop_with_context(kept)
+
+    def _stands(self, kept: Kept) -> bool:
+        """Whether a later turn of the same owner stands on it."""
+        later = self._later.get(kept.row.id, set()) - {kept.row.id}
+        return any(owner_of(self._records[each]) == owner_of(kept) for each in later)
+
+    def _hide(self, kept: Kept) -> None:
+        self._inputs.drop(kept.row.owner, kept.input_names, kept.row.id)
+        self._outputs.drop(kept.row.owner, kept.output, kept.row.id)
+        kept.row = hidden_row(kept.row)
+        kept.frames, kept.output = {}, []
+        size = len(kept.row.response) + sum(len(row.item) for row in kept.input)
+        self.grown(kept, size - kept.size)
+
+    def _drop_with_context(self, kept: Kept) -> None:
+        """It, and what was held for it alone."""
+        leaf: Kept | None = kept
+        while leaf is not None:
+            self._drop(leaf)
+            before = self._records.get(leaf.row.previous_response_id or "")
+            unneeded = before is not None and is_hidden(before.row.owner) and not self._stands(before)
+            leaf = before if unneeded else None
+
+    def _drop(self, kept: Kept) -> None:
         del self._records[kept.row.id]
         self._inputs.drop(kept.row.owner, kept.input_names, kept.row.id)
         self._outputs.drop(kept.row.owner, kept.output, kept.row.id)
         self._bytes -= kept.size
+        link = kept.row.previous_response_id
+        if link is not None:
+            later = self._later[link]
+            later.discard(kept.row.id)
+            if not later:
+                del self._later[link]
 
     def grown(self, kept: Kept, by: int) -> None:
         """It holds so many bytes more."""
@@ -100,6 +139,7 @@ class MemoryRecords:
         self._records.clear()
         self._inputs.clear()
         self._outputs.clear()
+        self._later.clear()
         self._bytes = 0
 
     def _there(self, ids: Iterable[str], now: float) -> list[Kept]:
@@ -109,7 +149,27 @@ class MemoryRecords:
         if len(self._records) <= self._limit and self._bytes <= self._max_bytes:
             return
         for kept in self.all():
-            if kept is not newest and kept.row.lease_until is None:
-                self.drop(kept)
+            if kept is not newest and kept.row.lease_until is None and kept.row.id in self._records:
+                self._drop_with_context(kept)
                 if len(self._records) <= self._limit and self._bytes <= self._max_bytes:
                     return
+
+
+def owner_of(kept: Kept) -> str:
+    """Whose it is, or was before it was deleted."""
+    return kept.row.owner.removeprefix(HIDDEN)
+
+
+def is_over(row: Row, now: float) -> bool:
+    """Whether it runs and its lease was over at `now`."""
+    return row.lease_until is not None and row.lease_until < now
+
+
+def is_made_by(row: Row, process: str) -> bool:
+    """Whether it runs and its worker is this process'."""
+    return row.lease_until is not None and (row.lease_worker or NOBODY).startswith(f"{process}-")
+
+
+def waits(row: Row) -> bool:
+    """Whether it waits for any worker."""
+    return row.lease_until is not None and row.lease_worker == NOBODY

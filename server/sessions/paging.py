@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 from server.sessions.base import Order
+from server.sessions.errors import CursorError
+from server.sessions.records import id_bytes
 
 
 class Window(Struct, frozen=True):
@@ -22,3 +26,14 @@ def window(after: int | None, before: int | None, order: Order) -> Window:
     backwards = before is not None and after is None
     low, high = (after, before) if order == "asc" else (before, after)
     return Window(low, high, downwards=(order == "desc") != backwards, reverse=backwards)
+
+
+def position(ids: Sequence[bytes], param: str, item_id: str | None) -> int | None:
+    """Where the item with this id is among those with these; None without an id. Raises CursorError, which
+    names the parameter, when there is no such item."""
+    if item_id is None:
+        return None
+    try:
+        return ids.index(id_bytes(item_id))
+    except ValueError:
+        raise CursorError(param, item_id) from None

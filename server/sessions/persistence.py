@@ -1,9 +1,8 @@
 """`ResponseSessionPersistenceTransformer`: the events of a run pass through it and are kept.
 
-What passes goes to the event log at once, for those who read along, and to the store by checkpoints:
-the snapshot and the frames since the last one. The end passes when it is durable, and not before
-(law S1). Batches pass whole, and nothing is done per event but the encoding, which the client's answer
-needs anyway.
+What passes goes to the event log at once, for those who read along, and to the store by checkpoints: the
+snapshot and the frames since the last one. The end passes when it is durable, and not before (law S1).
+Batches pass whole, and nothing is done per event but the encoding, which the client's answer needs anyway.
 """
 
 from __future__ import annotations
@@ -11,20 +10,27 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable
+from typing import Any, Final
 
 import structlog
 
-from bridge.protocol.codec import encode_sse
+from bridge.errors import BridgeError
 from bridge.protocol.events import TERMINAL_EVENTS, Event, OutputItemDone
 from bridge.protocol.response import Response
 from server.event_logs.base import EventLog
 from server.frames import Frames
-from server.sessions.base import ResponseStore, StoredResponse
+from server.sessions.base import ResponseStore, StoredResponse, UpstreamResponse
 from server.sessions.endings import LOST, failed_instead
-from server.sessions.errors import LeaseLost, StoreError
+from server.sessions.errors import LeaseLost, StoreError, no_answer
 from server.sessions.log_writer import LogWriter
 from server.sessions.record_writer import RecordWriter
+from server.sessions.stored_end import stored_end
+from server.sessions.unseen import shows_output
+from server.sessions.withheld import Withheld
 
+# bytes of a last batch, which a log would hold as one, beyond which readers find it in the store
+_LARGEST_LOGGED: Final = 8 * 1024 * 1024
+_OF_PATIENCE: Final = 0.8  # how much of it the end waits for a checkpoint
 _log = structlog.get_logger(__name__)
 
 
@@ -38,8 +44,10 @@ class ResponseSessionPersistenceTransformer:
     `record` is what is stored besides the response: input, owner, request, expiry. `snapshot` gives the
     response as it stands; `worker` is this run's own name (see `Lease`). A checkpoint is due `interval`
     seconds after the last one and at each finished item; the owner of this object calls `checkpoint()` then,
-    and `wake` says that one is due now. `patience` is how many seconds the end may take to be stored before
-    it is reported to the client as not stored. `stored`: the record is there already, held under `worker`.
+    and `wake` says that one is due now; `on_lost` is called when the record is no longer this run's.
+    `patience` is how many seconds the end may take to be stored before it is reported as not stored.
+    `stored`: the record is there already, held under `worker`. `shared`: other workers may make what this one
+    gives back. `withheld`: output of a response in the background is shown when it has ended.
     """
 
     def __init__(
@@ -55,7 +63,11 @@ class ResponseSessionPersistenceTransformer:
         lease: float = 10.0,
         patience: float = 5.0,
         stored: bool = False,
+        shared: bool = True,
+        withheld: bool = False,
         wake: Callable[[], None] = _nothing,
+        on_lost: Callable[[], None] = _nothing,
+        upstream: Callable[[], UpstreamResponse | None] = _nothing,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.response_id = record.response.id
@@ -63,17 +75,28 @@ class ResponseSessionPersistenceTransformer:
         self.batch = Frames(0, -1, b"")
         """The frames of the batch that passed last: the bytes for those who read server-sent events."""
         self.lost = False
-        """Another worker has settled the run, or it was deleted: nothing more can be stored."""
-        self._record = RecordWriter(
-            record, snapshot, store, worker, lease=lease, patience=patience, stored=stored, clock=clock
-        )
+        """Another worker has settled the run, or it was deleted: nothing more can be stored. Its client is
+        sent the end that is stored, where there is one."""
+        self.upstream = upstream
+        self._in_background = record.request is not None
+        self._withheld = Withheld(self.response_id, wanted=withheld and self._in_background)
+        given: dict[str, Any] = {"lease": lease, "patience": patience, "stored": stored, "clock": clock}
+        shown = self._withheld.of(snapshot)
+        self._record = RecordWriter(record, shown, store, worker, upstream=upstream, **given)
         self._log = LogWriter(log, self.response_id)
+        self._store = store
+        self._owner = record.owner
+        self._patience = patience
         self._wire = wire
         self._interval = interval
         self._wake = wake
+        self._on_lost = on_lost
         self._clock = clock
-        self._begun = False
+        self._shared = shared
+        self.seen = False
+        """Something of the response is stored that may have been sent; in the background, of its output."""
         self._final: Response | None = None
+        self._ended_elsewhere = self._made_elsewhere = False
         self._next_at = clock() + interval
         self._writing = asyncio.Lock()
 
@@ -81,6 +104,11 @@ class ResponseSessionPersistenceTransformer:
     def held(self) -> bool:
         """There is a record, and it is this run's: it has a lease."""
         return self._record.stored and not self.saved and not self.lost
+
+    @property
+    def flows(self) -> bool:
+        """What passes now waits for nothing: the beginning is stored, and the log is in this process."""
+        return self.seen and self._log.at_hand
 
     @property
     def saved(self) -> bool:
@@ -105,18 +133,49 @@ class ResponseSessionPersistenceTransformer:
             await self.checkpoint(always=True)
             await self._log.open()
 
+    async def begin(self) -> None:
+        """Store that the run of a queued response has begun, before its upstream is asked: a crash of its
+        worker counts then. Raises StoreError."""
+        async with self._writing:
+            try:
+                await self._record.begin_in_time()
+            except LeaseLost:
+                self._give_up()
+
+    async def give_back(self) -> bool:
+        """Let other workers make the response if nobody can have seen any of its output; whether they may.
+        Nothing more of it is stored here then."""
+        if self.seen or not (self._in_background and self._shared):
+            return False
+        async with self._writing:
+            if not self.held:
+                return False
+            try:
+                await self._record.give_back()
+            except StoreError:
+                return False
+            self._give_up()
+        return True
+
     async def take(self, events: list[Event]) -> list[Event]:
         """Keep a batch; what may leave instead of it, which differs when the end could not be stored.
 
-        Raises StoreError when not even the beginning can be stored: no event has been sent then.
+        Raises StoreError when not even the beginning can be stored, with the first output of a response in
+        the background: nothing of these events may be sent then.
         """
         if type(events[-1]) in TERMINAL_EVENTS:
             return await self._end(events)
+        if passing := self._withheld.passing(events):
+            await self._pass(passing)
+        return events
+
+    async def _pass(self, events: list[Event]) -> None:
         self._note(events)
-        if not self._begun:
-            # Before any event is sent: a response that is stored as queued would be made once more.
+        self._withheld.passed()
+        if not self.seen:
+            # Before it is sent: a response in the background is made again as long as no output is stored.
             await self.checkpoint(always=True)
-            self._begun = True
+            self.seen = not self._in_background or shows_output(events)
         elif any(type(event) is OutputItemDone for event in events):
             self._next_at = 0.0
             self._wake()
@@ -124,7 +183,6 @@ class ResponseSessionPersistenceTransformer:
             if not self._log.opened:
                 await self._log.open()
             await self._log.append(self.batch)
-        return events
 
     def due(self, now: float) -> bool:
         """Whether a checkpoint has something to do: frames to store, or an end to store after all. It does
@@ -155,54 +213,88 @@ class ResponseSessionPersistenceTransformer:
             await self._end_log()
 
     async def _end(self, events: list[Event]) -> list[Event]:
-        sent = events
-        async with self._writing:
-            self._note(events)
+        deadline = self._clock() + self._patience
+        try:
+            async with asyncio.timeout(self._patience * _OF_PATIENCE):
+                await self._writing.acquire()
+        except TimeoutError:  # a checkpoint hangs
+            self.batch = self._withheld.batch(events)
+            events = self._unsaved(events, no_answer())
+        else:
             try:
-                if self.lost:
-                    raise LeaseLost(self.response_id, self.worker)
-                await self._record.insist_on_end(events[-1].response)  # type: ignore[union-attr]
-            except (StoreError, LeaseLost) as error:
-                sent = self._failed(events, error)
-        if not self.lost:
+                events = await self._store_end(events, deadline)
+            finally:
+                self._writing.release()
+        if self.lost:
+            events = await self._lost(events)
+        elif len(self.batch.data) <= _LARGEST_LOGGED or not self.saved:
             await self._log.append(self.batch)
         await self._end_log()
-        return sent
+        return events
 
-    async def _end_log(self) -> None:
-        """What is stored is read to its end; what is lost may have been deleted, and then nothing of it stays
-        behind."""
-        if self.saved:
-            await self._log.close()
-        elif self.lost:
-            await self._log.discard()
-
-    def _failed(self, events: list[Event], error: StoreError | LeaseLost) -> list[Event]:
-        """The end to send when the real one could not be stored. It is stored when that is possible again."""
-        if isinstance(error, LeaseLost):
-            self._give_up()
-        else:
+    async def _store_end(self, events: list[Event], deadline: float) -> list[Event]:
+        self._note(events)
+        try:
+            if self.lost:
+                raise LeaseLost(self.response_id, self.worker)
+            await self._record.insist_on_end(events[-1].response, deadline)  # type: ignore[union-attr]
+        except StoreError as error:
             self._record.pending.pop()
-        failed = failed_instead(events, LOST if self.lost else error, self._wire)  # type: ignore[arg-type]
-        self._number(failed, self.batch.first)
+            return self._unsaved(events, error)
+        except LeaseLost:
+            self._give_up()
+        return events
+
+    def _unsaved(self, events: list[Event], error: StoreError) -> list[Event]:
+        events = self._failed(events, error)
         if not self.lost:
             self._record.pending.append(self.batch)
+        return events
+
+    async def _end_log(self) -> None:
+        """What is stored is read to its end; what was deleted leaves nothing behind; and what another worker
+        makes has a log that is that one's."""
+        if self.saved or self._ended_elsewhere:
+            await self._log.close()
+        elif self.lost:
+            await self._log.give_up(keep=self._made_elsewhere)
+
+    async def _lost(self, events: list[Event]) -> list[Event]:
+        """The end of a run that is another worker's now: the one that it has stored, so that all clients are
+        sent the same."""
+        seen = self.batch.first - 1
+        found = await stored_end(self._store, self.response_id, self._owner, seen, self._patience)
+        if found is None:
+            self._made_elsewhere = await self._is_there()
+            return self._failed(events, LOST)
+        self._ended_elsewhere = True
+        self.batch = found.frames
+        return found.events
+
+    async def _is_there(self) -> bool:
+        """It was not deleted, as far as that can be known."""
+        try:
+            async with asyncio.timeout(self._patience):
+                return await self._store.standing(self.response_id, self._owner) is not None
+        except (StoreError, TimeoutError):
+            return False
+
+    def _failed(self, events: list[Event], error: BridgeError) -> list[Event]:
+        """The end to send when the real one could not be stored. It is stored when that is possible again."""
+        failed = failed_instead(events, error, self._wire)
+        self.batch = self._withheld.batch(failed)
         self._final = failed[-1].response  # type: ignore[union-attr]
         return failed
 
     def _give_up(self) -> None:
-        if self.lost:
-            return
-        self.lost = True
-        self._record.pending.clear()
-        _log.warning("run.lost", response_id=self.response_id)
-        self._wake()
+        if not self.lost:
+            self.lost = True
+            self._record.pending.clear()
+            _log.warning("run.lost", response_id=self.response_id)
+            self._on_lost()
+            self._wake()
 
     def _note(self, events: list[Event]) -> None:
-        self._number(events, self.batch.last + 1)
+        self.batch = self._withheld.batch(events)
         if not self.lost:
             self._record.pending.append(self.batch)
-
-    def _number(self, events: list[Event], first: int) -> None:
-        """Law E2: numbers rise by one, so that a batch is known by its first."""
-        self.batch = Frames(first, first + len(events) - 1, encode_sse(events))

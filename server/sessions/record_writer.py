@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from bridge.protocol.response import Response
 from server.frames import Frames, joined
-from server.sessions.base import NOBODY, Lease, ResponseStore, StoredResponse
-from server.sessions.errors import StoreError
+from server.sessions.base import NOBODY, Lease, ResponseStore, StoredResponse, UpstreamResponse
+from server.sessions.errors import StoreError, no_answer
+from server.sessions.records import linked
 
 WAITING: Final = 60.0
 """Seconds after which any worker takes a run that waits, whatever the queue says."""
@@ -23,7 +24,8 @@ _SHORTEST: Final = 1.0  # seconds that any attempt may take
 
 class RecordWriter:
     """Stores what is `pending` with the response as `snapshot` gives it. A lease is for `lease` seconds;
-    `patience` is how many the end may take. Every call raises StoreError, and
+    `patience` is how many the end may take; `upstream` gives the upstream's own response, where it keeps one,
+    to be stored with the end. Every call raises StoreError, and
     LeaseLost when `worker` does not hold the run; each may be made again."""
 
     def __init__(
@@ -37,6 +39,7 @@ class RecordWriter:
         patience: float,
         stored: bool,
         clock: Callable[[], float],
+        upstream: Callable[[], UpstreamResponse | None],
     ) -> None:
         self._record = record
         self._snapshot = snapshot
@@ -45,6 +48,7 @@ class RecordWriter:
         self._lease = lease
         self._patience = patience
         self._clock = clock
+        self._upstream = upstream
         self.stored = stored
         """The record is stored."""
         self.saved = False
@@ -70,13 +74,31 @@ class RecordWriter:
             self.stored = True
         del self.pending[:passed]
 
+    async def give_back(self) -> None:
+        """Let whichever worker takes it make the response."""
+        held = {self._record.response.id: self._worker}
+        await self._in_time(self._give_back(held), self._patience)
+
+    async def _give_back(self, held: dict[str, str]) -> None:
+        await self._store.give_back(held, await self._store.now())
+
+    async def begin_in_time(self) -> None:
+        """Store that the run, which is stored as queued, has begun."""
+        await self._in_time(self._begin(), max(self._patience, _BEGINNING))
+
+    async def _begin(self) -> None:
+        lease = Lease(self._worker, await self._store.now() + self._lease)
+        begun = replace(self._snapshot(), status="in_progress")
+        await self._store.checkpoint(self._record.response.id, lease, begun)
+
     async def progress_in_time(self) -> None:
-        """The same, before anything of the response is sent."""
+        """Store how far the run is before anything of the response is sent."""
         await self._in_time(self.progress(), max(self._patience, _BEGINNING))
 
     async def end(self, response: Response) -> None:
         """Store how the run ended and give up its lease."""
         frames = joined(self.pending)
+        response = linked(response, self._upstream())
         if self.stored:
             await self._store.finish(self._record.response.id, self._worker, response, frames)
         else:
@@ -84,9 +106,8 @@ class RecordWriter:
         self.pending.clear()
         self.saved = True
 
-    async def insist_on_end(self, response: Response) -> None:
-        """Store the end, again and again for as long as patience lasts."""
-        deadline = self._clock() + self._patience
+    async def insist_on_end(self, response: Response, deadline: float) -> None:
+        """Store the end, again and again until then."""
         pause = _FIRST_PAUSE
         while True:
             try:
@@ -103,4 +124,4 @@ class RecordWriter:
             async with asyncio.timeout(max(seconds, _SHORTEST)):
                 await storing
         except TimeoutError as error:
-            raise StoreError(StoreError.UNAVAILABLE, "The session store does not answer.") from error
+            raise no_answer() from error

@@ -6,25 +6,46 @@ sent must come back unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bridge.errors import WireError
 from bridge.protocol import vocabulary
 from bridge.protocol.codec import decode_json, decode_response, encode
 from bridge.protocol.input_items import InputItem, KnownInputItem
 from bridge.protocol.lenient import Repairing, build
-from server.sessions.base import Lease, ListedItem, StoredResponse, Turn
+from bridge.protocol.response import Response, TextField, TextFormat
+from server.sessions.base import Lease, ListedItem, StoredResponse, Turn, UpstreamResponse
 from server.sessions.errors import StoreError, UnreadableRecord
 
 LONGEST_ID: Final = 512  # characters; more than any server gives, and what an index of PostgreSQL takes
+HIDDEN: Final = "~"
+"""Begins the owner of what was deleted and later turns stand on. Every look-up names an owner, and nobody
+asks as this one: only a chain that began at a turn of the owner's own goes on through it."""
+
+_UPSTREAM: Final = "openresponses-bridge:upstream"
+"""The field of a stored response that names the upstream's own. Responses are read without it, so that no
+client is shown it."""
+_MARK: Final = _UPSTREAM.encode()
 
 _input_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(list[KnownInputItem])
 _REFUSED: Final = (msgspec.MsgspecError, RecursionError, UnicodeError)
+
+
+class _Linked(Response, frozen=True, kw_only=True):
+    upstream: UpstreamResponse = msgspec.field(name=_UPSTREAM)
+
+
+class _Link(Struct, frozen=True):
+    upstream: UpstreamResponse | None = msgspec.field(default=None, name=_UPSTREAM)
+
+
+_link_decoder = msgspec.json.Decoder(_Link)
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -68,6 +89,8 @@ def row_of(record: StoredResponse, now: float, last_sequence: int) -> Row:
     link = response.previous_response_id
     if not can_be_id(response.id) or not (link is None or can_be_id(link)):
         raise StoreError(StoreError.CONFLICT, "A response under this id can't be stored.")
+    if is_hidden(record.owner):
+        raise StoreError(StoreError.CONFLICT, "A response can't be stored for this owner.")
     return Row(
         id=response.id,
         owner=record.owner,
@@ -81,6 +104,64 @@ def row_of(record: StoredResponse, now: float, last_sequence: int) -> Row:
         last_sequence=last_sequence,
         request=record.request,
         response=encode(response),
+    )
+
+
+def linked(response: Response, upstream: UpstreamResponse | None) -> Response:
+    """The response to be stored with the upstream's own. One that is not complete here may be another there,
+    and stays without."""
+    if upstream is None or response.status != "completed":
+        return response
+    fields = {name: getattr(response, name) for name in Response.__struct_fields__}
+    return _Linked(**fields, upstream=upstream)
+
+
+def _upstream_of(body: bytes) -> UpstreamResponse | None:
+    if _MARK not in body:
+        return None
+    try:
+        return _link_decoder.decode(body).upstream
+    except _REFUSED:
+        return None
+
+
+def is_hidden(owner: str) -> bool:
+    """Whether this is the owner of what was deleted."""
+    return owner.startswith(HIDDEN)
+
+
+def hidden_row(row: Row) -> Row:
+    """What stays of a response that was deleted and that later turns stand on: its link and its output. The
+    caller keeps its input, and neither its frames nor the names of its items."""
+    return replace(
+        row,
+        owner=row.owner if is_hidden(row.owner) else HIDDEN + row.owner,
+        expires_at=None,
+        lease_worker=None,
+        lease_until=None,
+        last_sequence=-1,
+        request=None,
+        response=_context_of(row.response),
+    )
+
+
+def _context_of(body: bytes) -> bytes:
+    """A response without what no later turn reads. What can't be read stays as it is."""
+    try:
+        response = decode_response(body)
+    except WireError:
+        return body
+    return encode(
+        replace(
+            response,
+            instructions=None,
+            tools=[],
+            tool_choice="auto",
+            text=TextField(TextFormat()),
+            metadata={},
+            safety_identifier=None,
+            prompt_cache_key=None,
+        )
     )
 
 
@@ -106,7 +187,7 @@ def turn_of(response_id: str, body: bytes, items: Iterable[bytes]) -> Turn:
         response = decode_response(body)
         if response.id != response_id:
             raise UnreadableRecord(response_id)
-        return Turn(response, decode_input(items))
+        return Turn(response, decode_input(items), _upstream_of(body))
 
 
 @contextmanager
@@ -164,22 +245,3 @@ def _object(data: bytes) -> Any:
     if isinstance(value, dict):
         return value
     raise WireError(WireError.INVALID_SHAPE, f"an item is an object, not {type(value).__name__}")
-
-
-def export_line(row: Row, items: Sequence[bytes], frames: Sequence[bytes]) -> bytes:
-    """The record as one line of JSON. `frames` is the stream's text."""
-    fields = {
-        "id": row.id,
-        "owner": row.owner,
-        "status": row.status,
-        "previous_response_id": row.previous_response_id,
-        "created_at": row.created_at,
-        "updated_at": row.updated_at,
-        "expires_at": row.expires_at,
-        "lease": lease_of(row),
-        "request": None if row.request is None else decode_json(row.request),
-        "input": [Raw(item) for item in items],
-        "response": Raw(row.response),
-        "frames": b"".join(frames).decode(),
-    }
-    return encode(fields) + b"\n"

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from server.config import about
 from server.sessions.base import ResponseStore
 from server.sessions.memory import MemoryStore
 from server.settings import Settings, SettingsError
+from server.suggestions import did_you_mean
 
 
 def build_store(settings: Settings) -> ResponseStore:
     """The store that these settings name."""
-    return open_store(settings.store, settings.stored_responses)
+    with about("$.store"):
+        return open_store(settings.store, settings.stored_responses)
 
 
 def open_store(address: str, limit: int = 1000) -> ResponseStore:
@@ -24,8 +27,18 @@ def open_store(address: str, limit: int = 1000) -> ResponseStore:
     scheme = address.partition(":")[0]
     build = _BUILDERS.get(scheme.partition("+")[0])
     if build is None:
-        raise SettingsError(f"store {scheme}: is not one of: {', '.join(_BUILDERS)}")
+        close = did_you_mean(scheme, _BUILDERS)
+        raise SettingsError(f"store {scheme}: is not one of: {', '.join(_BUILDERS)}{close}")
     return build(address, limit)
+
+
+def shown_store(address: str) -> str:
+    """The store as messages name it: the file, or the address without a password."""
+    if address.partition(":")[0] == "memory":
+        return "memory until the server ends"
+    from server.sessions.sql.locations import database_url, shown
+
+    return shown(database_url(address))
 
 
 def _memory(_address: str, limit: int) -> ResponseStore:

@@ -26,10 +26,18 @@ def versioned_base_url(url: str) -> str:
     return url.rstrip("/") + ("" if path.endswith(_VERSION) else _VERSION)
 
 
+def without_password(url: str) -> str:
+    """The address as logs and messages may name it: neither what stands before an `@` nor a query."""
+    scheme, separator, rest = url.partition("?")[0].partition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
+
+
 def _path_of(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{url!r} is not an http:// or https:// address")
+        raise ValueError(f"{without_password(url)!r} is not an http:// or https:// address")
     if parts.query or parts.fragment:
-        raise ValueError(f"{url!r} has a query or a fragment, which a base address must not have")
+        raise ValueError(
+            f"{without_password(url)!r} has a query or a fragment, which a base address must not have"
+        )
     return parts.path.rstrip("/")

@@ -7,6 +7,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Final, NamedTuple
 
 import structlog
@@ -16,20 +17,44 @@ from bridge.errors import BridgeError
 from server.errors import UpstreamError
 from server.settings import Retries
 from server.upstreams.base import Upstream, UpstreamReply, UpstreamRequest
+from server.upstreams.first_words import FirstWords
+from server.upstreams.overflow import CODE
+from server.upstreams.refusals import has_forgotten
 from server.upstreams.retry_after import seconds_of
 from server.upstreams.targets import Target
 
 # what may go better in a moment, at the same upstream or at another
-_PASSING: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
+PASSING: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
 _log = structlog.get_logger(__name__)
 
 
 class Attempt(NamedTuple):
-    """One request to one upstream. `losses`: what its dialect can't say of the client's request."""
+    """One request to one upstream. `losses`: what its dialect can't say of the client's request. `after` is
+    the response there that it goes on from, `whole` the same request with its history instead, `shorter` with
+    less of that. `again`: another one was accepted and then refused."""
 
     target: Target
     request: UpstreamRequest
     losses: list[Diagnostic]
+    after: str = ""
+    whole: Callable[[], Awaitable[Attempt]] | None = None
+    shorter: Callable[[], Awaitable[Attempt | None]] | None = None
+    again: bool = False
+
+    @property
+    def last(self) -> bool:
+        """There is nothing else that the upstream can be asked."""
+        return self.whole is None and self.shorter is None
+
+    async def instead(self, error: UpstreamError) -> Attempt | None:
+        """What to ask after it has refused so; None when that is its answer. Of attempts that follow each
+        other there are three at most."""
+        if self.whole is not None and has_forgotten(error, self.after):
+            return await self.whole()
+        if self.shorter is not None and error.code == CODE:
+            _log.info("request.shortened", upstream=self.target.upstream.name, reason=error.message)
+            return await self.shorter()
+        return None
 
 
 class Attempts:
@@ -39,7 +64,7 @@ class Attempts:
 
     def __init__(
         self,
-        prepared: Sequence[Callable[[], Attempt]],
+        prepared: Sequence[Callable[[], Awaitable[Attempt]]],
         accepted: Callable[[Attempt, UpstreamReply], None],
         observe: Callable[[str, str], None] | None = None,
         *,
@@ -53,26 +78,38 @@ class Attempts:
         """The name of the upstream that has accepted."""
         self._wait = wait
         self._jitter = jitter
+        self.asked: Target | None = None
+        """The target that has accepted, until then the first one asked."""
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[UpstreamReply]:
         """As `Upstream.open`; when none accepts, the first one's error is raised."""
         async with AsyncExitStack() as stack:
             attempt, reply = await self._first_that_accepts(stack)
+            self.asked = attempt.target
             self.chosen = attempt.target.upstream.name
             self._observe(self.chosen, "accepted")
             self._accepted(attempt, reply)
-            yield reply
+            yield reply if attempt.last else FirstWords(attempt, reply, partial(self._over, stack))
+
+    async def _over(self, stack: AsyncExitStack, attempt: Attempt) -> tuple[Attempt, UpstreamReply]:
+        """Ask so instead of what is open."""
+        await stack.aclose()
+        attempt, reply = await self._ask_as_it_can(attempt, stack)
+        attempt = attempt._replace(again=True)
+        self._accepted(attempt, reply)
+        return attempt, reply
 
     async def _first_that_accepts(self, stack: AsyncExitStack) -> tuple[Attempt, UpstreamReply]:
         errors: list[UpstreamError] = []
         for prepare in self._prepared:
             try:
-                attempt = prepare()
-                return attempt, await self._ask(attempt, stack)
+                attempt = await prepare()
+                self.asked = self.asked or attempt.target
+                return await self._ask_as_it_can(attempt, stack)
             except UpstreamError as error:
                 errors.append(error)
-                if error.http_status not in _PASSING:
+                if error.http_status not in PASSING:
                     break
             except BridgeError as error:
                 # a fallback that can't take the request does not replace the first error
@@ -80,6 +117,17 @@ class Attempts:
                     raise
                 _log.warning("upstream.fallback_unfit", reason=error.message)
         raise errors[0]
+
+    async def _ask_as_it_can(self, attempt: Attempt, stack: AsyncExitStack) -> tuple[Attempt, UpstreamReply]:
+        """Ask with what is new alone, if that is the attempt; with the whole history when the upstream does
+        not know what came before it, and with less of that when it is too long."""
+        try:
+            return attempt, await self._ask(attempt, stack)
+        except UpstreamError as error:
+            other = await attempt.instead(error)
+            if other is None:
+                raise
+        return await self._ask_as_it_can(other, stack)
 
     async def _ask(self, attempt: Attempt, stack: AsyncExitStack) -> UpstreamReply:
         """Ask one upstream, as often as its retries allow."""
@@ -103,7 +151,7 @@ class Attempts:
 def waiting_time(error: UpstreamError, made: int, retries: Retries, jitter: float) -> float | None:
     """Seconds to wait after `made` + 1 attempts, None when asking again is of no use: the error will last,
     the time is used up, or the upstream asks for a longer wait than is allowed."""
-    if error.http_status not in _PASSING or error.code == UpstreamError.TIMEOUT:
+    if error.http_status not in PASSING or error.code == UpstreamError.TIMEOUT:
         return None
     asked = seconds_of(error.headers.get("retry-after"))
     wait = retries.first_wait * 2**made * (0.5 + jitter / 2) if asked is None else asked

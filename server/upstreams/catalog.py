@@ -1,4 +1,5 @@
-"""What models can do: the config's word first, then a table that ships with the server."""
+"""What models can do: the config's word first, then what upstreams report, then a table that ships with the
+server."""
 
 from __future__ import annotations
 
@@ -11,22 +12,61 @@ from typing import Final
 
 import msgspec
 
+from bridge.model_identity import nearest_model
 from server.settings import Capabilities
+from server.upstreams.reported import ReportedModel
 
 _FILE: Final = "models.toml"
 _WILD: Final = "*?["
 _NOTHING: Final = Capabilities()
+_MOST_NAMES: Final = 4096  # whose capabilities are kept
 
 
-def capabilities_of(model: str, configured: Mapping[str, Capabilities]) -> Capabilities:
-    """What is known of a model, field by field. `vendor/model` and `model:tag` are known as `model` is."""
-    names = dict.fromkeys((model, bare_name(model)))
+class Catalog:
+    """The capabilities of all models. `report` brings in what an upstream lists, by its name."""
+
+    def __init__(self, configured: Mapping[str, Capabilities]) -> None:
+        self._configured = configured
+        self._reported: dict[str, dict[str, ReportedModel]] = {}
+        self._found: dict[tuple[str, str], Capabilities] = {}
+
+    def report(self, upstream: str, models: Iterable[ReportedModel]) -> None:
+        """All models that this upstream lists now."""
+        self._reported[upstream] = {model.id: model for model in models}
+        self._found.clear()
+
+    def listed(self, upstream: str) -> Mapping[str, ReportedModel]:
+        """What it listed last, by name."""
+        return self._reported.get(upstream, {})
+
+    def capabilities(self, upstream: str, model: str) -> Capabilities:
+        """What is known of a model of this upstream, field by field; `model` is the name that goes out."""
+        found = self._found.get((upstream, model))
+        if found is None:
+            reported = self.listed(upstream).get(model)
+            found = capabilities_of(model, self._configured, _NOTHING if reported is None else reported.known)
+            if len(self._found) >= _MOST_NAMES:
+                self._found.clear()
+            self._found[upstream, model] = found
+        return found
+
+
+def capabilities_of(
+    model: str, configured: Mapping[str, Capabilities], reported: Capabilities = _NOTHING
+) -> Capabilities:
+    """What is known of a model, field by field. In the config `vendor/model` and `model:tag` are known as
+    `model` is; in the table that ships with the server models are known by any name (see
+    `bridge.model_identity`), a new one as the newest of its family."""
     found = _NOTHING
-    for table in (configured, _shipped()):
-        for name in names:
-            pattern = best_match(name, table)
-            if pattern is not None:
-                found = _filled(found, table[pattern])
+    for name in dict.fromkeys((model, bare_name(model))):
+        pattern = best_match(name, configured)
+        if pattern is not None:
+            found = _filled(found, configured[pattern])
+    found = _filled(found, reported)
+    shipped = _shipped()
+    known = nearest_model(model, shipped)
+    if known is not None:
+        found = _filled(found, shipped[known])
     return found
 
 

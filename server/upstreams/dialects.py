@@ -1,4 +1,4 @@
-"""The dialects of upstreams over HTTP, as one table: where requests go, and with which headers."""
+"""The dialects of upstreams, as one table: where requests go, and with which headers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from bridge.dialects import anthropic_messages, chat_completions, responses
+from bridge.dialects import anthropic_messages, chat_completions, codex, responses
 from bridge.dialects.base import Dialect, UpstreamSide
 from server.upstreams.addresses import base_url, versioned_base_url
 
@@ -34,9 +34,31 @@ class HttpDialect(NamedTuple):
         return self.dialect.upstream
 
 
+class ProcessDialect(NamedTuple):
+    """A row of one that a process speaks: it has neither path nor address."""
+
+    dialect: Dialect
+    path: str = ""
+
+    @property
+    def side(self) -> UpstreamSide:
+        """The dialect as the upstream speaks it."""
+        assert self.dialect.upstream is not None
+        return self.dialect.upstream
+
+    def address(self, url: str) -> str:
+        """The address, which is empty. Raises ValueError for any other."""
+        if url:
+            raise ValueError(f"dialect {self.dialect.name} is a process and has no address")
+        return url
+
+
+UpstreamDialect = HttpDialect | ProcessDialect
 CHAT: Final = HttpDialect(chat_completions.DIALECT, "/chat/completions")
+RESPONSES: Final = HttpDialect(responses.DIALECT, "/responses")
 DEFAULT: Final = CHAT.dialect.name  # what an upstream speaks of which nothing else is known
-DIALECTS: Final = {
+CODEX: Final = ProcessDialect(codex.DIALECT)
+DIALECTS: Final[Mapping[str, UpstreamDialect]] = {
     row.dialect.name: row
     for row in (
         CHAT,
@@ -47,6 +69,7 @@ DIALECTS: Final = {
             key_header=KeyHeader("x-api-key"),
             headers=MappingProxyType({"anthropic-version": "2023-06-01"}),
         ),
-        HttpDialect(responses.DIALECT, "/responses"),
+        RESPONSES,
+        CODEX,
     )
 }

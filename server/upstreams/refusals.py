@@ -14,6 +14,8 @@ from server.upstreams.retry_after import passed_on
 
 # Where servers put an error's text when there is no `error` object: Mistral, FastAPI and vLLM, others.
 _MESSAGE_FIELDS: Final = ("message", "detail", "error_description", "reason")
+_FORGOTTEN: Final = "previous_response_not_found"
+_LINKS: Final = ("previous_response_id", "response_id")  # what an error about the link names as its parameter
 _LONGEST_MESSAGE: Final = 2000  # characters
 
 Clean = Callable[[str], str]
@@ -36,7 +38,17 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, clean: Clean =
         error_type=kind,
         param=param,
         headers={"retry-after": retry_after} if retry_after else None,
+        cause=f"it answered with status {status}",
     )
+
+
+def has_forgotten(error: UpstreamError, response_id: str) -> bool:
+    """Whether an upstream refuses to go on from the response that it gave this id: it does not know it any
+    more, or may not use it."""
+    if error.code == _FORGOTTEN:
+        return True
+    named = error.param in _LINKS or response_id in error.message
+    return error.http_status in (400, 404) and named
 
 
 def in_band_refusal(body: bytes, clean: Clean = str) -> UpstreamError | None:
@@ -45,7 +57,9 @@ def in_band_refusal(body: bytes, clean: Clean = str) -> UpstreamError | None:
     if not fields:
         return None
     status = status_in(str(fields.get("code") or fields.get("status"))) or 502
-    return refusal(status, {}, body, clean)
+    refused = refusal(status, {}, body, clean)
+    refused.cause = "it answered with an error under a status that means success"
+    return refused
 
 
 def _error_fields(body: bytes) -> dict[str, Any]:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from bridge.seal import Sealer
+from server.config import about
 from server.errors import HttpError
-from server.settings import Settings, SettingsError
+from server.settings import Settings, SettingsError, recording_path
+from server.suggestions import did_you_mean
+from server.telemetry.tracing import is_installed
 from server.upstreams.base import Upstream, called
-from server.upstreams.catalog import best_match, is_pattern
+from server.upstreams.catalog import Catalog, best_match, is_pattern
 from server.upstreams.targets import Configured, Target, configured, demo
+
+if TYPE_CHECKING:
+    from server.recordings.writer import Files, Tap
 
 _MOST_ALIASES = 8  # how many aliases may lead to each other
 
@@ -23,7 +30,10 @@ class Router:
         upstreams: Sequence[Configured],
         aliases: Mapping[str, str] | None = None,
         default: str | None = None,
+        catalog: Catalog | None = None,
     ) -> None:
+        self.catalog = catalog or Catalog({})
+        """What is known of the models that are served."""
         self._upstreams = {each.name: each for each in upstreams}
         self._aliases = aliases or {}
         self._default = default
@@ -40,7 +50,7 @@ class Router:
         if found is None:
             raise unknown_model(wanted)
         upstream, name = found
-        return upstream.target(name, tuple(self._fallbacks(upstream, name)))
+        return self._target(upstream, name, tuple(self._fallbacks(upstream, name)))
 
     def names(self) -> list[tuple[str, str]]:
         """(model, name of its upstream) for all that the settings name, aliases first."""
@@ -67,10 +77,14 @@ class Router:
 
     def check(self) -> None:
         """Raises SettingsError when an alias, a failover or the default leads nowhere."""
-        for each in self._upstreams.values():
+        for number, each in enumerate(self._upstreams.values()):
             for name in each.settings.failover:
-                if name.partition("/")[0] not in self._upstreams:
-                    raise SettingsError(f"{called(each.name)}: failover {name!r} names no upstream")
+                wanted, at = name.partition("/")[0], f"$.upstreams[{number}].failover"
+                if wanted not in self._upstreams:
+                    close = did_you_mean(wanted, self._upstreams)
+                    raise SettingsError(
+                        f"{called(each.name)}: failover {name!r} names no upstream{close}", at
+                    )
         named = {f"aliases.{alias}": name for alias, name in self._aliases.items()}
         if self._default is not None:
             named["default_model"] = self._default
@@ -78,9 +92,9 @@ class Router:
             try:
                 known = self._find(self._unaliased(name)) is not None
             except HttpError as error:
-                raise SettingsError(f"{what}: {error.message}") from error
+                raise SettingsError(f"{what}: {error.message}", f"$.{what}") from error
             if not known:
-                raise SettingsError(f"{what}: no upstream serves the model {name!r}")
+                raise SettingsError(f"{what}: no upstream serves the model {name!r}", f"$.{what}")
 
     def _unaliased(self, model: str) -> str:
         name = model
@@ -104,7 +118,11 @@ class Router:
     def _fallbacks(self, upstream: Configured, model: str) -> Iterable[Target]:
         for entry in upstream.settings.failover:
             name, _, other = entry.partition("/")
-            yield self._upstreams[name].target(other or model)
+            yield self._target(self._upstreams[name], other or model)
+
+    def _target(self, upstream: Configured, model: str, fallbacks: tuple[Target, ...] = ()) -> Target:
+        target = upstream.target(model, fallbacks)
+        return target._replace(able=self.catalog.capabilities(upstream.name, target.model))
 
     def _only_model(self) -> str:
         if self._default is not None:
@@ -115,16 +133,43 @@ class Router:
         raise HttpError(400, "The request names no model.", code="missing_required_parameter", param="model")
 
 
-def build_router(settings: Settings, sealer: Sealer) -> Router:
-    """The routes of these settings. Raises SettingsError for an upstream that can't be used."""
-    upstreams = [configured(each, settings, sealer) for each in settings.upstreams] or [demo(sealer)]
+def build_router(settings: Settings, sealer: Sealer, recordings: Files | None = None) -> Router:
+    """The routes of these settings; with `recordings`, or a folder for them in the settings, what upstreams
+    are asked and send is recorded. Raises SettingsError for an upstream that can't be used."""
+    recorded, traced = _taps(settings, recordings)
+    upstreams = []
+    for number, each in enumerate(settings.upstreams):
+        with about(f"$.upstreams[{number}]"):
+            taps = traced if recording_path(each.url) is not None else [*recorded, *traced]
+            upstreams.append(configured(each, settings, sealer, taps))
+    upstreams = upstreams or [demo(sealer, [*recorded, *traced])]
+    if is_installed():
+        from server.telemetry.upstreams import SpannedUpstream
+
+        upstreams = [each._replace(upstream=SpannedUpstream(each.upstream)) for each in upstreams]
     names = [each.name for each in upstreams]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise SettingsError(f"{called(twice)}: the name is there twice, give each its own")
-    router = Router(upstreams, settings.aliases, settings.default_model)
+        second = len(names) - 1 - names[::-1].index(twice)
+        what = f"{called(twice)}: the name is there twice, give each its own"
+        raise SettingsError(what, f"$.upstreams[{second}]")
+    router = Router(upstreams, settings.aliases, settings.default_model, Catalog(settings.models))
     router.check()
     return router
+
+
+def _taps(settings: Settings, recordings: Files | None) -> tuple[list[Tap], list[Tap]]:
+    """What records upstreams, and what records them for the traces of responses."""
+    if recordings is None and settings.record is not None:
+        from server.recordings.writer import files_in
+
+        recordings = files_in(settings.record, settings.record_bytes)
+    traced: list[Tap] = []
+    if settings.trace.folder is not None:
+        from server.traces.current import OfTheRun
+
+        traced.append(lambda _name: OfTheRun())
+    return ([] if recordings is None else [recordings]), traced
 
 
 def unknown_model(model: str) -> HttpError:

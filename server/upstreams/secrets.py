@@ -7,7 +7,7 @@ text of an answer is the model's: neither is looked at here.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 from urllib.parse import quote
 
@@ -15,11 +15,11 @@ from server.config import expanded
 
 _SIGN: Final = "[key]"
 _SHORTEST: Final = 4  # characters: a shorter one is not secret and is part of many words
-_LONG: Final = 16  # from this length on, its other forms and large pieces of it are unmistakable
+LONG: Final = 16  # from this length on, its other forms and large pieces of it are unmistakable
 _LONGEST: Final = 1024  # the beginning of a longer one is looked for
 _LOWER: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 _URL_SAFE: Final = str.maketrans("+/", "-_")
-_SECRET_NAMES: Final = ("auth", "key", "token", "secret", "cookie", "password", "credential")
+SECRET_NAMES: Final = ("auth", "key", "token", "secret", "cookie", "password", "credential")
 
 
 class Secrets:
@@ -31,11 +31,26 @@ class Secrets:
         forms = {form for secret in found for form in _forms(secret)}
         self._forms = sorted(forms, key=lambda form: (-len(form), form))
 
+    @property
+    def longest(self) -> int:
+        """The length of the longest form of one; 0 without secrets."""
+        return max(map(len, self._forms), default=0)
+
     def out_of(self, text: str) -> str:
         """The text with `[key]` in their place."""
         for form in self._forms:
-            text = text.replace(form, _SIGN) if len(form) < _LONG else _without(text, form)
+            text = text.replace(form, _SIGN) if len(form) < LONG else _without(text, form)
         return text
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where they are in the text, in order: those that overlap are one."""
+        found: list[tuple[int, int]] = []
+        for begin, end in sorted(span for form in self._forms for span in _spans(text, form)):
+            if found and begin < found[-1][1]:
+                found[-1] = found[-1][0], max(end, found[-1][1])
+            else:
+                found.append((begin, end))
+        return found
 
 
 def header_secrets(headers: Mapping[str, str]) -> list[str]:
@@ -44,13 +59,13 @@ def header_secrets(headers: Mapping[str, str]) -> list[str]:
     secret = [
         expanded(value)
         for name, value in headers.items()
-        if "${" in value or any(word in name.lower() for word in _SECRET_NAMES)
+        if "${" in value or any(word in name.lower() for word in SECRET_NAMES)
     ]
-    return [*secret, *(word for value in secret for word in value.split() if len(word) >= _LONG)]
+    return [*secret, *(word for value in secret for word in value.split() if len(word) >= LONG)]
 
 
 def _forms(secret: str) -> list[str]:
-    if len(secret) < _LONG:
+    if len(secret) < LONG:
         return [secret]
     data = secret.encode("utf-8", "surrogateescape")
     encoded = [_in_base64(data, before) for before in range(3)]
@@ -70,12 +85,30 @@ def _in_base64(data: bytes, before: int) -> str:
     return text[-(-before * 8 // 6) : (before + len(data)) * 8 // 6]
 
 
+def _spans(text: str, form: str) -> Iterator[tuple[int, int]]:
+    if len(form) >= LONG:
+        yield from _pieces(text, form)
+        return
+    at = text.find(form)
+    while at >= 0:
+        yield at, at + len(form)
+        at = text.find(form, at + len(form))
+
+
 def _without(text: str, secret: str) -> str:
-    """Without every piece of two thirds or more: each holds the middle third."""
+    pieces, done = [], 0
+    for begin, end in _pieces(text, secret):
+        pieces += [text[done:begin], _SIGN]
+        done = end
+    return "".join([*pieces, text[done:]])
+
+
+def _pieces(text: str, secret: str) -> Iterator[tuple[int, int]]:
+    """Every piece of two thirds or more: each holds the middle third."""
     lowered, sought = text.translate(_LOWER), secret.translate(_LOWER)
     third, size = len(sought) // 3, len(sought)
     middle = sought[third : size - third]
-    pieces, done = [], 0
+    done = 0
     at = lowered.find(middle)
     while at >= 0:
         begin, end = at, at + len(middle)
@@ -84,7 +117,6 @@ def _without(text: str, secret: str) -> str:
         while end < len(lowered) and end - at < size - third and lowered[end] == sought[third + end - at]:
             end += 1
         if end - begin >= size - third:
-            pieces += [text[done:begin], _SIGN]
+            yield begin, end
             done = end
         at = lowered.find(middle, max(done, at + 1))
-    return "".join([*pieces, text[done:]])

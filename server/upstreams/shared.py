@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from server.upstreams.base import Upstream, UpstreamReply, UpstreamRequest
+from server.upstreams.base import Take, Upstream, UpstreamReply, UpstreamRequest
 
 
 class SharedUpstream:
@@ -53,7 +53,9 @@ class _Reader:
         self._shared = shared
         self._number = number
         self.name = shared.upstream.name
+        self.address = shared.upstream.address
         self.clean = shared.upstream.clean
+        self.account = shared.upstream.account
         self.models = shared.upstream.models
         self.close = shared.upstream.close
 
@@ -75,7 +77,7 @@ class _Reply:
         self._number = number
         self.losses = request.losses
 
-    async def read(self) -> bytes:
+    async def read(self, take: Take | None = None) -> bytes:
         return await self._request.piece(self._number)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -13,24 +16,40 @@ from bridge.protocol.request import CreateResponse
 from bridge.seal import Sealer
 from bridge.tools.identity import ToolIdentityMap
 from server.config import expanded
-from server.settings import Retries, Settings, SettingsError, UpstreamSettings, api_key
+from server.settings import (
+    Capabilities,
+    CodexSettings,
+    Retries,
+    Settings,
+    SettingsError,
+    UpstreamSettings,
+    api_key,
+    recording_path,
+)
+from server.suggestions import did_you_mean
+from server.telemetry.tracing import is_installed
 from server.upstreams.base import UNNAMED, Upstream, called
 from server.upstreams.demo.upstream import MODELS, DemoUpstream
-from server.upstreams.dialects import CHAT, DEFAULT, DIALECTS, HttpDialect
-from server.upstreams.http import HttpUpstream
+from server.upstreams.dialects import CHAT, CODEX, DEFAULT, DIALECTS, HttpDialect, UpstreamDialect
+from server.upstreams.options import options_of
 from server.upstreams.profiles import Profile, profile
 from server.upstreams.secrets import header_secrets
 from server.upstreams.shared import SharedUpstream
+
+if TYPE_CHECKING:
+    from server.recordings.writer import Tap
+    from server.upstreams.recording.sources import Source
 
 
 class Target(NamedTuple):
     """Where a request goes: `model` is the name that goes out; `options` are what this upstream wants, of the
     type that its dialect says; `sealer` is what seals opaque reasoning; `fallbacks` are asked in their order
     when this one is down or busy. `shared` is the upstream for several runs that share one request, `choice`
-    which of its choices a run reads."""
+    which of its choices a run reads. `able` is what is known of the model, `reasoning_as` the form in which
+    its raw reasoning is shown; `text_after_tools` is as in `Dialect`."""
 
     upstream: Upstream
-    dialect: HttpDialect
+    dialect: UpstreamDialect
     model: str
     options: Struct
     sealer: Sealer
@@ -38,6 +57,9 @@ class Target(NamedTuple):
     fallbacks: tuple[Target, ...] = ()
     shared: SharedUpstream | None = None
     choice: int | None = None
+    able: Capabilities = Capabilities()
+    reasoning_as: str = "raw"
+    text_after_tools: bool = True
 
     def bound(self, owner: str) -> Target:
         """The same for requests of this owner: what it seals opens for them alone."""
@@ -64,10 +86,18 @@ class Target(NamedTuple):
         """The shared upstreams of this one and its fallbacks."""
         return [each.shared for each in (self, *self.fallbacks) if each.shared is not None]
 
-    def prepare(self, request: CreateResponse, history: History, identities: ToolIdentityMap) -> Outgoing:
-        """The request as it goes out. Raises InvalidRequestError for what can't be sent there."""
+    def prepare(
+        self,
+        request: CreateResponse,
+        history: History,
+        identities: ToolIdentityMap,
+        *,
+        stream: bool = True,
+    ) -> Outgoing:
+        """The request as it goes out; without `stream` it asks for a whole answer. Raises
+        InvalidRequestError for what can't be sent there."""
         choices = 1 if self.shared is None else self.shared.readers
-        context = RequestContext(history, self.model, self.options, self.sealer, identities, choices)
+        context = RequestContext(history, self.model, self.options, self.sealer, identities, choices, stream)
         return self.dialect.side.request(request, context)
 
 
@@ -77,7 +107,7 @@ class Configured(NamedTuple):
     settings: UpstreamSettings
     name: str
     upstream: Upstream
-    dialect: HttpDialect
+    dialect: UpstreamDialect
     options: Struct
     sealer: Sealer
 
@@ -92,33 +122,66 @@ class Configured(NamedTuple):
             self.sealer,
             self.settings.retries,
             fallbacks,
+            reasoning_as=self.settings.reasoning_as,
+            text_after_tools=self.dialect.dialect.text_after_tools
+            if self.settings.text_after_tools is None
+            else self.settings.text_after_tools,
         )
 
 
-def demo(sealer: Sealer) -> Configured:
+def demo(sealer: Sealer, taps: Sequence[Tap] = ()) -> Configured:
     """The built-in model."""
-    settings = UpstreamSettings(models=list(MODELS))
-    return Configured(settings, DemoUpstream.name, DemoUpstream(), CHAT, CHAT.side.options(), sealer)
+    model = _tapped(DemoUpstream(), CHAT.dialect.name, taps)
+    given = UpstreamSettings(models=list(MODELS))
+    return Configured(given, model.name, model, CHAT, CHAT.side.options(), sealer)
 
 
-def configured(given: UpstreamSettings, settings: Settings, sealer: Sealer) -> Configured:
-    """The upstream of these settings. Raises SettingsError naming it and what is wrong."""
-    known = None if given.profile is None else profile(given.profile)
+def configured(
+    given: UpstreamSettings, settings: Settings, sealer: Sealer, taps: Sequence[Tap] = ()
+) -> Configured:
+    """The upstream of these settings; what it is asked and sends is recorded by each of the `taps`. Raises
+    SettingsError naming it and what is wrong."""
+    folder = None if settings.profiles is None else Path(settings.profiles)
+    known = None if given.profile is None else profile(given.profile, folder)
     name = given.name or given.profile or UNNAMED
     if given.pass_through and settings.api_keys:
         raise SettingsError(
             f"{called(name)}: pass_through and api_keys exclude each other: clients have one key"
         )
-    spoken = given.dialect or (known.dialect if known else DEFAULT)
+    source = _recording(given, name)
+    spoken = given.dialect or (source and source.dialect) or (known.dialect if known else DEFAULT)
     dialect = DIALECTS.get(spoken)
     if dialect is None:
-        raise SettingsError(f"{called(name)}: dialect {spoken!r} is not one of: {', '.join(DIALECTS)}")
+        what = f"dialect {spoken!r} is not one of: {', '.join(DIALECTS)}{did_you_mean(spoken, DIALECTS)}"
+        raise SettingsError(f"{called(name)}: {what}", ".dialect")
     at = known.dialects.get(spoken) if known else None
+    wanted = {**(at.options if at else {}), **given.options}
+    options = options_of(dialect.side.options, wanted, f"{called(name)}: ")
+    if not isinstance(dialect, HttpDialect):
+        process = _process(given, settings, name, taps)
+        return Configured(given, name, process, dialect, options, sealer)
+    if given.codex is not None:
+        raise SettingsError(f"{called(name)}: codex is for the dialect codex", ".codex")
     url = given.url or (at.url if at else None)
     if url is None:
         raise SettingsError(f"{called(name)}: profile {given.profile} has no address for dialect {spoken!r}")
-    options = _options(dialect.side.options, {**(at.options if at else {}), **given.options}, name)
+    from server.upstreams.http import HttpUpstream  # aiohttp: the demo model and `--help` do without
+
+    secrets = header_secrets(given.headers)
+    more: dict[str, Any] = {}
+    if source is not None:
+        dialect = dialect._replace(address=str)  # the name of a file
+        more["connect"] = source.connect(given.playback)
     try:
+        for tap in taps:
+            from server.upstreams.recording.sources import recorded_connect
+
+            more["connect"] = recorded_connect(tap, dialect, url, secrets, more.get("connect"))
+        if given.trace_context and is_installed():
+            from server.telemetry.upstreams import propagating
+            from server.upstreams.connections import Connections
+
+            more["connect"] = propagating(more.get("connect", Connections))
         client = HttpUpstream(
             name,
             url,
@@ -127,11 +190,63 @@ def configured(given: UpstreamSettings, settings: Settings, sealer: Sealer) -> C
             api_key=_key(given, known),
             pass_through=given.pass_through,
             headers={header.lower(): expanded(value) for header, value in given.headers.items()},
-            secrets=header_secrets(given.headers),
+            secrets=secrets,
+            **more,
         )
+    except SettingsError:
+        raise  # it names its own field
     except ValueError as error:
-        raise SettingsError(f"{called(name)}: {error}") from error
+        raise SettingsError(f"{called(name)}: {error}", ".url") from error
     return Configured(given, name, client, dialect, options, sealer)
+
+
+def _process(given: UpstreamSettings, settings: Settings, name: str, taps: Sequence[Tap]) -> Upstream:
+    from server.upstreams.codex.upstream import CodexUpstream
+
+    for field in ("url", "api_key", "api_key_env", "headers", "pass_through"):
+        if getattr(given, field):
+            what = f"{field} is for upstreams with an address; what Codex needs is in [upstreams.codex]"
+            raise SettingsError(f"{called(name)}: {what}", f".{field}")
+    codex = given.codex or CodexSettings()
+    for field in ("cwd", "home"):
+        folder = getattr(codex, field)
+        if folder is not None and not Path(folder).expanduser().is_dir():
+            raise SettingsError(f"{called(name)}: {folder!r} is not a folder", f".codex.{field}")
+    upstream = CodexUpstream(name, codex, given.timeouts or settings.timeouts)
+    return _tapped(upstream, CODEX.dialect.name, taps)
+
+
+def _tapped(upstream: Upstream, dialect: str, taps: Sequence[Tap]) -> Upstream:
+    """The same, which is not reached over HTTP, with what it is asked and sends recorded."""
+    for tap in taps:
+        from server.upstreams.recording.wrapped import RecordedUpstream
+
+        upstream = RecordedUpstream(upstream, tap(upstream.name), dialect)
+    return upstream
+
+
+def _recording(given: UpstreamSettings, name: str) -> Source | None:
+    """The recording that this upstream is, if it is one."""
+    path = recording_path(given.url)
+    if path is None:
+        return None
+    from server.upstreams.recording.sources import Source
+
+    try:
+        return Source(path, given.dialect)
+    except SettingsError as error:
+        raise SettingsError(f"{called(name)}: {error.message}", ".url") from error
+
+
+def secrets_of(settings: Settings) -> list[str]:
+    """The secrets that requests to the upstreams of these settings carry."""
+    folder = None if settings.profiles is None else Path(settings.profiles)
+    found: list[str | None] = []
+    for given in settings.upstreams:
+        known = None if given.profile is None else profile(given.profile, folder)
+        password = urlsplit(given.url or "").password or ""
+        found += [_key(given, known), *header_secrets(given.headers), password, unquote(password)]
+    return [secret for secret in found if secret]
 
 
 def _key(given: UpstreamSettings, known: Profile | None) -> str | None:
@@ -143,14 +258,3 @@ def _key(given: UpstreamSettings, known: Profile | None) -> str | None:
     if given.pass_through:
         return None
     return api_key(msgspec.structs.replace(given, api_key_env=known.api_key_env))
-
-
-def _options(kind: type[Struct], fields: dict[str, Any], name: str) -> Struct:
-    unknown = sorted(fields.keys() - set(kind.__struct_fields__))
-    if unknown:
-        known = ", ".join(kind.__struct_fields__)
-        raise SettingsError(f"{called(name)}: options.{unknown[0]} is not one of: {known}")
-    try:
-        return msgspec.convert(fields, kind)
-    except msgspec.ValidationError as error:
-        raise SettingsError(f"{called(name)}: options: {error}") from error

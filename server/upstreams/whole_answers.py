@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from bridge.errors import WireError
 from bridge.protocol.codec import decode_frame
-from server.upstreams.base import UpstreamReply
+from server.upstreams.base import Take, UpstreamReply
 
 _BOM: Final = b"\xef\xbb\xbf"
 _FIELD: Final = b"data: "
@@ -41,7 +41,7 @@ class WholeReply:
         self.losses = rest.losses
         self._sent = False
 
-    async def read(self) -> bytes:
+    async def read(self, take: Take | None = None) -> bytes:
         """As `UpstreamReply.read`."""
         if self._begun:
             begun, self._begun = self._begun, b""

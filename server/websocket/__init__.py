@@ -1,1 +1,1 @@
-"""The WebSocket transport: one connection, one response after the other."""
+"""The WebSocket transport: one connection, in each of its lanes one response after the other."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from typing import Final
 
@@ -13,10 +14,10 @@ from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from bridge.errors import BridgeError
-from server.errors import HttpError, error_body
+from server.errors import HttpError, error_body, shutting_down
 from server.service import Service
-from server.websocket.envelopes import BUSY, envelope, limit_reached, too_large
-from server.websocket.turns import Turns
+from server.websocket.envelopes import envelope, limit_reached, too_large
+from server.websocket.lanes import Lanes
 
 _NO_UPGRADE: Final = HttpError(
     426,
@@ -25,6 +26,7 @@ _NO_UPGRADE: Final = HttpError(
     headers={"upgrade": "websocket", "connection": "Upgrade"},
 )
 _LIMIT_CLOSE: Final = 1000  # RFC 6455: the connection has fulfilled its purpose
+_RESTART_CLOSE: Final = 1012  # IANA's registry: the service restarts
 
 
 async def upgrade_required(_request: Request) -> Response:
@@ -33,10 +35,11 @@ async def upgrade_required(_request: Request) -> Response:
 
 
 async def responses(socket: WebSocket) -> None:
-    """Messages `response.create`, one turn at a time, until the client leaves or the limit is reached."""
+    """Messages `response.create`, in each lane one turn at a time, until the client leaves or the limit is
+    reached."""
     service: Service = socket.app.state.service
     try:
-        with service.gate.sockets.held(socket.state.owner):
+        async with service.gate.sockets.shared(socket.state.owner):
             await socket.accept()
             await Connection(socket, service).serve()
     except HttpError as error:
@@ -54,25 +57,31 @@ class Connection:
     def __init__(self, socket: WebSocket, service: Service) -> None:
         self._socket = socket
         self._settings = service.settings
-        self._turns = Turns(service, socket.headers, socket.state.owner, self._send)
+        self._lanes = Lanes(service, socket.headers, socket.state.owner, self._send, self._after_turn)
+        self._gate = service.gate
         self._ends_at = anyio.current_time() + service.settings.websocket_limit
+        self._waiting = anyio.CancelScope()
         self._expired = False
+        self._ended = False
+        self._reason = limit_reached(service.settings.websocket_limit)
+        """Why it takes no more messages, once its time is over."""
 
     async def serve(self) -> None:
         """Until it is closed, by whomever."""
         try:
-            async with anyio.create_task_group() as turns:
-                await self._listen(turns)
-                turns.cancel_scope.cancel()
+            with self._gate.on_leaving(self._leave):
+                async with anyio.create_task_group() as turns:
+                    await self._listen(turns)
+                    turns.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):
-                await self._turns.close()
+                await self._lanes.close()
 
     async def _listen(self, turns: TaskGroup) -> None:
         while True:
             message = await self._receive()
             if message is None:
-                if not self._turns.busy:
+                if not self._lanes.busy:
                     await self._end()
                     return
             elif message["type"] == "websocket.disconnect":
@@ -84,10 +93,17 @@ class Connection:
         """The next message, None when the connection's time is over."""
         if self._expired:
             return await self._socket.receive()
-        with anyio.CancelScope(deadline=self._ends_at):
+        with anyio.CancelScope(deadline=self._ends_at) as self._waiting:
             return await self._socket.receive()
         self._expired = True
         return None
+
+    def _leave(self) -> None:
+        """The server is to leave: the turn that is under way is the last one."""
+        if not self._expired:
+            self._reason = shutting_down()
+            self._ends_at = -math.inf
+            self._waiting.cancel()
 
     async def _take(self, message: Message, turns: TaskGroup) -> None:
         text = message.get("text")
@@ -95,28 +111,25 @@ class Connection:
         refused = self._refusal(data)
         if refused is not None:
             await self._send(envelope(refused))
-            return
-        self._turns.busy = True
-        turns.start_soon(self._turn, data)
+        else:
+            await self._lanes.take(data, turns)
 
     def _refusal(self, data: str | bytes) -> BridgeError | None:
         """What keeps a message from being taken, whatever it says."""
         limit = self._settings.max_body_bytes
         if len(data) > limit or (isinstance(data, str) and not data.isascii() and len(data.encode()) > limit):
             return too_large(limit)
-        if self._expired:
-            return limit_reached(self._settings.websocket_limit)
-        return BUSY if self._turns.busy else None
+        return self._reason if self._expired else None
 
-    async def _turn(self, data: str | bytes) -> None:
-        await self._turns.take(data)
-        if self._expired:
+    async def _after_turn(self) -> None:
+        if self._expired and not self._lanes.busy and not self._ended:
             await self._end()
 
     async def _end(self) -> None:
-        await self._send(envelope(limit_reached(self._settings.websocket_limit)))
+        self._ended = True
+        await self._send(envelope(self._reason))
         with suppress(WebSocketDisconnect, OSError):
-            await self._socket.close(_LIMIT_CLOSE)
+            await self._socket.close(_RESTART_CLOSE if self._gate.leaving else _LIMIT_CLOSE)
 
     async def _send(self, data: bytes) -> None:
         """A client that has left is sent nothing; `_listen` finds out that it has."""

@@ -1,8 +1,8 @@
-"""Errors on a WebSocket: their envelope, with the HTTP status it would have been (specification,
-"WebSocket")."""
+"""What a WebSocket has in the place of HTTP's status and headers (specification, "WebSocket")."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from bridge.errors import BridgeError
@@ -33,6 +33,17 @@ def envelope(error: BridgeError) -> bytes:
     if isinstance(error, HttpError) and error.headers:
         message["headers"] = error.headers
     return encode(message)
+
+
+def with_headers(event: bytes, headers: Mapping[str, str]) -> bytes:
+    """An event with what would be HTTP headers, `openresponses-losses` for example, in the field where errors
+    have theirs: fields beyond the schema are legal and carry no meaning of the protocol's own."""
+    return event[:-1] + b',"headers":' + encode(headers) + b"}"
+
+
+def in_lane(message: bytes, stream_id: str) -> bytes:
+    """A message of the lane of this name."""
+    return message[:-1] + b',"stream_id":' + encode(stream_id) + b"}"
 
 
 def too_large(limit: int) -> HttpError:

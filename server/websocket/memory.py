@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from bridge.protocol.codec import encode
 from bridge.protocol.request import CreateResponse
 from bridge.protocol.response import Response
 from server.budget import Hold, Room
 from server.errors import HttpError
-from server.sessions.base import ResponseStore, Turn
+from server.sessions.base import ResponseStore, Turn, UpstreamResponse
 from server.sessions.errors import ChainError, TooLarge
-from server.sessions.history import Conversation, empty_conversation, history_of, own_input
+from server.sessions.history import Conversation, empty_conversation, history_of, own_input, shown
 from server.sessions.references import Continued, resolved
 
 
 class ConnectionMemory:
     """The latest response with all that led to it, so that a turn with `store: false` can be continued on the
-    same connection. What is stored has to be in the store still: it may have been deleted.
+    same connection. What is stored has to be in the store still: it may have been deleted, and nothing of it
+    be kept.
 
     It remembers as much as `room` says, of the budget of this owner: a conversation beyond that is forgotten,
     and can be continued if it is stored."""
@@ -37,11 +40,31 @@ class ConnectionMemory:
         """The connection is over."""
         self._forget()
 
-    def keep(self, request: CreateResponse, response: Response, before: Conversation) -> None:
-        """The response is the latest now: this request was answered by it, after what was said before."""
+    def holds(self, response_id: str | None) -> bool:
+        """Whether this response is the latest here."""
+        return response_id is not None and response_id == self._id
+
+    def fork(self, others: Iterable[ConnectionMemory], response_id: str | None) -> None:
+        """Go on from a response that is the latest of another lane, which keeps it too."""
+        other = next((each for each in others if each is not self and each.holds(response_id)), None)
+        if other is None or self.holds(response_id):
+            return
+        self._forget()
+        if self._has_room(other._latest.size):
+            self._id, self._latest, self._unstored = other._id, other._latest, other._unstored
+
+    def keep(
+        self,
+        request: CreateResponse,
+        response: Response,
+        before: Conversation,
+        upstream: UpstreamResponse | None = None,
+    ) -> None:
+        """The response is the latest now: this request was answered by it, after what was said before.
+        `upstream` is the same response where the upstream keeps it."""
         if request.previous_response_id is None or request.previous_response_id != self._id:
             self._forget()
-        turns = [Turn(response, own_input(request))]
+        turns = [Turn(response, own_input(request), upstream if response.status == "completed" else None)]
         size = len(encode(response)) + sum(len(encode(item)) for item in turns[0].input)
         if not self._has_room(before.size + size):
             self._forget()
@@ -86,10 +109,11 @@ class ConnectionMemory:
         """Remembered, else out of the store when the request is stored too."""
         wanted = request.previous_response_id
         if wanted is not None and wanted == self._id:
-            stored = set(self._latest.responses).difference(self._unstored.responses)
-            if stored and (gone := await store.missing(stored, self._owner)):
+            unstored = set(self._unstored.responses)
+            stored = [each for each in self._latest.responses if each not in unstored]
+            if stored and (gone := await store.missing(stored[-1:], self._owner, before=stored[:-1])):
                 raise _missing(next(each for each in reversed(self._latest.responses) if each in gone))
-            return self._latest
+            return await shown(store, self._latest, self._owner)
         if wanted is not None and request.store is False:
             raise _missing(
                 wanted,

@@ -9,61 +9,77 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import anyio
 import structlog
-from msgspec.structs import replace
 
 from bridge.emitter.machine import ResponseStreamStateMachine
 from bridge.errors import BridgeError, InvalidRequestError, WireError
-from bridge.protocol.codec import decode_create_message, decode_json, encode, encode_sse
-from bridge.protocol.events import ErrorEvent, Event, ResponseFailed
+from bridge.protocol.codec import decode_create_message, decode_json, encode_sse
 from bridge.protocol.request import CreateResponse
 from bridge.protocol.usage import Usage
 from bridge.protocol.websocket import ResponseCreateMessage
+from bridge.wire import choose_wire
 from server.frames import Frames
 from server.limits import check_conversation, check_request
+from server.requests.admission import admit
 from server.requests.bodies import decoded
 from server.requests.prepare import prepare
-from server.requests.wire import choose_wire
-from server.runs.client import Batch
+from server.runs.outcome import log_ended
+from server.runs.rest import rest_of
 from server.runs.run import Run
 from server.service import Service
 from server.sessions.base import StoredResponse
 from server.sessions.history import Conversation, own_input
+from server.traces.turns import traced, turn
 from server.websocket.envelopes import DEFECT, envelope
 from server.websocket.memory import ConnectionMemory
-
-Send = Callable[[bytes], Awaitable[None]]
+from server.websocket.turn_stream import Send, TurnStream, send_events
 
 _log = structlog.get_logger(__name__)
 # what a message may carry and what means nothing here (specification, "WebSocket")
-_STRAY: Final = {"stream": None, "stream_options": None, "background": None}
+_STRAY: Final = {"stream": None, "stream_options": None, "background": None, "restart": None}
 
 
 class Turns:
-    """`take` one message after the other; `send` takes a message for the client. `busy` from the
-    beginning of a turn until its last message has left. `owner` is whose the responses are."""
+    """`begin` and `take` one message after the other; `send` takes a message for the client. `busy` from the
+    beginning of a turn until its last message has left. `owner` is whose the responses are, `memory` what
+    they may go on from."""
 
-    def __init__(self, service: Service, headers: Mapping[str, str], owner: str, send: Send) -> None:
+    def __init__(
+        self,
+        service: Service,
+        headers: Mapping[str, str],
+        owner: str,
+        send: Send,
+        memory: ConnectionMemory,
+    ) -> None:
         self._service = service
         self._headers = headers
         self._owner = owner
-        self._send = send
-        self._memory = ConnectionMemory(service.room, owner)
+        self._send = send if service.traces is None else traced(send)
+        self._memory = memory
         self._run: Run | None = None
+        self._cancelled = False
+        self._freed: Callable[[], None] | None = None
         self.busy = False
 
-    async def take(self, message: str | bytes) -> None:
-        """One turn, from its message to its end. Any failure is reported to the client."""
-        self.busy = True
+    def begin(self, freed: Callable[[], None]) -> None:
+        """A turn is to be taken. `freed` is called when the next one may follow it."""
+        self.busy, self._cancelled, self._freed = True, False, freed
+
+    async def take(self, message: str | bytes, others: Iterable[ConnectionMemory] = ()) -> None:
+        """One turn, from its message to its end. Any failure is reported to the client. It may go on from
+        what `others` remember."""
         request_id = f"req_{secrets.token_hex(12)}"
         started = time.perf_counter()
         outcome: Any = "completed"
         try:
-            outcome = await self._turn(message, request_id)
+            async with turn(self._service.traces, self._headers, self._owner, request_id, message):
+                outcome = await self._turn(message, request_id, others)
         except BridgeError as error:
             outcome = error.code
             await self._refuse(error, message)
@@ -81,12 +97,21 @@ class Turns:
         if self._run is not None:
             await self._run.abandon()
 
-    async def _turn(self, message: str | bytes, request_id: str) -> str:
+    def cancel(self, response_id: str | None) -> None:
+        """End the turn that is under way, if it makes this response, or whichever it makes."""
+        run = self._run if self.busy else None
+        if run is None or run.translation.ended:
+            self._cancelled = self._cancelled or response_id is None  # what it makes is not known yet
+        elif response_id in (None, run.translation.response_id):
+            run.stop()
+
+    async def _turn(self, message: str | bytes, request_id: str, others: Iterable[ConnectionMemory]) -> str:
         self._service.gate.check_open()
         limits = self._service.settings.limits
         given = await decoded(message, limits, decode_create_message)
         asked = _request_of(given)
         check_request(asked, limits)
+        self._memory.fork(others, asked.previous_response_id)
         request, before, hold = await self._memory.continued(self._service.store, asked)
         check_conversation(request, len(before.items), limits)
         if given.generate is False:
@@ -98,25 +123,29 @@ class Turns:
             request_id,
             owner=self._owner,
             history=before.items,
+            upstream=before.upstream,
             hold=hold,
         )
         run = prepared.run()
         self._run = run
-        await self._follow(run, request, before)
+        if self._cancelled:
+            run.stop()
+        await self._follow(run, request, before, prepared.headers)
         return run.translation.snapshot.status
 
-    async def _follow(self, run: Run, request: CreateResponse, before: Conversation) -> None:
-        async def deliver(batch: Batch) -> None:
-            ended = run.translation.ended
-            if ended:
-                self._remember(run, request, before)
-            await self._send_events(batch.events, last=ended)
-
+    async def _follow(
+        self, run: Run, request: CreateResponse, before: Conversation, headers: Mapping[str, str]
+    ) -> None:
+        stream = TurnStream(
+            run, self._send, headers, partial(self._remember, run, request, before), self._be_free
+        )
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._accompany, run)
             failure: BridgeError | None = None
             try:
-                await run.generate(deliver)
+                await run.generate(stream.deliver, may_fall_behind=True)
+                if run.client.is_behind:
+                    await stream.catch_up(rest_of(run, self._service.gate, self._service.runs.follower))
             except BridgeError as error:
                 failure = error  # out of the group as it is, not wrapped into a group of errors
             tasks.cancel_scope.cancel()
@@ -129,7 +158,8 @@ class Turns:
         if response.status == "failed":
             self._memory.evict(request.previous_response_id)
         else:
-            self._memory.keep(request, response, before)
+            upstream = None if run.keeping is None else run.keeping.upstream()
+            self._memory.keep(request, response, before, upstream)
 
     async def _accompany(self, run: Run) -> None:
         """Say something while the upstream says nothing."""
@@ -145,6 +175,7 @@ class Turns:
     async def _warm_up(self, request: CreateResponse, before: Conversation) -> str:
         """Codex's prewarm: the input is taken in and nothing is generated."""
         target = self._service.router.resolve(request.model)
+        await admit(self._service, request, self._owner)
         machine = ResponseStreamStateMachine(
             request.model or target.model, request, wire=choose_wire(request, self._headers)
         )
@@ -158,19 +189,21 @@ class Turns:
             record = StoredResponse(response, own_input(request), owner=self._owner, expires_at=expires_at)
             await self._service.store.put(record, frames)
         self._memory.keep(request, response, before)
-        await self._send_events(events, last=True)
+        log_ended(response)
+        await send_events(self._send, events)
+        self._be_free()
         return "warmed_up"
 
-    async def _send_events(self, events: list[Event], *, last: bool) -> None:
-        for event in _without_error(events) if last else events:
-            await self._send(encode(event))
-        if last:
-            self.busy = False
+    def _be_free(self) -> None:
+        self.busy = False
+        freed, self._freed = self._freed, None
+        if freed is not None:
+            freed()
 
     async def _refuse(self, error: BridgeError, message: str | bytes) -> None:
         self._memory.evict(await self._continued(message))
         await self._send(envelope(error))
-        self.busy = False
+        self._be_free()
 
     async def _continued(self, message: str | bytes) -> str | None:
         """The response that a message, however broken, meant to continue; None for one beyond the limits,
@@ -186,12 +219,3 @@ class Turns:
 def _request_of(message: ResponseCreateMessage) -> CreateResponse:
     fields = {name: getattr(message, name) for name in CreateResponse.__struct_fields__}
     return CreateResponse(**fields | _STRAY)
-
-
-def _without_error(events: list[Event]) -> list[Event]:
-    """The last events of a turn, with `response.failed` in the place of the `error` before it."""
-    if len(events) < 2 or not isinstance(events[-2], ErrorEvent):
-        return events
-    failed = events[-1]
-    assert isinstance(failed, ResponseFailed)
-    return [*events[:-2], replace(failed, sequence_number=events[-2].sequence_number)]

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from tests.benchmarks import dialects, growth, in_process, sessions
+from server.terminal.progress import progress
+from tests.benchmarks import dialects, growth, in_process, keeping, readers, sessions
 from tests.benchmarks.harness import table
+from tests.benchmarks.served import compare
+from tests.benchmarks.served.subjects import SUBJECTS
+from tests.benchmarks.served.works import works
 
 
 def main() -> None:
@@ -13,11 +17,20 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer turns, less certain")
     quick = parser.parse_args().quick
     turns, rounds = (2_000, 3) if quick else (20_000, 9)
-    print(table("in process", in_process.run(turns, rounds)), end="\n\n")
-    print(table("through each dialect, one frame at a time", dialects.run(turns, rounds)), end="\n\n")
     lengths = (1_000, 10_000) if quick else (1_000, 10_000, 100_000, 1_000_000)
-    print(growth.table(growth.measure(lengths)), end="\n\n")
-    print(sessions.run(sessions.QUICK if quick else sessions.FULL))
+    parts = [
+        lambda: table("in process", in_process.run(turns, rounds)),
+        lambda: table("through each dialect, one frame at a time", dialects.run(turns, rounds)),
+        lambda: growth.table(growth.measure(lengths)),
+        lambda: sessions.run(sessions.QUICK if quick else sessions.FULL),
+        lambda: keeping.run(keeping.QUICK if quick else keeping.FULL),
+        lambda: readers.run([20] if quick else [100, 500]),
+        lambda: compare.run(works(quick), list(SUBJECTS), 1 if quick else 3),
+    ]
+    with progress("measuring", len(parts)) as advance:
+        for part in parts:
+            print(part(), end="\n\n")
+            advance(1)
 
 
 if __name__ == "__main__":

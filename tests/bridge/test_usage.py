@@ -1,7 +1,5 @@
 """`UsageTracker`: estimates before, counts after."""
 
-import pytest
-
 from bridge.protocol.usage import Usage
 from bridge.usage import AgentUsage, UsageTracker
 
@@ -51,21 +49,12 @@ def test_agents_are_bounded_and_the_total_is_kept() -> None:
     assert tracker.total.input_tokens == 4
 
 
-@pytest.mark.parametrize(
-    ("pairs", "expected"),
-    [
-        ([], 100),
-        ([(100, 150)], 150),
-        ([(100, 150), (100, 50)], 120),
-        ([(100, 10_000)], 400),
-        ([(100, 1)], 25),
-        ([(0, 50), (50, 0)], 100),
-    ],
-)
-def test_estimates_learn_from_what_was_counted(pairs: list[tuple[int, int]], expected: int) -> None:
+def test_failures_are_counted_with_what_they_spent() -> None:
     tracker = UsageTracker()
-    for estimated, counted in pairs:
-        tracker.start_request("a", estimated, 0, "m")
-        tracker.complete_request("a", Usage.of(counted, 0), "m")
-    assert tracker.corrected(100, "m") == expected
-    assert tracker.corrected(100, "other") == 100
+    tracker.start_request("a", 50, 100, "m")
+    assert tracker.fail_request("a", "m").input_tokens == 50
+    tracker.start_request("a", 60, 100, "m")
+    failed = tracker.fail_request("a", "m", Usage.of(61, 2, estimated=True))
+    assert (failed.requests, failed.failed, failed.input_tokens) == (2, 2, 61)
+    done = tracker.complete_request("a", Usage.of(1, 1, cache_write_tokens=1), "m")
+    assert (done.failed, done.spent) == (2, Usage.of(62, 3, cache_write_tokens=1, estimated=True))

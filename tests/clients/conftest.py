@@ -21,6 +21,7 @@ from tests.support.upstream import ScriptedUpstream
 HERE = Path(__file__).parent
 PACKAGES = (
     "@openai/codex",
+    "@anthropic-ai/claude-code",
     "@openai/agents",
     "openai",
     "zod",

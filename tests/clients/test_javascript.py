@@ -75,6 +75,14 @@ def test_ai_sdk_streamed(run_js: Run, upstream: ScriptedUpstream, provider: str)
     assert results(upstream) == ANSWERS
 
 
+@pytest.mark.parametrize("provider", ["openai", "open-responses"])
+def test_ai_sdk_shows_reasoning(run_js: Run, upstream: ScriptedUpstream, provider: str) -> None:
+    """The one reads raw reasoning, the other summaries, which it asks for by a header."""
+    upstream.scripts = InTurn(said("Hel", "lo", reasoning="A greeting."))
+    sent = run_js("ai_sdk.mjs", f"{provider} thinking")
+    assert sent == {"deltas": "A greeting.", "reasoning": "A greeting.", "text": "Hello"}
+
+
 @pytest.mark.parametrize(("case", "references"), [("referred", 2), ("continued", 1)])
 def test_ai_sdk_sends_its_history_by_reference(
     run_js: Run, upstream: ScriptedUpstream, case: str, references: int

@@ -2,14 +2,17 @@
 
 import random
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.support.crashes import check_client, resume_all, saved, start_streams, wait_until_settled
+from tests.support.crashes import Saved, check_client, resume_all, saved, start_streams, wait_until_settled
 from tests.support.services import postgres_database, redis_server
-from tests.support.workers import Reader, working
+from tests.support.serving import respond
+from tests.support.sockets import opened_socket
+from tests.support.workers import Reader, SocketReader, working
 
 LONGEST = 2.5  # seconds of the streams; the kill comes before
 
@@ -30,7 +33,7 @@ def crash_and_resume(folder: Path, streams: int, seed: int) -> None:
         check_all(worker.base, sent, had)
 
 
-def check_all(base: str, sent: list[Reader], had: dict) -> None:  # type: ignore[type-arg]
+def check_all(base: str, sent: Sequence[Reader | SocketReader], had: dict[str, Saved]) -> None:
     resumed = resume_all(base, sent)
     for reader in resumed.values():
         reader.join()
@@ -70,34 +73,114 @@ def test_s2_response_in_the_background_that_was_seen_is_not_made_once_more(tmp_p
         check_all(worker.base, [reader], {})
 
 
+def socket_turns(base: str, streams: int) -> list[SocketReader]:
+    """One on each connection: a second turn, which continues a first."""
+    readers = []
+    for number in range(streams):
+        first = respond(base, model="demo", input=f"Client {number}").json["id"]
+        body = {"model": "demo-slow", "input": f"{int(LONGEST * 16)} words", "previous_response_id": first}
+        readers.append(SocketReader(base, body))
+    return readers
+
+
+def check_continued(base: str, sent: list[SocketReader]) -> None:
+    """Each client goes on with its conversation on a new connection, with what there is of the turn."""
+    for reader in sent:
+        with opened_socket(base) as socket:
+            turn = socket.turn(previous_response_id=reader.response_id, input="Go on.")
+            assert turn.final["status"] == "completed"
+            assert turn.final["previous_response_id"] == reader.response_id
+            again = socket.turn(previous_response_id=turn.final["id"], input="And on.")
+            assert again.final["status"] == "completed"
+
+
+def crash_of_sockets(folder: Path, streams: int, seed: int) -> None:
+    """One machine, and the worker that is started again: each client resumes over HTTP, then goes on."""
+    store = f"sqlite:///{folder}/sessions-{seed}.sqlite3"
+    with working(folder, store) as worker:
+        readers = socket_turns(worker.base, streams)
+        time.sleep(random.Random(seed).uniform(0.3, LONGEST))
+        worker.kill()
+    for reader in readers:
+        reader.join()
+    sent = [reader for reader in readers if reader.response_id is not None]
+    had = saved(store, [str(reader.response_id) for reader in sent])
+    with working(folder, store) as worker:
+        check_all(worker.base, sent, had)
+        check_continued(worker.base, sent)
+
+
 @pytest.mark.timeout(60)
-def test_s9_clients_of_a_dead_worker_resume_on_another(tmp_path: Path) -> None:
-    two_workers(tmp_path, streams=8, seed=int(time.time()))
+def test_s1_s2_turns_on_websockets_are_resumed_over_http_and_continued(tmp_path: Path) -> None:
+    crash_of_sockets(tmp_path, streams=6, seed=int(time.time()))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("seed", range(20))
-def test_s9_fifty_streams_on_two_workers_and_one_dies(tmp_path: Path, seed: int) -> None:
-    two_workers(tmp_path, streams=50, seed=seed)
+def test_s1_s2_thirty_websockets_and_a_crash(tmp_path: Path, seed: int) -> None:
+    crash_of_sockets(tmp_path, streams=30, seed=seed)
 
 
-def two_workers(folder: Path, streams: int, seed: int) -> None:
-    """PostgreSQL and Redis between them. The log outlives the worker, so that every client gets all that
-    any client saw."""
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("seed", range(20))
+def test_s9_thirty_websockets_on_two_workers_and_one_dies(tmp_path: Path, seed: int) -> None:
     with ExitStack() as stack:
         store = stack.enter_context(postgres_database())
         event_log = stack.enter_context(redis_server())
-        first = stack.enter_context(working(folder, store, event_log))
-        second = stack.enter_context(working(folder, store, event_log))
-        doomed = start_streams(first.base, streams - streams // 2, words=int(LONGEST * 16))
-        safe = start_streams(second.base, streams // 2, words=int(LONGEST * 16))
-        time.sleep(random.Random(seed).uniform(0.4, LONGEST + 0.5))
+        first = stack.enter_context(working(tmp_path, store, event_log))
+        second = stack.enter_context(working(tmp_path, store, event_log))
+        readers = socket_turns(first.base, 30)
+        time.sleep(random.Random(seed).uniform(0.3, LONGEST))
         first.kill()
-        for reader in doomed:
+        for reader in readers:
             reader.join()
-        sent = [reader for reader in doomed if reader.response_id is not None]
+        sent = [reader for reader in readers if reader.response_id is not None]
         check_all(second.base, sent, {})
+        check_continued(second.base, sent)
+
+
+@pytest.mark.timeout(60)
+def test_s9_clients_of_a_dead_worker_resume_on_another(tmp_path: Path) -> None:
+    several_workers(tmp_path, 2, streams=8, seed=int(time.time()))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("seed", range(20))
+def test_s9_fifty_streams_on_several_workers_and_all_but_one_die(
+    tmp_path: Path, seed: int, workers: int
+) -> None:
+    """Of three the second dies while it may be settling what the first has left."""
+    several_workers(tmp_path, workers, streams=50, seed=seed)
+
+
+def several_workers(folder: Path, count: int, streams: int, seed: int) -> None:
+    """PostgreSQL and Redis between them. The log outlives the workers, so that every client gets all that
+    any client saw."""
+    chosen = random.Random(seed)
+    with ExitStack() as stack:
+        store = stack.enter_context(postgres_database())
+        event_log = stack.enter_context(redis_server())
+        workers = [stack.enter_context(working(folder, store, event_log)) for _ in range(count)]
+        shares = [streams * (number + 1) // count - streams * number // count for number in range(count)]
+        readers = [
+            start_streams(each.base, share, words=int(LONGEST * 16))
+            for each, share in zip(workers, shares, strict=True)
+        ]
+        *dying, left = workers
+        *doomed, safe = readers
+        time.sleep(chosen.uniform(0.4, LONGEST + 0.5))
+        for each in dying:
+            each.kill()
+            time.sleep(chosen.uniform(0.0, 1.0) if count > 2 else 0)
+        lost = [reader for each in doomed for reader in each]
+        for reader in lost:
+            reader.join()
+        sent = [reader for reader in lost if reader.response_id is not None]
+        check_all(left.base, sent, {})
         for reader in safe:
             reader.join()
             assert reader.done

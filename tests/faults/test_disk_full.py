@@ -122,3 +122,22 @@ def test_s1_run_that_finds_room_before_its_end_completes(place: Place) -> None:
     whole = call(place.base, "GET", f"/v1/responses/{reader.response_id}?stream=true")
     assert violations(whole) == []
     assert whole.body == b"".join(reader.frames)
+
+
+def test_s8_server_that_can_store_nothing_is_not_ready_until_there_is_room(place: Place) -> None:
+    def until(status: int) -> Reply:
+        deadline = time.monotonic() + 8
+        while (reply := call(place.base, "GET", "/readyz")).status != status:
+            assert time.monotonic() < deadline, f"/readyz is not {status}"
+            time.sleep(0.05)
+        return reply
+
+    until(200)
+    place.disk.fill()
+    assert respond(place.base, model="demo", instructions=BIG).status == 503
+    assert until(503).error["code"] == "store_full"
+    time.sleep(1.5)  # what a look has freed does not make it ready again
+    assert call(place.base, "GET", "/readyz").status == 503
+    place.disk.make_room()
+    until(200)
+    assert respond(place.base, model="demo", instructions=BIG).status == 200

@@ -196,6 +196,22 @@ def test_s8_what_waits_for_its_turn_when_the_server_stops_is_made_by_the_next(tm
     assert ended[waiting]["status"] == "completed"
 
 
+def test_s8_what_waits_at_a_worker_that_leaves_is_made_by_another_at_once(tmp_path: Path) -> None:
+    """The worker that leaves goes on with what it has begun."""
+    store = f"sqlite:///{tmp_path}/sessions.sqlite3"
+    narrow = f"{CONFIG}\n[limits]\nconcurrent = 1\n"
+    with working(tmp_path, store, config=narrow) as leaves, working(tmp_path, store) as stays:
+        running = respond(leaves.base, **SLOW, input="160 words").json["id"]
+        wait_for(leaves.base, running, "in_progress")
+        waiting = [respond(leaves.base, **SLOW, input="2 words").json["id"] for _ in range(3)]
+        assert statuses_of(stays.base, waiting) == ["queued"] * 3
+        leaves.ask_to_stop()
+        ended = wait_until_settled(stays.base, waiting, seconds=6)
+        assert {each["status"] for each in ended.values()} == {"completed"}
+        assert statuses_of(stays.base, [running]) == ["in_progress"]
+        assert wait_until_settled(stays.base, [running])[running]["status"] == "completed"
+
+
 def test_s1_store_down_at_the_end_of_a_run(tmp_path: Path) -> None:
     """The client gets a failure and not a completed response; when the store is back, so is service, and the
     store has what the client was sent."""

@@ -29,11 +29,30 @@ def encoded(frame: Any) -> bytes:
 PONG = frame(10, b"x" * 60)  # so long that what follows it comes in one piece
 HOSTED = [anthropic.start(), anthropic.opened(0, "/odd kind", id="s"), anthropic.closed(0), *anthropic.stop()]
 CUSTOM_ALLOWED = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom", "name": "c"}]}
+TWICE = foreign.call(type="new_call"), foreign.call("{}", id="fc_v")  # under one call_id
+ITEMLESS = {"type": "response.output_item.done", "output_index": 0}
+NEW_TOOL = {"type": "new_tool", "id": "n", "status": "in_progress"}
+ITS_PROGRESS = {"type": "response.new_tool.going", "output_index": 0, "item_id": "n"}
 ODD_ITEM = foreign.added({"type": "me&sage", "id": "x"}), foreign.done({"type": "me&sage", "id": "x"})
 HALF = {"method": "error", "params": {"error": {"message": "\ud83d"}}}
 UNKNOWN_FIELD = {"role": "user", "content": "Hi", "cle": "user"}
 FOUND = [
     ("responses", "an item's type that no extension can have", sse(foreign.created(), *ODD_ITEM)),
+    (
+        "responses",
+        "an unknown kind of call under the call_id of a function's",
+        sse(foreign.created(), *(foreign.done(call, at) for at, call in enumerate(TWICE))),
+    ),
+    (
+        "responses",
+        "progress of a tool that no wire has",
+        sse(foreign.created(), foreign.added(NEW_TOOL), ITS_PROGRESS, foreign.done(NEW_TOOL)),
+    ),
+    (
+        "events",
+        "the end of an item without the item",
+        sse(foreign.created(), foreign.added(foreign.message()), ITEMLESS, foreign.ended()),
+    ),
     ("codex", "half a character in an error", lines(notes.started(), HALF, notes.ended("failed"))),
     ("anthropic", "a block's type that no item's type can hold", sse(*HOSTED)),
     (

@@ -8,8 +8,11 @@ from hypothesis import strategies as st
 
 from tests.fuzz.core import Target, all_targets, check
 from tests.fuzz.mutations import mutated
+from tests.fuzz.targets import events, inbounds, sse
+from tests.support.scale import MANY
 
 TARGETS = all_targets()
+STREAMS = [target.name for module in (sse, inbounds, events) for target in module.TARGETS]
 # without shrinking: it can take minutes, and an input that fails says enough
 _PHASES = tuple(phase for phase in Phase if phase not in (Phase.shrink, Phase.explain))
 
@@ -33,12 +36,22 @@ def test_seeds_keep_the_invariant(name: str) -> None:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_mutations_keep_the_invariant(name: str) -> None:
-    target = TARGETS[name]
+    holds(TARGETS[name], settings().max_examples // 2)
 
+
+@pytest.mark.slow
+@pytest.mark.timeout(2 * 3600)
+@pytest.mark.parametrize("name", STREAMS)
+def test_many_mutated_streams_keep_the_invariant(name: str) -> None:
+    """7,000 in all, ten times over."""
+    holds(TARGETS[name], 7_000 * MANY // len(STREAMS))
+
+
+def holds(target: Target, inputs_made: int) -> None:
     @example(b"")
-    @settings(max_examples=settings().max_examples // 2, phases=_PHASES)
+    @settings(max_examples=inputs_made, phases=_PHASES)
     @given(inputs(target))
-    def holds(data: bytes) -> None:
+    def each(data: bytes) -> None:
         check(target, data)
 
-    holds()
+    each()

@@ -32,6 +32,7 @@ ROWS: dict[str, tuple[Any, ...]] = {
         ("data:,", ",", ""),
     ),
     "bridge/dialects/anthropic_messages/upstream/turns.py:_ILLEGAL": ("sub", "a", "."),
+    "bridge/dialects/base/agents.py:_ENCODED": ("fullmatch", "A", ("", "a=", " ")),
     "bridge/dialects/base/fields.py:_NOT_IN_A_NAME": ("sub", "a", " "),
     "bridge/dialects/chat_completions/upstream/tool_calls.py:_BEGINNING": ("match", " ", ("", "\n", "a")),
     "bridge/dialects/codex/errors.py:_INCOMPLETE": (
@@ -64,7 +65,7 @@ ROWS: dict[str, tuple[Any, ...]] = {
     "bridge/model_identity.py:_DATE": ("search", "-20", "-", "-2024-07", "1"),
     "bridge/model_identity.py:_SERVING": ("sub", "-v1", ("-v", "1", ""), (":", "1", "x"), ":1"),
     "bridge/model_identity.py:_SIZE": ("match", "1", "1x", "1."),
-    "bridge/model_identity.py:_VERSION": ("match", "1", "1.", ("v", "1.1", "x")),
+    "bridge/model_identity.py:_VERSION": ("match", "1", "1.", "1p", ("v", "1.1", "x")),
     "bridge/model_identity.py:_GLUED": ("match", "a", ("aaa", "1", "x"), ("aaa", "1.", "")),
     "bridge/model_identity.py:_SINGLE": ("match", "1"),
     "bridge/seal.py:_KIND": ("fullmatch", "a"),
@@ -72,17 +73,8 @@ ROWS: dict[str, tuple[Any, ...]] = {
     "bridge/seal.py:_BODY": ("fullmatch", ("s.", "a", ""), ("s.a.", "a", "==="), ("s.a.", "=", "")),
     "bridge/surrogates.py:_HALF": ("search", "a", "\ud800"),
     "bridge/surrogates.py:_PAIR": ("sub", "a", "\ud800", "\udc00"),
-    "bridge/token_estimate.py:_PIECES": (
-        "findall",
-        "a",
-        "1",
-        "!",
-        "\n",
-        ("\n", " ", ""),
-        "\u3042",
-        "\u3042a",
-    ),
-    "bridge/token_estimate.py:_RULE": ("sub", "a", "aab", "ab"),
+    "bridge/tools/contributed_names.py:_WORD": ("sub", "a", "."),
+    "bridge/tools/registry.py:_NAME": ("fullmatch", "a"),
     "bridge/tools/identity.py:_ILLEGAL": ("sub", "a", "."),
     "bridge/tools/json_input.py:_SPACE": ("match", " ", "a"),
     "bridge/tools/json_input.py:_BETWEEN_MEMBERS": ("match", ", ", "a"),
@@ -115,17 +107,47 @@ ROWS: dict[str, tuple[Any, ...]] = {
         ("<<'", "a", ""),
         ("applypatch", " ", ""),
     ),
+    "server/agent/patching.py:_RANGE": (
+        "match",
+        ("@@ -", "1", ""),
+        ("@@ -1,", "1", " "),
+        ("@@ -1 +", "1", "x"),
+    ),
     "server/captures/reader.py:_SSE_LINE": ("match", ("data", " ", "x"), "data"),
     "server/captures/reader.py:_FIELD": ("match", "data"),
+    "server/coding_agents/running.py:_VARIABLE": ("findall", "$", "${", ("${", "A", ""), "${A"),
+    "server/coding_agents/table.py:_VERSION": ("search", "1", "1.", "1.1", "12345678."),
     "server/config.py:_VARIABLE": ("sub", "$", "${", "${A", ("${A:-", "a", "")),
     "server/config.py:_HASH": ("fullmatch", ("sha256:", "a", "")),
     "server/errors.py:_ERROR_STATUS": ("fullmatch", "4"),
     "server/hosts.py:_AUTHORITY": ("fullmatch", "a", ("[", "1:", ""), ("a:", "1", "")),
+    "server/recordings/masking.py:_RATE_LIMITS": (
+        "fullmatch",
+        ("x-ratelimit-", "a", ""),
+        ("x-ratelimit-", "a", "!"),
+    ),
+    "server/recordings/masking.py:_SECRET_NAME": ("search", "api_", "access", "auth", "refresh"),
+    "server/recordings/masking.py:_SECRET_PARAMETER": ("search", "ke", "toke", "secre"),
+    "server/recordings/writer.py:_NOT_IN_A_NAME": ("sub", "a", "/"),
     "server/requests/json_bounds.py:_STRINGS": ("sub", '"', ('"', "a", ""), '"a'),
+    "server/traces/folder.py:_ID": ("fullmatch", "a"),
     "server/middleware.py:_USABLE": ("fullmatch", "a"),
     "server/origins.py:_ORIGIN": ("fullmatch", "a", ("a://", "a", "")),
     "server/routes/openapi.py:_CONVERTER": ("sub", ":", (":", "a", ""), ":a"),
-    "server/schemas/checking.py:_INDEX": ("fullmatch", "1"),
+    "bridge/schemas/checking.py:_INDEX": ("fullmatch", "1"),
+    "server/sessions/listing.py:_MODEL": (
+        "search",
+        '"model":"',
+        ('"model":"', "a", ""),
+        ('"model":"', "\\a", ""),
+    ),
+    "server/sessions/listing.py:_TEXT": (
+        "search",
+        '"text":"',
+        ('"text":"', "a", ""),
+        ('"text":"', "\\a", ""),
+    ),
+    "server/sessions/listing.py:_UNFINISHED_ESCAPE": ("sub", "\\", "\\u00"),
     "server/sessions/sql/failures.py:_SERVERS_WORDS": (
         "findall",
         "failed: ",
@@ -170,8 +192,8 @@ ROWS: dict[str, tuple[Any, ...]] = {
         "exceeds the ",
         "context window is ",
     ),
-    "server/requests/wire.py:_KNOWN_CLIENTS": ("search", "ai-sdk/openai", "codex ", "a"),
-    "server/requests/wire.py:_CODEX": ("match", "code"),
+    "bridge/wire.py:_KNOWN_CLIENTS": ("search", "ai-sdk/open", "ai-sdk/openai", "codex ", "a"),
+    "bridge/wire.py:_CODEX": ("match", "code"),
 }
 
 
@@ -225,7 +247,10 @@ def compiled(found: Found) -> Any:
     return eval(compile(ast.Expression(found.call), "<pattern>", "eval"), names)
 
 
-FOUND = {each.key: each for each in patterns()}
+# patterns of somebody else, which run in a process that is killed when they take too long
+# (tests/server/agent/test_sample_tools.py::test_a_pattern_that_backtracks_is_stopped)
+ELSEWHERE = {"server/agent/searching.py:matches"}
+FOUND = {each.key: each for each in patterns() if each.key not in ELSEWHERE}
 
 
 def test_every_pattern_has_a_row_and_every_row_a_pattern() -> None:

@@ -147,6 +147,7 @@ class Streams(RuleBasedStateMachine):
                 **dict.fromkeys(("text", "refusal", "reasoning", "reasoning_summary", "reasoning_encrypted"),
                 ("a",)),
                 **dict.fromkeys(("annotation", "item", "item_added", "usage"), ({},)), "expect_item": ("x",),
+                "stop_sequence": ("END",),
             }  # fmt: skip
             assert self.refused(call, *arguments.get(call, ())).startswith("bridge.stream.")
 

@@ -11,6 +11,9 @@ from tests.support.upstream import ScriptedUpstream
 DIALECTS = ("chat", "anthropic", "responses")
 FAST = Timeouts(connect=1.0, first_byte=1.0, idle=1.2, total=10.0)
 HASTY = Timeouts(connect=0.4, first_byte=0.4, idle=0.6, total=10.0)
+PATIENT = Timeouts(
+    connect=10.0, first_byte=10.0, idle=10.0, total=30.0
+)  # a machine may stand still for a second
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -50,27 +53,48 @@ def _as_it_was(request: pytest.FixtureRequest) -> Iterator[None]:
     shared.received.clear()
 
 
-@pytest.fixture(scope="package")
-def bridged(upstream: ScriptedUpstream) -> Iterator[str]:
-    """A server in front of it, with short timeouts."""
-    settings = Settings(
+def _bridged(upstream: ScriptedUpstream, timeouts: Timeouts) -> Settings:
+    return Settings(
         upstreams=[UpstreamSettings(url=upstream.url, name="scripted")],
-        timeouts=FAST,
+        timeouts=timeouts,
         max_body_bytes=100_000,
         keep_alive=0.2,
     )
-    with serving(settings) as base:
+
+
+@pytest.fixture(scope="package")
+def bridged(upstream: ScriptedUpstream) -> Iterator[str]:
+    """A server in front of it."""
+    with serving(_bridged(upstream, PATIENT)) as base:
         yield base
+
+
+@pytest.fixture(scope="package")
+def bridged_hasty(upstream: ScriptedUpstream) -> Iterator[str]:
+    """The same with short timeouts, for an upstream that falls silent."""
+    with serving(_bridged(upstream, FAST)) as base:
+        yield base
+
+
+def _many(upstream: ScriptedUpstream, timeouts: Timeouts) -> Settings:
+    upstreams = [
+        UpstreamSettings(name=dialect, url=upstream.url, dialect=dialect, models=[f"{dialect}-*"])
+        for dialect in DIALECTS
+    ]
+    return Settings(upstreams=upstreams, timeouts=timeouts, keep_alive=0.1)
 
 
 @pytest.fixture(scope="package")
 def many(upstream: ScriptedUpstream) -> Iterator[str]:
     """A server over three upstreams, one of each dialect: `chat-…`, `anthropic-…`, `responses-…`."""
-    upstreams = [
-        UpstreamSettings(name=dialect, url=upstream.url, dialect=dialect, models=[f"{dialect}-*"])
-        for dialect in DIALECTS
-    ]
-    with serving(Settings(upstreams=upstreams, timeouts=HASTY, keep_alive=0.1)) as base:
+    with serving(_many(upstream, PATIENT)) as base:
+        yield base
+
+
+@pytest.fixture(scope="package")
+def many_hasty(upstream: ScriptedUpstream) -> Iterator[str]:
+    """The same with short timeouts, for an upstream that falls silent."""
+    with serving(_many(upstream, HASTY)) as base:
         yield base
 
 

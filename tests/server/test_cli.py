@@ -123,6 +123,8 @@ def test_capture_of_no_known_dialect_is_2() -> None:
     result = run("replay", stdin=b'{"hello": "world"}\n')
     assert result.exit_code == 2
     assert "line 1:" in result.stderr
+    named = {"codex", "vscode", "anthropic", "responses", "copilot", "chat"}
+    assert set(result.stderr.strip().rpartition("not one of: ")[2].split(", ")) == named
 
 
 def test_missing_file_is_2() -> None:
@@ -151,11 +153,18 @@ def test_validate_reports_rule_event_and_message(captured: Path) -> None:
     assert len(sent) == len(result.stdout.splitlines())
 
 
-def test_demo_shows_calls_events_parts_and_the_snapshot() -> None:
+def test_demo_shows_calls_events_parts_and_ends_with_what_they_add_up_to() -> None:
     result = run("demo")
     assert result.exit_code == 0
-    for shown in ("machine.text(", "response.output_text.delta", "LanguageModel", '"object": "response"'):
-        assert shown in result.stdout
+    for shown in ("machine.text(", "response.output_text.delta", "LanguageModel", "gave exactly machine"):
+        assert shown in " ".join(result.stdout.split())
+    assert "no violations" in result.stdout
+    assert '"object": "response"' not in result.stdout
+
+
+def test_demo_gives_scripts_its_response() -> None:
+    response = json.loads(run("demo", "--json").stdout)
+    assert (response["object"], response["status"], len(response["output"])) == ("response", "completed", 3)
 
 
 def test_help_names_every_command_and_its_flags() -> None:
@@ -193,6 +202,32 @@ def test_help_loads_no_server() -> None:
     )
     for module in ("uvicorn", "aiohttp", "starlette", "msgspec", "rich.console"):
         assert module not in shown.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("missing", "arguments"),
+    [("click", []), ("click", ["validate", "-"]), ("uvicorn", ["serve", "--port", "0"]), ("rich", ["demo"])],
+)
+def test_what_is_not_installed_is_a_line_that_says_what_to_install(
+    missing: str, arguments: list[str]
+) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; import server.__main__ as program; program.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    command = " ".join(["openresponses-bridge", *arguments[:1]])
+    install = "pip install 'openresponses-bridge[server]'"
+    assert done.returncode == 2
+    assert done.stderr == f"{command} needs {missing}, which is not installed: {install}\n"
+
+
+def test_a_module_of_our_own_that_is_missing_is_a_defect() -> None:
+    code = "import sys; sys.modules['server.cli'] = None; import server.__main__ as program; program.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
 
 
 def test_closed_pipe_is_no_error(captured: Path) -> None:

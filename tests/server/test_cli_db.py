@@ -1,4 +1,4 @@
-"""`db upgrade`, `db sweep`, `db export`."""
+"""`db upgrade`, `sweep`, `export`, `import` and `backup`."""
 
 import asyncio
 import json
@@ -65,24 +65,25 @@ def test_store_is_the_default_file_unless_set(tmp_path: Path, monkeypatch: pytes
         assert (tmp_path / "openresponses-bridge" / "sessions.sqlite3").is_file()
 
 
-@pytest.mark.parametrize("name", ["sweep", "export"])
+@pytest.mark.parametrize("name", ["sweep", "export", "backup copy"])
 def test_a_store_that_is_not_there_is_not_made(tmp_path: Path, name: str) -> None:
     mistyped = tmp_path / "folder" / "sesions.sqlite3"
-    missing = run(name, "--store", f"sqlite:///{mistyped}")
+    missing = run(*name.split(), "--store", f"sqlite:///{mistyped}")
     assert missing.exit_code == 2
     assert f"no session store was found at {mistyped}" in missing.output
     assert not mistyped.parent.exists()
     with closing(sqlite3.connect(tmp_path / "other.sqlite3")) as other:
         other.execute("CREATE TABLE notes (id TEXT)")
     before = (tmp_path / "other.sqlite3").read_bytes()
-    assert run(name, "--store", f"sqlite:///{tmp_path}/other.sqlite3").exit_code == 2
+    assert run(*name.split(), "--store", f"sqlite:///{tmp_path}/other.sqlite3").exit_code == 2
     assert (tmp_path / "other.sqlite3").read_bytes() == before
 
 
-@pytest.mark.parametrize("name", ["sweep", "export"])
+@pytest.mark.parametrize("name", ["sweep", "export", "backup copy"])
 def test_a_postgres_database_without_our_tables_is_left_alone(name: str) -> None:
     with postgres_database() as url:
-        missing = run(name, "--store", url.replace("@", ":hunter2@") + "?options=-csearch_path%3Dpublic")
+        address = url.replace("@", ":hunter2@") + "?options=-csearch_path%3Dpublic"
+        missing = run(*name.split(), "--store", address)
         assert missing.exit_code == 2
         assert "no session store was found at postgresql://" in missing.output
         assert "hunter2" not in missing.output
@@ -91,7 +92,7 @@ def test_a_postgres_database_without_our_tables_is_left_alone(name: str) -> None
         engine.dispose()
 
 
-@pytest.mark.parametrize("name", ["upgrade", "sweep", "export"])
+@pytest.mark.parametrize("name", ["upgrade", "sweep", "export", "backup copy", "import -"])
 @pytest.mark.parametrize(
     ("store", "message"),
     [
@@ -101,13 +102,13 @@ def test_a_postgres_database_without_our_tables_is_left_alone(name: str) -> None
     ],
 )
 def test_every_command_refuses_what_is_no_database(name: str, store: str, message: str) -> None:
-    refused = run(name, "--store", store)
+    refused = run(*name.split(), "--store", store)
     assert refused.exit_code == 2
     assert message in refused.output
     assert "hunter2" not in refused.output
 
 
-@pytest.mark.parametrize("name", ["upgrade", "sweep", "export"])
+@pytest.mark.parametrize("name", ["upgrade", "sweep", "export", "backup copy", "import -"])
 def test_what_postgres_says_is_reported_without_the_password(name: str) -> None:
     with postgres_database() as url:
         address = make_url(url)
@@ -117,7 +118,7 @@ def test_what_postgres_says_is_reported_without_the_password(name: str) -> None:
             "Connection refused": address.set(port=9, password="hunter2"),
         }
         for sent, to in wrong.items():
-            refused = run(name, "--store", to.render_as_string(hide_password=False))
+            refused = run(*name.split(), "--store", to.render_as_string(hide_password=False))
             assert refused.exit_code == 1
             assert sent in refused.output
             assert "hunter2" not in refused.output
@@ -131,15 +132,75 @@ def test_tables_of_something_else_are_named(tmp_path: Path) -> None:
     assert "table `responses`" in refused.output
 
 
-@pytest.mark.parametrize("name", ["upgrade", "sweep", "export"])
+@pytest.mark.parametrize("name", ["upgrade", "sweep", "export", "backup copy", "import -"])
 def test_what_can_not_be_done_is_reported(tmp_path: Path, name: str) -> None:
-    wrong = run(name, "--store", "mysql://me:hunter2@host/x")
+    wrong = run(*name.split(), "--store", "mysql://me:hunter2@host/x")
     assert wrong.exit_code == 2
     assert "store mysql" in wrong.output
     (tmp_path / "text").write_text("no database" * 100)
-    broken = run(name, "--store", f"sqlite:///{tmp_path}/text")
+    broken = run(*name.split(), "--store", f"sqlite:///{tmp_path}/text")
     assert broken.exit_code == 1
     assert broken.output.startswith("Error: The session store's file is not a SQLite database")
+
+
+def test_export_to_a_file_and_import_from_it(url: str, tmp_path: Path) -> None:
+    filled(url)
+    file = tmp_path / "all.jsonl"
+    file.write_text("of yesterday")
+    assert run("export", "--store", url, str(file)).output == ""
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.read_text() == run("export", "--store", url).output
+    other = f"sqlite:///{tmp_path}/other.sqlite3"
+    done = run("import", "--store", other, str(file))
+    assert (done.exit_code, done.output) == (0, "2 responses imported, 0 were there already\n")
+    again = CliRunner().invoke(main, ["db", "import", "--store", other, "-"], input=file.read_text())
+    assert (again.exit_code, again.output) == (0, "0 responses imported, 2 were there already\n")
+    assert run("export", "--store", other).output == file.read_text()
+    assert not list(tmp_path.glob("*.unfinished"))
+
+
+def test_import_names_bad_lines_and_imports_the_others(url: str, tmp_path: Path) -> None:
+    filled(url)
+    file = tmp_path / "bad.jsonl"
+    lines = run("export", "--store", url).output.splitlines()
+    file.write_text("\n".join([lines[0], '{"\x1b[31m": 1}', lines[1]]))
+    done = run("import", "--store", f"sqlite:///{tmp_path}/other.sqlite3", str(file))
+    assert done.exit_code == 1
+    assert done.stdout == "2 responses imported, 0 were there already, 1 lines refused\n"
+    assert done.stderr.startswith("line 2: can't be read: ")
+    assert "\x1b" not in done.stderr
+
+
+def test_import_of_a_file_that_is_not_there_is_2(url: str) -> None:
+    missing = run("import", "--store", url, "nowhere.jsonl")
+    assert (missing.exit_code, missing.stderr) == (2, "nowhere.jsonl: No such file or directory\n")
+
+
+def test_export_that_can_not_be_written_leaves_nothing(url: str, tmp_path: Path) -> None:
+    filled(url)
+    refused = run("export", "--store", url, str(tmp_path / "no" / "file"))
+    assert refused.exit_code == 1
+    assert "No such file or directory" in refused.output
+
+
+def test_backup_is_a_store(url: str, tmp_path: Path) -> None:
+    filled(url)
+    copy = tmp_path / "copy.sqlite3"
+    done = run("backup", "--store", url, str(copy))
+    assert done.output == f"{copy.stat().st_size} bytes written to {copy}\n"
+    assert copy.stat().st_mode & 0o777 == 0o600
+    assert run("export", "--store", f"sqlite:///{copy}").output == run("export", "--store", url).output
+    again = run("backup", "--store", url, str(copy))
+    assert again.exit_code == 2
+    assert "is there already" in again.output
+
+
+def test_backup_of_postgres_names_what_does_it(tmp_path: Path) -> None:
+    with postgres_database() as url:
+        assert run("upgrade", "--store", url).exit_code == 0
+        refused = run("backup", "--store", url, str(tmp_path / "x"))
+        assert refused.exit_code == 2
+        assert "pg_dump" in refused.output
 
 
 def test_sqlalchemy_is_loaded_only_by_who_needs_it() -> None:

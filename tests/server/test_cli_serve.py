@@ -1,6 +1,6 @@
 """`serve` as a process of its own: the greeting, the flags, several workers, and refusals."""
 
-import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from server.commands.serve import _greet
+from server.settings import Limits, Settings
 from tests.support.processes import SERVE, base_of, started
-from tests.support.services import redis_server
 from tests.support.serving import call, respond, stream
 from tests.support.shared import REPOSITORY
 from tests.support.upstream import Script, ScriptedUpstream, text
@@ -91,22 +92,30 @@ def test_port_in_use_is_reported() -> None:
         assert "listen" in refused("--port", base.rpartition(":")[2])
 
 
-def warnings_of(*flags: str) -> str:
-    """What a server with these flags says on the side."""
-    with started(*flags) as process:
-        assert call(base_of(process), "GET", "/readyz").status == 200
-        process.send_signal(signal.SIGINT)
-        return process.communicate(timeout=20)[1]
+@pytest.mark.parametrize(
+    ("workers", "event_log", "warned"),
+    [(2, "memory://", True), (1, "memory://", False), (2, "redis://127.0.0.1/0", False)],
+)
+def test_several_workers_with_an_event_log_each_are_warned_of(
+    capsys: pytest.CaptureFixture[str], workers: int, event_log: str, warned: bool
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        _greet(Settings(workers=workers, store="sqlite:", event_log=event_log), listener)
+    assert ("its own event log" in capsys.readouterr().err) == warned
 
 
-def test_several_workers_with_an_event_log_each_are_warned_of() -> None:
-    assert "its own event log" in warnings_of("--workers", "2")
-    assert "its own" not in warnings_of()
-
-
-def test_several_workers_that_share_an_event_log_are_not_warned_of() -> None:
-    with redis_server() as url:
-        assert "its own" not in warnings_of("--workers", "2", "--event-log", url)
+@pytest.mark.parametrize(
+    ("workers", "event_log", "warned"), [(2, "memory://", True), (1, "memory://", False)]
+)
+def test_limits_that_each_worker_counts_by_itself_are_warned_of(
+    capsys: pytest.CaptureFixture[str], workers: int, event_log: str, warned: bool
+) -> None:
+    limits = Limits(requests_per_minute_per_key=60)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        _greet(Settings(workers=workers, event_log=event_log, limits=limits), listener)
+        assert ("counts the limits per key by itself" in capsys.readouterr().err) == warned
+        _greet(Settings(workers=workers, event_log=event_log), listener)
+        assert "counts the limits" not in capsys.readouterr().err
 
 
 def test_s7_a_name_that_begins_like_loopback_is_not() -> None:

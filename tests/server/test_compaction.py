@@ -128,7 +128,7 @@ def test_stored_conversation_is_compacted_by_its_last_id(bridged: str, upstream:
 
 def test_oldest_words_go_first_when_users_said_too_much(bridged: str, upstream: ScriptedUpstream) -> None:
     upstream.scripts["condenser"] = Script(text("Short."))
-    page = "word " * (KEPT_TOKENS // 2 - 100)
+    page = "word " * (KEPT_TOKENS * 2 // 5)
     with serving(Settings(upstreams=[UpstreamSettings(url=upstream.url)])) as base:
         talk = [{"role": "user", "content": f"{number} {page}"} for number in range(3)]
         kept = compact(base, model="condenser", input=talk).json["output"][:-1]

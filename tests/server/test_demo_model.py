@@ -8,7 +8,9 @@ import pytest
 from jsonschema import Draft202012Validator
 from referencing import Registry
 
-from bridge.protocol.codec import encode
+from bridge.protocol.codec import decode_json, encode
+from bridge.sse import SSEDecoder, is_done
+from server.errors import UpstreamError
 from server.upstreams.base import UpstreamRequest
 from server.upstreams.demo.behaviours import BEHAVIOURS
 from server.upstreams.demo.samples import sample
@@ -175,3 +177,48 @@ def test_one_tool_at_a_time_when_parallel_calls_are_off() -> None:
     messages = [{"role": "user", "content": "time and weather"}]
     answer = play(model="demo", messages=messages, tools=tools, parallel_tool_calls=False)
     assert b"get_time" not in answer
+
+
+def said(**body: Any) -> tuple[str, str | None, int]:
+    """The text, the finish reason and the count of tokens."""
+    sent = play(stream_options={"include_usage": True}, **body)
+    chunks = [decode_json(frame.data) for frame in SSEDecoder().feed(sent) if not is_done(frame)]
+    choices = [choice for chunk in chunks for choice in chunk["choices"]]
+    text = "".join(choice["delta"].get("content", "") for choice in choices)
+    return text, choices[-1]["finish_reason"], chunks[-1]["usage"]["completion_tokens"]
+
+
+ONE_TWO = {"model": "demo", "messages": [{"role": "user", "content": "one two three"}]}
+
+
+@pytest.mark.parametrize(
+    ("stop", "text", "tokens"),
+    [
+        ("two", "You said: one ", 4),
+        ("wo", "You said: one t", 4),
+        (["three", " two"], "You said: one", 3),
+        ("one two", "You said: ", 3),
+        ("You", "", 0),
+        (["four", "", 7, None], "You said: one two three", 5),
+        ([], "You said: one two three", 5),
+        (None, "You said: one two three", 5),
+    ],
+    ids=str,
+)
+def test_a_text_ends_before_the_first_stop_sequence(stop: Any, text: str, tokens: int) -> None:
+    """Words with the space before them, or what is left of one, count as tokens."""
+    assert said(**ONE_TWO, stop=stop) == (text, "stop", tokens)
+
+
+def test_a_stop_sequence_in_reasoning_or_arguments_is_not_looked_at() -> None:
+    messages = [{"role": "user", "content": "the weather in Oslo"}]
+    tools = [{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}]
+    body = {"model": "demo", "messages": messages, "tools": tools, "reasoning_effort": "low"}
+    assert play(**body, stop=["user", "{"]) == play(**body)
+
+
+def test_more_stop_sequences_than_are_looked_for_are_refused() -> None:
+    with pytest.raises(UpstreamError, match="at most 16") as caught:
+        play(**ONE_TWO, stop=["x"] * 17)
+    assert (caught.value.http_status, caught.value.param) == (400, "stop")
+    assert said(**ONE_TWO, stop=["x"] * 16)[0] == "You said: one two three"

@@ -157,15 +157,21 @@ async def test_s8_who_stops_in_the_moment_of_its_turn_gives_its_place_on() -> No
     assert line.gate.running == 0
 
 
-async def test_s8_nobody_begins_when_the_server_stops() -> None:
+async def test_s8_what_waits_gets_its_turn_while_the_server_leaves_and_not_when_the_rest_is_cut_off() -> None:
+    """What another worker can make has gone there by then."""
     line = Line(Gate(Limits(concurrent=1)))
     async with line.gate.place("a", waits=False):
         line.wait("a")
         await asyncio.sleep(0)
         line.gate.close()
+    await until(lambda: line.order == ["a"])
     line.wait("b")
+    await asyncio.sleep(0)
+    line.gate.cut_off()
+    line.ends.set()
+    line.wait("c")
     await asyncio.sleep(0.05)
-    assert (line.order, line.gate.running) == ([], 0)
+    assert (line.order, line.gate.running) == (["a"], 0)
     for task in line.tasks:
         task.cancel()
     await line.all_end()

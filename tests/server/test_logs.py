@@ -29,8 +29,9 @@ def broken(*_: object) -> None:
 def test_each_request_is_one_line_without_content(demo: str) -> None:
     with capture_logs() as lines:
         reply = respond(demo, {"authorization": "Bearer sk-secret"}, model="demo", input="private words")
-        wait_for(lines, 1)
-    (line,) = lines
+        wait_for(lines, 2)
+    made, line = lines
+    assert (made["event"], made["request_id"]) == ("response", line["request_id"])
     assert (line["event"], line["method"], line["path"], line["status"]) == (
         "request",
         "POST",
@@ -38,8 +39,8 @@ def test_each_request_is_one_line_without_content(demo: str) -> None:
         200,
     )
     assert line["request_id"] == reply.headers["x-request-id"]
-    assert "sk-secret" not in str(line)
-    assert "private words" not in str(line)
+    assert "sk-secret" not in str(lines)
+    assert "private words" not in str(lines)
 
 
 def test_path_is_cut_before_it_is_logged(demo: str) -> None:
@@ -109,19 +110,28 @@ def test_no_upstream_writes_on_the_operator_s_terminal(terminal: bool) -> None:
     assert not any(line.startswith("forged") for line in plain.splitlines())
 
 
-def test_tracebacks_are_json_and_hold_no_values() -> None:
-    program = """
+@pytest.mark.parametrize("terminal", [False, True], ids=["file", "terminal"])
+def test_tracebacks_hold_no_values(terminal: bool) -> None:
+    """Neither keys nor the 10 MB that a run may hold, which would take seconds to be formatted."""
+    sent = logged(
+        f"""
+        import sys
         import structlog
         from server.logs import configure_logs
+        sys.stderr.isatty = lambda: {terminal}
         configure_logs()
-        def fail(headers):
+        def fail(headers, output):
             words = headers["authorization"]
             raise RuntimeError("broken")
         try:
-            fail({"authorization": "Bearer sk-" + "secret"})
+            fail({{"authorization": "Bearer sk-" + "secret"}}, ["out" + "put"] * 1_000_000)
         except RuntimeError:
             structlog.get_logger().exception("failed")
-    """
-    sent = logged(program)
-    assert json.loads(sent)["exception"][0]["exc_type"] == "RuntimeError"
+        """
+    )
+    assert len(sent) < 2_000
+    assert (
+        "RuntimeError" in sent if terminal else json.loads(sent)["exception"][0]["exc_type"] == "RuntimeError"
+    )
+    assert "output" not in sent
     assert "sk-secret" not in sent

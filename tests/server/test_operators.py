@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
+from server.app import create_app
 from server.auth import Keys, Operators
 from server.config import hashed
+from server.connections.registry import ConnectionRegistry
 from server.errors import HttpError
+from server.serving.server import _config
 from server.settings import Settings, UpstreamSettings, load_settings
 from tests.support.serving import call, serving
 
@@ -97,9 +100,7 @@ def test_what_came_through_a_proxy_is_not_of_this_machine(header: str) -> None:
 
 def test_a_forged_address_is_not_believed() -> None:
     """uvicorn puts the address of `x-forwarded-for` into the scope unless that is switched off."""
-    from server.commands.serve import _config
-
-    assert _config("server.app:create_worker_app", Settings()).proxy_headers is False
+    assert _config(create_app(Settings()), ConnectionRegistry(Settings())).proxy_headers is False
 
 
 def test_a_client_s_key_is_needed_as_well_where_clients_have_one() -> None:

@@ -67,6 +67,73 @@ def test_what_replay_writes_it_reads_again(sink: str) -> None:
     assert (output[1]["name"], json.loads(output[1]["arguments"])) == ("lookup", {"city": "Paris"})
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [
+            {"type": "response.output_text.delta", "delta": "Hi"},
+            {"type": "response.completed", "response": {}},
+        ],
+        [
+            {"type": "agent_message_delta", "delta": "Hi"},
+            {"type": "task_complete"},
+        ],
+        [
+            {"id": "0", "msg": {"type": "agent_message_delta", "delta": "Hi"}},
+            {"id": "0", "msg": {"type": "task_complete"}},
+        ],
+        [
+            {"method": "codex/event/agent_message_delta", "params": {"msg": {"delta": "Hi"}}},
+            {"method": "codex/event/task_complete", "params": {}},
+        ],
+        [
+            {"method": "item/agentMessage/delta", "params": {"itemId": "m", "delta": "Hi"}},
+            {"method": "turn/completed", "params": {"turn": {"status": "completed"}}},
+        ],
+    ],
+)
+def test_codex_is_found_in_each_of_its_generations(lines: list[object]) -> None:
+    capture = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    code, snapshot = run("replay", "--to", "snapshot", stdin=capture)
+    assert (code, json.loads(snapshot)["status"]) == (0, "completed")
+    assert json.loads(snapshot)["output"][0]["content"][0]["text"] == "Hi"
+
+
+TOOL_THEN_TEXT = b"".join(
+    json.dumps(line).encode() + b"\n"
+    for line in (
+        {"type": "response.output_item.done", "item": {"type": "function_call", "call_id": "a", "name": "f"}},
+        {"type": "response.output_text.delta", "delta": "Done."},
+        {"type": "response.completed", "response": {}},
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("flags", "passes"),
+    [([], False), (["--text-after-tools"], True), (["--no-text-after-tools"], False)],
+)
+def test_text_after_a_tool_call_goes_from_codex_to_chat_only_when_asked_for(
+    flags: list[str], passes: bool
+) -> None:
+    code, chat = run("replay", "--to", "chat", *flags, stdin=TOOL_THEN_TEXT)
+    assert (code, b"Done." in chat) == (0, passes)
+    assert chat.count(b'"finish_reason":"tool_calls"') == 1
+    assert chat.endswith(b"data: [DONE]\n\n")
+    code, events = run("replay", "--to", "responses", *flags, stdin=TOOL_THEN_TEXT)
+    assert (code, b"Done." in events) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("flags", "passes"),
+    [([], True), (["--text-after-tools"], True), (["--no-text-after-tools"], False)],
+)
+def test_text_after_a_tool_call_goes_from_other_dialects_to_chat(flags: list[str], passes: bool) -> None:
+    _, events = run("replay", "--to", "responses", stdin=TOOL_THEN_TEXT)
+    code, chat = run("replay", "--to", "chat", *flags, stdin=events)
+    assert (code, b"Done." in chat) == (0, passes)
+
+
 def _call(call_id: str, arguments: str) -> dict[str, object]:
     function: dict[str, object] = {"arguments": arguments}
     if call_id:

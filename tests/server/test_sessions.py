@@ -80,3 +80,22 @@ def test_store_forgets_the_oldest() -> None:
     with serving(Settings(stored_responses=2)) as base:
         ids = [respond(base, model="demo").json["id"] for _ in range(3)]
         assert [call(base, "GET", f"/v1/responses/{each}").status for each in ids] == [404, 200, 200]
+
+
+def test_deleted_in_the_middle_is_unseen_and_later_turns_go_on(
+    bridged: str, upstream: ScriptedUpstream
+) -> None:
+    upstream.scripts["kept"] = Script(text("Answer"))
+    first = respond(bridged, model="kept", input="One").json
+    second = respond(bridged, model="kept", input="Two", previous_response_id=first["id"]).json
+    for path in ("", "/input_items", "?stream=true"):
+        assert call(bridged, "GET", f"/v1/responses/{first['id']}{path}").status == 200
+    assert call(bridged, "DELETE", f"/v1/responses/{first['id']}").status == 200
+    for path in ("", "/input_items", "?stream=true"):
+        assert call(bridged, "GET", f"/v1/responses/{first['id']}{path}").status == 404
+    assert call(bridged, "DELETE", f"/v1/responses/{first['id']}").status == 404
+    third = respond(bridged, model="kept", input="Three", previous_response_id=second["id"])
+    assert third.status == 200
+    assert [said for _, said in contents(upstream, "kept")] == ["One", "Answer", "Two", "Answer", "Three"]
+    branch = respond(bridged, model="kept", input="Four", previous_response_id=first["id"])
+    assert branch.error["code"] == "previous_response_not_found"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from server.settings import Settings
+from server.settings import Capabilities, Settings, UpstreamSettings
 from tests.support.normalised import Normalised
 from tests.support.serving import Reply, call, serving, violations
 from tests.support.snapshots import snapshots
@@ -46,11 +46,14 @@ def messages(**fields: Any) -> Step:
     return ("POST", "/v1/messages", {"model": "demo", "max_tokens": 64, "messages": USER, **fields})
 
 
+SAID = {"role": 1, "content": [PART]}
+
+
 def vscode(**fields: Any) -> Step:
     return (
         "POST",
         "/vscode/v1/chat",
-        {"model": "demo", "messages": [{"role": 1, "content": [PART]}], **fields},
+        {"model": "demo", "messages": [SAID], **fields},
     )
 
 
@@ -85,6 +88,9 @@ ANSWERS: dict[str, list[Step]] = {
         ("DELETE", "/v1/responses/{id}", None),
         ("GET", "/v1/responses/{id}", None),
     ],
+    "responses/withheld": [
+        responses(background=True, stream=True, **{"openresponses-bridge:restart": "always"})
+    ],
     "responses/compact": [("POST", "/v1/responses/compact", {"model": "demo", "input": "Hello"})],
     "responses/input_tokens": [("POST", "/v1/responses/input_tokens", {"model": "demo", "input": "Hello"})],
     "chat/whole": [chat()],
@@ -107,11 +113,18 @@ ANSWERS: dict[str, list[Step]] = {
             tool_choice={"type": "any"},
         )
     ],
+    "messages/stop_sequence": [messages(stop_sequences=["Hello"])],
+    "messages/stop_sequence_streamed": [messages(stop_sequences=["Hello"], stream=True)],
     "messages/streamed_failure": [messages(model="demo-failure", stream=True)],
     "messages/streamed_cut": [messages(model="demo-cut", stream=True)],
     "vscode/chat": [vscode()],
     "vscode/chat_tool": [vscode(tools=[{"name": "get_weather", "inputSchema": WEATHER}], toolMode=2)],
     "vscode/chat_failure": [vscode(model="demo-failure")],
+    "vscode/chat_failure_line": [
+        ("POST", "/vscode/v1/chat?errors=line", {"model": "demo-failure", "messages": [SAID]})
+    ],
+    "vscode/chat_not_stored": [vscode(store=False)],
+    "vscode/tokens": [("POST", "/vscode/v1/tokens", {"model": "demo", "message": SAID})],
     "models": [("GET", "/v1/models", None), ("GET", "/v1/models/demo", None)],
 }
 
@@ -172,6 +185,15 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @snapshots("{case}.http", case=ANSWERS)
 def test_answers(snapshot: SnapshotAssertion, small: str, case: str) -> None:
     assert conversation(small, ANSWERS[case]) == snapshot
+
+
+@snapshots("models_for_codex.http")
+def test_models_for_codex(snapshot: SnapshotAssertion, snapshot_file: str) -> None:
+    """A server with one model: its instructions are long."""
+    known = Capabilities(context_window=32_768, max_output_tokens=4_096, reasoning=True)
+    nowhere = UpstreamSettings(url="http://127.0.0.1:9", models=["mine"])
+    with serving(Settings(store="memory://", upstreams=[nowhere], models={"mine": known})) as base:
+        assert conversation(base, [("GET", "/v1/models?client_version=0.169.0", None)]) == snapshot
 
 
 @snapshots("health.http")
@@ -260,7 +282,15 @@ SOCKET: dict[str, list[Any]] = {
         {"input": "Hello", "previous_response_id": "resp_none"},
     ],
     "failure": [{"input": "Hello", "model": "demo-failure"}],
+    "lanes": [
+        {"input": "Hello", "stream_id": "a"},
+        '{"type":"response.steer","previous_response_id":"resp_1","input":"Stop."}',
+        '{"type":"response.steer","input":"Stop."}',
+        {"input": 5, "stream_id": "a"},
+        {"input": "Hello", "stream_id": ""},
+    ],
 }
+ALONE = {"error", "response.steer.failed"}  # messages that are not a turn
 
 
 @snapshots("websocket/{case}.txt", case=SOCKET)
@@ -274,7 +304,7 @@ def test_websocket(snapshot: SnapshotAssertion, small: str, case: str) -> None:
             socket.connection.send(sent)
             turn = list(turn_of(socket))
             events = [json.loads(each) for each in turn]
-            assert events[-1]["type"] == "error" or violations_of(events) == []
+            assert events[-1]["type"] in ALONE or violations_of(events) == []
             lines += [f"> {sent}", *(f"< {each}" for each in turn)]
             response_id = events[-1].get("response", {}).get("id", response_id)
     assert normalised("\n".join(lines) + "\n") == snapshot
@@ -283,7 +313,7 @@ def test_websocket(snapshot: SnapshotAssertion, small: str, case: str) -> None:
 def turn_of(socket: Socket) -> Iterator[str]:
     """The messages that come until the turn ends, as they came."""
     last = ""
-    while last not in LAST:
+    while last not in LAST | ALONE:
         message = socket.connection.recv(timeout=WAIT)
         yield message
         last = json.loads(message)["type"]

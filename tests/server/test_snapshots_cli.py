@@ -4,6 +4,7 @@ import asyncio
 import re
 import shlex
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,14 @@ from server.captures.sinks import SINKS
 from server.cli import main
 from server.sessions.sql.tables import REVISION
 from server.sessions.stores import open_store
+from server.upstreams.profiles import names
 from tests.support.model_frames import frames
 from tests.support.model_scripts import SCRIPTS, Step, played
 from tests.support.normalised import Normalised
 from tests.support.snapshots import snapshots
 from tests.support.stores import frames as stored_frames
 from tests.support.stores import record
+from tests.support.upstream import Script, ScriptedUpstream
 
 NAME = "openresponses-bridge"
 WIDE = {"COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1"}
@@ -57,6 +60,8 @@ class Session:
         shown = self.normalised(f"$ {NAME} {command}")
         sent = self.normalised(done.output.replace(f"{Path.cwd()}/", "")).rstrip("\n")
         sent = sent.replace(f"at revision {REVISION}", "at revision NNNN")  # each migration counts it up
+        sent = sent.replace(", ".join(names()), "PROFILES")  # each file of one adds its name
+        sent = re.sub(r"(?m)^.*  # default\n", "", sent)  # the settings are on a page of their own
         sent = re.sub(r'"seconds":[\d.e-]+', '"seconds":0.0', sent)
         self.show(shown, sent, f"[exit code {done.exit_code}]", "")
         return self
@@ -112,6 +117,16 @@ def validated(session: Session) -> None:
     session.run("validate -", b'{"type":\n').run("validate -", b"").run("validate missing.sse")
 
 
+def inspected(session: Session) -> None:
+    """Trees of what came, of what is wrong with it, of what a model would like a terminal to do."""
+    stream = CliRunner().invoke(main, ["replay"], input=CAPTURE).stdout_bytes
+    evil = [("text", "\x1b[2J\u202egnp.exe [bold]x[/]\n" + "endless " * 200), ("end", "stop")]
+    failed = encode_sse(played([("text", "Half an ans"), ("fail", "model_error", "It fell over.")]).events)
+    session.run("inspect -", stream).run("inspect", BROKEN).run("inspect --json", BROKEN)
+    session.run("inspect", sse("chat_completions", evil)).run("inspect", failed)
+    session.run("inspect", stream + b"data: {\n\n").run("inspect missing.sse").run("inspect resp_1 --ask Hi")
+
+
 def unreadable(session: Session) -> None:
     session.run("replay -", b"nonsense\n").run("replay -", b'{"who":"knows"}\n').run("replay missing.sse")
     session.run("replay - --to latin", CAPTURE).run("dance").run("")
@@ -157,9 +172,42 @@ def refused(session: Session) -> None:
     session.run("serve --config bridge.toml").run("serve --config missing.toml")
 
 
+CONFIG = """port = 9001
+store = "memory://"
+api_keys = ["${BRIDGE_KEY:-some secret}"]
+
+[models."gpt-4.1"]
+tools = true
+
+[[upstreams]]
+profile = "ollama"
+models = ["gpt-4.1"]
+headers = { authorization = "Bearer ${BRIDGE_KEY:-some secret}" }
+"""
+
+
+def looked_at(session: Session) -> None:
+    Path("bridge.toml").write_text(CONFIG, "utf-8")
+    session.run("config check bridge.toml --host localhost")
+    Path("bridge.toml").write_text(CONFIG.replace("models = [", "modles = ["), "utf-8")
+    session.run("config check bridge.toml")
+    session.run("config check --upstream olama").run("config check --store sqllite:")
+
+
+def configured(session: Session) -> None:
+    """What is to be put where, for each agent."""
+    session.run("run codex --print-config --upstream ollama --model qwen3")
+    session.run("run codex --print-config --server https://models.example/ --key-env SERVER_KEY --model big")
+    session.run("run claude --print-config --upstream ollama --model qwen3")
+    session.run("run codx").run("run codex --server http://127.0.0.1:9 --upstream ollama")
+
+
 SESSIONS: dict[str, Any] = {
+    "run": configured,
+    "config": looked_at,
     "demo": lambda session: session.run("demo"),
     "validate": validated,
+    "inspect": inspected,
     "unreadable": unreadable,
     "db": looked_after,
     "init": asked,
@@ -179,19 +227,30 @@ def test_sessions(
 
 @snapshots("cli/serve.txt")
 def test_serve(
-    snapshot: SnapshotAssertion, snapshot_file: str, session: Session, monkeypatch: pytest.MonkeyPatch
+    snapshot: SnapshotAssertion,
+    snapshot_file: str,
+    session: Session,
+    monkeypatch: pytest.MonkeyPatch,
+    upstream: ScriptedUpstream,
 ) -> None:
     """The greeting of a server that ends at once; `test_cli_serve` has processes of their own."""
 
     def end(_server: uvicorn.Server, sockets: list[socket.socket]) -> None:
         for each in sockets:
             each.close()
+        for thread in threading.enumerate():
+            if thread.name == "greeting":  # it asks upstreams
+                thread.join(10)
 
     monkeypatch.setattr(uvicorn.Server, "run", end)
     monkeypatch.setattr("server.commands.serve.to_workers", lambda settings: None)
     monkeypatch.setattr("server.logs.configure_logs", lambda: None)
     session.run("serve --port 0 --store memory://")
-    session.run("serve --port 0 --store memory:// --upstream http://m.example/v1 --model large")
+    upstream.models = ["large", "larger"]
+    session.run(f"serve --port 0 --store memory:// --upstream {upstream.url} --model large")
+    session.run(f"serve --port 0 --store memory:// --upstream {upstream.url} --model lrage")
+    upstream.models = None
+    session.run(f"serve --port 0 --store memory:// --upstream {upstream.url}")
     assert str(session) == snapshot
 
 
@@ -204,4 +263,26 @@ def test_conform(snapshot: SnapshotAssertion, snapshot_file: str, session: Sessi
     session.run(f"conform {demo} --model nobody --only order --skip order.agreement")
     session.run(f"conform {demo} --model demo --level core --only turns --only errors")
     session.run(f"conform {demo} --only nothing")
+    assert str(session) == snapshot
+
+
+@snapshots("cli/record.txt")
+def test_record(
+    snapshot: SnapshotAssertion,
+    snapshot_file: str,
+    session: Session,
+    monkeypatch: pytest.MonkeyPatch,
+    upstream: ScriptedUpstream,
+) -> None:
+    """What a recording looks like, and what is said of it."""
+    monkeypatch.setenv("A_KEY", "sk-A1b2C3d4E5f6G7h8I9j0")
+    Path("body.json").write_text('{"model":"once","messages":[],"stream":true,"api_key":"sk-other"}')
+    upstream.scripts["once"] = Script([b"data: for sk-A1b2C3d4E5f6G7h8I9j0\n\n"])
+    session.run(f"record --request body.json -o hello.jsonl --upstream {upstream.url} --api-key-env A_KEY")
+    kept = re.sub(r'"at":[\d.e-]+', '"at":N', Path("hello.jsonl").read_text())
+    kept = re.sub(r'"(created_at|request_id|x-request-id)":"[^"]*"', r'"\1":"…"', kept)
+    session.show(session.normalised(kept))
+    session.run("replay hello.jsonl --to responses --exchange 2")
+    session.run("record Hi -o hello.jsonl")
+    session.run("replay hello.jsonl --speed fast")
     assert str(session) == snapshot

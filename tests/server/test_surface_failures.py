@@ -96,11 +96,11 @@ LIES: dict[str, tuple[Script, int]] = {
 @every
 @pytest.mark.parametrize("lie", LIES)
 def test_s5_lies_before_the_first_byte(
-    many: str, upstream: ScriptedUpstream, dialect: str, path: str, lie: str
+    many_hasty: str, upstream: ScriptedUpstream, dialect: str, path: str, lie: str
 ) -> None:
     model = f"{dialect}-lies"
     upstream.scripts[model], status = LIES[lie]
-    reply = ask(many, path, model, stream=False)
+    reply = ask(many_hasty, path, model, stream=False)
     assert reply.status == status
     assert "<html>" not in shown(path, reply)
 
@@ -111,18 +111,18 @@ ENDS: dict[str, list[Step]] = {"cut": [CUT], "hang": [HANG], "no end": []}
 @every
 @pytest.mark.parametrize("end", ENDS)
 def test_case_26_what_breaks_off_never_completes(
-    many: str, upstream: ScriptedUpstream, dialect: str, end: str
+    many_hasty: str, upstream: ScriptedUpstream, dialect: str, end: str
 ) -> None:
     model = f"{dialect}-breaks-off"
     upstream.scripts[model] = Script([*scripts.piece(dialect), *ENDS[end]])
     for path, check in STREAMED.items():
-        reply = ask(many, path, model, stream=True)
+        reply = ask(many_hasty, path, model, stream=True)
         assert (reply.status, b"Hel" in reply.body) == (200, True), path
         check(reply)
-    responses = ask(many, "/v1/responses", model, stream=False)
+    responses = ask(many_hasty, "/v1/responses", model, stream=False)
     assert (responses.status, responses.json["status"]) == (200, "failed")
     for path in ("/v1/chat/completions", "/v1/messages"):
-        whole = ask(many, path, model, stream=False)
+        whole = ask(many_hasty, path, model, stream=False)
         assert whole.status in (502, 504), path  # there is no form for half an answer
         shown(path, whole)
 

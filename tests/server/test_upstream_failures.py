@@ -137,10 +137,10 @@ def test_s5_upstream_that_is_down_is_502(name: str | None, called: str) -> None:
             assert reply.error["message"].startswith(called)
 
 
-def test_s5_upstream_that_never_answers_is_504(bridged: str, upstream: ScriptedUpstream) -> None:
+def test_s5_upstream_that_never_answers_is_504(bridged_hasty: str, upstream: ScriptedUpstream) -> None:
     upstream.scripts["hang"] = Script(before=HANG)
     started = time.monotonic()
-    reply = respond(bridged, model="hang")
+    reply = respond(bridged_hasty, model="hang")
     assert (reply.status, reply.error["code"]) == (504, "upstream_timeout")
     assert time.monotonic() - started < 5
 
@@ -162,18 +162,18 @@ FAILURES: dict[str, tuple[list[Any], str]] = {
 
 @pytest.mark.parametrize("case", FAILURES)
 def test_case_26_failure_after_the_first_byte_is_response_failed(
-    bridged: str, upstream: ScriptedUpstream, case: str
+    bridged_hasty: str, upstream: ScriptedUpstream, case: str
 ) -> None:
     steps, code = FAILURES[case]
     upstream.scripts[case] = Script(steps)
-    reply = stream(bridged, model=case)
+    reply = stream(bridged_hasty, model=case)
     assert reply.types[-2:] == ["error", "response.failed"]
     assert reply.final["status"] == "failed"
     assert reply.final["error"]["code"] == code
     assert reply.final["output"]
     assert all(item["status"] == "incomplete" for item in reply.final["output"])
     assert reply.body.endswith(b"data: [DONE]\n\n")
-    whole = respond(bridged, model=case)
+    whole = respond(bridged_hasty, model=case)
     assert (whole.status, whole.json["status"], whole.json["error"]["code"]) == (200, "failed", code)
 
 

@@ -3,15 +3,17 @@
 import asyncio
 import json
 import time
+from collections.abc import Sequence
 from typing import Any
 
+import redis
 from msgspec import Struct
 
 from bridge.conformance import StreamValidator
 from bridge.sse import SSEDecoder
 from server.sessions.stores import open_store
 from tests.support.serving import call
-from tests.support.workers import Reader, type_of
+from tests.support.workers import Reader, SocketReader, type_of
 
 _SURELY = 30  # events, which take longer than several checkpoints
 _ENDED = {"completed", "incomplete", "failed"}
@@ -58,7 +60,7 @@ def saved(store: str, ids: list[str]) -> dict[str, Saved]:
     return asyncio.run(look())
 
 
-def resume_all(base: str, readers: list[Reader]) -> dict[str, Reader]:
+def resume_all(base: str, readers: Sequence[Reader | SocketReader]) -> dict[str, Reader]:
     """Each client asks for what follows the last number it saw."""
     resumed = {}
     for reader in readers:
@@ -70,7 +72,7 @@ def resume_all(base: str, readers: list[Reader]) -> dict[str, Reader]:
 
 
 def check_client(
-    before: Reader, after: Reader, whole: Reader, had: Saved | None, final: dict[str, Any]
+    before: Reader | SocketReader, after: Reader, whole: Reader, had: Saved | None, final: dict[str, Any]
 ) -> None:
     """No gap, no repeat, no change; a truthful terminal; all that was saved is there."""
     seen, rest, kept = before.events, after.events, whole.events
@@ -117,6 +119,40 @@ def wait_until_settled(base: str, ids: list[str], seconds: float = 15.0) -> dict
         assert time.monotonic() < deadline, "a response stays in progress"
         time.sleep(0.05)
     return ended
+
+
+def follow_all(base: str, readers: list[Reader]) -> list[Reader]:
+    """Somebody else reads along with each, at this worker."""
+    followers = []
+    for reader in readers:
+        while reader.response_id is None:
+            time.sleep(0.01)
+        followers.append(Reader(base, "GET", f"/v1/responses/{reader.response_id}?stream=true"))
+    return followers
+
+
+def check_one_end(reader: Reader) -> None:
+    """A whole stream with one terminal event, which is its last, on one connection."""
+    events = reader.events
+    assert reader.done, "the stream did not come to its end"
+    assert list(events) == list(range(len(events))), "the stream has a gap"
+    ends = [number for number, each in events.items() if type_of(each) in _TERMINAL]
+    assert ends == [len(events) - 1]
+
+
+def forget_newest(url: str, response_id: str, count: int, *, rewound: bool) -> None:
+    """The event log in Redis loses its newest entries: as such, or as a Redis that is restarted from an
+    older state, which does not know that they were there."""
+    with redis.Redis.from_url(url) as admin:
+        (key,) = admin.keys(f"*:log:{response_id}")
+        newest = admin.xrevrange(key, count=count)
+        kept = admin.xrange(key)[: -len(newest)]
+        if not rewound:
+            admin.xdel(key, *(name for name, _ in newest))
+            return
+        admin.delete(key)
+        for name, fields in kept:
+            admin.xadd(key, fields, id=name)
 
 
 def _text(response: dict[str, Any]) -> str:

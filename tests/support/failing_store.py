@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from server.sessions.base import ResponseStore
 from server.sessions.errors import StoreError
+from server.sessions.listing import ListingStore
 from server.sessions.memory import MemoryStore
+from server.sessions.usage import UsageStore
 
 
 class FailingStore:
@@ -20,8 +22,20 @@ class FailingStore:
         self.kept = MemoryStore(clock=clock)
         self.name = self.kept.name
 
+    @property
+    def usage(self) -> UsageStore:
+        """Its calls fail and are noted as the others."""
+        return cast(UsageStore, self)
+
+    @property
+    def listing(self) -> ListingStore:
+        """The same."""
+        return cast(ListingStore, self)
+
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        method: Callable[..., Any] = getattr(self.kept, name)
+        parts: dict[str, Any] = {"heads": self.kept.listing}
+        kept = self.kept.usage if "usage" in name else parts.get(name, self.kept)
+        method: Callable[..., Any] = getattr(kept, name)
         if name in ("frames", "export"):
             return method
 

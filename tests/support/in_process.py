@@ -13,6 +13,7 @@ import structlog
 
 from server.app import create_app
 from server.settings import Settings
+from tests.support.logs import log_as_in_production
 from tests.support.serving import Reply
 
 T = TypeVar("T")
@@ -26,7 +27,8 @@ class InProcess:
     """A running application. `call` makes a request, `turns` speaks on a WebSocket; it lives on `loop`."""
 
     def __init__(self, settings: Settings) -> None:
-        structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+        if not structlog.is_configured():  # outside pytest
+            log_as_in_production()
         self.app = create_app(settings)
         self.loop = asyncio.new_event_loop()
         self._commands: asyncio.Queue[Any] = asyncio.Queue()

@@ -4,10 +4,11 @@ import os
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from tests.support.shared import REPOSITORY
@@ -42,3 +43,10 @@ def base_of(process: subprocess.Popen[str]) -> str:
     address = re.search(r"http://\S+", process.stdout.readline())
     assert address is not None
     return address[0]
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 on which nobody listens."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        port: int = listener.getsockname()[1]
+        return port

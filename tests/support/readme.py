@@ -6,6 +6,7 @@ import re
 
 from tests.support.shared import REPOSITORY
 
+_FILE = re.compile(r"^```\w+ (\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -20,3 +21,18 @@ def blocks(path: str, language: str) -> list[tuple[str, str]]:
     if not found:
         raise LookupError(f"{path} has no {language} block")
     return found
+
+
+def files(path: str) -> dict[str, str]:
+    """The blocks that name a file behind their language, by that name. Raises when there is none."""
+    found = dict(_FILE.findall((REPOSITORY / path).read_text(encoding="utf-8")))
+    if not found:
+        raise LookupError(f"{path} has no block with the name of a file")
+    return found
+
+
+def commands(path: str, heading: str) -> list[str]:
+    """The commands of the shell blocks under this heading, without their comments; those that go on after a
+    backslash in one line."""
+    text = "".join(code for title, code in blocks(path, "sh") if title == heading).replace("\\\n", " ")
+    return [command for line in text.splitlines() if (command := line.partition(" # ")[0].strip())]

@@ -12,31 +12,36 @@ from urllib.parse import urlsplit
 
 import structlog
 from msgspec import Struct
+from starlette.types import ASGIApp
 
 from bridge.conformance import StreamValidator
 from bridge.sse import Frame, SSEDecoder, is_done
 from server.app import create_app
 from server.connections import http_protocol
 from server.settings import Settings
+from tests.support.logs import log_as_in_production
 
 
 @contextmanager
-def serving(settings: Settings) -> Iterator[str]:
+def serving(settings: Settings, send_buffer: int = 0) -> Iterator[str]:
     """The base URL of a server with these settings, as long as the context lasts."""
+    if not structlog.is_configured():  # outside pytest
+        log_as_in_production()
+    options = {"lifespan": "on", "timeout_graceful_shutdown": 1, "http": http_protocol(settings)}
+    with serving_app(create_app(settings), send_buffer, **options) as base:
+        yield base
+
+
+@contextmanager
+def serving_app(app: ASGIApp, send_buffer: int = 0, **options: Any) -> Iterator[str]:
+    """The base URL of uvicorn with this application; `options` are those of its `Config`. With a
+    `send_buffer` in bytes the system keeps no more than that for a client that does not read."""
     from uvicorn import Config, Server
 
-    # quiet: what the server logs is not what these tests are about
-    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
-
     listener = socket.create_server(("127.0.0.1", 0))
-    config = Config(
-        create_app(settings),
-        log_level="critical",
-        lifespan="on",
-        timeout_graceful_shutdown=1,
-        http=http_protocol(settings),
-    )
-    server = Server(config)
+    if send_buffer:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)  # its connections' too
+    server = Server(Config(app, log_level="critical", **options))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     deadline = time.monotonic() + 10

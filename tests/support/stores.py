@@ -45,7 +45,7 @@ class MemoryPlace(Place):
 def emptied(url: str) -> str:
     """The database without what the test before left."""
     with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as admin:
-        admin.execute("TRUNCATE responses CASCADE")
+        admin.execute("TRUNCATE responses, usage_days, usage_agents, usage_writers CASCADE")
     return url
 
 

@@ -5,7 +5,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -74,13 +74,16 @@ def refusal(status: int, headers: dict[str, str] | None = None, **error: Any) ->
 
 
 class ScriptedUpstream:
-    """`scripts` by the model that a request names, a list of them in turn; `received` in order; `models`
-    are what it lists, None when it lists none; `connections` are the times at which clients connected.
-    A context manager."""
+    """`scripts` by the model that a request names, a list of them in turn; `received` in order; `models` are
+    what it lists, names or whole entries, None when it lists none, `listed` how often it was asked;
+    `connections` are the times at which clients connected; `answer`, where there is one, makes the script of
+    each request by what it sees. A context manager."""
 
     def __init__(self, scripts: dict[str, Script | list[Script]] | None = None) -> None:
         self.scripts = scripts or {}
-        self.models: list[str] | None = None
+        self.models: list[str | dict[str, Any]] | None = None
+        self.answer: Callable[[Received], Script] | None = None
+        self.listed = 0
         self.received: list[Received] = []
         self.connections: list[float] = []
         self.url = ""
@@ -153,8 +156,12 @@ class ScriptedUpstream:
 
     def _script(self, received: Received) -> Script:
         if received.method == "GET":
-            listed = {"object": "list", "data": [{"id": name} for name in self.models or ()]}
+            self.listed += 1
+            models = [{"id": each} if isinstance(each, str) else each for each in self.models or ()]
+            listed = {"object": "list", "data": models}
             return Script([json.dumps(listed).encode()], 404 if self.models is None else 200, JSON)
+        if self.answer is not None:
+            return self.answer(received)
         found = self.scripts.get(str(received.body.get("model")), Script(text("Hello", " there")))
         if isinstance(found, Script):
             return found

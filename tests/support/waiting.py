@@ -1,6 +1,7 @@
 """Waiting for something to hold instead of for some time."""
 
 import asyncio
+import time
 from collections.abc import Callable
 
 
@@ -9,3 +10,12 @@ async def until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
     async with asyncio.timeout(seconds):
         while not holds():
             await asyncio.sleep(0.005)
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
+    """The same for a test without an event loop."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        time.sleep(0.005)

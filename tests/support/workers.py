@@ -15,6 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+
 from tests.support.serving import call
 from tests.support.shared import REPOSITORY
 
@@ -39,12 +42,17 @@ class Worker:
             stderr=self._log,
             env={**os.environ, "XDG_DATA_HOME": str(folder)},
         )
-        assert self._process.stdout is not None
-        greeting = self._process.stdout.readline().decode()
-        found = re.search(r"http://\S+", greeting)
-        assert found is not None, file.with_suffix(".log").read_text()
-        self.base = found[0]
-        self._wait_until_ready()
+        try:
+            self.base = self._greeting()
+            self._wait_until_ready()
+        except BaseException:  # the time limit of a test among them
+            self.kill()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        return self._process.pid
 
     def kill(self) -> None:
         """As a power cut would, and as the kernel does when memory runs out."""
@@ -52,16 +60,35 @@ class Worker:
         self._process.wait()
         self._close()
 
+    def freeze(self) -> None:
+        """It does nothing any more, and holds all that it has."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """It goes on."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def ask_to_stop(self) -> None:
+        """As a deployment does; it goes on with what it has begun."""
+        self._process.send_signal(signal.SIGTERM)
+
     def stop(self) -> None:
-        """Politely."""
+        """As somebody does who waits for it."""
         if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
+            self._process.send_signal(signal.SIGINT)
             try:
                 self._process.wait(15)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
         self._close()
+
+    def _greeting(self) -> str:
+        """The address in it."""
+        assert self._process.stdout is not None
+        found = re.search(r"http://\S+", self._process.stdout.readline().decode())
+        assert found is not None, Path(self._log.name).read_text()
+        return found[0]
 
     def _close(self) -> None:
         assert self._process.stdout is not None
@@ -126,8 +153,7 @@ class Reader:
     @property
     def response_id(self) -> str | None:
         """Whose events these are, as far as that was sent."""
-        events = self.events
-        return json.loads(events[0].split(b"data: ", 1)[1])["response"]["id"] if 0 in events else None
+        return response_id_in(self.events)
 
     def _read(self) -> None:
         base, method, path, body = self._request
@@ -143,6 +169,44 @@ class Reader:
             return
         finally:
             connection.close()
+
+
+class SocketReader:
+    """The same over a WebSocket, for one turn; what came is kept as frames."""
+
+    def __init__(self, base: str, body: dict[str, object]) -> None:
+        self._request = base.replace("http", "ws", 1) + "/v1/responses", {"type": "response.create", **body}
+        self.events: dict[int, bytes] = {}
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def join(self, seconds: float = 30.0) -> None:
+        """Until the connection is over."""
+        self._thread.join(seconds)
+        assert not self._thread.is_alive(), "the connection did not end"
+
+    @property
+    def response_id(self) -> str | None:
+        """Whose events these are, as far as that was sent."""
+        return response_id_in(self.events)
+
+    def _read(self) -> None:
+        url, message = self._request
+        try:
+            with connect(url, close_timeout=1) as connection:
+                connection.send(json.dumps(message))
+                for sent in connection:
+                    assert isinstance(sent, str)
+                    frame = f"event: {json.loads(sent)['type']}\ndata: {sent}\n\n".encode()
+                    assert number_of(frame) not in self.events, "a number came twice"
+                    self.events[number_of(frame)] = frame
+        except (OSError, ConnectionClosed):
+            return
+
+
+def response_id_in(events: dict[int, bytes]) -> str | None:
+    """Whose events these are; None without the first."""
+    return json.loads(events[0].split(b"data: ", 1)[1])["response"]["id"] if 0 in events else None
 
 
 def number_of(frame: bytes) -> int:

@@ -1,7 +1,8 @@
 """What a type checker sees of the public API. Nothing here is run: `mypy` reads it (`make check`, and
 `test_public_api.py`)."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, assert_type
 
 from bridge import (
@@ -11,6 +12,7 @@ from bridge import (
     Diagnostics,
     Event,
     Frame,
+    HttpError,
     InvalidRequestError,
     LanguageModelDataPart,
     LanguageModelPromptTsxPart,
@@ -30,6 +32,7 @@ from bridge import (
     ResponseStreamStateMachine,
     SSEDecoder,
     StreamFilter,
+    StreamResult,
     StreamStateError,
     StreamValidator,
     ToolCallAggregator,
@@ -44,6 +47,7 @@ from bridge import (
     decode_event,
     decode_request,
     encode_sse,
+    process_stream,
 )
 from bridge.dialects import anthropic_messages, chat_completions, codex, copilot, responses, vscode
 from bridge.dialects.base import Dialect, Inbound, Outbound
@@ -52,7 +56,8 @@ from bridge.protocol.events import KnownEvent, OutputTextDelta, ResponseComplete
 from bridge.protocol.items import FunctionCall, Item, Message
 from bridge.protocol.unknown import UnknownEvent, UnknownItem
 from bridge.seal import Sealer
-from bridge.tools.aggregator import AggregatedCall
+from bridge.token_counter import TokenEstimator
+from bridge.tools.aggregated import AggregatedCall
 from bridge.usage import AgentUsage
 
 
@@ -203,17 +208,22 @@ def errors(error: BridgeError) -> None:
     assert_type(error.param, str | None)
     assert_type(error.context, dict[str, Any])
     local: list[LocalError] = [StreamStateError("c", "m"), ToolError("c", "m")]
-    remote: list[RemoteError] = [InvalidRequestError("c", "m"), WireError("c", "m")]
+    remote: list[RemoteError] = [
+        InvalidRequestError("c", "m"),
+        WireError("c", "m"),
+        HttpError(429, "m", headers={"retry-after": "5"}),
+    ]
     every: list[BridgeError] = [*local, *remote]
     assert_type(every, list[BridgeError])
 
 
 def tracking(usage: Usage) -> None:
     aggregator = ToolCallAggregator(max_argument_bytes=1_000)
-    assert_type(aggregator.drain_completed(), list[AggregatedCall])
+    assert_type(aggregator.drain_completed_calls(), list[AggregatedCall])
     tracker = UsageTracker()
     assert_type(tracker.complete_request("agent", usage, "m"), AgentUsage)
-    assert_type(tracker.corrected(100, "m"), int)
+    assert_type(tracker.fail_request("agent", "m"), AgentUsage)
+    assert_type(TokenEstimator().text("a", "m"), int)
 
 
 def parts_are_distinguished(part: Part, result: PartResult, notes: Diagnostics) -> None:
@@ -246,3 +256,14 @@ def what_stands_before_a_machine(machine: ResponseStreamStateMachine) -> None:
 def a_call_as_it_grows(block: ToolCallBlock) -> None:
     assert_type(block.name, str)
     assert_type(block.index, int)
+
+
+async def a_stream_is_shown(events: AsyncIterator[Event], shown: "Shown") -> None:
+    result = await process_stream(events, shown, asyncio.Event())
+    assert_type(result, StreamResult)
+    assert_type(result.stateful_marker, str | None)
+
+
+class Shown:
+    def report(self, part: Part, /) -> None:
+        assert_type(part, Part)

@@ -1,5 +1,7 @@
-"""A strict type checker agrees with `public_api.py`, and would notice if it did not."""
+"""Strict type checkers agree with `public_api.py` and with a user's `a_backend.py`, and would notice if they
+did not."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +12,19 @@ import bridge
 from tests.support.shared import REPOSITORY
 
 REVEALED = Path(__file__).with_name("public_api.py")
+USERS = Path(__file__).with_name("a_backend.py")
 
 
-def mypy(path: Path, cache: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mypy", "--cache-dir", str(cache), "--no-error-summary", str(path)]
+def mypy(cache: Path, *paths: Path) -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--cache-dir",
+        str(cache),
+        "--no-error-summary",
+        *map(str, paths),
+    ]
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=100)
 
 
@@ -25,8 +36,8 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.timeout(120)
-def test_a_type_checker_sees_what_public_api_says(cache: Path) -> None:
-    checked = mypy(REVEALED, cache)
+def test_a_type_checker_sees_what_is_public(cache: Path) -> None:
+    checked = mypy(cache, REVEALED, USERS)
     assert (checked.returncode, checked.stdout) == (0, ""), checked.stdout + checked.stderr
 
 
@@ -37,7 +48,7 @@ def test_a_wrong_expectation_is_noticed(cache: Path, tmp_path: Path) -> None:
         "from typing import assert_type\nfrom bridge import ResponseStreamStateMachine\n"
         'assert_type(ResponseStreamStateMachine("m").start(), list[str])\n'
     )
-    checked = mypy(wrong, cache)
+    checked = mypy(cache, wrong)
     assert checked.returncode == 1
     assert "assert-type" in checked.stdout
 
@@ -46,3 +57,23 @@ def test_every_public_name_is_in_the_typed_file() -> None:
     text = REVEALED.read_text()
     assert [name for name in bridge.__all__ if f"    {name},\n" not in text] == []
     assert all(hasattr(bridge, name) for name in bridge.__all__)
+
+
+@pytest.mark.clients
+@pytest.mark.timeout(300)
+def test_pyright_finds_nothing_in_what_a_user_writes_and_what_is_wrong_in_the_rest(tmp_path: Path) -> None:
+    (tmp_path / "wrong.py").write_text('from bridge.backend import ToolCall\nToolCall("f", 5)\n')
+    settings = {
+        "include": [str(tmp_path), str(USERS)],
+        "extraPaths": [str(REPOSITORY)],
+        "typeCheckingMode": "strict",
+        "pythonVersion": "3.11",
+    }
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "pyright", "--project", str(tmp_path), "--outputjson"]
+    command += ["--pythonpath", sys.executable]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False, timeout=290)
+    found = json.loads(checked.stdout)["generalDiagnostics"]
+    assert [(Path(each["file"]).name, each["rule"]) for each in found] == [
+        ("wrong.py", "reportArgumentType")
+    ], checked.stdout

@@ -1,7 +1,9 @@
 """Anthropic's Messages API."""
 
+from bridge.dialects.anthropic_messages.carried import is_native
 from bridge.dialects.anthropic_messages.client.ending import error_body
 from bridge.dialects.anthropic_messages.client.message import message
+from bridge.dialects.anthropic_messages.client.model_list import model_body, model_page
 from bridge.dialects.anthropic_messages.client.outbound import Outbound, encode_sse
 from bridge.dialects.anthropic_messages.client.request import from_messages
 from bridge.dialects.anthropic_messages.dialect import DIALECT
@@ -19,6 +21,9 @@ __all__ = [
     "error_body",
     "facts_of",
     "from_messages",
+    "is_native",
     "message",
+    "model_body",
+    "model_page",
     "to_messages",
 ]

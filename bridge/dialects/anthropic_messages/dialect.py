@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from bridge.dialects.anthropic_messages.client.message import message
 from bridge.dialects.anthropic_messages.client.outbound import Outbound, encode_sse
 from bridge.dialects.anthropic_messages.client.request import from_messages
@@ -31,13 +33,14 @@ _BEGINNINGS: Final = ("message_start", "message")
 
 
 def _to_upstream(request: CreateResponse, context: RequestContext) -> Outgoing:
+    options = context.options
     body, diagnostics = to_messages(
         request,
         history=context.history,
         tool_identities=context.identities,
         model=context.model,
         sealer=context.sealer,
-        options=context.options,
+        options=options if context.stream else replace(options, stream=False),
     )
     return Outgoing(encode(body), diagnostics)
 

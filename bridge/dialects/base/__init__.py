@@ -1,6 +1,7 @@
 """What every dialect is made of: its entry, the shape of its two halves, the codes of failures, the
 reading of fields."""
 
+from bridge.dialects.base.configuration import configured, is_update
 from bridge.dialects.base.counts import counted, counts_of
 from bridge.dialects.base.dialect import (
     ClientSide,
@@ -27,9 +28,11 @@ from bridge.dialects.base.failures import (
     name,
 )
 from bridge.dialects.base.fields import Fields, body_of, extension, invalid, number_of
+from bridge.dialects.base.foreign_items import TRIGGER, is_answered_trigger, understood
 from bridge.dialects.base.outcomes import (
     EFFORTS,
     METADATA_OF_CHAT,
+    NATIVE_OF_MESSAGES,
     OTHER,
     OURS,
     STORE_OF_CHAT,
@@ -56,10 +59,12 @@ __all__ = [
     "INVALID_SHAPE",
     "LONGEST_NAME",
     "METADATA_OF_CHAT",
+    "NATIVE_OF_MESSAGES",
     "NO_MESSAGE",
     "OTHER",
     "OURS",
     "STORE_OF_CHAT",
+    "TRIGGER",
     "UPSTREAM_ERROR",
     "AnyItem",
     "Chunk",
@@ -80,6 +85,7 @@ __all__ = [
     "asked",
     "body_of",
     "built",
+    "configured",
     "counted",
     "counts_of",
     "cut_after",
@@ -90,6 +96,8 @@ __all__ = [
     "failure",
     "honoured",
     "invalid",
+    "is_answered_trigger",
+    "is_update",
     "kept_there",
     "loss",
     "name",
@@ -97,4 +105,5 @@ __all__ = [
     "refused",
     "sent",
     "type_of",
+    "understood",
 ]

@@ -22,4 +22,4 @@ def counts_of(usage: Mapping[str, Any], diagnostics: Diagnostics) -> Usage | Non
         return None
     total = sum(nearest_count(given.get(name, 0)) for name in ("input_tokens", "output_tokens"))
     counts = {"input_tokens": 0, "output_tokens": 0, "total_tokens": total, **given}
-    return within_bounds(Usage.of(**counts), diagnostics)
+    return within_bounds(Usage.of(**counts, estimated=usage.get("estimated") is True), diagnostics)

@@ -29,7 +29,8 @@ class RequestContext(NamedTuple):
 
     `history`: the items of the turns before. `model`: the name that goes out. `options`: of the type that
     `UpstreamSide.options` is. `sealer`: opens the reasoning in the history. `identities`: learns the tools.
-    `choices`: how many answers to ask for, where the upstream gives several to one request.
+    `choices`: how many answers to ask for, where the upstream gives several to one request. `stream`: ask for
+    a stream; else for one whole answer.
     """
 
     history: History
@@ -38,6 +39,7 @@ class RequestContext(NamedTuple):
     sealer: Sealer
     identities: ToolIdentityMap
     choices: int = 1
+    stream: bool = True
 
 
 class Outgoing(NamedTuple):
@@ -51,7 +53,7 @@ class UpstreamSide(Struct, frozen=True, kw_only=True):
     """The dialect of a model whose client we are.
 
     `options`: the type of what differs between servers that speak it; all its fields have defaults.
-    `request`: a request → what is sent, asking for a stream. Raises InvalidRequestError with `param` for what
+    `request`: a request → what is sent. Raises InvalidRequestError with `param` for what
     can't be sent.
     `inbound`: reads the answer into this machine.
     `whole`: whether a JSON object is a whole answer, which the inbound reads as the only frame of a stream.
@@ -105,10 +107,15 @@ class Recording(Struct, frozen=True, kw_only=True):
 
 
 class Dialect(Struct, frozen=True, kw_only=True):
-    """`name` is what settings and commands call it; a side that it does not have is None."""
+    """`name` is what settings and commands call it; a side that it does not have is None.
+
+    `text_after_tools`: whether what its models say after a tool call goes on to clients of Chat Completions,
+    where a call ends the text.
+    """
 
     name: str
     recording: Recording
+    text_after_tools: bool = True
     upstream: UpstreamSide | None = None
     client: ClientSide | None = None
 

@@ -146,6 +146,13 @@ class Fields:
         """Fields that say nothing here."""
         self._read.update(names)
 
+    def rest(self) -> dict[str, Any]:
+        """The fields that nobody asked for and that say something. They count as read."""
+        silent: tuple[Any, ...] = (None, [], {})
+        left = {name: value for name, value in self._value.items() if name not in self._read}
+        self._read.update(left)
+        return {name: value for name, value in left.items() if value not in silent}
+
     @property
     def unread_here(self) -> list[str]:
         """The places of this object's fields that nobody asked for and that say something."""

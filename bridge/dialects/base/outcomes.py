@@ -14,13 +14,14 @@ from msgspec import UNSET, Struct
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.base.fields import invalid
 from bridge.protocol.beyond import names_of
-from bridge.protocol.request import CreateResponse
+from bridge.protocol.request import RESTART, CreateResponse
 
 OutcomeKind = Literal["sent", "honoured", "refused", "loss"]
 OTHER: Final = "any other field"
 """The row of what no struct here has a field for."""
 STORE_OF_CHAT: Final = "store, from a Chat client"
 METADATA_OF_CHAT: Final = "metadata, from a Chat client"
+NATIVE_OF_MESSAGES: Final = "what only Anthropic has, from its client"
 
 INEXPRESSIBLE: Final = "can't be expressed"
 # what asks for nothing, wherever it can't be said
@@ -34,6 +35,7 @@ _NEUTRAL: Final[Mapping[str, Any]] = {
     "reasoning.context": "auto",
     "reasoning.mode": "standard",
 }
+_CARRIED: Final = ("beyond", "native")
 _NESTED: Final = ("reasoning", "text", "stream_options")
 
 
@@ -78,6 +80,7 @@ def loss(why: str = INEXPRESSIBLE) -> Outcome:
 OURS: Final[Outcomes] = {
     "previous_response_id": honoured("the earlier turns are sent along"),
     "background": honoured("the bridge makes it in the background"),
+    RESTART: honoured("the bridge makes it again after a crash"),
     "store": honoured("the bridge stores the response"),
     "metadata": honoured("kept with the response"),
     "max_tool_calls": honoured("calls beyond it are kept back"),
@@ -89,6 +92,7 @@ OURS: Final[Outcomes] = {
     "access_programs": loss(),
     STORE_OF_CHAT: loss("the upstream stores nothing"),
     METADATA_OF_CHAT: loss(),
+    NATIVE_OF_MESSAGES: loss(),
     OTHER: loss("is not known"),
 }
 
@@ -118,9 +122,11 @@ def kept_there(request: CreateResponse) -> dict[str, Any]:
 
 def asked(request: CreateResponse) -> Iterator[tuple[str, Any]]:
     """The fields that say something, `reasoning.effort` within `reasoning`, and their values."""
-    for name in CreateResponse.__struct_fields__:
-        value = getattr(request, name)
-        if value is None or value is UNSET or name == "beyond":
+    for attribute, name in zip(
+        CreateResponse.__struct_fields__, CreateResponse.__struct_encode_fields__, strict=True
+    ):
+        value = getattr(request, attribute)
+        if value is None or value is UNSET or attribute in _CARRIED:
             continue
         if name in _NESTED and isinstance(value, Struct):
             inner = ((each, getattr(value, each)) for each in value.__struct_fields__)
@@ -152,4 +158,7 @@ def apply(request: CreateResponse, table: Outcomes, diagnostics: Diagnostics) ->
         outcome = table[_KEPT_THERE[name] if name in kept else OTHER]
         if outcome.kind == "loss" and kept.get(name, True):
             diagnostics.loss(name, outcome.what)
+    if request.native is not UNSET and (native := table[NATIVE_OF_MESSAGES]).kind == "loss":
+        for name in request.native.names:
+            diagnostics.loss(name, native.what)
     return body

@@ -3,6 +3,7 @@
 from bridge.dialects.chat_completions.client.choices import Choices, completions
 from bridge.dialects.chat_completions.client.chunks import ChatCompletion, Chunk, encode
 from bridge.dialects.chat_completions.client.completion import completion
+from bridge.dialects.chat_completions.client.options import OutboundOptions
 from bridge.dialects.chat_completions.client.outbound import Outbound
 from bridge.dialects.chat_completions.client.request import AnswerOptions, answer_options, from_chat
 from bridge.dialects.chat_completions.dialect import DIALECT
@@ -19,6 +20,7 @@ __all__ = [
     "Chunk",
     "Inbound",
     "Outbound",
+    "OutboundOptions",
     "answer_options",
     "completion",
     "completions",

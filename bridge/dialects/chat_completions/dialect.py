@@ -25,7 +25,7 @@ from bridge.seal import Sealer
 
 def _to_upstream(request: CreateResponse, context: RequestContext) -> Outgoing:
     body, diagnostics = to_chat(
-        replace(request, stream=True),
+        replace(request, stream=context.stream),
         history=context.history,
         tool_identities=context.identities,
         model=context.model,

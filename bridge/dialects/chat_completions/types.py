@@ -119,6 +119,7 @@ class PromptTokensDetails(Struct, omit_defaults=True, gc=False):
     """What the prompt's tokens were."""
 
     cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
 
 
 class CompletionTokensDetails(Struct, omit_defaults=True, gc=False):
@@ -128,7 +129,8 @@ class CompletionTokensDetails(Struct, omit_defaults=True, gc=False):
 
 
 class ChatUsage(Struct, omit_defaults=True, gc=False):
-    """Token counts, with DeepSeek's, Moonshot's and Perplexity's places for the details."""
+    """Token counts, with DeepSeek's, Moonshot's and Perplexity's places for the details; `estimated` is
+    ours (see `Usage`)."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -138,6 +140,7 @@ class ChatUsage(Struct, omit_defaults=True, gc=False):
     prompt_cache_hit_tokens: int | None = None
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
+    estimated: bool | None = None
 
 
 class ChatChoice(Struct, omit_defaults=True, gc=False):
@@ -192,6 +195,7 @@ class ChatMessage(Struct, omit_defaults=True, kw_only=True):
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
+    reasoning_details: list[dict[str, Any]] | None = None
     tool_calls: list[ChatToolCall] | None = None
     tool_call_id: str | None = None
     function_call: ChatFunction | None = None

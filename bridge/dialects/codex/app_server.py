@@ -2,38 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from bridge.dialects.codex.approvals import plain, request
-from bridge.dialects.codex.hosted import SLUG, fields_of, kind_of
+from bridge.dialects.codex.hosted import fields_of, kind_of
 from bridge.dialects.codex.turn import Turn
-from bridge.dialects.codex.types import Notification, count_of, list_of, object_of, snake, text_of
+from bridge.dialects.codex.types import Handler, Notification, count_of, list_of, object_of, snake, text_of
 from bridge.protocol.events import Event
 
-# notifications that concern the client's display only → the extension event that carries them
-_EXTENSIONS = {
-    "turn/diff/updated": SLUG + "turn_diff",
-    "turn/plan/updated": SLUG + "turn_plan",
-    "serverRequest/resolved": SLUG + "request_resolved",
-    "item/plan/delta": SLUG + "plan.delta",
-    "item/mcpToolCall/progress": SLUG + "mcp_tool_call.progress",
-}
-# notifications that say nothing a response could hold
-_SILENT = frozenset(
-    {
-        "thread/started",
-        "thread/status/changed",
-        "thread/name/updated",
-        "thread/compacted",
-        "turn/started",
-        "item/reasoning/summaryPartAdded",
-        "account/rateLimits/updated",
-        "account/updated",
-        "configWarning",
-        "remoteControl/status/changed",
-    }
-)
 _SILENT_ITEMS = frozenset({"userMessage", "hookPrompt"})
 
 
@@ -47,7 +23,7 @@ class AppServer:
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
-        self._handlers: dict[str, Callable[[dict[str, Any]], list[Event]]] = {
+        self.handlers: Mapping[str, Handler] = {
             "item/agentMessage/delta": self._message,
             "item/reasoning/textDelta": self._reasoning,
             "item/reasoning/summaryTextDelta": self._summary,
@@ -69,18 +45,8 @@ class AppServer:
         }
 
     def read(self, said: Notification) -> list[Event]:
-        """One notification or request."""
-        handler = self._handlers.get(said.name)
-        if handler is not None:
-            return handler(said.body)
-        if said.request_id is not None:
-            return request(self._turn, said)
-        extension = _EXTENSIONS.get(said.name)
-        if extension is not None:
-            return self._turn.machine.extension_event(extension, plain(said.body))
-        if said.name not in _SILENT:
-            self._turn.diagnostics.ignored(said.name, "unknown method")
-        return []
+        """One notification that has a handler."""
+        return self.handlers[said.name](said.body)
 
     def _message(self, body: dict[str, Any]) -> list[Event]:
         return self._turn.message(text_of(body.get("itemId")), text_of(body.get("delta")))
@@ -146,7 +112,7 @@ class AppServer:
         if status == "failed":
             return self._turn.fail(object_of(turn.get("error")))
         events: list[Event] = []
-        for item in list_of(turn.get("items")):
-            if object_of(item).get("type") == "agentMessage":
+        for item in self._turn.not_sent(map(object_of, list_of(turn.get("items")))):
+            if item.get("type") == "agentMessage":
                 events += self._message_done(text_of(item.get("id")), item)
         return events + self._turn.finish()

@@ -19,15 +19,14 @@ _KINDS = {"exec_command": "command_execution", "exec": "command_execution", "app
 def plain(body: dict[str, Any]) -> dict[str, Any]:
     """A notification's facts in our spelling, without what only says where it belongs."""
     fields = {snake(name): value for name, value in body.items() if value is not None}
+    if "unified_diff" in fields:  # the older spelling
+        fields["diff"] = fields.pop("unified_diff")
     return {name: value for name, value in fields.items() if name not in _BOOKKEEPING}
 
 
 def request(turn: Turn, said: Notification) -> list[Event]:
     """A request: `item/<kind>/requestApproval`, or the older `<kind>Approval`."""
     *_, before, last = ["", *snake(said.name).split("/")]
-    if not last.endswith("approval"):
-        turn.diagnostics.warning(said.name, "a request of the upstream that nobody answers")
-        return []
     kind = before or last.removesuffix("_approval")
     return approval(turn, kind, said.request_id, said.body)
 

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from bridge.dialects.base import Dialect, Recording
+from bridge.dialects.base import Dialect, Recording, UpstreamSide, type_of
+from bridge.dialects.codex.fields import FIELDS
 from bridge.dialects.codex.inbound import Inbound
+from bridge.dialects.codex.options import CodexOptions
+from bridge.dialects.codex.paused import UpstreamInbound
+from bridge.dialects.codex.request import to_upstream
+from bridge.dialects.codex.routes import ROUTES
+from bridge.dialects.codex.types import Generation, object_of, snake
 from bridge.errors import WireError
 from bridge.protocol.codec import decode_json, encode
 from bridge.protocol.events import Event
@@ -36,10 +42,32 @@ def _is_record(value: Mapping[str, Any]) -> bool:
     return "dir" in value and "msg" in value
 
 
+# names that other dialects use as well
+_SHARED = frozenset({"error", "warning"})
+# what each event of a Responses stream carries, and no proxy's notification
+_OF_RESPONSES = ("sequence_number", "output_index")
+
+
+def _recognises(value: Mapping[str, Any]) -> bool:
+    if "method" in value or _is_record(value):
+        return True
+    kind = type_of(object_of(value.get("msg")) or value)
+    if kind in ROUTES[Generation.RESPONSE]:
+        response = object_of(value.get("response"))
+        return not any(name in value for name in _OF_RESPONSES) and not {"object", "id"} & response.keys()
+    return snake(kind) in ROUTES[Generation.LEGACY] and kind not in _SHARED
+
+
 DIALECT: Final = Dialect(
     name="codex",
-    recording=Recording(
-        recognises=lambda value: "method" in value or _is_record(value), inbound=_RecordedInbound
+    text_after_tools=False,
+    upstream=UpstreamSide(
+        options=CodexOptions,
+        request=to_upstream,
+        inbound=lambda machine, _sealer: UpstreamInbound(machine),
+        whole=lambda _value: False,
+        outcomes=lambda _options: FIELDS,
     ),
+    recording=Recording(recognises=_recognises, inbound=_RecordedInbound),
 )
-"""Without sides: Codex's notifications are only read."""
+"""Without a client's side: Codex's notifications are only read, and turns of it are started."""

@@ -8,13 +8,13 @@ pair the spelling that comes first is believed.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from bridge.dialects.codex.approvals import approval, request
+from bridge.dialects.codex.approvals import approval
 from bridge.dialects.codex.hosted import SLUG
 from bridge.dialects.codex.turn import Turn
-from bridge.dialects.codex.types import Notification, count_of, list_of, object_of, snake, text_of
+from bridge.dialects.codex.types import Handler, Notification, count_of, list_of, object_of, snake, text_of
 from bridge.protocol.events import Event
 
 _COMMAND = SLUG + "command_execution"
@@ -22,26 +22,6 @@ _FILES = SLUG + "file_change"
 _MCP = SLUG + "mcp_tool_call"
 _SEARCH = SLUG + "web_search"
 
-_EXTENSIONS = {
-    "turn_diff": (SLUG + "turn_diff", {"unified_diff": "diff"}),
-    "plan_update": (SLUG + "turn_plan", {}),
-}
-_SILENT = frozenset(
-    {
-        "mcp_startup_complete",
-        "mcp_startup_update",
-        "session_configured",
-        "task_started",
-        "turn_started",
-        "user_message",
-        "background_event",
-        "config_warning",
-        "deprecation_notice",
-        "warning",
-        "context_compacted",
-        "turn_completed",
-    }
-)
 _BOOKKEEPING = frozenset({"type", "call_id", "turn_id", "thread_id"})
 
 
@@ -54,7 +34,7 @@ class Legacy:
         self._ids: dict[str, str] = {}
         self._part = 0
         self._said = False
-        self._handlers: dict[str, Callable[[dict[str, Any]], list[Event]]] = {
+        self.handlers: dict[str, Handler] = {
             "item_started": self._item_started,
             "item_completed": self._item_completed,
             "exec_command_begin": self._command_begin,
@@ -76,7 +56,7 @@ class Legacy:
             "task_complete": self._task_complete,
         }
         # spelling → (what is said in several spellings, who says it)
-        self._spoken: dict[str, tuple[str, Callable[[dict[str, Any]], list[Event]]]] = {
+        spoken: dict[str, tuple[str, Handler]] = {
             "agent_message_content_delta": ("text", self._message),
             "agent_message_delta": ("text", self._message),
             "agent_message": ("message", lambda body: self._whole("", text_of(body.get("message")))),
@@ -87,25 +67,15 @@ class Legacy:
             "agent_reasoning": ("reasoning", lambda body: self._thought("", [text_of(body.get("text"))], [])),
             "agent_reasoning_raw_content": ("reasoning", self._raw_whole),
         }
+        for name, (what, say) in spoken.items():
+            self.handlers[name] = partial(self._speak, what, name, say)
 
     def read(self, said: Notification) -> list[Event]:
-        """One notification."""
-        spoken = self._spoken.get(said.name)
-        if spoken is not None:
-            return spoken[1](said.body) if self._believed(spoken[0], said.name) else []
-        handler = self._handlers.get(said.name)
-        if handler is not None:
-            return handler(said.body)
-        if said.request_id is not None:
-            return request(self._turn, said)
-        extension = _EXTENSIONS.get(said.name)
-        if extension is not None:
-            kind, renamed = extension
-            fields = {renamed.get(name, name): value for name, value in _plain(said.body).items()}
-            return self._turn.machine.extension_event(kind, fields)
-        if said.name not in _SILENT:
-            self._turn.diagnostics.ignored(said.name, "unknown event")
-        return []
+        """One notification that has a handler."""
+        return self.handlers[said.name](said.body)
+
+    def _speak(self, what: str, spelling: str, say: Handler, body: dict[str, Any]) -> list[Event]:
+        return say(body) if self._believed(what, spelling) else []
 
     def _believed(self, what: str, spelling: str) -> bool:
         return self._voices.setdefault(what, spelling) == spelling

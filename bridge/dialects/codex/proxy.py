@@ -1,36 +1,25 @@
 """A proxy's `response.*` notifications, whichever of the names around an item it uses.
 
 An item stands under `item`, `output_item` or `outputItem`, a call goes by `call_id`, `item_id` or `id`.
+
+The turn ends with `response.completed` and its kin. Proxies leave these out where a tool call ends the turn:
+once every call that was opened has its `output_item.done`, and nothing else is open, the turn has said all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from bridge.dialects.base import counts_of
-from bridge.dialects.codex.proxy_calls import CALL_TYPES, ProxyCalls
+from bridge.dialects.codex.proxy_calls import ProxyCalls
 from bridge.dialects.codex.turn import Turn
-from bridge.dialects.codex.types import Notification, count_of, list_of, object_of, text_of
+from bridge.dialects.codex.types import Handler, Notification, count_of, list_of, object_of, text_of
 from bridge.errors import BridgeError
-from bridge.protocol.events import Event
+from bridge.protocol.events import Event, OutputItemAdded
+from bridge.tools.notifications import CALL_TYPES, item_of
 
-_SILENT = frozenset(
-    {
-        "response.created",
-        "response.queued",
-        "response.in_progress",
-        "response.content_part.added",
-        "response.content_part.done",
-        "response.output_text.done",
-        "response.refusal.done",
-        "response.reasoning.done",
-        "response.reasoning_text.done",
-        "response.reasoning_summary_text.done",
-        "response.reasoning_summary_part.added",
-        "response.reasoning_summary_part.done",
-    }
-)
 _FINAL_STATUS = {"failed": "response.failed", "incomplete": "response.incomplete"}
 
 
@@ -40,19 +29,22 @@ class Proxy:
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
         self._calls = ProxyCalls(turn.machine)
-        self._handlers: dict[str, Callable[[dict[str, Any]], list[Event]]] = {
+        self._others_open = 0  # announced items, calls apart
+        arguments = ("function_call_arguments", "custom_tool_call_input")
+        self.handlers: Mapping[str, Handler] = {
             "response.output_text.delta": self._text,
-            "response.refusal.delta": lambda body: turn.machine.refusal(text_of(body.get("delta"))),
+            "response.refusal.delta": self._refusal,
             "response.reasoning.delta": self._raw,
             "response.reasoning_text.delta": self._raw,
             "response.reasoning_summary.delta": self._summary,
             "response.reasoning_summary_text.delta": self._summary,
             "response.output_item.added": self._added,
             "response.output_item.done": self._done,
-            "response.function_call_arguments.delta": self._calls.grow,
-            "response.function_call_arguments.done": self._calls.settle_arguments,
-            "response.custom_tool_call_input.delta": self._calls.grow,
-            "response.custom_tool_call_input.done": self._calls.settle_arguments,
+            **{
+                name: partial(self._call, name)
+                for kind in arguments
+                for name in (f"response.{kind}.delta", f"response.{kind}.done")
+            },
             "response.output_text.annotation.added": self._annotation,
             "response.completed": self._end,
             "response.done": self._end,
@@ -61,21 +53,25 @@ class Proxy:
             "response.error": self._fail,
         }
 
+    @property
+    def called(self) -> bool:
+        """Every tool call that was opened is whole, there is one, and nothing else is open."""
+        open_now = self._calls.open or self._others_open or self._turn.open_id is not None
+        return self._calls.ended > 0 and not open_now
+
     def read(self, said: Notification) -> list[Event]:
         """One notification. What can't be read in it ends the response as failed."""
-        handler = self._handlers.get(said.name)
-        if handler is None:
-            if said.name not in _SILENT:
-                self._turn.diagnostics.ignored(said.name, "unknown event")
-            return []
         try:
-            return handler(said.body)
+            return self.handlers[said.name](said.body)
         except BridgeError as error:
             return self._turn.machine.fail(error)
 
     # ── text and reasoning ─────────────────────────────────────────────────────────────────────────
     def _text(self, body: dict[str, Any]) -> list[Event]:
         return self._turn.message(_item_id(body), text_of(body.get("delta")))
+
+    def _refusal(self, body: dict[str, Any]) -> list[Event]:
+        return self._turn.refusal(_item_id(body), text_of(body.get("delta")))
 
     def _raw(self, body: dict[str, Any]) -> list[Event]:
         return self._turn.reasoning(_item_id(body), text_of(body.get("delta")))
@@ -88,19 +84,27 @@ class Proxy:
         return self._turn.machine.annotation(object_of(body.get("annotation")))
 
     # ── items ──────────────────────────────────────────────────────────────────────────────────────
+    def _call(self, name: str, body: dict[str, Any]) -> list[Event]:
+        events = self._calls.read(name, body)
+        if any(type(event) is OutputItemAdded for event in events):
+            self._turn.interrupted()
+        return events
+
     def _added(self, body: dict[str, Any]) -> list[Event]:
-        item = _item(body)
+        item = item_of(body)
         if item.get("type") in CALL_TYPES:
-            return self._calls.begin(item, body)
+            return self._call("response.output_item.added", body)
+        self._others_open += 1
         if item.get("type") == "message":
             return self._turn.message_begin(text_of(item.get("id")), item.get("phase"))
         return []
 
     def _done(self, body: dict[str, Any]) -> list[Event]:
-        item = _item(body)
+        item = item_of(body)
         kind, item_id = item.get("type"), text_of(item.get("id"))
         if kind in CALL_TYPES:
-            return self._calls.settle(item, body)
+            return self._call("response.output_item.done", body)
+        self._others_open = max(self._others_open - 1, 0)
         if kind == "message":
             return self._turn.message_done(item_id, _joined(item.get("content")))
         if kind == "reasoning":
@@ -118,11 +122,12 @@ class Proxy:
         response = object_of(body.get("response"))
         other = _FINAL_STATUS.get(text_of(response.get("status")))
         if other is not None:
-            return self._handlers[other](body)
+            return self.handlers[other](body)
         events: list[Event] = []
-        for item in list_of(response.get("output")):
-            # what no event has brought yet
-            if object_of(item).get("type") in ("message", *CALL_TYPES):
+        output = [object_of(item) for item in list_of(response.get("output"))]
+        # what no event has brought yet
+        for item in self._turn.not_sent(output):
+            if item.get("type") in ("message", *CALL_TYPES):
                 events += self._done({"item": item})
         return events + self._facts(response) + self._turn.finish()
 
@@ -139,10 +144,6 @@ class Proxy:
     def _facts(self, response: dict[str, Any]) -> list[Event]:
         usage = counts_of(object_of(response.get("usage")), self._turn.diagnostics)
         return [] if usage is None else self._turn.machine.usage(usage)
-
-
-def _item(body: dict[str, Any]) -> dict[str, Any]:
-    return object_of(body.get("item") or body.get("output_item") or body.get("outputItem"))
 
 
 def _item_id(body: dict[str, Any]) -> str:

@@ -1,18 +1,20 @@
 """One turn on its way into the machine: the part that all generations share.
 
 Text and reasoning arrive by item id, streamed or whole; what was streamed is not sent again when the
-item completes. What Codex does by itself is an item from its start to its end, and what it prints meanwhile
-are events of that item.
+item completes. Of items that are over only the last are remembered; what the whole turn is compared with at
+its end is the response itself. What Codex does by itself is an item from its start to its end, and what it
+prints meanwhile are events of that item.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, get_args
 
 from bridge.dialects.base import counted
 from bridge.dialects.codex import errors
 from bridge.dialects.codex.hosted import HostedItem
+from bridge.dialects.codex.types import text_of
 from bridge.dialects.codex.usage import TurnUsage
 from bridge.emitter.finish_reasons import UNKNOWN
 from bridge.emitter.stream import ResponseStream
@@ -20,6 +22,7 @@ from bridge.protocol.errors import ErrorPayload
 from bridge.protocol.events import Event
 from bridge.protocol.items import MessagePhase
 from bridge.state import ResponseStreamPhase
+from bridge.tools.recent import Recent
 
 _LIVE = ResponseStreamPhase.IN_PROGRESS
 IN_PROGRESS = "in_progress"
@@ -29,15 +32,15 @@ _PHASES = get_args(MessagePhase)
 class Turn:
     """Calls the machine. `open_id` is the item whose text is being streamed."""
 
-    __slots__ = ("_phases", "_running", "_streamed", "_told", "_usage", "diagnostics", "machine", "open_id")
+    __slots__ = ("_phases", "_running", "_sent", "_streamed", "_usage", "diagnostics", "machine", "open_id")
 
     def __init__(self, machine: ResponseStream) -> None:
         self.machine = machine
         self.diagnostics = machine.diagnostics
         self.open_id: str | None = None
-        self._phases: dict[str, MessagePhase] = {}
-        self._streamed: set[tuple[str, str]] = set()
-        self._told: set[str] = set()
+        self._phases: Recent[MessagePhase] = Recent()
+        self._streamed: Recent[set[str]] = Recent()
+        self._sent: Recent[None] = Recent()
         self._running: dict[str, HostedItem] = {}
         self._usage = TurnUsage(machine.diagnostics)
 
@@ -50,8 +53,18 @@ class Turn:
         if not delta:
             return []
         events = self._switch(item_id)
-        self._streamed.add((item_id, kind))
+        kinds = self._streamed.get(item_id)
+        if kinds is None:
+            kinds = self._streamed[item_id] = set()
+        kinds.add(kind)
         return events + call(delta)
+
+    def _was_streamed(self, item_id: str, kind: str) -> bool:
+        return kind in self._streamed.get(item_id, ())
+
+    def interrupted(self) -> None:
+        """A tool call has closed the item that was open: text that still comes of it begins another."""
+        self.open_id = None
 
     def _switch(self, item_id: str) -> list[Event]:
         if self.open_id == item_id:
@@ -70,6 +83,10 @@ class Turn:
         """The next piece of a message."""
         return self._stream(item_id, "text", self.machine.text, delta)
 
+    def refusal(self, item_id: str, delta: str) -> list[Event]:
+        """The next piece of a refusal."""
+        return self._stream(item_id, "refusal", self.machine.refusal, delta)
+
     def reasoning(self, item_id: str, delta: str) -> list[Event]:
         """The next piece of raw reasoning."""
         return self._stream(item_id, "raw", self.machine.reasoning, delta)
@@ -82,9 +99,9 @@ class Turn:
 
     def message_done(self, item_id: str, text: str) -> list[Event]:
         """A message is whole. One that was sent before is not sent again."""
-        if item_id in self._told:
+        if item_id in self._sent:
             return []
-        events = [] if (item_id, "text") in self._streamed else self.message(item_id, text)
+        events = [] if self._was_streamed(item_id, "text") else self.message(item_id, text)
         return events + self._close(item_id)
 
     def reasoning_done(
@@ -92,19 +109,20 @@ class Turn:
     ) -> list[Event]:
         """A reasoning item is whole."""
         events: list[Event] = []
-        if (item_id, "summary") not in self._streamed:
+        if not self._was_streamed(item_id, "summary"):
             for part, text in enumerate(summary):
                 events += self.summary(item_id, text, part)
-        if (item_id, "raw") not in self._streamed:
+        if not self._was_streamed(item_id, "raw"):
             events += self.reasoning(item_id, "".join(raw))
         if encrypted:
             events += self._switch(item_id) + self.machine.reasoning_encrypted(encrypted)
         return events + self._close(item_id)
 
     def _close(self, item_id: str) -> list[Event]:
-        self._streamed -= {(item_id, kind) for kind in ("text", "raw", "summary")}
+        self._streamed.pop(item_id, None)
+        self._phases.pop(item_id, None)
         if item_id:
-            self._told.add(item_id)
+            self._sent[item_id] = None
         if self.open_id != item_id:
             return []
         self.open_id = None
@@ -151,8 +169,15 @@ class Turn:
         """A report about another turn."""
         self._usage.elsewhere(report)
 
-    def finish(self) -> list[Event]:
-        return self._settle(over=True) + self.machine.finish("stop")
+    def not_sent(self, items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Those of the turn's items that the response does not have whole. Costs the response's size."""
+        items = list(items)
+        whole = [item for item in self.machine.snapshot.output if _is_whole(item)] if items else []
+        ids = {getattr(item, name, None) for item in whole for name in ("id", "call_id")} - {None, ""}
+        return [each for each in items if ids.isdisjoint({_id(each, "id"), _id(each, "call_id")})]
+
+    def finish(self, reason: str = "stop") -> list[Event]:
+        return self._settle(over=True) + self.machine.finish(reason)
 
     def incomplete(self, reason: str) -> list[Event]:
         """The response ended before it was whole; `reason` is empty when nobody says why."""
@@ -170,3 +195,11 @@ class Turn:
 
     def break_off(self, error: ErrorPayload) -> list[Event]:
         return self.machine.fail(error)
+
+
+def _is_whole(item: object) -> bool:
+    return getattr(item, "status", None) != IN_PROGRESS
+
+
+def _id(item: dict[str, Any], name: str) -> str:
+    return text_of(item.get(name))

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from bridge.protocol.events import Event
+
 LEGACY_PREFIX = "codex/event/"
 RESPONSE_PREFIX = "response."
+# the app-server's methods without a folder; the older ones look like them
+_PLAIN_METHODS = frozenset(
+    {
+        "error",
+        "warning",
+        "guardianWarning",
+        "deprecationNotice",
+        "configWarning",
+        "applyPatchApproval",
+        "execCommandApproval",
+    }
+)
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -30,6 +45,10 @@ class Notification(NamedTuple):
     name: str
     body: dict[str, Any]
     request_id: int | str | None = None
+
+
+Handler = Callable[[dict[str, Any]], list[Event]]
+"""Takes a notification's body, gives the events that it caused."""
 
 
 def snake(name: str) -> str:
@@ -84,6 +103,6 @@ def _from_method(method: str, params: dict[str, Any], request_id: Any) -> Notifi
         message = object_of(params.get("msg")) or params
         return Notification(Generation.LEGACY, method.removeprefix(LEGACY_PREFIX), message)
     asked = request_id if isinstance(request_id, int | str) else None
-    if "/" in method or method == "error":
+    if "/" in method or method in _PLAIN_METHODS:
         return Notification(Generation.APP_SERVER, method, params, asked)
     return Notification(Generation.LEGACY, snake(method), params, asked)

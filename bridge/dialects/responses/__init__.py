@@ -5,5 +5,6 @@ from bridge.dialects.responses.inbound import Inbound
 from bridge.dialects.responses.options import ResponsesOptions
 from bridge.dialects.responses.outbound import Outbound
 from bridge.dialects.responses.request import to_responses
+from bridge.dialects.responses.whole import whole_answer
 
-__all__ = ["DIALECT", "Inbound", "Outbound", "ResponsesOptions", "to_responses"]
+__all__ = ["DIALECT", "Inbound", "Outbound", "ResponsesOptions", "to_responses", "whole_answer"]

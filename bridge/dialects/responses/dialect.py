@@ -19,7 +19,7 @@ from bridge.protocol.request import CreateResponse
 
 def _to_upstream(request: CreateResponse, context: RequestContext) -> Outgoing:
     body, diagnostics = to_responses(
-        replace(request, stream=True),
+        replace(request, stream=context.stream),
         history=context.history,
         tool_identities=context.identities,
         model=context.model,

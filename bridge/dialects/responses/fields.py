@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bridge.dialects.base import METADATA_OF_CHAT, OTHER, OURS, Outcomes, built, loss, refused, sent
+from bridge.dialects.base import METADATA_OF_CHAT, OTHER, OURS, Outcomes, built, honoured, loss, refused, sent
 from bridge.dialects.responses.options import ResponsesOptions
 
 _PUBLISHED: Final = (
@@ -38,13 +38,14 @@ _OPENAI: Final = (
     "reasoning.context",
     "reasoning.mode",
 )
-_OF_OTHERS: Final = ("stop", "seed", "logit_bias", "prediction", "top_k")
+_OF_OTHERS: Final = ("seed", "logit_bias", "prediction", "top_k")
 
 _EVERYWHERE: Final[Outcomes] = {
     **{name: sent(name) for name in _PUBLISHED},
     **{name: loss("Responses has no such field") for name in _OF_OTHERS},
     **{name: built(name) for name in ("model", "input", "include", "tools", "tool_choice", "stream")},
     "max_output_tokens": built("max_output_tokens"),
+    "stop": honoured("the answer ends before the first of them"),
     "stream_options.include_obfuscation": built("stream_options"),
     METADATA_OF_CHAT: built("metadata"),
 }

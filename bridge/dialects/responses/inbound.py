@@ -60,6 +60,8 @@ class Inbound:
         self._error: ErrorPayload | None = None
         self._frames = 0
         self._repairs: list[Repair] = []
+        self.kept_id: str | None = None
+        """The id under which the upstream keeps the response, once it has said that it is complete."""
         self._handlers: dict[type[Any], Handler] = {
             **dict.fromkeys(_BEGINNINGS, lambda event, out: None),
             **dict.fromkeys(_STATUSES, self._ended),
@@ -202,6 +204,7 @@ class Inbound:
             self.diagnostics.repair("response.completed", "an item in it is incomplete, ended as that")
             out += self.machine.finish(INCOMPLETE_ITEM, incomplete=True)
         else:
+            self.kept_id = response.id if response.store else None
             out += self.machine.finish("completed")
 
     def _fail(self, response: Response, out: list[Event]) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
+
+from msgspec import UNSET, structs
 
 from bridge.dialects.responses.calls import CallFeeder
 from bridge.dialects.responses.text import TextFeeder, kind_of
@@ -18,9 +20,10 @@ from bridge.emitter.stream import ResponseStream
 from bridge.protocol import events as ev
 from bridge.protocol import items as it
 from bridge.protocol.events import Event
-from bridge.protocol.unknown import UnknownEvent
+from bridge.protocol.unknown import UnknownEvent, UnknownItem
 
 Handler = Callable[[Any, list[Event]], None]
+_EMPTY: Final[tuple[Any, ...]] = (None, UNSET, "", [], {})
 
 
 class ItemFeeder:
@@ -170,8 +173,10 @@ class ItemFeeder:
         """What the terminal response says of an item that has ended can't be sent any more."""
         if isinstance(item, CALLS):
             differs = self._calls.differs(track, item)
+        elif isinstance(item, it.Message | it.ReasoningItem):
+            differs = self._texts.differs(track, item)
         else:
-            differs = isinstance(item, it.Message | it.ReasoningItem) and self._texts.differs(track, item)
+            differs = track.item is not None and _differ(track.item, item)
         if differs:
             what = f"its {item.type} differs from what was streamed, which stands"
             self._diagnostics.warning("response.output", what)
@@ -197,6 +202,7 @@ class ItemFeeder:
         else:
             self._texts.leave()
             out += self._machine.item(it.with_id(item, track.item_id) if track.announced else item)
+            track.item, track.announced = item, True
 
     def progress(self, event: UnknownEvent, out: list[Event]) -> bool:
         """Progress of an announced item: whether the event is that."""
@@ -206,6 +212,19 @@ class ItemFeeder:
             return False
         out += self._machine.item_event(track.item_id, event.type, raw)
         return True
+
+
+def _differ(sent: it.Item, said: it.Item) -> bool:
+    """Whether an item that a server fills has other fields than what was sent of it, its id aside. A field
+    that is left out or empty is not another: servers repeat large results in one place only."""
+    before, after = _fields(sent), _fields(said)
+    return any(
+        name != "id" and value not in _EMPTY and value != before.get(name) for name, value in after.items()
+    )
+
+
+def _fields(item: it.Item) -> dict[str, Any]:
+    return item.raw if isinstance(item, UnknownItem) else structs.asdict(item)
 
 
 def _part_index(event: Any) -> int:

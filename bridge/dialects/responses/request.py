@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from bridge.diagnostics import Diagnostics
-from bridge.dialects.base import apply, entries_of, kept_there
+from bridge.dialects.base import (
+    HISTORY,
+    apply,
+    configured,
+    entries_of,
+    is_answered_trigger,
+    kept_there,
+    understood,
+)
 from bridge.dialects.responses.fields import outcomes
 from bridge.dialects.responses.options import DEFAULT_OPTIONS, ResponsesOptions
 from bridge.dialects.responses.request_items import InputItems, plain
@@ -43,12 +51,18 @@ def to_responses(
     if not name:
         raise _invalid("model", "no model is given")
     entries = entries_of(request, history)
+    if options.supersets:
+        entries = [entry for entry in entries if not is_answered_trigger(entry, entries[-1])]
+    else:
+        request = configured(request, history)
+        entries = understood(entries, diagnostics)
     items = [entry.item for entry in entries]
     joined = options.stateful and request.previous_response_id is not None and not history
     if not (items or request.instructions or joined or request.prompt or request.conversation):
         raise _invalid("input", "there is nothing to answer: give input or instructions")
     body: dict[str, Any] = {"model": name}
-    active = active_tools(request.tools, items, len(history))
+    earlier = sum(entry.param == HISTORY for entry in entries)
+    active = active_tools(request.tools, items, earlier)
     tools, choice = _tools(request, active, identities, options, diagnostics)
     sent = InputItems(identities, options, diagnostics).build(entries, joined)
     if sent:

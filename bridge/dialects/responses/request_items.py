@@ -48,7 +48,8 @@ class InputItems:
         """`joined`: the upstream holds the turns before, so that calls may be answered which are not
         here. Raises InvalidRequestError with the item's place."""
         views: list[Any] = [
-            call_view(entry.item, self._identities) or output_view(entry.item) for entry in entries
+            call_view(entry.item, self._identities) or output_view(entry.item, self._identities)
+            for entry in entries
         ]
         cut = frozenset[int]()
         if not joined:

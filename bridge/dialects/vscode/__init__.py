@@ -1,9 +1,11 @@
 """VS Code's language-model interface: chat requests, and parts in both directions."""
 
+from bridge.dialects.vscode.conversation import conversation_digest
 from bridge.dialects.vscode.dialect import DIALECT
+from bridge.dialects.vscode.errors import LanguageModelError, LanguageModelErrorBody, error_body
 from bridge.dialects.vscode.inbound import Inbound
 from bridge.dialects.vscode.outbound import Outbound
-from bridge.dialects.vscode.reading import decode_chat
+from bridge.dialects.vscode.reading import chat_of, decode_chat, read_message
 from bridge.dialects.vscode.request import from_vscode, to_vscode
 from bridge.dialects.vscode.types import ChatMessage, ChatRequest, ChatTool, Role, ToolMode
 
@@ -13,10 +15,16 @@ __all__ = [
     "ChatRequest",
     "ChatTool",
     "Inbound",
+    "LanguageModelError",
+    "LanguageModelErrorBody",
     "Outbound",
     "Role",
     "ToolMode",
+    "chat_of",
+    "conversation_digest",
     "decode_chat",
+    "error_body",
     "from_vscode",
+    "read_message",
     "to_vscode",
 ]

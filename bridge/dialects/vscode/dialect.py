@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from bridge.diagnostics import Diagnostics
-from bridge.dialects.base import ClientSide, Dialect, Recording, invalid, type_of
+from bridge.dialects.base import ClientSide, Dialect, Recording, type_of
 from bridge.dialects.vscode.inbound import Inbound
 from bridge.dialects.vscode.outbound import Outbound
 from bridge.dialects.vscode.reading import decode_chat
@@ -15,10 +15,7 @@ from bridge.seal import Sealer
 
 
 def _from_client(body: bytes, _sealer: Sealer) -> tuple[CreateResponse, Diagnostics]:
-    chat = decode_chat(body)
-    if not chat.messages:
-        raise invalid("messages", "at least one message is required")
-    return from_vscode(chat)
+    return from_vscode(decode_chat(body))
 
 
 DIALECT: Final = Dialect(

@@ -23,10 +23,11 @@ from bridge.decoder import (
 from bridge.dialects.base import CUT, EMPTY, INVALID_JSON, INVALID_SHAPE, failure
 from bridge.dialects.vscode import types as vs
 from bridge.dialects.vscode.call_ids import call_id_of
+from bridge.dialects.vscode.errors import failure_of
 from bridge.dialects.vscode.marked_data import compaction_of, json_of, marker_of, phase_of
 from bridge.dialects.vscode.media import image_mime
 from bridge.dialects.vscode.reading import part_of
-from bridge.dialects.vscode.usage import failure_of, usage_of
+from bridge.dialects.vscode.usage import usage_of
 from bridge.emitter.stream import ResponseStream
 from bridge.errors import BridgeError
 from bridge.protocol.codec import decode_frame

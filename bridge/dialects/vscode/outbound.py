@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Literal, TypedDict, Unpack
 
 from bridge.decoder import PartDecoder, PartResult, encode_parts
+from bridge.decoder.part_decoder import ErrorPolicy
 from bridge.decoder.thinking import ThinkingPolicy
 from bridge.decoder.tool_calls import CallIdSource
 from bridge.diagnostics import Diagnostics
@@ -20,7 +21,8 @@ class OutboundOptions(TypedDict, total=False):
     call_id_source: CallIdSource
     custom_tools: bool
     citations: Literal["link", "drop"]
-    errors: Literal["text", "none"]
+    errors: ErrorPolicy
+    no_response: bool
     paragraph_breaks: bool
     include_encrypted_thinking: bool
     max_argument_bytes: int

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Mapping
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from bridge.decoder import (
     LanguageModelDataPart,
@@ -49,11 +50,17 @@ def invalid(param: str, message: str) -> InvalidRequestError:
 
 def decode_chat(data: bytes | str) -> ChatRequest:
     """The body of a chat request. Raises InvalidRequestError, with `param` for what is wrong in it."""
-    body = request_object(data)
+    return chat_of(request_object(data))
+
+
+def chat_of(body: Mapping[str, Any]) -> ChatRequest:
+    """The same as an object, in which messages and tools may be read already."""
     model = body.get("model")
     if not isinstance(model, str):
         raise invalid("model", "expected a string")
     messages = _list(body, "messages")
+    if not messages:
+        raise invalid("messages", "at least one message is required")
     mode = body.get("toolMode") or ToolMode.AUTO
     if mode not in list(ToolMode):
         raise invalid("toolMode", "expected 1 (auto) or 2 (required)")
@@ -62,41 +69,59 @@ def decode_chat(data: bytes | str) -> ChatRequest:
         raise invalid("modelOptions", "expected an object")
     return ChatRequest(
         model,
-        [_message(message, f"messages[{position}]") for position, message in enumerate(messages)],
+        [read_message(message, f"messages[{position}]") for position, message in enumerate(messages)],
         [_tool(tool, f"tools[{position}]") for position, tool in enumerate(_list(body, "tools"))],
         ToolMode(mode),
         options or {},
+        _flag(body, "includeEncryptedThinking"),
+        _flag(body, "store"),
     )
 
 
-def _list(body: dict[str, Any], name: str) -> list[Any]:
-    value = body.get(name)
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise invalid(name, "expected a list")
-    return value
-
-
-def _message(message: Any, path: str) -> ChatMessage:
-    if not isinstance(message, dict):
+def read_message(value: Any, path: str) -> ChatMessage:
+    """One message. Raises InvalidRequestError, with `param` for what is wrong in it."""
+    if isinstance(value, ChatMessage):
+        return value
+    if not isinstance(value, dict):
         raise invalid(path, "expected an object")
-    given = message.get("role")
+    given = value.get("role")
     role = _ROLES.get(given) if isinstance(given, int | str) else None
     if role is None:
         raise invalid(f"{path}.role", "expected 1 (user), 2 (assistant) or 3 (system)")
-    content = message.get("content")
-    name = message.get("name")
+    # `content` is a getter in VS Code, which JSON.stringify leaves out
+    field = "_content" if "content" not in value and "_content" in value else "content"
+    content = value.get(field)
+    name = value.get("name")
     if isinstance(content, str):
         parts: list[Part | Any] = [LanguageModelTextPart(content)]
     elif isinstance(content, list):
-        parts = [part_of(part, f"{path}.content[{place}]") for place, part in enumerate(content)]
+        parts = [part_of(part, f"{path}.{field}[{place}]") for place, part in enumerate(content)]
     else:
-        raise invalid(f"{path}.content", "expected a string or a list of parts")
+        raise invalid(f"{path}.{field}", "expected a string or a list of parts")
     return ChatMessage(role, parts, name if isinstance(name, str) else UNSET)
 
 
+def _flag(body: Mapping[str, Any], name: str) -> bool | UnsetType:
+    value = body.get(name)
+    if value is None:
+        return UNSET
+    if not isinstance(value, bool):
+        raise invalid(name, "expected true or false")
+    return value
+
+
+def _list(body: Mapping[str, Any], name: str) -> list[Any]:
+    value = body.get(name)
+    if value is None:
+        return []
+    if not isinstance(value, list | tuple):
+        raise invalid(name, "expected a list")
+    return list(value)
+
+
 def _tool(tool: Any, path: str) -> ChatTool:
+    if isinstance(tool, ChatTool):
+        return tool
     if not isinstance(tool, dict) or not isinstance(tool.get("name"), str):
         raise invalid(path, "expected a tool with a name")
     schema, description = tool.get("inputSchema"), tool.get("description")

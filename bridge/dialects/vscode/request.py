@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from bridge.decoder import CALL_ID_PREFIX, LanguageModelTextPart
 from bridge.diagnostics import Diagnostics
@@ -23,10 +24,16 @@ _DISGUISED = "You are "
 _OPTIONS: dict[str, tuple[str, ...]] = {
     "temperature": ("temperature",),
     "top_p": ("top_p", "topP"),
-    "presence_penalty": ("presence_penalty",),
-    "frequency_penalty": ("frequency_penalty",),
-    "max_output_tokens": ("max_tokens", "max_output_tokens", "max_completion_tokens", "maxTokens"),
-    "parallel_tool_calls": ("parallel_tool_calls",),
+    "presence_penalty": ("presence_penalty", "presencePenalty"),
+    "frequency_penalty": ("frequency_penalty", "frequencyPenalty"),
+    "max_output_tokens": (
+        "max_tokens",
+        "max_output_tokens",
+        "max_completion_tokens",
+        "maxTokens",
+        "maxOutputTokens",
+    ),
+    "parallel_tool_calls": ("parallel_tool_calls", "parallelToolCalls"),
     "service_tier": ("service_tier",),
     "user": ("user",),
 }
@@ -38,21 +45,28 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "user": (str,),
 }
 _NUMBER = (int, float)
+_SYSTEM_PROMPT = "systemPrompt"
+_ENCRYPTED = "reasoning.encrypted_content"
 # fields of a request that mean nothing to VS Code and change nothing about the answer
 _OURS = frozenset({"model", "input", "instructions", "tools", "tool_choice", "stream", "stream_options"})
-_STORED = frozenset({"store", "background", "previous_response_id", "metadata", "include", "reasoning"})
+_STORED = frozenset(
+    {"store", "background", "restart", "previous_response_id", "metadata", "include", "reasoning"}
+)
 
 
 def from_vscode(
     chat: ChatRequest, *, call_id_prefix: str = CALL_ID_PREFIX, use_markers: bool = False
 ) -> tuple[CreateResponse, Diagnostics]:
-    """The Responses request for a chat, streamed. Leading system messages are its instructions.
+    """The Responses request for a chat, streamed. `modelOptions.systemPrompt` and leading system messages are
+    its instructions, in this order.
 
     `use_markers`: go on from the last response of this model that a stateful marker names, with only
     what came after it. Otherwise the whole chat is sent, which needs no stored response.
     """
     diagnostics = Diagnostics()
-    instructions, messages = _instructions(chat.messages)
+    leading, messages = _instructions(chat.messages)
+    prompt = chat.model_options.get(_SYSTEM_PROMPT)
+    said = [text for text in (prompt, leading) if isinstance(text, str) and text]
     builder = ItemBuilder(diagnostics, call_id_prefix)
     for message in messages:
         builder.add(message)
@@ -61,8 +75,10 @@ def from_vscode(
         CreateResponse(
             model=chat.model,
             input=builder.items[start:],
-            instructions=instructions,
+            instructions="\n\n".join(said) or None,
             previous_response_id=previous,
+            include=[_ENCRYPTED] if chat.include_encrypted_thinking else None,
+            store=None if chat.store is UNSET else chat.store,
             tools=tool_params(chat.tools, diagnostics) or None,
             tool_choice=tool_choice(chat.tool_mode, chat.tools),
             stream=True,
@@ -132,25 +148,29 @@ def _options(given: dict[str, Any], diagnostics: Diagnostics) -> dict[str, Any]:
     known = {name: ours for ours, names in _OPTIONS.items() for name in names}
     for name, value in given.items():
         ours = known.get(name)
-        if ours is not None and isinstance(value, _TYPES.get(ours, _NUMBER)):
+        if ours is not None and _is(value, _TYPES.get(ours, _NUMBER)):
             fields.setdefault(ours, value)
         elif name in _EFFORT and isinstance(value, str):
             fields["reasoning"] = ReasoningOptions(effort=value)
-        elif value is not None:
+        elif value is not None and not (name == _SYSTEM_PROMPT and isinstance(value, str)):
             diagnostics.loss(f"modelOptions.{name[:64]}", "can't be expressed")
     return fields
+
+
+def _is(value: Any, types: tuple[type, ...]) -> bool:
+    return isinstance(value, types) and (bool in types or not isinstance(value, bool))
 
 
 def _model_options(request: CreateResponse, diagnostics: Diagnostics) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for name, value in msgspec.structs.asdict(request).items():
-        if value is None or name in _OURS or name in _STORED or name == "beyond":
+        if value is None or name in _OURS or name in _STORED or name in ("beyond", "native"):
             continue
         if name in _OPTIONS:
             options[_OPTIONS[name][0]] = value
         else:
             diagnostics.loss(name, "can't be expressed")
-    for name in names_of(request.beyond):
+    for name in [*names_of(request.beyond), *(request.native.names if request.native else ())]:
         diagnostics.loss(name, "can't be expressed")
     for included in request.include or ():
         diagnostics.loss("include", f"{included[:64]!r} can't be asked for")

@@ -83,7 +83,10 @@ class MessageBuilder:
 
     def take(self, entries: Sequence[Entry]) -> None:
         """The items, in order. Raises InvalidRequestError for a call without its output, and the reverse."""
-        views = [call_view(each.item, self._identities) or output_view(each.item) for each in entries]
+        views = [
+            call_view(each.item, self._identities) or output_view(each.item, self._identities)
+            for each in entries
+        ]
         answers = pair(views, lambda index: entries[index].param)
         for index, entry in enumerate(entries):
             if answers.get(index, index) is None:

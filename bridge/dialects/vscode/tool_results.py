@@ -33,11 +33,11 @@ def _content(value: Any) -> InputTextContent | InputImageParam | InputFileConten
     if isinstance(value, LanguageModelDataPart):
         return content_of(value)
     if isinstance(value, LanguageModelPromptTsxPart):
-        return InputTextContent(_rendered(value.value))
+        return InputTextContent(text_of_tree(value.value))
     return InputTextContent(value if isinstance(value, str) else _plain(value))
 
 
-def _rendered(tree: Any) -> str:
+def text_of_tree(tree: Any) -> str:
     """The text of a prompt-tsx tree; its JSON for any other value."""
     texts: list[str] = []
     todo = [tree.get("node", tree)] if isinstance(tree, dict) else []

@@ -1,7 +1,8 @@
 """A chat request as VS Code makes it: `LanguageModelChatMessage`s, tools and options.
 
 Parts are those of `bridge.decoder.parts`. On the wire a request is one JSON object
-`{model, messages: [{role, content, name?}], tools?, toolMode?, modelOptions?}`.
+`{model, messages: [{role, content, name?}], tools?, toolMode?, modelOptions?, includeEncryptedThinking?,
+store?}`; `JSON.stringify` of VS Code's own messages says `_content` for `content`.
 """
 
 from __future__ import annotations
@@ -46,13 +47,19 @@ class ChatTool(Struct, frozen=True, rename="camel"):
 
 
 class ChatRequest(Struct, frozen=True, rename="camel"):
-    """What a provider is asked: the messages, and LanguageModelChatRequestOptions."""
+    """What a provider is asked: the messages, and ProvideLanguageModelChatResponseOptions.
+
+    `include_encrypted_thinking` asks for reasoning that its provider can read again. `store` is ours:
+    whether the response is kept, so that a stateful marker can name it; unset leaves that to the server.
+    """
 
     model: str
     messages: list[ChatMessage]
     tools: list[ChatTool] = field(default_factory=list)
     tool_mode: ToolMode = ToolMode.AUTO
     model_options: dict[str, Any] = field(default_factory=dict)
+    include_encrypted_thinking: bool | UnsetType = UNSET
+    store: bool | UnsetType = UNSET
 
 
 # Media types by which Copilot marks data parts that are not content

@@ -8,15 +8,17 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import URL, Connection, inspect, text
+from sqlalchemy import URL, Connection, inspect, select, text
 from sqlalchemy.exc import DBAPIError
 
 from server.sessions.errors import StoreError
+from server.sessions.presence import Presence
 from server.sessions.sql.failures import FAILURES, store_error
-from server.sessions.sql.tables import REVISION, VERSION_TABLE
+from server.sessions.sql.tables import OLDEST, REVISION, VERSION_TABLE, usable
+from server.tasks import in_time
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
@@ -33,6 +35,8 @@ class Database(ABC):
     def __init__(self) -> None:
         self._opened = False
         self._opening = asyncio.Lock()
+        self.was_full = False
+        """A call failed because there was not room for it, and none of that size has been tried since."""
 
     async def open(self) -> None:
         """Connect and see to the tables. Raises StoreError."""
@@ -57,6 +61,10 @@ class Database(ABC):
         """Run one transaction: all of it is durable afterwards, or nothing is."""
         return await self._run(self._writing, work)
 
+    @abstractmethod
+    def presence(self, process: str, lease: float, name: str) -> Presence:
+        """As `ResponseStore.presence`; `name` is the store's."""
+
     def _has_moved(self) -> bool:
         """Whether the address stands for another database than the one that was opened."""
         return False
@@ -74,25 +82,29 @@ class Database(ABC):
     @abstractmethod
     async def _see_to_the_tables(self) -> None: ...
 
-    async def _run(self, run: Callable[[Work[T]], Any], work: Work[T]) -> T:
+    async def _run(self, run: Callable[[Work[T]], Coroutine[Any, Any, T]], work: Work[T]) -> T:
         if not self._opened or self._has_moved():
             await self.open()
         try:
             return await self._once(run, work)
         except DBAPIError as error:
             if not error.connection_invalidated:
-                raise store_error(error) from error
+                raise self._failure(error) from error
         except FAILURES as error:
-            raise store_error(error) from error
+            raise self._failure(error) from error
         try:  # the server went away since the last call, and may be back; every call can be made again
             return await self._once(run, work)
         except FAILURES as error:
-            raise store_error(error) from error
+            raise self._failure(error) from error
 
-    async def _once(self, run: Callable[[Work[T]], Any], work: Work[T]) -> T:
-        async with asyncio.timeout(_CALL_SECONDS):
-            done: T = await run(work)
-            return done
+    def _failure(self, error: Exception) -> StoreError:
+        failure = store_error(error)
+        self.was_full = self.was_full or failure.code == StoreError.FULL
+        return failure
+
+    async def _once(self, run: Callable[[Work[T]], Coroutine[Any, Any, T]], work: Work[T]) -> T:
+        # Also whoever cancels a call, for a time limit of its own, does not wait for the driver.
+        return await in_time(run(work), _CALL_SECONDS)
 
 
 def revision_of(connection: Connection) -> str | None:
@@ -101,6 +113,17 @@ def revision_of(connection: Connection) -> str | None:
         return None
     revision: str | None = connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}"))
     return revision
+
+
+def check_usable(connection: Connection, revision: str) -> None:
+    """Raises StoreError when this code can't use tables of that migration."""
+    if revision > REVISION:
+        known = inspect(connection).has_table(usable.name)
+        oldest = connection.scalar(select(usable.c.oldest)) if known else None
+        if oldest is None or oldest > REVISION:
+            raise outdated(revision)
+    elif revision < OLDEST:
+        raise outdated(revision)
 
 
 def bring_up_to_date(url: URL) -> None:

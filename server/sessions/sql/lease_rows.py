@@ -36,11 +36,13 @@ def _update(connection: Connection, response_id: str, worker: str, changes: dict
     return connection.execute(queries.UPDATE_HELD, values).rowcount > 0
 
 
-def renew_leases(connection: Connection, held: Sequence[tuple[str, str]], until: float) -> Sequence[str]:
+def renew_leases(
+    connection: Connection, held: Sequence[tuple[str, str]], until: float, statement: Update = queries.RENEW
+) -> Sequence[str]:
     """Renew the leases of these runs, each (response id, worker); the ids of those that are held so."""
     ids, workers = zip(*held, strict=True)
     values = {"of_ids": ids, "of_workers": workers, "lease_until": until}
-    return connection.execute(queries.RENEW, values).scalars().all()
+    return connection.execute(statement, values).scalars().all()
 
 
 def acquire_run(connection: Connection, response_id: str, lease: Lease, now: float) -> StoredResponse | None:
@@ -53,10 +55,10 @@ def acquire_run(connection: Connection, response_id: str, lease: Lease, now: flo
 
 
 def claim_runs(
-    connection: Connection, statement: Update, lease: Lease, before: float, most: int, **more: Any
+    connection: Connection, statement: Update, lease: Lease, most: int, **named: Any
 ) -> list[StoredResponse]:
-    """Take runs whose lease is over before that time, of those that the statement and `more` name."""
-    values = {"now": before, "most": most, "lease_worker": lease.worker, "lease_until": lease.until, **more}
+    """Take runs, those that the statement and `named` name."""
+    values = {"most": most, "lease_worker": lease.worker, "lease_until": lease.until, **named}
     return _taken(connection, connection.execute(statement, values).all())
 
 

@@ -7,17 +7,16 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import sys
 from pathlib import Path
 from typing import Final
 
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
+from server.data_folder import data_folder
 from server.settings import SettingsError
+from server.suggestions import did_you_mean
 
-_FOLDER: Final = "openresponses-bridge"
 _PORT: Final = 5432
 _FILE: Final = "sessions.sqlite3"
 _DRIVERS: Final = {
@@ -35,7 +34,8 @@ def database_url(address: str) -> URL:
     except (ArgumentError, ValueError):
         raise SettingsError("store: is not a URL like sqlite:///sessions.sqlite3") from None
     if url.drivername not in _DRIVERS:
-        raise SettingsError(f"store {url.drivername}: is not one of: {', '.join(_DRIVERS)}")
+        known = f"{', '.join(_DRIVERS)}{did_you_mean(url.drivername, _DRIVERS)}"
+        raise SettingsError(f"store {url.drivername}: is not one of: {known}")
     url = url.set(drivername=_DRIVERS[url.drivername])
     if is_sqlite(url):
         return _with_file(url)
@@ -78,16 +78,8 @@ def make_private_file(url: URL) -> None:
 
 
 def default_file() -> Path:
-    """Where this platform keeps a user's data (on Linux the XDG base directory specification)."""
-    home = Path.home()
-    if sys.platform == "darwin":
-        base = home / "Library" / "Application Support"
-    elif sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
-    else:
-        named = Path(os.environ.get("XDG_DATA_HOME", ""))
-        base = named if named.is_absolute() else home / ".local" / "share"
-    return base / _FOLDER / _FILE
+    """The SQLite file that is used unless another is named."""
+    return data_folder() / _FILE
 
 
 def _check_options(url: URL) -> None:

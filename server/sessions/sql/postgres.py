@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import Any, Final
 
+import structlog
 from psycopg import AsyncCursor, pq
-from sqlalchemy import URL, Connection, text
+from sqlalchemy import URL, Connection, NullPool, text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from server.sessions.presence import Presence, SeveralWays, by_files, shared_folder
 from server.sessions.sql.clock import ServerClock
-from server.sessions.sql.database import PATIENCE, Database, T, Work, bring_up_to_date, outdated, revision_of
+from server.sessions.sql.database import (
+    PATIENCE,
+    Database,
+    T,
+    Work,
+    bring_up_to_date,
+    check_usable,
+    revision_of,
+)
+from server.sessions.sql.process_connections import ProcessConnections
 from server.sessions.sql.tables import REVISION
 
+_log = structlog.get_logger(__name__)
 _CONNECTIONS: Final = 10  # to write, and as many to read
 _RECYCLED_AFTER: Final = 1800  # seconds
 
@@ -39,8 +52,8 @@ _CONNECT: Final[dict[str, Any]] = {
 
 
 class Postgres(Database):
-    """Set up when it has none of our tables; else it must be at the right revision, as workers of another
-    version may be at it."""
+    """Set up when it has none of our tables; else it must be at a revision that this version can use, and
+    stays there, as workers of another version may be at it."""
 
     def __init__(self, url: URL) -> None:
         super().__init__()
@@ -59,6 +72,10 @@ class Postgres(Database):
         await self._writer.dispose()
         await self._reader.dispose()
 
+    def presence(self, process: str, lease: float, name: str) -> Presence:
+        connected = ProcessConnections(partial(_one_connection, self._url), process, lease)
+        return SeveralWays([by_files(shared_folder(name), process), connected])
+
     async def _reading(self, work: Work[T]) -> T:
         async with self._reader.connect() as connection:
             return await connection.run_sync(work)
@@ -72,7 +89,8 @@ class Postgres(Database):
         if revision is None:
             await asyncio.to_thread(bring_up_to_date, self._url)
         elif revision != REVISION:
-            raise outdated(revision)
+            await self._reading(partial(check_usable, revision=revision))
+            _log.warning("store.other_revision", at=revision, known=REVISION)
 
 
 def _engines(url: URL) -> tuple[AsyncEngine, AsyncEngine]:
@@ -90,6 +108,11 @@ def _engines(url: URL) -> tuple[AsyncEngine, AsyncEngine]:
         )
 
     return engine(), engine(isolation_level="AUTOCOMMIT", pool_reset_on_return=None)
+
+
+def _one_connection(url: URL, name: str) -> AsyncEngine:
+    options = {**_CONNECT, "application_name": name}
+    return create_async_engine(url, connect_args=options, poolclass=NullPool, isolation_level="AUTOCOMMIT")
 
 
 def _server_time(connection: Connection) -> float:

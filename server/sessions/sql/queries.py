@@ -12,11 +12,11 @@ from sqlalchemy import (
     CTE,
     ColumnElement,
     CompoundSelect,
-    Delete,
     Integer,
     LargeBinary,
     Null,
     Select,
+    Text,
     Update,
     bindparam,
     delete,
@@ -31,6 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from server.sessions.base import NOBODY
+from server.sessions.records import HIDDEN
 from server.sessions.sql.tables import WAITING, responses
 from server.sessions.sql.tables import response_frames as frames
 from server.sessions.sql.tables import response_input as inputs
@@ -47,6 +48,7 @@ _HELD: Final = _ID & (responses.c.lease_worker == bindparam("of_worker"))
 _RUNNING: Final = responses.c.lease_until.is_not(None)
 _OVER: Final = responses.c.lease_until < bindparam("now")
 _WAITS: Final = responses.c.lease_worker == NOBODY
+_MADE_BY: Final = _RUNNING & responses.c.lease_worker.startswith(bindparam("of_process"))
 THERE: Final = or_(responses.c.expires_at.is_(None), responses.c.expires_at > bindparam("at"), _RUNNING)
 """What may be read at that time: what has expired and ended is gone, swept or not."""
 _IDS_AT_ONCE: Final = 500  # of the parameters that one statement takes
@@ -54,15 +56,16 @@ _INSERTS: Final[dict[str, Any]] = {"sqlite": sqlite.insert, "postgresql": postgr
 
 GET: Final = select(*responses.c).where(_OWNED, THERE)
 GET_ANY: Final = select(*responses.c).where(_ID)
-FOUND: Final = select(responses.c.id).where(
-    responses.c.id.in_(bindparam("of_ids", expanding=True)),
-    responses.c.owner == bindparam("of_owner"),
-    THERE,
+_KEPT_FOR_OWNER: Final = responses.c.owner.in_(
+    (bindparam("of_owner", type_=Text), literal(HIDDEN, Text) + bindparam("of_owner", type_=Text))
 )
+"""Those of the owner and, deleted, what later turns of the owner stand on."""
+_IDS: Final = responses.c.id.in_(bindparam("of_ids", expanding=True))
+FOUND: Final = select(responses.c.id).where(_IDS, responses.c.owner == bindparam("of_owner"), THERE)
+FOUND_AS_CONTEXT: Final = select(responses.c.id).where(_IDS, _KEPT_FOR_OWNER)
 INPUT: Final = (
     select(inputs.c.item).where(inputs.c.response_id == bindparam("of_id")).order_by(inputs.c.position)
 )
-DELETE: Final = delete(responses).where(_OWNED)
 DELETE_PARTS: Final = [
     delete(table).where(table.c.response_id == bindparam("of_id"))
     for table in (inputs, outputs, frames, pieces)
@@ -124,11 +127,12 @@ def upsert_pieces(dialect: str) -> Any:
 
 
 def _link() -> CTE:
-    """The ids of all turns from one back to its first. UNION drops what was seen, so that a circle ends."""
+    """The ids of all turns from one back to its first: that one has to be there, those before may have been
+    deleted. UNION drops what was seen, so that a circle ends."""
     columns = (responses.c.id, responses.c.previous_response_id)
     link = select(*columns).where(_OWNED, THERE).cte("link", recursive=True)
     before = select(*columns).join(link, responses.c.id == link.c.previous_response_id)
-    return link.union(before.where(responses.c.owner == bindparam("of_owner"), THERE))
+    return link.union(before.where(_KEPT_FOR_OWNER))
 
 
 def _chain() -> CompoundSelect[Any]:
@@ -221,21 +225,14 @@ STANDING: Final = select(
 ).where(_OWNED, THERE)
 
 
-def _sweep() -> Delete:
-    expired = select(responses.c.id).where(
-        responses.c.expires_at <= bindparam("now"), responses.c.lease_until.is_(None)
-    )
-    return delete(responses).where(responses.c.id.in_(expired.limit(bindparam("most"))))
-
-
-def _renew() -> Update:
+def _renew(**more: str) -> Update:
     # A worker's name is one run's, so that the two lists need not be pairs.
     held = responses.c.lease_worker.in_(bindparam("of_workers", expanding=True)) & _RUNNING
     named = select(responses.c.id).where(responses.c.id.in_(bindparam("of_ids", expanding=True)), held)
     # Locked in one order, so that two that renew don't wait for each other.
     locked = named.order_by(responses.c.id).with_for_update()
     renewed = update(responses).where(responses.c.id.in_(locked), held)
-    return renewed.values(lease_until=bindparam("lease_until")).returning(responses.c.id)
+    return renewed.values(lease_until=bindparam("lease_until"), **more).returning(responses.c.id)
 
 
 def _claim(which: ColumnElement[bool]) -> Update:
@@ -247,9 +244,12 @@ def _claim(which: ColumnElement[bool]) -> Update:
     return update(responses).where(responses.c.id.in_(select(apart.c.id)), which).returning(*responses.c)
 
 
-SWEEP: Final = _sweep()
 RENEW: Final = _renew()
+GIVE_BACK: Final = _renew(lease_worker=NOBODY)
 CLAIM: Final = _claim(_OVER)
+CLAIM_BEGUN: Final = _claim(_OVER & ~_WAITS)
+CLAIM_OF: Final = _claim(_MADE_BY)
+LAST_LEASE: Final = select(func.max(responses.c.lease_until)).where(_MADE_BY)
 CLAIM_WAITING: Final = _claim(_OVER & _WAITS & responses.c.owner.not_in(bindparam("not_of", expanding=True)))
 
 
@@ -263,26 +263,20 @@ def _count_waiting() -> Select[Any]:
     )
 
 
+def _stock() -> Select[Any]:
+    """What each owner has, in bytes, row by row of each table. A column's length is known without reading
+    it."""
+    request = func.coalesce(func.length(responses.c.request), 0)
+    sizes = [select(responses.c.owner, (func.length(responses.c.response) + request).label("bytes"))]
+    for table, column in ((inputs, inputs.c.item), (frames, frames.c.data), (pieces, pieces.c.data)):
+        of_table = select(responses.c.owner, func.length(column))
+        sizes.append(of_table.join(table, table.c.response_id == responses.c.id))
+    each = union_all(*sizes).subquery()
+    return select(each.c.owner, func.sum(each.c.bytes)).group_by(each.c.owner)
+
+
+STOCK: Final = _stock()
 COUNT_WAITING: Final = _count_waiting()
+SET_LAST: Final = update(responses).where(_ID)
 GIVE_UP: Final = update(responses).where(_ID).values(lease_until=None, status="failed")
 """What can't be read can't be settled either. What there is of it stays."""
-EXPORT: Final = (
-    select(*responses.c)
-    .where(responses.c.id > bindparam("after"))
-    .order_by(responses.c.id)
-    .limit(bindparam("most"))
-)
-_ALL_PIECES: Final = union_all(
-    select(frames.c.first_sequence, literal(0).label("piece"), frames.c.data).where(
-        frames.c.response_id == bindparam("of_id")
-    ),
-    select(pieces.c.first_sequence, pieces.c.piece, pieces.c.data)
-    .join(
-        frames,
-        (frames.c.response_id == pieces.c.response_id)
-        & (frames.c.first_sequence == pieces.c.first_sequence)
-        & (pieces.c.piece <= frames.c.pieces),
-    )
-    .where(pieces.c.response_id == bindparam("of_id")),
-).subquery()
-EXPORT_FRAMES: Final = select(_ALL_PIECES.c.data).order_by(_ALL_PIECES.c.first_sequence, _ALL_PIECES.c.piece)

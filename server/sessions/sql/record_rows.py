@@ -17,9 +17,13 @@ from server.sessions.sql import queries
 def put_response(connection: Connection, dialect: str, row: Row) -> None:
     """The response's own row, in the place of all that the owner has under this id. Raises StoreError when
     it is another's."""
-    fields = msgspec.structs.asdict(row)
-    if not connection.execute(queries.insert_response(dialect), fields).rowcount:
-        _replace(connection, row, fields)
+    if not put_new(connection, dialect, row):
+        _replace(connection, row, msgspec.structs.asdict(row))
+
+
+def put_new(connection: Connection, dialect: str, row: Row) -> bool:
+    """The same where nothing is under this id; whether it was so."""
+    return bool(connection.execute(queries.insert_response(dialect), msgspec.structs.asdict(row)).rowcount)
 
 
 def _replace(connection: Connection, row: Row, fields: dict[str, Any]) -> None:

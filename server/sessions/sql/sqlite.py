@@ -8,11 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final
 
 from sqlalchemy import URL, Engine, create_engine, event
 
-from server.sessions.sql.database import PATIENCE, Database, T, Work, bring_up_to_date, outdated, revision_of
+from server.sessions.presence import Presence, by_files
+from server.sessions.sql.database import (
+    PATIENCE,
+    Database,
+    T,
+    Work,
+    bring_up_to_date,
+    check_usable,
+    revision_of,
+)
 from server.sessions.sql.failures import file_error
 from server.sessions.sql.locations import file_of, make_private_file
 from server.sessions.sql.tables import REVISION
@@ -46,6 +56,10 @@ class Sqlite(Database):
             await asyncio.to_thread(threads.shutdown)
             engine.dispose()
 
+    def presence(self, process: str, lease: float, name: str) -> Presence:
+        file = file_of(self._url)
+        return by_files(file.with_name(f"{file.name}-workers"), process)
+
     async def _reading(self, work: Work[T]) -> T:
         def run() -> T:
             with self._reader.connect() as connection:
@@ -75,8 +89,8 @@ class Sqlite(Database):
         self._file.know()
         revision = await self._reading(revision_of)
         if revision is not None and revision > REVISION:
-            raise outdated(revision)
-        if revision != REVISION:
+            await self._reading(partial(check_usable, revision=revision))
+        elif revision != REVISION:
             await asyncio.to_thread(bring_up_to_date, self._url)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
@@ -15,14 +16,19 @@ from bridge.protocol.response import Response
 from server.frames import Frames, Piece
 from server.sessions.base import ANY_SIZE, InputPage, Lease, Order, Standing, StoredResponse, Turn
 from server.sessions.errors import LeaseLost
-from server.sessions.records import can_be_id, export_line, input_rows, lease_of, row_of
+from server.sessions.presence import Presence
+from server.sessions.records import HIDDEN, can_be_id, input_rows, lease_of, row_of
 from server.sessions.sql import queries
 from server.sessions.sql.conversation_rows import read_page, turns_of
 from server.sessions.sql.database import Database
+from server.sessions.sql.deletion import delete_expired, delete_response
+from server.sessions.sql.export_rows import exported
 from server.sessions.sql.frame_rows import read_frames
 from server.sessions.sql.item_rows import find_items, put_output_names
 from server.sessions.sql.lease_rows import acquire_run, claim_runs, end_held, renew_leases, update_held
+from server.sessions.sql.listing_rows import SqlListing
 from server.sessions.sql.locations import is_sqlite, name_of
+from server.sessions.sql.probing import Probe
 from server.sessions.sql.record_rows import (
     put_frames,
     put_input,
@@ -30,10 +36,10 @@ from server.sessions.sql.record_rows import (
     read_record,
     row_in,
 )
+from server.sessions.sql.usage_rows import SqlUsage
 
 _HIGHEST: Final = 2**62  # what a column takes, and more than any sequence number
-_ROWS_AT_ONCE: Final = 50
-_SWEPT_AT_ONCE: Final = 500
+_SWEPT_AT_ONCE: Final = 100  # with what was kept for each alone
 
 
 class SqlStore:
@@ -44,6 +50,12 @@ class SqlStore:
         self._database = _database_at(url)
         self._dialect = url.get_backend_name()
         self._clock = clock
+        self._probe = Probe(self._database, self._dialect)
+        self.usage = SqlUsage(self._database, self._dialect)
+        self.listing = SqlListing(self._database, clock)
+
+    async def probe(self) -> None:
+        await self._probe.look()
 
     async def close(self) -> None:
         await self._database.close()
@@ -123,16 +135,29 @@ class SqlStore:
             return None
         return await self._database.write(partial(acquire_run, response_id=response_id, lease=lease, now=now))
 
-    async def claim_orphans(self, lease: Lease, now: float, limit: int = 100) -> list[StoredResponse]:
-        return await self._database.write(
-            partial(claim_runs, statement=queries.CLAIM, lease=lease, before=now, most=limit)
-        )
+    async def claim_orphans(
+        self, lease: Lease, now: float, limit: int = 100, *, waiting: bool = True
+    ) -> list[StoredResponse]:
+        claim = partial(claim_runs, statement=queries.CLAIM if waiting else queries.CLAIM_BEGUN)
+        return await self._database.write(partial(claim, lease=lease, now=now, most=limit))
+
+    async def claim_of(self, process: str, lease: Lease, limit: int = 100) -> list[StoredResponse]:
+        claim = partial(claim_runs, statement=queries.CLAIM_OF, of_process=f"{process}-")
+        return await self._database.write(partial(claim, lease=lease, most=limit))
 
     async def claim_waiting(
         self, lease: Lease, before: float, limit: int = 1, not_of: Collection[str] = ()
     ) -> list[StoredResponse]:
         claim = partial(claim_runs, statement=queries.CLAIM_WAITING, not_of=list(not_of))
-        return await self._database.write(partial(claim, lease=lease, before=before, most=limit))
+        return await self._database.write(partial(claim, lease=lease, now=before, most=limit))
+
+    async def give_back(self, held: Mapping[str, str], until: float) -> None:
+        give_back = partial(renew_leases, statement=queries.GIVE_BACK, until=until)
+        for some in queries.portions(held.items()):
+            await self._database.write(partial(give_back, held=some))
+
+    def presence(self, process: str, lease: float) -> Presence:
+        return self._database.presence(process, lease, self.name)
 
     async def waiting(self, owner: str, most: int) -> tuple[int, int]:
         (found,) = await self._rows(queries.COUNT_WAITING, {"of_owner": owner, "most": most})
@@ -156,12 +181,23 @@ class SqlStore:
         ((size,),) = await self._rows(queries.SIZE, self._read_by(response_id, owner))
         return int(size)
 
-    async def missing(self, response_ids: Collection[str], owner: str = "") -> set[str]:
-        found: set[str] = set()
-        for some in queries.portions(filter(can_be_id, response_ids)):
-            values = {"of_ids": some, "of_owner": owner, "at": self._clock()}
-            found.update(row.id for row in await self._rows(queries.FOUND, values))
-        return set(response_ids) - found
+    async def stock(self) -> dict[str, int]:
+        held: Counter[str] = Counter()
+        for owner, size in await self._rows(queries.STOCK, {}):
+            held[owner.removeprefix(HIDDEN)] += int(size)
+        return held
+
+    async def missing(
+        self, response_ids: Collection[str], owner: str = "", *, before: Collection[str] = ()
+    ) -> set[str]:
+        gone: set[str] = set()
+        for statement, wanted in ((queries.FOUND, response_ids), (queries.FOUND_AS_CONTEXT, before)):
+            found: set[str] = set()
+            for some in queries.portions(filter(can_be_id, wanted)):
+                values = {"of_ids": some, "of_owner": owner, "at": self._clock()}
+                found.update(row.id for row in await self._rows(statement, values))
+            gone |= set(wanted) - found
+        return gone
 
     async def input_items(
         self,
@@ -190,23 +226,19 @@ class SqlStore:
     async def delete(self, response_id: str, owner: str = "") -> bool:
         if not can_be_id(response_id):
             return False
-        return await self._count(queries.DELETE, {"of_id": response_id, "of_owner": owner}) > 0
+        now = self._clock()
+        return await self._database.write(
+            partial(delete_response, response_id=response_id, owner=owner, now=now)
+        )
 
     async def sweep(self, now: float) -> int:
         total = 0
-        while swept := await self._count(queries.SWEEP, {"now": now, "most": _SWEPT_AT_ONCE}):
+        while swept := await self._database.write(partial(delete_expired, now=now, most=_SWEPT_AT_ONCE)):
             total += swept
         return total
 
-    async def export(self) -> AsyncIterator[bytes]:
-        after = ""
-        while rows := await self._rows(queries.EXPORT, {"after": after, "most": _ROWS_AT_ONCE}):
-            for found in rows:
-                row = row_in(found)
-                items = await self._rows(queries.INPUT, {"of_id": row.id})
-                frames = await self._rows(queries.EXPORT_FRAMES, {"of_id": row.id})
-                yield export_line(row, [item for (item,) in items], [data for (data,) in frames])
-                after = row.id
+    def export(self) -> AsyncIterator[bytes]:
+        return exported(self._rows)
 
     def _read_by(self, response_id: str, owner: str) -> dict[str, Any]:
         """What a look-up names: the response, its owner, and when."""
@@ -217,12 +249,6 @@ class SqlStore:
             return list(connection.execute(statement, values).all())
 
         return await self._database.read(work)
-
-    async def _count(self, statement: Any, values: dict[str, Any]) -> int:
-        def work(connection: Connection) -> int:
-            return connection.execute(statement, values).rowcount
-
-        return await self._database.write(work)
 
     def _changes(
         self, response: Response | None, frames: Frames | None, lease_until: float | None

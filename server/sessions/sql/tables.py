@@ -22,8 +22,11 @@ from sqlalchemy import (
     text,
 )
 
-REVISION: Final = "0004"
-"""The migration that this code needs, and its newest one."""
+REVISION: Final = "0007"
+"""The newest migration that this code knows, and the one that SQLite's file is brought to."""
+
+OLDEST: Final = "0004"
+"""The oldest migration whose tables this code can use: workers may be started before the upgrade."""
 
 VERSION_TABLE: Final = "openresponses_bridge_version"
 """Where a database says which migration it is at; not Alembic's own name, as databases are shared."""
@@ -54,10 +57,19 @@ responses: Final = Table(
     Column("response", LargeBinary, nullable=False),
 )
 
+_CONTINUING: Final = responses.c.previous_response_id.is_not(None)
 _EXPIRING: Final = responses.c.expires_at.is_not(None)
 _RUNNING: Final = responses.c.lease_until.is_not(None)
+Index(
+    "ix_responses_previous_response_id",
+    responses.c.previous_response_id,
+    sqlite_where=_CONTINUING,
+    postgresql_where=_CONTINUING,
+)
 Index("ix_responses_expires_at", responses.c.expires_at, sqlite_where=_EXPIRING, postgresql_where=_EXPIRING)
 Index("ix_responses_lease_until", responses.c.lease_until, sqlite_where=_RUNNING, postgresql_where=_RUNNING)
+
+Index("ix_responses_listed", responses.c.owner, responses.c.created_at, responses.c.id)
 
 WAITING: Final = text("lease_worker = ''")
 """Which rows are runs that wait for a worker (`NOBODY` holds them); written out, as an index is only used by
@@ -115,3 +127,7 @@ response_pieces: Final = Table(
     Column("piece", Integer, primary_key=True),
     Column("data", LargeBinary, nullable=False),
 )
+
+# The oldest version of this code, by its `REVISION`, that can use these tables. Each migration says it anew,
+# so that workers of before it can be started while those of after it are rolled out.
+usable: Final = Table("openresponses_bridge_usable", metadata, Column("oldest", Text, primary_key=True))

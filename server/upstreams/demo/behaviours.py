@@ -22,7 +22,7 @@ _WORDS_ASKED: Final = re.compile(r"(?<!\d)(\d{1,9}) words")
 _ARGUMENT_PIECE: Final = 12  # characters
 _MAX_WORDS: Final = 200_000
 _LONG: Final = 2_000  # words
-_STOP: Final[Step] = {"finish_reason": "stop"}
+STOP: Final[Step] = {"finish_reason": "stop"}
 
 
 class Behaviour(NamedTuple):
@@ -57,7 +57,7 @@ def _text(turn: Turn) -> Iterator[Step]:
     if turn.effort not in (None, "none"):
         yield from _think(turn)
     yield from say(_json_answer(turn) or _answer(turn))
-    yield _STOP
+    yield STOP
 
 
 def _answer(turn: Turn) -> str:
@@ -89,7 +89,7 @@ def _think(turn: Turn) -> Iterator[Step]:
 def _reasoning(turn: Turn) -> Iterator[Step]:
     yield from _think(turn)
     yield from say(_answer(turn))
-    yield _STOP
+    yield STOP
 
 
 def _tools(turn: Turn) -> Iterator[Step]:
@@ -113,7 +113,7 @@ def _tools(turn: Turn) -> Iterator[Step]:
 
 def _refusal(turn: Turn) -> Iterator[Step]:
     yield from say("I can't help with that.", "refusal")
-    yield _STOP
+    yield STOP
 
 
 def _long(turn: Turn) -> Iterator[Step]:
@@ -121,7 +121,7 @@ def _long(turn: Turn) -> Iterator[Step]:
     count = min(int(asked[1]), _MAX_WORDS) if asked else _LONG
     for number in range(count):
         yield {"delta": {"content": f"word{number} "}}
-    yield _STOP
+    yield STOP
 
 
 def _failure(turn: Turn) -> Iterator[Step]:

@@ -28,6 +28,7 @@ class Turn(Struct, frozen=True):
     parallel: bool
     format: dict[str, Any]
     max_tokens: int | None
+    stop: list[str]
     effort: str | None
     usage: bool
     messages: int
@@ -78,6 +79,7 @@ def read_turn(body: dict[str, Any]) -> Turn:
         parallel=body.get("parallel_tool_calls") is not False,
         format=body.get("response_format") or {},
         max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
+        stop=_stops(body.get("stop")),
         effort=body.get("reasoning_effort"),
         usage=bool(options.get("include_usage")),
         messages=len(messages),
@@ -88,6 +90,11 @@ def read_turn(body: dict[str, Any]) -> Turn:
 def _words(name: str) -> list[str]:
     spaced = _CAMEL.sub(r"\1 \2", name).replace("_", " ")
     return [word for word in _WORD.findall(spaced.lower()) if word not in _EMPTY_WORDS]
+
+
+def _stops(given: Any) -> list[str]:
+    sequences = given if isinstance(given, list) else [given]
+    return [each for each in sequences if isinstance(each, str) and each]
 
 
 def _text(content: Any) -> str:

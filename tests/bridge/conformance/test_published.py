@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from bridge.conformance.published import HOSTED_EVENTS, OPENAI_EVENTS, deviations, has_event
+from bridge.conformance.published import OPENAI_EVENTS, deviations, has_event
 from bridge.protocol.codec import event_from
+from bridge.protocol.hosted import PROGRESS_EVENTS
 from bridge.protocol.lenient import Repair
 from bridge.state import PUBLISHED_EVENTS
 from tests.support.schema import event_schemas, event_violations
@@ -198,7 +199,7 @@ def test_openai_s_events_are_those_that_are_recorded() -> None:
     assert recorded <= OPENAI_EVENTS
     newer = ("apply_patch_call_operation_diff", "shell_call_command", "shell_call_output_content")
     assert {each.rpartition(".")[0] for each in OPENAI_EVENTS - recorded} == {f"response.{n}" for n in newer}
-    assert all(stem.startswith("response.") for stem in HOSTED_EVENTS)
+    assert all(stem.startswith("response.") for stem in PROGRESS_EVENTS)
 
 
 @pytest.mark.parametrize(

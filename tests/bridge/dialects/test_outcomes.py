@@ -7,12 +7,20 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from bridge.dialects import anthropic_messages, chat_completions, responses
+from bridge.dialects import anthropic_messages, chat_completions, codex, responses
 from bridge.dialects.anthropic_messages import ModelFacts
-from bridge.dialects.base import METADATA_OF_CHAT, OTHER, STORE_OF_CHAT, RequestContext, UpstreamSide, asked
+from bridge.dialects.base import (
+    METADATA_OF_CHAT,
+    NATIVE_OF_MESSAGES,
+    OTHER,
+    STORE_OF_CHAT,
+    RequestContext,
+    UpstreamSide,
+    asked,
+)
 from bridge.errors import InvalidRequestError
 from bridge.protocol.codec import decode_request
-from bridge.protocol.request import CreateResponse, ReasoningOptions, StreamOptions, TextParam
+from bridge.protocol.request import RESTART, CreateResponse, ReasoningOptions, StreamOptions, TextParam
 from bridge.seal import Sealer
 from bridge.tools.identity import ToolIdentityMap
 
@@ -23,6 +31,7 @@ COLUMNS: dict[str, tuple[UpstreamSide | None, dict[str, Any]]] = {
     "responses": (responses.DIALECT.upstream, {}),
     "published": (responses.DIALECT.upstream, {"supersets": False}),
     "stateful": (responses.DIALECT.upstream, {"stateful": True}),
+    "codex": (codex.DIALECT.upstream, {}),
     "published and stateful": (responses.DIALECT.upstream, {"supersets": False, "stateful": True}),
 }
 CLOSED = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
@@ -74,10 +83,13 @@ SAMPLES: dict[str, Any] = {
     "logit_bias": {"1": 2.0},
     "prediction": {"type": "content", "content": "x"},
     "top_k": 3,
+    RESTART: "always",
     STORE_OF_CHAT: True,
     METADATA_OF_CHAT: {"a": "b"},
+    NATIVE_OF_MESSAGES: {"type": "ephemeral"},
     OTHER: {"a": 1},
 }
+FOREIGN = {STORE_OF_CHAT, METADATA_OF_CHAT, NATIVE_OF_MESSAGES, OTHER}
 # what a field needs beside it to say anything
 BESIDE: dict[str, dict[str, Any]] = {
     "tool_choice": {"tools": [TOOL]},
@@ -85,6 +97,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "reasoning.summary": {"reasoning": {"effort": "low"}},
     "stream_options.include_obfuscation": {"stream": True},
 }
+FIELDS_OF = {OTHER: "unheard_of", NATIVE_OF_MESSAGES: "cache_control"}
 # where it stands in the request when its row is not a path
 BODIES: dict[str, dict[str, Any]] = {OTHER: {"unheard_of": SAMPLES[OTHER]}}
 
@@ -111,6 +124,10 @@ def request_with(name: str) -> CreateResponse:
         field = name.partition(",")[0]
         given = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], field: SAMPLES[name]}
         return chat_completions.from_chat(given)[0]
+    if name == NATIVE_OF_MESSAGES:
+        block = {"type": "text", "text": "Hi", "cache_control": SAMPLES[name]}
+        given = {"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": [block]}]}
+        return anthropic_messages.from_messages(given)[0]
     return decode_request(json.dumps(body_with(name)))
 
 
@@ -125,7 +142,7 @@ def drive(column: str, request: CreateResponse) -> tuple[dict[str, Any], list[st
 
 def test_every_field_has_a_row_and_every_row_is_tried() -> None:
     full = CreateResponse(
-        **{name: 1 for name in CreateResponse.__struct_fields__ if name != "beyond"}  # type: ignore[arg-type]
+        **{name: 1 for name in CreateResponse.__struct_fields__ if name not in ("beyond", "native")}  # type: ignore[arg-type]
         | {
             "reasoning": ReasoningOptions("a", "b", "c", "d"),
             "text": TextParam(1, "low"),  # type: ignore[arg-type]
@@ -134,9 +151,9 @@ def test_every_field_has_a_row_and_every_row_is_tried() -> None:
     )
     fields = {name for name, _ in asked(full)}
     for side, options in COLUMNS.values():
-        assert set(table(side, options)) == fields | {STORE_OF_CHAT, METADATA_OF_CHAT, OTHER}
+        assert set(table(side, options)) == fields | FOREIGN
         assert all(outcome.what for outcome in table(side, options).values())
-    assert set(SAMPLES) == fields | {STORE_OF_CHAT, METADATA_OF_CHAT, OTHER}
+    assert set(SAMPLES) == fields | FOREIGN
 
 
 @pytest.mark.parametrize(("column", "name"), rows())
@@ -152,7 +169,7 @@ def test_the_row_is_true(column: str, name: str) -> None:
         assert caught.value.param == name
         return
     body, lost = drive(column, request)
-    field = "unheard_of" if name == OTHER else name.partition(",")[0]
+    field = FIELDS_OF.get(name, name.partition(",")[0])
     assert (field in lost) is (outcome.kind == "loss"), lost
     if outcome.kind == "sent":
         assert differs(body, column, name), body

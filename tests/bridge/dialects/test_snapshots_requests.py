@@ -50,6 +50,37 @@ REQUESTS: dict[str, Json] = {
         "tool_choice": {"type": "function", "name": "get_weather"},
         "parallel_tool_calls": False,
     },
+    "agents": {
+        "input": [
+            {"type": "additional_tools", "role": "developer", "tools": [WEATHER]},
+            {"type": "configuration_update", "reasoning": {"effort": "low"}},
+            {
+                "type": "agent_message",
+                "author": "/main",
+                "recipient": "/main/weather",
+                "content": [
+                    {"type": "input_text", "text": "Payload:"},
+                    {"type": "encrypted_content", "encrypted_content": "Is it warm in Paris?"},
+                ],
+            },
+            {
+                "type": "tool_search_call",
+                "execution": "client",
+                "call_id": "call_s",
+                "arguments": {"query": "sun"},
+            },
+            {
+                "type": "tool_search_output",
+                "execution": "client",
+                "call_id": "call_s",
+                "tools": [{"type": "namespace", "name": "mcp__sky", "tools": [{**WEATHER, "name": "sun"}]}],
+            },
+            {"type": "program", "id": "p1", "call_id": "call_p", "code": "return 1", "fingerprint": "f"},
+            {"type": "program_output", "id": "p2", "call_id": "call_p", "result": "1", "status": "completed"},
+            {"type": "mcp_approval_response", "approval_request_id": "a", "approve": True},
+        ],
+        "tools": [{"type": "tool_search", "execution": "client"}],
+    },
     "tools_of_openai": {
         "input": "Tidy up.",
         "tools": [

@@ -184,6 +184,58 @@ def test_e4_an_item_without_an_id_gets_one(wire: str) -> None:
     assert "item.message.content[0].annotations" in run.notes("repair")
 
 
+SHELL = {"type": "shell_call", "action": {"commands": ["ls"]}, "status": "completed"}
+
+
+@pytest.mark.parametrize(
+    "given", [SHELL, {"type": "acme:call", "status": "completed"}], ids=["known", "other"]
+)
+def test_e4_no_two_calls_have_one_call_id_whatever_kind_they_are(wire: str, given: dict[str, Any]) -> None:
+    run = Run(wire)
+    run("tool_call", 0, "c", "f", "{}")
+    for number in range(2):
+        run("item", {**given, "id": f"sh_{number}", "call_id": "c"})
+    run("item", {**given, "id": "sh_3", "call_id": "d" * 65})
+    first, second, third, long = (item["call_id"] for item in run.output)
+    assert (first, second, third) == ("c", "c_2", "c_3")
+    assert long.startswith("call_")
+    assert run.notes("repair").count("tool_call.id") == 2  # one for each kind of repair
+
+
+def test_e4_an_announced_call_is_sent_whole_under_its_call_id(wire: str) -> None:
+    run = Run(wire)
+    run("item", {**SHELL, "id": "sh_1", "call_id": "c"})
+    run("item_added", {**SHELL, "id": "sh_2", "call_id": "c"})
+    run("item", {**SHELL, "id": "sh_2", "call_id": "c"})
+    run("item_added", {"type": "acme:call", "id": "a"})  # says its call_id when it is done
+    run("item", {"type": "acme:call", "id": "a", "call_id": "c"})
+    assert [item["call_id"] for item in run.output] == ["c", "c_2", "c_3"]
+
+
+def test_e4_an_output_repeats_the_call_id_that_its_call_got(wire: str) -> None:
+    run = Run(wire)
+    for number, call_id in enumerate(("c", "c", "d" * 65)):
+        run("item", {**SHELL, "id": f"sh_{number}", "call_id": call_id})
+        run("item", it.FunctionCallOutput(f"o_{number}", call_id, "text", "completed"))
+    ids = [item["call_id"] for item in run.output]
+    assert ids[::2] == ids[1::2]
+    assert ids[:4] == ["c", "c", "c_2", "c_2"]
+
+
+def test_e4_an_item_may_have_its_call_id_as_its_id(wire: str) -> None:
+    run = Run(wire)
+    run("item", {**SHELL, "id": "c", "call_id": "c"})
+    run("item", it.FunctionCall("d", "d", "f", "{}", "completed"))
+    assert [(item["id"], item["call_id"]) for item in run.output] == [("c", "c"), ("d", "d")]
+
+
+def test_e4_a_server_s_own_search_has_a_call_id_only_where_it_has_one(wire: str) -> None:
+    run = Run(wire)
+    for item_id in ("t", "u"):
+        run("item", {"type": "tool_search_call", "id": item_id, "call_id": None, "status": "completed"})
+    assert not any(item.get("call_id") for item in run.output)
+
+
 def test_e5_a_whole_item_closes_the_text_and_calls_that_are_whole(wire: str) -> None:
     run = Run(wire)
     run("tool_call", 0, "c", "f", "{}")
@@ -221,6 +273,14 @@ def test_e10_progress_of_an_extension_keeps_its_name(wire: str) -> None:
     run("item_added", {"type": "acme:job", "id": "j"})
     (event,) = run("item_event", "j", "acme:job.progress", {"percent": 5})
     assert event.type == "acme:job.progress"
+
+
+@pytest.mark.parametrize("kind", ["response.new_tool.going", "response.output_t\ufeffext.delta", "odd"])
+def test_e10_progress_under_a_name_that_no_wire_has_is_an_extension(wire: str, kind: str) -> None:
+    run = Run(wire)
+    run("item_added", {"type": "new_tool", "id": "j"})
+    (event,) = run("item_event", "j", kind, {"percent": 5})
+    assert event.type == "openai:" + kind.replace("\ufeff", "_")
 
 
 def test_e7_an_announced_item_that_is_never_sent_whole_was_cut(wire: str) -> None:

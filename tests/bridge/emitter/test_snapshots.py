@@ -86,6 +86,7 @@ METHODS: dict[str, list[Call]] = {
         ("finish",),
     ],
     "extension_event": [("extension_event", "acme:beat", {"value": 1}), ("finish",)],
+    "stop_sequence": [("text", "Hello "), ("stop_sequence", "END"), ("finish", "stop_sequence")],
     "usage": [
         ("usage", {"input_tokens": 12, "output_tokens": 7, "output_tokens_details": {"reasoning_tokens": 3}}),
         ("finish",),

@@ -22,13 +22,18 @@ SPELLINGS: list[tuple[dict[str, Any], Usage]] = [
     (
         {"input_tokens": 4, "cache_read_input_tokens": 2, "cache_creation_input_tokens": 3,
          "output_tokens": 4, "output_tokens_details": {"thinking_tokens": 3}},
-        Usage.of(9, 4, cached_tokens=2, reasoning_tokens=3),
+        Usage.of(9, 4, cached_tokens=2, reasoning_tokens=3, cache_write_tokens=3),
     ),
-    ({"cache_creation_input_tokens": 3, "output_tokens": 1}, Usage.of(3, 1)),
+    ({"cache_creation_input_tokens": 3, "output_tokens": 1}, Usage.of(3, 1, cache_write_tokens=3)),
     ({"prompt_tokens": 9, "input_tokens": None}, Usage.of(9, 0)),
     ({"input_tokens": 2.0, "output_tokens": "4"}, Usage.of(2, 4)),
     ({"input_tokens": MOST_TOKENS, "output_tokens": MOST_TOKENS}, Usage.of(MOST_TOKENS, MOST_TOKENS)),
     ({"input_tokens": 1, "cost": 0.5}, Usage.of(1, 0)),
+    (
+        {"prompt_tokens": 9, "prompt_tokens_details": {"cache_write_tokens": 5}, "estimated": True},
+        Usage.of(9, 0, cache_write_tokens=5, estimated=True),
+    ),
+    (Usage.of(9, 1, estimated=True), Usage.of(9, 1, estimated=True)),
 ]  # fmt: skip
 
 

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import fields
 
 from bridge.protocol import events as ev
 from bridge.protocol.codec import decode_event, decode_item, decode_response, encode
@@ -73,7 +74,7 @@ REPAIRS: list[tuple[str, dict[str, Any], list[tuple[str, str]], dict[str, Any]]]
      {"logprobs": [LOGPROB | {"top_logprobs": [{"token": "b", "logprob": -2.0, "bytes": []}]}]}),
     ("a response of a few fields", {"type": "response.created", "sequence_number": 0,
      "response": {"id": "r"}},
-     [(f"$.response.{name}", MISSING) for name in Response.__struct_fields__ if name != "id"],
+     [(f"$.response.{at.name}", MISSING) for at in fields(Response) if at.required and at.name != "id"],
      {"response": {**RESPONSE_DEFAULTS, "id": "r", "created_at": 0, "model": "", "status": "in_progress"}}),
     ("no response", {"type": "response.created", "sequence_number": 0}, [("$.response", MISSING)],
      {"response": {**RESPONSE_DEFAULTS, "id": "", "created_at": 0, "model": "", "status": "in_progress"}}),
@@ -96,7 +97,8 @@ REPAIRS: list[tuple[str, dict[str, Any], list[tuple[str, str]], dict[str, Any]]]
     ("penalties that are null", response(top_p=None), [("$.response.top_p", "Expected `float`, got `null`")],
      {"response": FULL}),
     ("a truncation of its own", response(truncation="middle"),
-     [("$.response.truncation", "Invalid enum value 'middle'")], {"response": FULL}),
+     [("$.response.truncation", "Invalid enum value 'middle', not one of: auto, disabled")],
+     {"response": FULL}),
     ("text without a format", response(text={}), [("$.response.text.format", MISSING)], {"response": FULL}),
     ("output that is an object", response(output={"type": "message"}),
      [("$.response.output", "Expected `array`, got `object`")], {"response": FULL}),
@@ -109,7 +111,8 @@ REPAIRS: list[tuple[str, dict[str, Any], list[tuple[str, str]], dict[str, Any]]]
     ("a tool choice that is a list", response(tool_choice=[]),
      [("$.response.tool_choice", "Expected `str | object`, got `array`")], {"response": FULL}),
     ("a tool choice of its own", response(tool_choice="maybe"),
-     [("$.response.tool_choice", "Invalid enum value 'maybe'")], {"response": FULL}),
+     [("$.response.tool_choice", "Invalid enum value 'maybe', not one of: none, auto, required")],
+     {"response": FULL}),
     ("no allowed tools", response(tool_choice={"type": "allowed_tools", "tools": []}),
      [("$.response.tool_choice.tools", "Expected `array` of length >= 1")],
      {"response": FULL | {"tool_choice": {"type": "allowed_tools", "tools": [], "mode": "auto"}}}),
@@ -128,7 +131,7 @@ REPAIRS: list[tuple[str, dict[str, Any], list[tuple[str, str]], dict[str, Any]]]
      {"item": {"type": "message", "id": "m", "status": "in_progress", "role": "assistant", "content": []}}),
     ("a status of its own", ADDED | {"item": {"type": "function_call", "id": "f", "call_id": "c", "name": "n",
                                               "arguments": "", "status": "searching"}},
-     [("$.item.status", "Invalid enum value 'searching'")],
+     [("$.item.status", "Invalid enum value 'searching', not one of: in_progress, completed, incomplete")],
      {"item": {"type": "function_call", "id": "f", "call_id": "c", "name": "n", "arguments": "",
                "status": "in_progress"}}),
     ("a shell call of nothing", ADDED | {"item": {"type": "shell_call", "id": "s", "call_id": "c",

@@ -132,7 +132,9 @@ _REQUEST: set[str] = {
     "conversation", "prompt", "context_management", "moderation", "prompt_cache_retention",  # OpenAI
     "prompt_cache_options", "background_options", "access_programs",  # OpenAI
     "stop", "seed", "logit_bias", "prediction", "top_k",  # Chat Completions; Anthropic
-    f"{rq.OURS}beyond",
+    f"{rs.OURS}beyond",
+    f"{rs.OURS}native",
+    rq.RESTART,
 }  # fmt: skip
 OURS: dict[type[Any], set[str]] = {
     ct.InputImageParam: {"file_id"},  # OpenAI: a file uploaded before
@@ -145,10 +147,13 @@ OURS: dict[type[Any], set[str]] = {
     it.ReasoningItem: {"status"},  # the prose says that every item has one
     tl.FunctionToolParam: {"defer_loading"},  # OpenAI, with tool_search
     rq.CreateResponse: _REQUEST,
-    ws.ResponseCreateMessage: _REQUEST | {"generate"},  # Codex's prewarm
-    rq.CompactRequest: {f"{rq.OURS}beyond"},
+    ws.ResponseCreateMessage: _REQUEST | {"generate", "stream_id"},  # Codex's prewarm and lanes
+    rq.CompactRequest: {f"{rs.OURS}beyond"},
     rq.ReasoningOptions: {"context", "mode"},  # OpenAI
     ev.ErrorEvent: {"code", "message", "param"},  # OpenAI has them at top level
+    us.InputTokensDetails: {"cache_write_tokens"},  # Anthropic, OpenRouter
+    rs.Response: {rs.STOP_SEQUENCE},  # the request's stop sequence that its text ended at
+    us.Usage: {"estimated"},  # no upstream has counted it
     ev.RefusalDelta: {"obfuscation"},  # on every delta, as the other deltas have it
 }
 

@@ -8,8 +8,9 @@ import pytest
 
 from bridge.errors import InvalidRequestError
 from bridge.protocol import input_items as ii
+from bridge.protocol.beyond import names_of
 from bridge.protocol.codec import decode_compact_request, decode_create_message, decode_request, encode
-from bridge.protocol.request import CreateResponse
+from bridge.protocol.request import RESTART, CreateResponse
 from bridge.protocol.tools import AllowedToolChoice, FunctionToolChoice, FunctionToolParam
 from bridge.protocol.unknown import UnknownFormat, UnknownItem, UnknownTool, UnknownToolChoice
 
@@ -39,7 +40,9 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"metadata": []}, "metadata", "Expected `object | null`"),
     ({"prompt_cache_key": "x" * 65}, "prompt_cache_key", "length <= 64"),
     ({"safety_identifier": "x" * 65}, "safety_identifier", "length <= 64"),
-    ({"truncation": "middle"}, "truncation", "Invalid enum value 'middle'"),
+    ({"truncation": "middle"}, "truncation", "Invalid enum value 'middle', not one of: "),
+    ({RESTART: "sometimes"}, RESTART, "Invalid enum value 'sometimes', not one of: unseen, always"),
+    ({RESTART: 5}, RESTART, "Expected `str | null`, got `int`"),
     ({"include": ["a", 5]}, "include[1]", "Expected `str`, got `int`"),
     ({"reasoning": {"effort": 5}}, "reasoning.effort", "got `int`"),
     ({"reasoning": "high"}, "reasoning", "got `str`"),
@@ -135,6 +138,14 @@ def test_a_request_at_the_limit_is_taken(body: dict[str, Any]) -> None:
     again = json.loads(encode(request))
     for name in set(body) & set(CreateResponse.__struct_fields__):
         assert body[name] == again[name] or name == "tool_choice"
+
+
+def test_a_field_of_ours_is_read_beside_what_is_unknown() -> None:
+    """The slow way knows it by the same name, and by no other."""
+    strange = {"model": "m", "tools": [{"type": "a:tool"}, {"type": "function", "name": "f"}]}
+    assert decode_request(json.dumps({**strange, RESTART: "always"})).restart == "always"
+    other = decode_request(json.dumps({**strange, "restart": "always"}))
+    assert (other.restart, list(names_of(other.beyond))) == (None, ["restart"])
 
 
 def test_null_is_not_given() -> None:
@@ -240,3 +251,20 @@ def test_a_websocket_frame_of_another_type_is_refused() -> None:
         with pytest.raises(InvalidRequestError) as caught:
             decode_create_message(frame)
         assert caught.value.param == "type"
+
+
+@pytest.mark.parametrize("depth", [200, 450])
+@pytest.mark.parametrize("where", ['{"model":"m","input":"a","tools":[%s]}', '{"model":"m","input":[%s]}'])
+def test_tools_nested_too_deeply_are_refused_by_name(where: str, depth: int) -> None:
+    tools = '{"type":"namespace","name":"n","tools":[' * depth + "]}" * depth
+    bearer = tools if '"tools"' in where else f'{{"type":"additional_tools","tools":[{tools}]}}'
+    with pytest.raises(InvalidRequestError, match="nested too deeply") as caught:
+        decode_request(where % bearer)
+    param = caught.value.param
+    assert param is not None
+    assert param.startswith(("tools[0].tools[0]", "input[0].tools[0]"))
+
+
+def test_nested_namespaces_are_read() -> None:
+    tools = '{"type":"namespace","name":"n","tools":[' * 20 + "]}" * 20
+    assert decode_request('{"model":"m","input":"a","tools":[' + tools + "]}").tools

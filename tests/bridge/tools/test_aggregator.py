@@ -48,7 +48,7 @@ def test_interleaved_calls_stay_apart_with_stable_indexes() -> None:
         calls.append(delta.upper(), 5, "fc_5")
     assert [(call.index, call.arguments) for call in calls] == [(0, "abc"), (1, "ABC")]
     calls.complete(3, "fc_3")
-    assert [call.index for call in calls.drain_completed()] == [0]
+    assert [call.index for call in calls.drain_completed_calls()] == [0]
     assert calls.begin(6, "fc_6").index == 2, "an index is never used again"
 
 
@@ -61,7 +61,7 @@ def test_case_01_two_calls_at_one_index_are_two() -> None:
     calls.append("2", 0, "fc_b")
     assert calls.complete(0, "fc_a", "call_a") is first
     assert calls.complete(0, "fc_b", "call_b") is second
-    assert [call.arguments for call in calls.drain_completed()] == ["1", "2"]
+    assert [call.arguments for call in calls.drain_completed_calls()] == ["1", "2"]
 
 
 def test_case_02_a_known_id_wins_over_the_index() -> None:
@@ -156,8 +156,8 @@ def test_drained_calls_are_evicted_with_their_aliases() -> None:
     calls.begin(0, "fc_0", "call_0", "look")
     done = calls.complete(0, "fc_0", "call_0", "look", "{}")
     assert done.completed
-    assert calls.drain_completed() == [done]
-    assert calls.drain_completed() == []
+    assert calls.drain_completed_calls() == [done]
+    assert calls.drain_completed_calls() == []
     assert (len(calls), calls.find(0, "fc_0", "call_0")) == (0, None)
 
 

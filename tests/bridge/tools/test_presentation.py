@@ -126,7 +126,7 @@ def test_tools_declared_within_the_input_are_active():
 def test_tools_that_an_output_item_found_are_active_too():
     found = ToolSearchOutput("tso_1", [{"type": "function", "name": "f"}, {"type": "odd"}], call_id="c1")
     assert [tool.type for tool, _ in active_tools(None, [found])] == ["function", "odd"]
-    assert output_view(found) == OutputView("c1", '{"tools":["f"]}')
+    assert output_view(found, ToolIdentityMap()) == OutputView("c1", '{"tools":["f"]}')
 
 
 # ── calls and outputs ──────────────────────────────────────────────────────────────────────────────
@@ -198,19 +198,19 @@ def test_what_a_client_does_not_answer_is_no_call(fields):
     ],
 )
 def test_outputs_of_every_kind(fields, output, failed):
-    assert output_view(item(call_id="c1", **fields)) == OutputView("c1", output, failed)
+    assert output_view(item(call_id="c1", **fields), ToolIdentityMap()) == OutputView("c1", output, failed)
 
 
 def test_case_40_an_output_may_name_its_call_by_its_own_id():
     given = item(type="local_shell_call_output", id="c1", output="x")
-    assert output_view(given) == OutputView("c1", "x")
+    assert output_view(given, ToolIdentityMap()) == OutputView("c1", "x")
 
 
 @pytest.mark.parametrize(
     "fields", [{"type": "tool_search_output", "tools": []}, {"type": "reasoning", "summary": []}]
 )
 def test_what_answers_nobody_is_no_output(fields):
-    assert output_view(item(**fields)) is None
+    assert output_view(item(**fields), ToolIdentityMap()) is None
 
 
 def test_a_call_that_came_under_its_upstream_name_goes_back_under_it():

@@ -50,5 +50,12 @@ const cases = {
     for await (const piece of streamed.textStream) deltas += piece;
     return { deltas, finishReason: await streamed.finishReason };
   },
+  async thinking() {
+    const headers = provider === "openai" ? { "openresponses-reasoning-as": "summary" } : {};
+    const streamed = streamText({ ...asked, headers, prompt: "Hello" });
+    let deltas = "";
+    for await (const piece of streamed.fullStream) if (piece.type === "reasoning-delta") deltas += piece.text;
+    return { deltas, reasoning: await streamed.reasoningText, text: await streamed.text };
+  },
 };
 console.log(JSON.stringify(await cases[what]()));

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from server.event_logs.base import LogError, LogGap
+from server.event_logs.base import CHUNK_BYTES, LogError, LogGap
 from server.event_logs.memory import MemoryLog
 from server.frames import Frames
 from server.sessions.log_writer import LogWriter
@@ -106,7 +106,7 @@ async def test_log_that_works_again_is_waited_for_again(log: FarLog, writer: Log
     assert (await anext(reader)).last == 3
     await writer.append(frames(4, 4))
     assert (await anext(reader)).last == 4
-    assert log._logs["r"].frames[-1].last == 4
+    assert log._logs["r"].window._frames[-1].last == 4
 
 
 async def test_end_does_not_wait_for_a_log_that_fails(log: FarLog, writer: LogWriter) -> None:
@@ -147,10 +147,23 @@ async def test_s4_what_waits_for_a_log_is_bounded(
     assert rest == frames(gap.value.found, 99, "x" * 1000).data
 
 
+async def test_s4_what_waited_is_appended_in_portions(log: FarLog, writer: LogWriter) -> None:
+    log.state = "down"
+    for number in range(30):
+        await writer.append(frames(number, number, "x" * 10_000))
+    log.state = "up"
+    await until(lambda: writer._catching_up is None)
+    whole = [len(each.data) for each in log._logs["r"].window._frames]
+    assert max(whole) <= CHUNK_BYTES
+    assert len(whole) < 10
+    await writer.close()
+    assert await logged(log) == frames(0, 29, "x" * 10_000).data
+
+
 async def test_discarded_is_not_written_by_a_try_that_was_under_way(log: FarLog, writer: LogWriter) -> None:
     log.state = "down"
     await take(writer, 0, 3)
-    await writer.discard()
+    await writer.give_up(keep=False)
     log.state = "up"
     calls = log.calls
     await until(lambda: writer._catching_up is None)

@@ -114,7 +114,7 @@ async def test_s4_closing_brings_the_logs_back_within_the_limit() -> None:
 
 
 async def test_idle_process_lets_go_of_closed_logs() -> None:
-    log = MemoryLog(linger=0.1)
+    log = MemoryLog(linger=0.1, marked=0.2)
     await log.open("r")
     await log.append("r", frames(0, 9))
     await asyncio.sleep(0.05)

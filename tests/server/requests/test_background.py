@@ -1,9 +1,11 @@
 """Responses in the background: queued, then made whoever listens."""
 
 import time
+from typing import Any
 
 import pytest
 
+from bridge.protocol.request import RESTART
 from tests.support.serving import call, respond, response_of, stream, violations, wait_for
 
 SLOW = {"model": "demo-slow", "input": "20 words", "background": True}
@@ -55,6 +57,23 @@ def test_bad_request_is_refused_before_anything_is_queued(stored: str) -> None:
     assert respond(stored, model="no-such-model", background=True).status == 404
     refused = respond(stored, model="demo", background=True, store=False)
     assert (refused.status, refused.error["param"]) == (400, "background")
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"background": True, RESTART: "sometimes"}, "not one of: unseen, always"),
+        ({RESTART: "always"}, "is for responses with background: true"),
+    ],
+)
+def test_a_restart_that_can_not_be_kept_is_refused(stored: str, fields: dict[str, Any], says: str) -> None:
+    refused = respond(stored, model="demo", input="x", **fields)
+    assert (refused.status, refused.error["param"]) == (400, RESTART)
+    assert says in refused.error["message"]
+
+
+def test_a_restart_that_asks_for_nothing_is_taken(stored: str) -> None:
+    assert respond(stored, model="demo", input="x", **{RESTART: "unseen"}).status == 200
 
 
 def test_background_waits_for_its_place(narrow: str) -> None:

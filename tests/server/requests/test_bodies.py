@@ -30,12 +30,17 @@ ROUTES = [
     "/v1/responses",
     "/v1/responses/compact",
     "/v1/responses/input_tokens",
+    "/inspector/v1/responses",
+    "/inspector/v1/context",
     "/v1/chat/completions",
     "/v1/messages",
+    "/v1/messages/count_tokens",
     "/vscode/v1/chat",
+    "/vscode/v1/tokens",
 ]
 BODILESS = {"/v1/responses/{id}/cancel"}
-OWN = ROUTES[:3]
+NO_JSON = {"/inspector/v1/captures"}  # a capture of any dialect, whose lines are judged one by one
+OWN = ROUTES[:5]
 TOOL = {"type": "function", "name": "f", "parameters": {}}
 WIDE = Limits(json_values=10**9)
 
@@ -50,8 +55,10 @@ def request_of(path: str, **more: Any) -> dict[str, Any]:
     said = {"role": "user", "content": "Hello"}
     if path in OWN:
         return {"model": "demo", "input": [said], **more}
-    part = {"type": "text", "value": "Hello"}
-    messages = [{"role": "user", "content": [part]}] if path.startswith("/vscode") else [said]
+    spoken = {"role": "user", "content": [{"type": "text", "value": "Hello"}]}
+    if path == "/vscode/v1/tokens":
+        return {"model": "demo", "message": spoken, **more}
+    messages = [spoken] if path.startswith("/vscode") else [said]
     return {"model": "demo", "max_tokens": 9, "messages": messages, **more}
 
 
@@ -63,7 +70,7 @@ def said(base: str, path: str, body: bytes, headers: dict[str, str] | None = Non
 
 def test_every_endpoint_that_takes_a_body_is_here() -> None:
     posted = {route.path for route in _ROUTES if "POST" in (getattr(route, "methods", None) or ())}
-    assert posted - BODILESS == set(ROUTES)
+    assert posted - BODILESS - NO_JSON == set(ROUTES)
 
 
 # ── types ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -97,7 +104,7 @@ def test_s8_the_shape_of_the_json_is_bounded(small: str, path: str) -> None:
     assert said(small, path, body + b', "x": "' + text + b'"}') == (200, "")
 
 
-@pytest.mark.parametrize("path", ROUTES)
+@pytest.mark.parametrize("path", [path for path in ROUTES if path != "/vscode/v1/tokens"])
 def test_s8_items_are_bounded(small: str, path: str) -> None:
     asked = request_of(path)
     place = "input" if path in OWN else "messages"

@@ -32,7 +32,9 @@ class Away:
         self.log = MemoryLog()
         self.settler = Settler(self.store, self.log, 5.0)
         self.service: Any = SimpleNamespace(
-            running=ActiveRuns(), store=self.store, runs=SimpleNamespace(settler=self.settler)
+            running=ActiveRuns(),
+            store=self.store,
+            runs=SimpleNamespace(settler=self.settler, new_worker=lambda: "canceller"),
         )
 
     async def queue(self, wire: Any, request: bytes) -> str:

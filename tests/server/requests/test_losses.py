@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
+from bridge.conformance import StreamValidator
 from bridge.protocol.codec import decode_request
 from server.requests.losses import loss_header
 from server.runs.stored_request import stored_request
 from server.settings import Settings, UpstreamSettings
 from tests.support import dialect_scripts as scripts
 from tests.support.serving import call, respond, serving, stream
+from tests.support.sockets import opened_socket
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk, text
 
 pytestmark = pytest.mark.timeout(30)
@@ -102,6 +104,32 @@ def test_an_inner_servers_losses_travel_outward(bridged: str, upstream: Scripted
         assert ask(bridged, model="inner").headers[HEADER] == "stop: can't be expressed"
         both = ask(bridged, model="inner", unheard_of=1).headers[HEADER]
         assert both == "unheard_of: is not known; stop: can't be expressed"
+
+
+def test_a_websocket_s_turn_begins_with_what_would_be_in_the_header(
+    bridged: str, upstream: ScriptedUpstream
+) -> None:
+    inner = {"content-type": "text/event-stream", HEADER: "stop: can't be expressed"}
+    upstream.scripts["inner"] = Script(text("Hi"), headers=inner)
+    with opened_socket(bridged) as socket:
+        lossy = socket.turn(model="inner", input="x", unheard_of=1)
+        clean = socket.turn(model="plain", input="x")
+    first, *others = lossy.events
+    assert first["headers"] == {HEADER: "unheard_of: is not known; stop: can't be expressed"}
+    assert first["type"] == "response.created"
+    assert not any("headers" in event for event in (*others, *clean.events))
+    for turn in (lossy, clean):
+        validator = StreamValidator("openresponses")
+        assert [each for event in turn.events for each in validator.feed(event)] + validator.close() == []
+
+
+def test_a_stored_turn_is_kept_without_the_headers(bridged: str) -> None:
+    with opened_socket(bridged) as socket:
+        turn = socket.turn(model="plain", input="x", unheard_of=1)
+    assert HEADER in turn.events[0]["headers"]
+    again = call(bridged, "GET", f"/v1/responses/{turn.events[0]['response']['id']}?stream=true")
+    assert again.events[0]["type"] == "response.created"
+    assert "headers" not in again.events[0]
 
 
 def test_a_lying_inner_server_adds_no_more_than_a_header_holds(

@@ -11,13 +11,14 @@ from server.event_logs.memory import MemoryLog
 from server.frames import Frames
 from server.runs import follow
 from server.runs.follow import Follower
-from server.sessions.base import Lease, StoredResponse
+from server.sessions.base import NOBODY, Lease, StoredResponse
+from server.sessions.endings import CUT_OFF, INTERRUPTED
 from tests.server.runs.test_settling import Left
 
 pytestmark = pytest.mark.timeout(20)
 DONE = b"data: [DONE]\n\n"
 MOST = 1000
-ALIVE = Lease("alive", time.time() + 600)
+ALIVE = Lease("alive", time.time() + 86_400)  # made at collection
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ async def left(monkeypatch: pytest.MonkeyPatch) -> Left:
 
 def another(left: Left) -> Follower:
     """Of a process that has sent nothing yet."""
-    return Follower(left.store, left.log, left.settler, pause=0.01, most=MOST)
+    return Follower(left.store, left.log, left.settler, pause=0.01, most=MOST, interval=0.05)
 
 
 async def last_of(left: Left) -> int:
@@ -58,19 +59,27 @@ async def test_s2_client_that_saw_more_than_was_saved_is_sent_the_end(left: Left
     assert f'"sequence_number":{after + 1},'.encode() in shown
 
 
-async def test_s2_end_is_the_end_to_every_process_when_the_log_had_all(left: Left) -> None:
-    """Nobody can have seen more, so that no client has seen anything else under the last number."""
+async def test_s2_client_that_saw_another_event_under_the_last_number_is_sent_the_end(left: Left) -> None:
+    """The log had lost its newest entries, which nothing shows; what it had was settled as all of it."""
     await left.log_more()
     await left.settler.sweep()
+    record = await left.record()
+    assert record.response.error == INTERRUPTED
     for _ in range(2):
         left.follower = another(left)
-        assert await left.read(after=await last_of(left)) == DONE
+        shown = await left.read(after=record.last_sequence)
+        assert shown.count(b"event: ") == 1
+        assert f'"sequence_number":{record.last_sequence + 1},'.encode() in shown
+        assert shown.endswith(DONE)
 
 
-async def test_s2_log_that_had_nothing_more_had_all(left: Left) -> None:
-    await left.log.open(left.id)
-    await left.log.append(left.id, Frames(0, len(left.saved) - 1, encode_sse(left.saved)))
-    await left.settler.sweep()
+async def test_s2_end_that_is_known_to_be_whole_is_the_end(left: Left) -> None:
+    """It was not settled: nobody can have seen another event under the last number."""
+    end = left.machine.finish("stop")
+    await left.store.checkpoint(left.id, Lease("dead", time.time() + 60))
+    first = len(left.saved)
+    frames = Frames(first, first + len(end) - 1, encode_sse(end))
+    await left.store.finish(left.id, "dead", left.machine.snapshot, frames)
     assert await left.read(after=await last_of(left)) == DONE
 
 
@@ -111,6 +120,33 @@ async def test_s2_live_reader_that_saw_more_is_sent_the_end_of_a_run_that_is_set
     assert shown.endswith(DONE)
 
 
+async def test_s1_end_that_the_log_had_is_not_sent_again_from_the_store(left: Left) -> None:
+    """The log had lost its newest entries, so that the stored end says that clients may have seen more."""
+    await left.store.put(
+        StoredResponse(left.machine.snapshot, [], lease=ALIVE),
+        Frames(0, len(left.saved) - 1, encode_sse(left.saved)),
+    )
+    await left.log.open(left.id)
+    reading = asyncio.create_task(left.read(after=len(left.saved) - 1))
+    await asyncio.sleep(0.02)
+    await left.store.checkpoint(left.id, Lease("alive", 1.0))
+    await left.settler.sweep()
+    shown = await reading
+    assert (await left.record()).response.error == CUT_OFF
+    assert shown.count(b"event: response.failed\n") == 1
+    assert shown.endswith(DONE)
+
+
+async def test_s1_end_that_came_before_it_was_known_as_the_end_is_not_sent_again(left: Left) -> None:
+    """The run was settled between the look at its record and the reading of its frames."""
+    standing = await left.standing()
+    await left.settler.sweep()
+    assert (await left.record()).response.error == CUT_OFF
+    shown = b"".join([data async for data in left.follower.follow(standing, -1)])
+    assert shown.count(b"event: response.failed\n") == 1
+    assert shown.endswith(DONE)
+
+
 @pytest.mark.parametrize("beyond", [MOST + 1, 10**14])
 async def test_number_that_no_response_reaches_is_refused(left: Left, beyond: int) -> None:
     await left.settler.sweep()
@@ -141,10 +177,67 @@ async def test_number_that_a_run_of_this_process_has_not_reached_is_refused(left
     assert "no event" in await refused(left, len(left.saved), sent=-1)
 
 
+async def renewing(left: Left) -> None:
+    """Its worker lives and says so."""
+    for more in range(1000):
+        await left.store.checkpoint(left.id, Lease(ALIVE.worker, ALIVE.until + more))
+        await asyncio.sleep(0.01)
+
+
 async def test_number_that_another_workers_run_has_not_reached_is_refused(left: Left) -> None:
     last = await run_on(left)
     await left.follower.check(await left.standing(), last)
+    living = asyncio.create_task(renewing(left))
     assert str(last) in await refused(left, last + 1)
+    living.cancel()
+
+
+async def test_number_that_a_run_without_a_worker_has_not_reached_is_refused(left: Left) -> None:
+    waiting = Lease(NOBODY, ALIVE.until)
+    await left.store.put(StoredResponse(left.machine.snapshot, [], lease=waiting))
+    await left.log.open(left.id)
+    assert "no event" in await refused(left, 1)
+
+
+async def test_s2_number_is_not_refused_while_its_worker_may_be_dead(
+    left: Left, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log was out when the event was sent, and the worker died before its next checkpoint. Its lease
+    goes on for a while, and nobody renews it."""
+    monkeypatch.setattr(follow, "_UNSURE_FOR", 0.1)
+    last = await run_on(left)
+    with pytest.raises(HttpError) as error:
+        await left.follower.check(await left.standing(), last + 1)
+    assert (error.value.http_status, error.value.code) == (503, "worker_unreachable")
+    assert error.value.headers is not None
+    assert int(error.value.headers["retry-after"]) > 0
+
+
+async def test_s2_number_is_not_refused_while_the_run_is_settled(
+    left: Left, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lease that somebody has taken over is no sign of life of the worker."""
+    monkeypatch.setattr(follow, "_UNSURE_FOR", 0.1)
+    last = await run_on(left)
+    checking = asyncio.create_task(left.follower.check(await left.standing(), last + 1))
+    await asyncio.sleep(0.07)
+    taken = StoredResponse(left.machine.snapshot, [], lease=Lease("settler", ALIVE.until + 5))
+    await left.store.put(taken, Frames(0, len(left.saved) - 1, encode_sse(left.saved)))
+    with pytest.raises(HttpError) as error:
+        await checking
+    assert error.value.http_status == 503
+
+
+async def test_s2_number_is_waited_for_until_the_run_is_settled(left: Left) -> None:
+    """Then the stream has the end for whoever saw more than was saved."""
+    last = await run_on(left)
+    standing = await left.standing()
+    checking = asyncio.create_task(left.follower.check(standing, last + 2))
+    await asyncio.sleep(0.07)
+    await left.store.checkpoint(left.id, Lease(ALIVE.worker, 1.0))
+    await left.settler.sweep()
+    await checking
+    assert b"event: response.failed\n" in await left.read(after=last + 2)
 
 
 async def test_number_is_checkpointed_before_it_is_refused(left: Left) -> None:
@@ -160,7 +253,7 @@ async def test_number_is_checkpointed_before_it_is_refused(left: Left) -> None:
 async def test_what_cannot_be_known_is_sent_when_the_run_has_ended(left: Left) -> None:
     """The other worker's log is its own."""
     await run_on(left, log=False)
-    left.follower = Follower(left.store, MemoryLog(), left.settler, pause=0.01, most=MOST)
+    left.follower = Follower(left.store, MemoryLog(), left.settler, pause=0.01, most=MOST, interval=0.05)
     standing = await left.standing()
     await left.follower.check(standing, 500)
     reading = asyncio.create_task(left.read(after=500))

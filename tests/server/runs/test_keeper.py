@@ -1,7 +1,9 @@
 """`Keeper`: a run is kept for as long as it lasts, however long its last item takes (laws S1, S2)."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Mapping
+from io import StringIO
 from types import SimpleNamespace
 
 import pytest
@@ -11,12 +13,12 @@ from bridge.protocol.events import Event
 from server.event_logs.memory import MemoryLog
 from server.frames import Frames
 from server.runs.keeper import Keeper
-from server.runs.support import end_tasks
 from server.sessions.base import Lease, StoredResponse
 from server.sessions.errors import StoreError
 from server.sessions.memory import MemoryStore
 from server.sessions.persistence import ResponseSessionPersistenceTransformer
 from server.sessions.records import Row
+from server.tasks import end_tasks
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.timeout(10)
@@ -257,3 +259,16 @@ async def test_s1_end_of_a_run_that_was_never_stored_does_not_stop_the_keeper(be
     bench.keeper.leave(short, ended=True)
     await bench.keeper.pass_once()
     await bench.keeper.drain()
+
+
+async def test_failure_of_a_run_is_one_short_line_whatever_the_run_holds(logs: StringIO) -> None:
+    async def fail() -> None:
+        output = ["word"] * 1_000_000
+        raise RuntimeError(f"It failed after {len(output)} words.")
+
+    task = Bench().keeper.start(fail())
+    await asyncio.wait([task])
+    line = logs.getvalue()
+    assert len(line) < 2_000
+    assert json.loads(line)["event"] == "run.internal_error"
+    assert "after 1000000 words" in line

@@ -16,11 +16,12 @@ from server.gate import Gate
 from server.runs.queue import RunQueue
 from server.runs.settle import Settler
 from server.runs.signals import RedisSignals
-from server.runs.support import RunSupport, end_tasks
+from server.runs.support import RunSupport
 from server.sessions.base import NOBODY, Lease, StoredResponse
 from server.sessions.memory import MemoryStore
 from server.sessions.record_writer import WAITING
 from server.settings import Limits, Settings
+from server.tasks import end_tasks
 from tests.support.services import OwnRedis, own_redis
 from tests.support.waiting import until
 
@@ -63,7 +64,7 @@ class Worker:
         self.settler = Settler(store, MemoryLog(), 10.0)
         self.settler.rerun = self._make
 
-    async def _make(self, record: StoredResponse, _worker: str) -> None:
+    async def _make(self, record: StoredResponse, _worker: str, _makings: int) -> None:
         self.taken.append(record.response.id)
         await self.places.enter_async_context(self.gate.place(record.owner, waits=False))
 

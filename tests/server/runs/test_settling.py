@@ -2,23 +2,28 @@
 
 import asyncio
 import time
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
+from structlog.testing import capture_logs
 
 from bridge import ResponseStreamStateMachine
 from bridge.protocol.codec import encode, encode_sse
 from bridge.protocol.events import Event
 from bridge.protocol.request import CreateResponse
+from server.errors import HttpError
 from server.event_logs.memory import MemoryLog
 from server.frames import Frames
 from server.gate import Gate
 from server.runs.follow import Follower
 from server.runs.settle import Settler
 from server.runs.support import RunSupport
-from server.sessions.base import Lease, Standing, StoredResponse
+from server.sessions.base import NOBODY, Lease, Standing, StoredResponse
+from server.sessions.endings import CUT_OFF, failed
 from server.sessions.errors import StoreError
 from server.sessions.memory import MemoryStore
+from server.sessions.unseen import RESTARTED
 from server.settings import Limits, Settings
 from tests.support.failing_store import FailingStore, as_store
 
@@ -113,6 +118,38 @@ async def test_each_orphan_is_settled_once_however_many_try(left: Left) -> None:
     assert sum(await asyncio.gather(*(other.sweep() for other in others))) == 1
 
 
+async def test_s11_a_settled_run_is_one_line_of_whoever_settled_it(left: Left) -> None:
+    others = [Settler(left.store, left.log, 5.0) for _ in range(8)]
+    with capture_logs() as lines:
+        await asyncio.gather(*(other.sweep() for other in others))
+    assert [line for line in lines if line["event"] == "response"] == [
+        {
+            "event": "response",
+            "log_level": "warning",
+            "id": left.id,
+            "model": "m",
+            "status": "failed",
+            "code": "response_interrupted",
+            "input_tokens": 0,
+            "output_tokens": 5,
+            "estimated": True,
+            "cause": "its worker stopped, and another one settled it",
+        }
+    ]
+
+
+async def test_s11_a_run_that_could_not_begin_says_so(left: Left) -> None:
+    record = await left.store.acquire(left.id, Lease("me", 4e9), 2.0)
+    assert record is not None
+    refused = HttpError(404, "private words", code="model_not_found")
+    with capture_logs() as lines:
+        await left.settler.end(record, "me", partial(failed, error=refused))
+    (line,) = lines
+    assert (line["log_level"], line["status"], line["code"]) == ("warning", "failed", "model_not_found")
+    assert line["cause"] == "it could not begin"
+    assert "private words" not in repr(lines)
+
+
 async def test_process_that_was_starved_does_not_take_its_own_runs_for_dead(left: Left) -> None:
     """Its leases are over because it had no time to renew them."""
 
@@ -196,7 +233,7 @@ async def test_run_that_never_began_ends_as_a_valid_stream() -> None:
 async def test_queued_run_that_nobody_began_is_made(left: Left) -> None:
     taken: list[tuple[str, str]] = []
 
-    async def rerun(record: StoredResponse, worker: str) -> None:
+    async def rerun(record: StoredResponse, worker: str, _makings: int) -> None:
         assert record.lease is not None
         taken.append((record.response.id, record.lease.worker))
         assert record.lease.worker == worker
@@ -208,6 +245,99 @@ async def test_queued_run_that_nobody_began_is_made(left: Left) -> None:
     assert await left.settler.sweep() == 2
     assert [response_id for response_id, _ in taken] == [queued.id]
     assert (await left.record()).response.status == "failed"
+
+
+@pytest.mark.parametrize("shares", [True, False])
+async def test_s1_response_that_was_begun_three_times_ends(left: Left, shares: bool) -> None:
+    """Once more would be one worker more, if it is the response that stops them."""
+    settler = Settler(left.store, left.log, 5.0, shares=shares)
+    taken: list[tuple[str, int]] = []
+
+    async def rerun(record: StoredResponse, _worker: str, makings: int) -> None:
+        taken.append((record.response.id, makings))
+
+    settler.rerun = rerun
+    ids = []
+    for makings in (1, 2, 3):
+        machine = ResponseStreamStateMachine("m")
+        events = machine.start()
+        for attempt in range(2, makings + 1):
+            events += machine.extension_event(RESTARTED, {"attempt": attempt})
+        frames = Frames(0, len(events) - 1, encode_sse(events))
+        record = StoredResponse(machine.snapshot, [], request=b"{}", lease=LONG_AGO)
+        await left.store.put(record, frames)
+        ids.append(machine.response_id)
+    await settler.sweep()
+    while await settler.take_waiting():
+        pass
+    assert sorted(taken) == sorted(zip(ids[:2], (1, 2), strict=True))
+    ended = await left.store.get(ids[2])
+    assert ended is not None
+    assert (ended.response.status, ended.last_sequence) == ("failed", 4)
+
+
+async def test_s1_what_the_log_shows_beyond_the_record_was_seen(left: Left) -> None:
+    """A worker of an earlier version sent output before it was stored."""
+    machine = ResponseStreamStateMachine("m")
+    begun = machine.start()
+    record = StoredResponse(machine.snapshot, [], request=b"{}", lease=LONG_AGO)
+    await left.store.put(record, Frames(0, 1, encode_sse(begun)))
+    found = await left.store.get(machine.response_id)
+    assert found is not None
+    assert await left.settler.makings(found) == 1
+    await left.log.open(machine.response_id)
+    more = begun + machine.text("Seen")
+    await left.log.append(machine.response_id, Frames(0, len(more) - 1, encode_sse(more)))
+    assert await left.settler.makings(found) is None
+
+
+async def test_runs_of_a_process_that_has_stopped_are_settled_before_their_leases_are_over(
+    left: Left,
+) -> None:
+    alive = Lease("stopped-1", time.time() + 600)
+    await left.store.put(
+        StoredResponse(left.machine.snapshot, [], lease=alive),
+        Frames(0, len(left.saved) - 1, encode_sse(left.saved)),
+    )
+    others = [Settler(left.store, left.log, 5.0) for _ in range(4)]
+    assert sum(await asyncio.gather(*(other.settle_all_of("other") for other in others))) == 0
+    assert sum(await asyncio.gather(*(other.settle_all_of("stopped") for other in others))) == 1
+    assert (await left.record()).response.error == CUT_OFF
+
+
+@pytest.mark.parametrize("how", ["sweep", "settle", "settle_all_of"])
+async def test_s9_what_waited_at_a_worker_that_stopped_goes_to_whoever_has_room(left: Left, how: str) -> None:
+    """Else a thousand of them would stand in the line of the process that settles."""
+    settler = Settler(left.store, left.log, 5.0, shares=True)
+    taken: list[str] = []
+
+    async def rerun(record: StoredResponse, _worker: str, _makings: int) -> None:
+        taken.append(record.response.id)
+
+    settler.rerun = rerun
+    await settler.sweep()
+    body = encode(CreateResponse(model="m", input="x"))
+    queued = [ResponseStreamStateMachine("m").snapshot for _ in range(3)]
+    for number, each in enumerate(queued):
+        lease = Lease(f"dead-{number}", 1.0)
+        await left.store.put(StoredResponse(each, [], request=body, lease=lease))
+    if how == "settle":
+        for each in queued:
+            assert await settler.settle(each.id)
+    else:
+        assert await (settler.sweep() if how == "sweep" else settler.settle_all_of("dead")) == 3
+    assert taken == []
+    while await settler.take_waiting():
+        pass
+    assert sorted(taken) == sorted(each.id for each in queued)
+
+
+async def test_s9_what_waits_for_any_worker_is_not_swept_into_one_line(left: Left) -> None:
+    settler = Settler(left.store, left.log, 5.0, shares=True)
+    await settler.sweep()
+    queued = ResponseStreamStateMachine("m").snapshot
+    await left.store.put(StoredResponse(queued, [], request=b"{}", lease=Lease(NOBODY, 1.0)))
+    assert await settler.sweep() == 0
 
 
 async def test_reader_settles_what_it_finds_dead(left: Left) -> None:
@@ -274,7 +404,7 @@ async def test_server_that_stops_does_not_take_what_it_hands_over(monkeypatch: p
     async def take(response_id: str) -> None:
         taken.append(response_id)
 
-    async def rerun(record: StoredResponse, _worker: str) -> None:
+    async def rerun(record: StoredResponse, _worker: str, _makings: int) -> None:
         taken.append(record.response.id)
 
     async def hand_over() -> None:

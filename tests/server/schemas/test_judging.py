@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import structlog
 
-from server.schemas.checking import check_schema
+from bridge.schemas.checking import check_schema
 from server.schemas.judge import judge_within, objection
 from server.schemas.workers import ANY_OBJECT, Question, SchemaJudge
 from server.settings import Limits, Settings, UpstreamSettings

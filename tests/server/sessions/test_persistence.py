@@ -2,19 +2,24 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from bridge import ResponseStreamStateMachine
 from bridge.decoder import ResponseAccumulator
 from bridge.protocol.codec import encode_sse
-from bridge.protocol.events import Event
+from bridge.protocol.events import Event, ResponseFailed
+from bridge.protocol.response import Response
 from server.event_logs.base import LogGone
 from server.event_logs.memory import MemoryLog
-from server.frames import joined
-from server.sessions.base import NOBODY, StoredResponse
+from server.frames import Frames, joined
+from server.sessions import persistence
+from server.sessions.base import NOBODY, Lease, StoredResponse
+from server.sessions.endings import closing_events, interrupted
 from server.sessions.errors import StoreError
 from server.sessions.persistence import ResponseSessionPersistenceTransformer
+from server.sessions.stored_end import stored_end
 from tests.support.failing_store import FailingStore, as_store
 
 WORKER = "worker-1"
@@ -33,23 +38,29 @@ class Time:
 class Bench:
     """A machine, the transformer behind it, and what the client was sent."""
 
-    def __init__(self, wire: str = "openresponses") -> None:
+    def __init__(
+        self,
+        wire: str = "openresponses",
+        request: bytes | None = None,
+        log: MemoryLog | None = None,
+        **more: Any,
+    ) -> None:
         self.machine = ResponseStreamStateMachine("m", wire=wire)
         self.time = Time()
         self.store = FailingStore(self.time)
-        self.log = MemoryLog()
+        self.log = log or MemoryLog()
         self.woken = 0
         self.sent: list[Event] = []
         self.kept = ResponseSessionPersistenceTransformer(
-            StoredResponse(self.machine.snapshot, []),
+            StoredResponse(self.machine.snapshot, [], request=request),
             lambda: self.machine.snapshot,
             as_store(self.store),
             self.log,
             WORKER,
             wire=wire,
-            patience=0.0,
             clock=self.time,
             wake=self.wake,
+            **{"patience": 0.0, **more},
         )
 
     @property
@@ -105,6 +116,34 @@ async def test_s2_frames_are_the_bytes_that_were_sent(bench: Bench) -> None:
     await bench.take(bench.machine.finish("stop"))
     assert await bench.stored_bytes() == encode_sse(bench.sent)
     logged = joined([frames async for frames in bench.log.read(bench.id)])
+    assert logged is not None
+    assert logged.data == encode_sse(bench.sent)
+
+
+async def test_s4_last_batch_that_is_very_long_is_left_to_the_store(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(persistence, "_LARGEST_LOGGED", 1024 * 1024)
+    await bench.take(bench.machine.start())
+    reader = bench.log.read(bench.id)
+    logged = [await anext(reader)]
+    await bench.take(bench.machine.text("x" * 400_000))
+    await bench.take(bench.machine.finish("stop"))
+    assert len(bench.kept.batch.data) > 1024 * 1024
+    logged += [frames async for frames in reader]
+    assert logged[-1].last == bench.kept.batch.first - 1
+    assert await bench.stored_bytes() == encode_sse(bench.sent)
+
+
+async def test_s2_long_end_that_is_not_stored_yet_is_in_the_log(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(persistence, "_LARGEST_LOGGED", 1024 * 1024)
+    await bench.take(bench.machine.start())
+    await bench.take(bench.machine.text("x" * 1_200_000))
+    bench.store.down = {"finish"}
+    await bench.take(bench.machine.finish("stop"))
+    logged = joined([frames async for frames in bench.log.read(bench.id, wait=False)])
     assert logged is not None
     assert logged.data == encode_sse(bench.sent)
 
@@ -247,6 +286,68 @@ async def test_deleted_response_is_not_written_again_and_fails(bench: Bench) -> 
     assert sent[-1].type == "response.failed"
     assert sent[-1].response.error.code == "response_lost"  # type: ignore[union-attr]
     assert await bench.store.kept.get(bench.id) is None
+
+
+async def settle_elsewhere(bench: Bench) -> Response:
+    """Another worker takes the run and ends it, with no more than was saved."""
+    await bench.store.kept.checkpoint(bench.id, Lease(WORKER, 1.0))
+    record = await bench.store.kept.acquire(bench.id, Lease("other", 9.0), bench.time.now)
+    assert record is not None
+    ended = interrupted(record.response, whole=True)
+    closing = closing_events(ended, record.last_sequence)
+    frames = Frames(closing[0].sequence_number, closing[-1].sequence_number, encode_sse(closing))
+    await bench.store.kept.finish(bench.id, "other", ended, frames)
+    return ended
+
+
+async def test_s1_client_of_a_run_that_is_settled_elsewhere_is_sent_the_end_that_is_stored(
+    bench: Bench,
+) -> None:
+    await bench.take(bench.machine.start())
+    ended = await settle_elsewhere(bench)
+    await bench.take(bench.machine.finish("stop"))
+    assert bench.kept.lost
+    assert bench.kept.batch.data == encode_sse(bench.sent[-1:])
+    assert await bench.stored_bytes() == encode_sse(bench.sent)
+    assert bench.sent[-1].response == ended  # type: ignore[union-attr]
+
+
+async def test_s1_client_that_saw_more_is_sent_the_same_end_under_its_next_number(bench: Bench) -> None:
+    await bench.take(bench.machine.start())
+    await bench.take(bench.machine.text("x") + bench.machine.text("y"))
+    ended = await settle_elsewhere(bench)
+    seen = bench.kept.batch.last
+    sent = await bench.take(bench.machine.finish("stop"))
+    assert [(type(each), each.sequence_number) for each in sent] == [(ResponseFailed, seen + 1)]
+    assert sent[0].response == ended  # type: ignore[union-attr]
+    assert bench.kept.batch.data == encode_sse(sent)
+
+
+async def test_s1_lost_run_waits_for_the_one_who_settles_it(bench: Bench) -> None:
+    await bench.take(bench.machine.start())
+    await bench.store.kept.checkpoint(bench.id, Lease(WORKER, 1.0))
+    record = await bench.store.kept.acquire(bench.id, Lease("other", 9.0), bench.time.now)
+    assert record is not None
+    waiting = asyncio.create_task(stored_end(as_store(bench.store), bench.id, "", 1, 5.0))
+    bench.store.down = {"standing"}
+    await asyncio.sleep(0.15)
+    bench.store.down = set()
+    assert await stored_end(as_store(bench.store), bench.id, "", 1, 0.0) is None
+    await bench.store.kept.finish(bench.id, "other", interrupted(record.response, whole=True))
+    found = await waiting
+    assert found is not None
+    assert [each.type for each in found.events] == ["response.failed"]
+    await bench.store.kept.delete(bench.id)
+    assert await stored_end(as_store(bench.store), bench.id, "", 1, 5.0) is None
+
+
+async def test_log_of_a_run_that_is_settled_elsewhere_is_left_to_its_readers(bench: Bench) -> None:
+    await bench.take(bench.machine.start())
+    await settle_elsewhere(bench)
+    await bench.take(bench.machine.finish("stop"))
+    async with asyncio.timeout(5):
+        logged = b"".join([frames.data async for frames in bench.log.read(bench.id)])
+    assert logged == encode_sse(bench.sent[:-1])
 
 
 async def test_log_that_is_gone_does_not_hold_up_the_run(bench: Bench) -> None:

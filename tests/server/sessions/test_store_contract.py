@@ -35,6 +35,33 @@ def listed(page: InputPage | None) -> list[str]:
     return [each.item.content for each in page.items]  # type: ignore[union-attr,misc]
 
 
+# --- stock -----------------------------------------------------------------------------------------------
+
+
+async def test_bytes_of_each_owner_are_measured(store: ResponseStore) -> None:
+    assert await store.stock() == {}
+    await store.put(record("a", owner="k", input=messages("x" * 1000)), frames(0, 4))
+    await store.put(record("b", owner="k", request=b"r" * 3000))
+    await store.put(record("c", "d", owner="l"))
+    held = await store.stock()
+    own = [len(encode(got.response)) for each in "ab" if (got := await store.get(each, "k"))]
+    least = sum(own) + 1000 + len(frames(0, 4).data) + 3000
+    assert least < held["k"] < least + 200
+    assert 0 < held["l"] < 1000
+    assert await store.delete("b", "k")
+    assert (await store.stock())["k"] < held["k"] - 3000
+    assert await store.delete("a", "k")
+    assert set(await store.stock()) == {"l"}
+
+
+async def test_what_is_kept_for_later_turns_counts_for_its_owner(store: ResponseStore) -> None:
+    await store.put(record("first", owner="k", input=messages("x" * 1000)))
+    await store.put(record("second", "first", owner="k"))
+    assert await store.delete("first", "k")
+    assert list(await store.stock()) == ["k"]
+    assert (await store.stock())["k"] > 1000
+
+
 # --- put and get -----------------------------------------------------------------------------------------
 
 
@@ -459,6 +486,34 @@ async def test_orphans_are_those_whose_lease_is_over(store: ResponseStore) -> No
     assert len(await store.claim_orphans(Lease("u", 50.0), 40.0)) == 3
 
 
+async def test_orphans_are_taken_without_those_that_wait_for_any_worker(store: ResponseStore) -> None:
+    await store.put(record("waiting", lease=Lease(NOBODY, 10.0)))
+    await store.put(record("begun", lease=Lease("w-1", 10.0)))
+    claimed = await store.claim_orphans(Lease("v-1", 30.0), 15.0, waiting=False)
+    assert [each.response.id for each in claimed] == ["begun"]
+
+
+async def test_runs_of_a_process_are_claimed_however_long_their_leases(store: ResponseStore) -> None:
+    for name, worker in (("a", "w-1"), ("b", "w-22"), ("c", "ww-1"), ("d", "v-w-1"), ("e", NOBODY)):
+        await store.put(record(name, owner=name, lease=Lease(worker, 1000.0)), frames(0, 2))
+    await store.put(record("ended", lease=Lease("w-3", 1000.0)))
+    await store.finish("ended", "w-3", record("ended").response)
+    claimed = [each for _ in range(2) for each in await store.claim_of("w", Lease("u-1", 2000.0), limit=1)]
+    assert sorted((each.response.id, each.last_sequence) for each in claimed) == [("a", 2), ("b", 2)]
+    assert all(each.lease == Lease("u-1", 2000.0) for each in claimed)
+    assert await store.claim_of("w", Lease("u-2", 2000.0)) == []
+
+
+async def test_run_that_is_given_back_waits_for_any_worker(store: ResponseStore) -> None:
+    for name in ("a", "b", "c"):
+        await store.put(record(name, request=b"{}", status="queued", lease=Lease(f"w-{name}", 1000.0)))
+    await store.give_back({"a": "w-a", "b": "another-1", "unknown": "w-a"}, 50.0)
+    taken = await store.claim_waiting(Lease("v-1", 60.0), 51.0, limit=9)
+    assert [each.response.id for each in taken] == ["a"]
+    with pytest.raises(LeaseLost):
+        await store.checkpoint("a", Lease("w-a", 1000.0))
+
+
 async def test_waiting_runs_are_claimed_before_their_lease_is_over_and_others_are_not(place: Place) -> None:
     stores = [place.open() for _ in range(3)]
     for number in range(6):
@@ -545,7 +600,7 @@ async def test_what_expired_is_not_there_though_not_swept(store: ResponseStore) 
     past = time.time() - 1
     own = [MessageParam("user", "a", id="in")]
     await store.put(record("gone", expires_at=past, input=own), frames(0, 1))
-    await store.put(record("link", "gone"))
+    await store.put(record("link", "missing"))
     assert await store.get("gone") is None
     assert await store.input_items("gone") is None
     assert await store.items(["in", record("gone").response.output[0].id]) == {}

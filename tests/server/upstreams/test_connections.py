@@ -93,8 +93,8 @@ def bridged(upstream: Closing) -> Iterator[str]:
         loop.close()
 
 
-def answers(base: str, times: int) -> list[Reply]:
-    return [respond(base, model="m", store=False) for _ in range(times)]
+def answers(base: str, times: int, input: str = "Hello") -> list[Reply]:
+    return [respond(base, model="m", store=False, input=input) for _ in range(times)]
 
 
 @pytest.mark.parametrize("how", [b"", "reset"], ids=["closed", "reset"])
@@ -109,6 +109,17 @@ def test_a_request_on_a_dead_pooled_connection_is_made_once_more(how: bytes | st
     assert repeated >= 3
     assert upstream.connections == 7 - repeated + repeated
     assert all(json.loads(body)["model"] == "m" for body in bodies)
+
+
+def test_a_large_body_is_sent_once_more_from_its_beginning() -> None:
+    """It leaves in pieces, with its length and not chunked: some servers know only that."""
+    upstream = Closing(b"")
+    words = "word " * 500_000
+    with bridged(upstream) as base:
+        assert [reply.status for reply in answers(base, 4, input=words)] == [200] * 4
+    bodies = [json.loads(body) for _, _, body in upstream.requests]
+    assert len(bodies) > 4
+    assert all(body["messages"][0]["content"] == words for body in bodies)
 
 
 def test_a_new_connection_that_dies_is_the_upstream_s_failure() -> None:

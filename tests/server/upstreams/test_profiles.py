@@ -1,12 +1,16 @@
 """Each known provider: its file is sound, and what it says reaches an upstream."""
 
+import os
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from bridge.seal import Sealer
-from server.settings import Settings, SettingsError, UpstreamSettings, load_settings
+from server.app import create_app
+from server.config import located
+from server.settings import Settings, SettingsError, UpstreamSettings, load_settings, of_worker, to_workers
 from server.upstreams.dialects import DIALECTS
 from server.upstreams.profiles import names, profile
 from server.upstreams.routing import build_router
@@ -15,24 +19,25 @@ from tests.support.serving import respond, serving, stream
 from tests.support.upstream import Script, ScriptedUpstream
 
 pytestmark = pytest.mark.timeout(20)
-KNOWN = {
-    "openai", "anthropic", "openrouter", "ollama", "vllm", "llamacpp", "lmstudio", "groq", "mistral",
-    "deepseek", "xai", "gemini",
-}  # fmt: skip
-LOCAL = {"ollama", "vllm", "llamacpp", "lmstudio"}
-SPOKEN = [(name, dialect) for name in sorted(KNOWN) for dialect in profile(name).dialects]
+# the files say which there are: a new profile is one more of them, and no list names them
+SPOKEN = [
+    (name, dialect)
+    for name in names()
+    for dialect, at in profile(name).dialects.items()
+    if at.url is not None
+]
 
 
-def test_all_are_there() -> None:
-    assert set(names()) == KNOWN
+def test_those_that_the_documents_name_are_there() -> None:
+    assert {"openai", "anthropic", "ollama", "vllm"} <= set(names())
 
 
-@pytest.mark.parametrize("name", sorted(KNOWN))
+@pytest.mark.parametrize("name", names())
 def test_a_profile_is_enough(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     known = profile(name)
-    assert (known.api_key_env is None) == (name in LOCAL)
-    local = {urlsplit(each.url).hostname == "127.0.0.1" for each in known.dialects.values()}
-    assert local == {name in LOCAL}
+    hosts = {urlsplit(each.url).hostname if each.url else None for each in known.dialects.values()}
+    local = {host in ("127.0.0.1", None) for host in hosts}  # a process has no address
+    assert local == {known.api_key_env is None}, "a server elsewhere has a key, one on this machine has none"
     if known.api_key_env is not None:
         monkeypatch.delenv(known.api_key_env, raising=False)
         with pytest.raises(SettingsError, match=known.api_key_env):
@@ -78,3 +83,142 @@ def test_options_of_the_config_go_over_those_of_the_profile(upstream: ScriptedUp
     body = upstream.last("over").body
     assert (body["max_completion_tokens"], body["user"]) == (20, "u")
     assert "stream_options" not in body
+
+
+MINE = """title = "Mine"
+dialect = "chat"
+
+[dialects.chat]
+url = "{url}"
+
+[dialects.chat.options]
+max_tokens_field = "max_tokens"
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A config with a folder of profiles beside it."""
+    (tmp_path / "mine").mkdir()
+    path = tmp_path / "bridge.toml"
+    path.write_text('profiles = "mine"\n\n[[upstreams]]\nprofile = "house"\n')
+    return path
+
+
+def refusal(config: Path) -> str:
+    with pytest.raises(SettingsError) as caught, located(config):
+        create_app(load_settings(config))
+    return str(caught.value)
+
+
+def test_a_profile_of_ones_own_is_one_file(config: Path, upstream: ScriptedUpstream) -> None:
+    (config.parent / "mine" / "house.toml").write_text(MINE.format(url=upstream.url))
+    with serving(load_settings(config)) as base:
+        final = respond(base, model="m", max_output_tokens=20).json
+    assert final["status"] == "completed"
+    assert upstream.last("m").body["max_tokens"] == 20
+    assert names(config.parent / "mine") == sorted([*names(), "house"])
+
+
+def test_ones_own_counts_before_a_known_one(config: Path) -> None:
+    (config.parent / "mine" / "ollama.toml").write_text(MINE.format(url="http://house.example/v1"))
+    assert profile("ollama", config.parent / "mine").title == "Mine"
+    assert profile("ollama").title == "Ollama"
+    assert profile("openai", config.parent / "mine") == profile("openai")
+
+
+def test_workers_find_the_folder_from_anywhere(
+    config: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    (config.parent / "mine" / "house.toml").write_text(MINE.format(url="http://house.example/v1"))
+    monkeypatch.setenv("OPENRESPONSES_BRIDGE_SETTINGS", "")
+    monkeypatch.chdir(config.parent)
+    to_workers(load_settings(Path(config.name)))
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    assert of_worker().profiles == str(config.parent / "mine")
+    create_app(of_worker())
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("title = ", 1, "Invalid value (at end of document)"),
+        ("title = 'x'\ndialect = @", 2, "Invalid value (at line 2, column 11)"),
+        (MINE.replace("url =", "ulr ="), 5, "'ulr' is not a setting (did you mean 'url'?)"),
+        (MINE.replace("title", "tilte"), 1, "'tilte' is not a setting (did you mean 'title'?)"),
+        (MINE.replace('"Mine"', "1"), 1, "Expected `str`, got `int`"),
+        (MINE.replace("url =", "# url ="), 4, "missing required field `url`"),
+        (MINE.replace('dialect = "chat"', 'dialect = "anthropic"'), 2, "has no table [dialects.anthropic]"),
+        (
+            MINE.replace("chat", "chta"),
+            4,
+            "dialect 'chta' is not one of: chat, anthropic, responses, codex (did you mean",
+        ),
+        (MINE.replace("max_tokens_field", "max_token_field"), 8, "did you mean 'max_tokens_field'?"),
+        (MINE.replace('"max_tokens"', '"most"'), 8, "options: Invalid enum value 'most'"),
+        (MINE.replace("{url}", "file:///etc/passwd"), 5, "is not an http:// or https:// address"),
+        (MINE.replace("{url}", "http://h/v1?a=b"), 5, "has a query"),
+        ("# " + "x" * 70_000, None, "a profile has at most 65536 bytes"),
+        ("title = '\udce4'", None, "can't decode"),
+    ],
+)
+def test_a_file_that_is_wrong_is_named_with_its_line(
+    config: Path, text: str, line: int | None, message: str
+) -> None:
+    file = config.parent / "mine" / "house.toml"
+    file.write_bytes(text.encode("utf-8", "surrogateescape"))
+    said = refusal(config)
+    where = f"{file}:{line}" if line and "(at" not in message else str(file)
+    assert said.startswith(f"{config}:4: profile 'house': {where}: ")
+    assert message in said
+
+
+def test_a_name_leads_to_files_of_the_folder_only(config: Path) -> None:
+    folder, sound = config.parent / "mine", MINE.format(url="http://house.example/v1")
+    (config.parent / "outside.toml").write_text(sound)
+    (config.parent / "other").mkdir()
+    (config.parent / "other" / "house.toml").write_text(sound)
+    (folder / "house.toml").symlink_to(config.parent / "other" / "house.toml")
+    (folder / "folder.toml").mkdir()
+    (folder / ".hidden.toml").write_text(sound)
+    (folder / "house.txt").write_text(sound)
+    (folder / "gone.toml").symlink_to(folder / "nothing")
+    os.mkfifo(folder / "pipe.toml")  # would be waited for
+    assert names(folder) == names()
+    for name in (
+        "house",
+        "../outside",
+        "../other/house",
+        "folder",
+        ".hidden",
+        "house.txt",
+        "gone",
+        "pipe",
+        "",
+        ".",
+    ):
+        with pytest.raises(SettingsError, match="is not one of: "):
+            profile(name, folder)
+
+
+def test_a_link_within_the_folder_counts(config: Path) -> None:
+    """As Kubernetes mounts files: by links to a folder beside them."""
+    folder = config.parent / "mine"
+    (folder / "..data").mkdir()
+    (folder / "..data" / "house.toml").write_text(MINE.format(url="http://house.example/v1"))
+    (folder / "house.toml").symlink_to(Path("..data", "house.toml"))
+    assert profile("house", folder).title == "Mine"
+
+
+def test_a_name_that_is_not_there_names_ones_own_too(config: Path) -> None:
+    (config.parent / "mine" / "hause.toml").write_text(MINE)
+    said = refusal(config)
+    assert said.startswith(f"{config}:4: profile 'house' is not one of: ")
+    assert "(did you mean 'hause'?)" in said
+
+
+def test_a_folder_that_is_not_there_is_named_with_its_line(config: Path) -> None:
+    (config.parent / "mine").rmdir()
+    assert refusal(config) == f"{config}:1: 'mine' is not a folder - at `$.profiles`"
+    (config.parent / "mine").write_text("a file")
+    assert refusal(config) == f"{config}:1: 'mine' is not a folder - at `$.profiles`"

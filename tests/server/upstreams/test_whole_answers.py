@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from server.settings import Limits, Settings, Timeouts, UpstreamSettings
+from server.settings import Capabilities, Limits, Settings, Timeouts, UpstreamSettings
 from tests.support.serving import Reply, respond, serving, stream
 from tests.support.upstream import CUT, HANG, JSON, Script, ScriptedUpstream, Step, text
 
@@ -143,3 +143,49 @@ def test_a_whole_answer_may_take_its_time_as_long_as_something_comes() -> None:
             assert words_of(respond(base, model="slow").json) == "Hello"
             silent = respond(base, model="silent")
     assert (silent.status, silent.error["code"]) == (504, "upstream_timeout")
+
+
+TOOL = {"type": "function", "name": "look", "parameters": {"type": "object"}}
+TOOLS: dict[str, dict[str, Any]] = {
+    "in the request": {"tools": [TOOL]},
+    "in an item": {
+        "input": [
+            {"type": "additional_tools", "role": "developer", "tools": [TOOL]},
+            {"role": "user", "content": "Hi"},
+        ]
+    },
+}
+
+
+@DIALECTS
+@pytest.mark.parametrize("tools", TOOLS)
+def test_a_model_that_calls_tools_in_whole_answers_alone_is_asked_for_one_where_there_are_tools(
+    dialect: str, tools: str
+) -> None:
+    whole = Script([json.dumps(ANSWERS[dialect]("Hello")).encode()], headers=JSON)
+    with ScriptedUpstream({"m": whole}) as upstream:
+        upstreams = [UpstreamSettings(url=upstream.url, dialect=dialect)]
+        able = {"m": Capabilities(streaming_tool_calls=False)}
+        with serving(Settings(upstreams=upstreams, models=able)) as base:
+            reply = stream(base, model="m", **TOOLS[tools])
+            assert (reply.final["status"], words_of(reply.final)) == ("completed", "Hello")
+            assert not upstream.received[-1].body.get("stream")
+            assert upstream.received[-1].headers["accept"] == "application/json"
+            stream(base, model="m")
+            assert upstream.received[-1].body["stream"] is True
+            assert upstream.received[-1].headers["accept"] == "text/event-stream"
+
+
+def test_one_that_streams_all_the_same_is_read_and_its_fallback_is_asked_in_its_own_way() -> None:
+    refused = Script([b"{}"], 503, JSON)
+    with ScriptedUpstream({"m": [Script(text("Hi")), refused], "other": Script(text("Ho"))}) as upstream:
+        upstreams = [
+            UpstreamSettings(url=upstream.url, name="first", models=["m"], failover=["second/other"]),
+            UpstreamSettings(url=upstream.url, name="second"),
+        ]
+        able = {"m": Capabilities(streaming_tool_calls=False)}
+        with serving(Settings(upstreams=upstreams, models=able)) as base:
+            said = [words_of(stream(base, model="m", tools=[TOOL]).final) for _ in range(2)]
+        assert said == ["Hi", "Ho"]
+        asked = [(each.body["model"], each.body.get("stream", False)) for each in upstream.received]
+        assert asked == [("m", False), ("m", False), ("other", True)]

@@ -181,12 +181,32 @@ def test_only_the_latest_response_is_remembered(demo: str) -> None:
     assert error["error"]["code"] == NOT_FOUND
 
 
-@pytest.mark.parametrize("link", [0, 1], ids=["the first", "the latest"])
-def test_deleted_response_is_not_continued(demo: str, link: int) -> None:
+def test_what_later_turns_stand_on_is_continued_though_deleted(demo: str) -> None:
     with opened_socket(demo) as socket:
         first = socket.turn(input="Forget me").final["id"]
         second = socket.turn(input="And me", previous_response_id=first).final["id"]
-        assert call(demo, "DELETE", f"/v1/responses/{[first, second][link]}").status == 200
+        assert call(demo, "DELETE", f"/v1/responses/{first}").status == 200
+        third = socket.turn(input="Go on", previous_response_id=second).final
+        assert third["status"] == "completed"
+        error = socket.turn(input="From the first again", previous_response_id=first).error
+    assert error["error"]["code"] == NOT_FOUND
+
+
+def test_latest_response_is_not_continued_when_deleted_though_another_turn_stands_on_it(demo: str) -> None:
+    with opened_socket(demo) as socket:
+        first = socket.turn(input="Forget me").final["id"]
+        elsewhere = respond(demo, model="demo", input="A branch", previous_response_id=first)
+        assert call(demo, "DELETE", f"/v1/responses/{first}").status == 200
+        error = socket.turn(input="Go on", previous_response_id=first).error
+    assert error["error"]["code"] == NOT_FOUND
+    assert respond(demo, model="demo", input="Go on", previous_response_id=elsewhere.json["id"]).status == 200
+
+
+def test_deleted_response_is_not_continued(demo: str) -> None:
+    with opened_socket(demo) as socket:
+        first = socket.turn(input="Forget me").final["id"]
+        second = socket.turn(input="And me", previous_response_id=first).final["id"]
+        assert call(demo, "DELETE", f"/v1/responses/{second}").status == 200
         error = socket.turn(input="What did I say?", previous_response_id=second).error
         over_http = respond(demo, model="demo", input="What did I say?", previous_response_id=second)
     assert (error["status"], error["error"]) == (400, over_http.error)
@@ -284,7 +304,7 @@ def test_failure_of_another_turn_evicts_nothing(demo: str) -> None:
         ("{", "invalid_json", None),
         ("", "invalid_json", None),
         ("[]", "invalid_json", None),
-        ('{"type": "response.steer"}', "invalid_value", "type"),
+        ('{"type": "response.unheard_of"}', "invalid_value", "type"),
         ('{"input": "x"}', "invalid_value", "type"),
         ('{"type": "response.create", "model": "demo", "input": 3}', "invalid_value", "input"),
         ('{"type": "response.create", "model": "demo"}', "invalid_value", "input"),

@@ -14,6 +14,7 @@ from bridge.protocol.response import Response
 from bridge.protocol.usage import Usage
 
 REFUSAL = "refusal"
+_STOP_SEQUENCE: Final = "stop_sequence"
 # incomplete reason → stop reason; None is an error, for Anthropic has no reason for it
 _STOP_REASONS: dict[str, str | None] = {
     "max_output_tokens": "max_tokens",
@@ -49,6 +50,19 @@ _TYPE_OF_CODE: dict[str, str] = {
     "not_found": "not_found_error",
     "model_not_found": "not_found_error",
     "invalid_api_key": "authentication_error",
+}
+# what Anthropic's API says for an HTTP status; asked where the error's own names say no more than these
+_VAGUE: Final = frozenset({_API_ERROR, "invalid_request_error"})
+_TYPE_OF_STATUS: Final = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+    529: "overloaded_error",
 }
 
 
@@ -95,7 +109,8 @@ class MessageBounds:
         reason = self._stop_reason(response)
         if reason is None:
             return [*chunks, self._failed(None, f"the response was {response.status}")]
-        details: dict[str, Any] = {"stop_reason": reason, "stop_sequence": None}
+        sequence = response.stop_sequence or None if reason == _STOP_SEQUENCE else None
+        details: dict[str, Any] = {"stop_reason": reason, "stop_sequence": sequence}
         if self.refusal:
             chunks += self._refuse(response, details)
         if "container" in self._extras:
@@ -123,7 +138,8 @@ class MessageBounds:
 
     def _stop_reason(self, response: Response) -> str | None:
         if response.status == "completed":
-            return "tool_use" if self.calls else REFUSAL if self.refusal else "end_turn"
+            ended = _STOP_SEQUENCE if response.stop_sequence else "end_turn"
+            return "tool_use" if self.calls else REFUSAL if self.refusal else ended
         details = response.incomplete_details
         reason = details.reason if details is not None else response.status
         if reason not in _STOP_REASONS:
@@ -162,19 +178,25 @@ def usage_body(usage: Usage | None) -> dict[str, Any]:
     """The counts in Anthropic's names; zeros when there are none."""
     if usage is None:
         return {"input_tokens": 0, "output_tokens": 0}
-    cached = usage.input_tokens_details.cached_tokens
+    cached, written = usage.input_tokens_details.cached_tokens, usage.cache_write_tokens
     body: dict[str, Any] = {
-        "input_tokens": max(usage.input_tokens - cached, 0),
-        "cache_creation_input_tokens": 0,
+        "input_tokens": max(usage.input_tokens - cached - written, 0),
+        "cache_creation_input_tokens": written,
         "cache_read_input_tokens": cached,
         "output_tokens": usage.output_tokens,
     }
     if usage.output_tokens_details.reasoning_tokens:
         body["output_tokens_details"] = {"thinking_tokens": usage.output_tokens_details.reasoning_tokens}
+    if usage.estimated is True:
+        body["estimated"] = True
     return body
 
 
-def error_body(code: str | None, kind: str | None, message: str) -> dict[str, Any]:
-    """An error in Anthropic's shape, as a stream's `error` event and an HTTP body carry it."""
+def error_body(code: str | None, kind: str | None, message: str, status: int | None = None) -> dict[str, Any]:
+    """An error in Anthropic's shape, as a stream's `error` event and an HTTP body carry it. The `status` of
+    an HTTP answer says more than our codes where Anthropic does not have a type for those."""
     found = (name if name in _OWN_TYPES else _TYPE_OF_CODE.get(name or "") for name in (code, kind))
-    return {"type": "error", "error": {"type": next(filter(None, found), _API_ERROR), "message": message}}
+    named = next(filter(None, found), _API_ERROR)
+    if named in _VAGUE:
+        named = _TYPE_OF_STATUS.get(status, named) if status else named
+    return {"type": "error", "error": {"type": named, "message": message}}

@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.anthropic_messages import envelopes
+from bridge.dialects.anthropic_messages.carried import CACHE, Carried, place
 from bridge.dialects.anthropic_messages.types import SLUG
 from bridge.dialects.base import Fields, invalid
 from bridge.protocol import content as ct
@@ -20,15 +21,16 @@ from bridge.seal import Sealer, SealError
 
 _PDF: Final = "application/pdf"
 _SYSTEM_ROLES: Final = ("system", "developer")
-CARRIER: Final = "cache_control"  # stands on any block, and has no counterpart
 
 
 class MessageReader:
-    """Turns messages into items, in order. Raises InvalidRequestError with the place of what is wrong."""
+    """Turns messages into items, in order; what has no counterpart is carried. Raises InvalidRequestError
+    with the place of what is wrong."""
 
-    def __init__(self, sealer: Sealer, diagnostics: Diagnostics) -> None:
+    def __init__(self, sealer: Sealer, diagnostics: Diagnostics, carried: Carried) -> None:
         self._sealer = sealer
         self._diagnostics = diagnostics
+        self._carried = carried
         self.items: list[Any] = []
         self._parts: list[Any] = []
         self._role: Any = "user"
@@ -50,6 +52,8 @@ class MessageReader:
         self._role = message.need("role", str)
         if self._role not in ("user", "assistant", *_SYSTEM_ROLES):
             raise invalid(message.at("role"), "expected user or assistant")
+        if self._role in _SYSTEM_ROLES:
+            self._carried.inline.add(len(self.items))
         content = message.raw("content")
         if isinstance(content, str):
             self._parts = [self._said(content)]
@@ -61,28 +65,34 @@ class MessageReader:
         self._flush()
 
     def _result(self, message: Fields) -> list[Any]:
-        """The parts of a tool's result."""
-        found = []
+        """The parts of a tool's result, which belong to the item that comes next."""
+        found: list[Any] = []
         for block in message.each("content"):
             kind = block.need("type", str)
             read = self._contents.get(kind)
             if read is None:
-                self._diagnostics.loss(f"tool_result.{kind[:64]}", "no such part")
-            else:
-                part = read(block)
-                found.append(ct.InputTextContent(part.text) if kind == "text" else part)
+                self._carried.blocks[place(len(self.items))] = {"content": message.raw("content")}
+                self._carried.report([f"tool_result.{kind[:64]}"])
+                block.whole()
+                continue
+            part = read(block)
+            self._carried.keep(place(len(self.items), len(found)), block.rest(), f"tool_result.{kind}")
+            found.append(ct.InputTextContent(part.text) if kind == "text" else part)
         return found
 
     def _block(self, block: Fields) -> None:
         kind = block.need("type", str)
-        if CARRIER in block.names:
-            self._diagnostics.loss(CARRIER, "can't be expressed")
         read = self._contents.get(kind)
         if read is not None:
-            self._parts.append(read(block))
+            part = read(block)
+            self._carried.keep(place(len(self.items), len(self._parts)), block.rest(), kind)
+            self._parts.append(part)
             return
         self._flush()
+        where = place(len(self.items))
         self._blocks.get(kind, self._hosted)(block)
+        fields = {CACHE: block.raw(CACHE)} if block.raw(CACHE) else {}
+        self._carried.keep(where, block.rest() | fields, kind)
 
     def _flush(self) -> None:
         parts, self._parts = self._parts, []
@@ -94,8 +104,6 @@ class MessageReader:
 
     # ── content ────────────────────────────────────────────────────────────────────────────────────
     def _text(self, block: Fields) -> Any:
-        if block.raw("citations"):
-            self._diagnostics.loss("text.citations", "can't be expressed")
         return self._said(block.need("text", str))
 
     def _image(self, block: Fields) -> Any:
@@ -105,9 +113,6 @@ class MessageReader:
     def _document(self, block: Fields) -> Any:
         source = block.inner("source")
         title = block.get("title", str) or UNSET
-        for name in ("context", "citations"):
-            if block.raw(name):
-                self._diagnostics.loss(f"document.{name}", "can't be expressed")
         kind = source.need("type", str)
         if kind == "url":
             return ct.InputFileContent(title, file_url=source.need("url", str))
@@ -175,9 +180,17 @@ class MessageReader:
         kind = block.raw("type")
         own = block.raw("id") or block.raw("tool_use_id") or ""
         self.items.append(
-            UnknownItem({"type": SLUG + kind, "id": own, "status": "completed", "block": _bare(block)})
+            UnknownItem(
+                {
+                    "type": SLUG + kind,
+                    "id": own,
+                    "status": "completed",
+                    "role": self._role,
+                    "block": _bare(block),
+                }
+            )
         )
 
 
 def _bare(block: Fields) -> dict[str, Any]:
-    return {name: value for name, value in block.whole().items() if name != CARRIER}
+    return {name: value for name, value in block.whole().items() if name != CACHE}

@@ -87,6 +87,7 @@ class Outbound:
             CustomToolCall: self._custom_call,
             CompactionItem: self._items.compaction,
             UnknownItem: self._items.hosted,
+            type(None): lambda _item: self._blocks.stop(),  # not even a finished item is required
         }
 
     def feed(self, event: Event) -> list[t.Chunk]:

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from bridge.diagnostics import Diagnostics
-from bridge.dialects.anthropic_messages.client.messages import CARRIER, MessageReader
+from bridge.dialects.anthropic_messages.carried import CACHE, JOINT, PASSED, Carried
+from bridge.dialects.anthropic_messages.client.messages import MessageReader
 from bridge.dialects.anthropic_messages.thinking import effort_from
 from bridge.dialects.anthropic_messages.types import SLUG
 from bridge.dialects.base import Fields, body_of, invalid
@@ -17,7 +19,6 @@ from bridge.protocol.tools import FunctionToolChoice, FunctionToolParam, ToolCho
 from bridge.protocol.unknown import UnknownTool
 from bridge.seal import Sealer
 
-SMALLEST_LIMIT = 16  # tokens: schema CreateResponseBody, max_output_tokens
 _CUSTOM = ("custom", None)  # the types of a tool that the client runs
 _CHOICES: dict[str, ToolChoice] = {"auto": "auto", "any": "required", "none": "none"}
 _TIERS = {"auto": "auto", "standard_only": "default"}
@@ -34,7 +35,8 @@ def from_messages(
     """
     diagnostics = Diagnostics()
     given = body_of(body)
-    reader = MessageReader(sealer or Sealer(), diagnostics)
+    carried = Carried()
+    reader = MessageReader(sealer or Sealer(), diagnostics, carried)
     given.need("messages", list)
     for message in given.each("messages"):
         reader.message(message)
@@ -48,11 +50,11 @@ def from_messages(
     request = rq.CreateResponse(
         model=given.need("model", str),
         input=reader.items,
-        instructions=_system(given, diagnostics),
-        tools=_tools(given, diagnostics),
+        instructions=_system(given, carried),
+        tools=_tools(given, carried),
         tool_choice=choice,
         parallel_tool_calls=parallel,
-        max_output_tokens=_limit(given, diagnostics),
+        max_output_tokens=_limit(given),
         temperature=given.get("temperature", float),
         top_p=given.get("top_p", float),
         top_k=given.get("top_k", int),
@@ -64,44 +66,58 @@ def from_messages(
         stream=given.get("stream", bool),
         store=False,
     )
-    given.skip(*_THINKING)
+    _carry(given, carried)
+    carried.items = len(reader.items)
+    request = replace(request, native=carried.native())
     for where in given.unread_here + ([] if metadata is None else metadata.unread_here):
         diagnostics.loss(where, "can't be expressed")
     return request, diagnostics
 
 
-def _system(given: Fields, diagnostics: Diagnostics) -> str | None:
+def _carry(given: Fields, carried: Carried) -> None:
+    """What goes on as it is, where the API itself answers."""
+    carried.body = {name: given.raw(name) for name in PASSED if name in given}
+    carried.report(carried.body)
+    thinking, config = (given.raw(name) for name in _THINKING)
+    if isinstance(thinking, dict):
+        carried.thinking = thinking
+    if isinstance(config, dict):
+        carried.output_config = {name: value for name, value in config.items() if name != "format"}
+        told = ("effort",) if effort_from({"thinking": thinking, "output_config": config}) else ()
+        carried.report(f"output_config.{name[:64]}" for name in carried.output_config if name not in told)
+
+
+def _system(given: Fields, carried: Carried) -> str | None:
     system = given.raw("system")
     if system is None or isinstance(system, str):
         return system or None
     texts = []
     for block in given.each("system"):
         texts.append(block.need("text", str))
-        if CARRIER in block.names:
-            diagnostics.loss(CARRIER, "can't be expressed")
-    return "\n\n".join(texts) or None
+        carried.system.append(block.whole())
+        if CACHE in block.names:
+            carried.report([CACHE])
+    return JOINT.join(texts) or None
 
 
-def _limit(given: Fields, diagnostics: Diagnostics) -> int:
+def _limit(given: Fields) -> int:
     limit = given.need("max_tokens", int)
     if limit < 1:
         raise invalid("max_tokens", "has to be 1 or more")
-    if limit < SMALLEST_LIMIT:
-        diagnostics.loss("max_tokens", f"raised to {SMALLEST_LIMIT}")
-    return max(limit, SMALLEST_LIMIT)
+    return limit
 
 
-def _tools(given: Fields, diagnostics: Diagnostics) -> list[Any] | None:
+def _tools(given: Fields, carried: Carried) -> list[Any] | None:
     if "tools" not in given:
         return None
     found: list[Any] = []
     for tool in given.each("tools"):
-        if CARRIER in tool.names:
-            diagnostics.loss(CARRIER, "can't be expressed")
         kind = tool.get("type", str)
         if kind not in _CUSTOM:
-            bare = {name: value for name, value in tool.whole().items() if name != CARRIER}
+            bare = {name: value for name, value in tool.whole().items() if name != CACHE}
             found.append(UnknownTool({**bare, "type": f"{SLUG}{kind}"}))
+            if CACHE in tool.names:
+                _carry_tool(tool, {CACHE: tool.raw(CACHE)}, carried)
             continue
         found.append(
             FunctionToolParam(
@@ -111,10 +127,15 @@ def _tools(given: Fields, diagnostics: Diagnostics) -> list[Any] | None:
                 bool(tool.get("strict", bool)),
             )
         )
-        tool.skip("type", CARRIER)
-        for where in tool.unread_here:
-            diagnostics.loss(where, "can't be expressed")
+        _carry_tool(tool, tool.rest(), carried)
     return found
+
+
+def _carry_tool(tool: Fields, fields: dict[str, Any], carried: Carried) -> None:
+    name = tool.raw("name")
+    if fields and isinstance(name, str):
+        carried.tools[name] = fields
+    carried.report(CACHE if each == CACHE else tool.at(each[:64]) for each in fields)
 
 
 def _tool_choice(given: Fields) -> tuple[ToolChoice | None, bool | None]:

@@ -34,12 +34,15 @@ class Content:
             "input_file": self._file,
         }
 
-    def blocks(self, content: str | Sequence[Any], param: str) -> list[Block]:
-        """The blocks of a message or a tool's output. No text is blank: Anthropic refuses such."""
+    def blocks(
+        self, content: str | Sequence[Any], param: str, marks: Callable[[int], Block] = lambda _index: {}
+    ) -> list[Block]:
+        """The blocks of a message or a tool's output. No text is blank: Anthropic refuses such. `marks` are
+        further fields of the block of a part."""
         if isinstance(content, str):
             return [{"type": "text", "text": content}] if content.strip() else []
-        made = (self._block(part, f"{param}[{index}]") for index, part in enumerate(content))
-        return [block for block in made if block is not None]
+        made = ((index, self._block(part, f"{param}[{index}]")) for index, part in enumerate(content))
+        return [{**block, **marks(index)} for index, block in made if block is not None]
 
     def _block(self, part: Any, param: str) -> Block | None:
         make = self._makers.get(part.type)

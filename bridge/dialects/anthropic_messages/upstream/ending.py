@@ -18,13 +18,15 @@ _READ = frozenset({"type", "explanation"})
 
 
 class StopState:
-    """`reason` is None until one was given; `explanation` is the API's own when it refused."""
+    """`reason` is None until one was given, `sequence` is empty until one was met; `explanation` is the API's
+    own when it refused."""
 
-    __slots__ = ("_diagnostics", "explanation", "reason")
+    __slots__ = ("_diagnostics", "explanation", "reason", "sequence")
 
     def __init__(self, diagnostics: Diagnostics) -> None:
         self._diagnostics = diagnostics
         self.reason: str | None = None
+        self.sequence = ""
         self.explanation = ""
 
     @property
@@ -38,8 +40,8 @@ class StopState:
             self.reason = reason
             if reason in _REPLACED:
                 self._diagnostics.loss(f"stop_reason.{reason}", _REPLACED[reason])
-        if sequence:
-            self._diagnostics.loss("stop_sequence", "no place for it")
+        if isinstance(sequence, str):
+            self.sequence = sequence
         if isinstance(details, dict):
             explanation = details.get("explanation")
             self.explanation = explanation if isinstance(explanation, str) else ""
@@ -49,7 +51,7 @@ class StopState:
 
     def forget(self) -> None:
         """Another message follows in the same stream."""
-        self.reason, self.explanation = None, ""
+        self.reason, self.sequence, self.explanation = None, "", ""
 
 
 def reported(error: dict[str, Any] | None) -> ErrorPayload:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bridge.dialects.base import OURS, Outcomes, built, honoured, loss, sent
+from bridge.dialects.base import NATIVE_OF_MESSAGES, OURS, Outcomes, built, honoured, loss, sent
 
 _UNSAID: Final = (
     "presence_penalty",
@@ -45,5 +45,6 @@ FIELDS: Final[Outcomes] = {
     "user": built("metadata"),
     "stream": built("stream"),
     "stream_options.include_obfuscation": loss("answers are not padded"),
+    NATIVE_OF_MESSAGES: built("messages"),
     "truncation": loss("a conversation that is too long is not shortened"),
 }

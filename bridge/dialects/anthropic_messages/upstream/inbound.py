@@ -238,6 +238,8 @@ class Inbound:
                 events += self._stop_all() + self._context.settle()
             if self._stop_state.explanation:
                 events += self._machine.refusal(self._stop_state.explanation)
+            if self._stop_state.sequence:
+                events += self._machine.stop_sequence(self._stop_state.sequence)
             events += self._machine.finish(self._stop_state.reason)
         except BridgeError as error:
             return events + self._fail(error)

@@ -7,11 +7,12 @@ from typing import Any
 
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.anthropic_messages import envelopes
+from bridge.dialects.anthropic_messages.carried import JOINT, NOTHING, Carried, place
 from bridge.dialects.anthropic_messages.models import MessagesOptions
 from bridge.dialects.anthropic_messages.types import SLUG, tool_input
 from bridge.dialects.anthropic_messages.upstream.content import Content
 from bridge.dialects.anthropic_messages.upstream.turns import Turns
-from bridge.dialects.base import Entry
+from bridge.dialects.base import HISTORY, Entry
 from bridge.errors import InvalidRequestError
 from bridge.seal import Sealer, SealError
 from bridge.tools.identity import ToolIdentityMap
@@ -35,15 +36,22 @@ class MessagesBuilder:
         sealer: Sealer,
         options: MessagesOptions,
         diagnostics: Diagnostics,
+        carried: Carried = NOTHING,
     ) -> None:
         self._entries = entries
+        self._carried = carried
+        # places count the items of the client's own request
+        own = sum(entry.param != HISTORY for entry in entries)
+        self._before: int | None = len(entries) - own if carried.items == own else None
+        if self._before is None and carried.blocks:
+            diagnostics.loss("cache_control", "what was said of the blocks of another conversation, left out")
         self._sealer = sealer
         self._options = options
         self._diagnostics = diagnostics
         self._content = Content(diagnostics)
         self._turns = Turns(diagnostics)
         self._views: list[CallView | OutputView | None] = [
-            call_view(entry.item, identities) or output_view(entry.item) for entry in entries
+            call_view(entry.item, identities) or output_view(entry.item, identities) for entry in entries
         ]
         self._answers = pair(self._views, lambda index: entries[index].param)
         self._open: list[tuple[str, int]] = []  # (tool_use id, index of its output), not yet answered
@@ -60,7 +68,11 @@ class MessagesBuilder:
 
     def build(self, instructions: str | None) -> list[dict[str, Any]]:
         """The messages; `system` is then complete too. Raises InvalidRequestError."""
-        self.system += self._content.blocks(instructions or "", "instructions")
+        blocks = [block for block in self._carried.system if block["text"].strip()]
+        if blocks and JOINT.join(block["text"] for block in self._carried.system) == instructions:
+            self.system += blocks
+        else:
+            self.system += self._content.blocks(instructions or "", "instructions")
         for index, entry in enumerate(self._entries):
             view = self._views[index]
             if isinstance(view, CallView):
@@ -72,9 +84,14 @@ class MessagesBuilder:
         self._answer(len(self._entries))
         return self._turns.finished()
 
+    def _marks(self, index: int, part: int | None = None) -> Block:
+        """What the client's own block has beyond its counterpart."""
+        return {} if self._before is None else self._carried.blocks.get(place(index - self._before, part), {})
+
     # ── messages ───────────────────────────────────────────────────────────────────────────────────
     def _message(self, item: Any, index: int) -> None:
-        blocks = self._content.blocks(item.content, self._entries[index].at("content"))
+        at = self._entries[index].at("content")
+        blocks = self._content.blocks(item.content, at, lambda part: self._marks(index, part))
         if not blocks:
             self._diagnostics.ignored("message", "blank, left out")
         elif item.role == "assistant":
@@ -86,6 +103,9 @@ class MessagesBuilder:
             self._begun = True
             self._answer(index)
             self._turns.add("user", blocks)
+        elif self._before is not None and index - self._before in self._carried.inline:
+            self._answer(index)
+            self._turns.add("system", blocks)
         else:
             self._instruct(blocks)
 
@@ -105,6 +125,7 @@ class MessagesBuilder:
             return
         tool_id = self._turns.tool_id(call.call_id)
         block = {"type": "tool_use", "id": tool_id, "name": call.name, "input": tool_input(call.arguments)}
+        block |= self._marks(index)
         self._turns.add("assistant", [block])
         self._open.append((tool_id, answer))
 
@@ -120,12 +141,13 @@ class MessagesBuilder:
         output = self._views[index]
         assert isinstance(output, OutputView)
         block: Block = {"type": "tool_result", "tool_use_id": tool_id}
-        content = self._content.blocks(output.output, self._entries[index].at("output"))
+        at = self._entries[index].at("output")
+        content = self._content.blocks(output.output, at, lambda part: self._marks(index, part))
         if content:
             block["content"] = content
         if output.failed:
             block["is_error"] = True
-        return block
+        return block | self._marks(index)
 
     # ── opaque items ───────────────────────────────────────────────────────────────────────────────
     def _reasoning(self, item: Any, index: int) -> None:
@@ -168,7 +190,7 @@ class MessagesBuilder:
             raise InvalidRequestError(
                 InvalidRequestError.UNSUPPORTED, "a history condensed by another upstream", param=param
             )
-        self._turns.add("assistant", [block])
+        self._turns.add("assistant", [block | self._marks(index)])
 
     def _reference(self, item: Any, index: int) -> None:
         raise InvalidRequestError(
@@ -180,9 +202,12 @@ class MessagesBuilder:
     def _nothing(self, _item: Any, _index: int) -> None:
         """Tools declared within the input: the request's tools hold them."""
 
-    def _other(self, item: Any, _index: int) -> None:
-        block = getattr(item, "raw", {}).get("block")
+    def _other(self, item: Any, index: int) -> None:
+        raw = getattr(item, "raw", {})
+        block, role = raw.get("block"), raw.get("role")
         if item.type.startswith(SLUG) and isinstance(block, dict) and "type" in block:
-            self._turns.add("assistant", [block])
+            if role == "user":
+                self._answer(index)
+            self._turns.add("user" if role == "user" else "assistant", [block | self._marks(index)])
         else:
             self._diagnostics.loss(f"item.{item.type[:64]}", "Anthropic has no such block")

@@ -6,13 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from bridge.diagnostics import Diagnostics
+from bridge.dialects.anthropic_messages.carried import Carried, carried_by
 from bridge.dialects.anthropic_messages.models import DEFAULT_OPTIONS, MessagesOptions, ModelFacts, facts_of
 from bridge.dialects.anthropic_messages.thinking import plan_thinking
 from bridge.dialects.anthropic_messages.upstream.fields import FIELDS
 from bridge.dialects.anthropic_messages.upstream.messages import MessagesBuilder
-from bridge.dialects.anthropic_messages.upstream.tools import ToolChoice, text_format, tool_bodies
+from bridge.dialects.anthropic_messages.upstream.tools import (
+    ToolChoice,
+    text_format,
+    tool_bodies,
+    tools_called,
+)
 from bridge.dialects.anthropic_messages.upstream.turns import THINKING_BLOCKS, lacks_thinking
-from bridge.dialects.base import apply, effort_of, entries_of
+from bridge.dialects.base import HISTORY, apply, configured, effort_of, entries_of, understood
 from bridge.errors import InvalidRequestError
 from bridge.protocol.request import CreateResponse
 from bridge.seal import Sealer
@@ -22,6 +28,7 @@ from bridge.tools.identity import ToolIdentityMap
 _HOTTEST = 1.0  # Anthropic's temperatures end where OpenAI's have their middle
 # what may stand in `include` and comes anyway
 _INCLUDES = frozenset({"reasoning.encrypted_content"})
+_PLANNED = ("enabled", "adaptive")  # kinds of thinking that are an effort here
 _TIERS = {"auto": "auto", "default": "standard_only"}
 
 
@@ -45,13 +52,16 @@ def to_messages(
     identities = tool_identities if tool_identities is not None else ToolIdentityMap()
     name = model or request.model or ""
     facts = options.facts or facts_of(name)
-    entries = entries_of(request, history)
+    carried = carried_by(request)
+    request = configured(request, history)
+    entries = understood(entries_of(request, history), diagnostics)
     items = [entry.item for entry in entries]
-    active = active_tools(request.tools, items, len(history))
+    earlier = sum(entry.param == HISTORY for entry in entries)
+    active = active_tools(request.tools, items, earlier)
     functions, others = present_tools(active, identities, diagnostics)
     choice = ToolChoice(request, functions, identities, diagnostics)
     enforced, instructed = text_format(request, facts, diagnostics)
-    builder = MessagesBuilder(entries, identities, sealer or Sealer(), options, diagnostics)
+    builder = MessagesBuilder(entries, identities, sealer or Sealer(), options, diagnostics, carried)
     messages = builder.build(request.instructions)
     if not messages:
         raise InvalidRequestError(
@@ -60,7 +70,10 @@ def to_messages(
     if instructed:
         builder.system.append({"type": "text", "text": instructed})
     allowed = [view for view in functions if choice.allowed is None or view.name in choice.allowed]
-    tools = tool_bodies(allowed, others, facts, diagnostics)
+    tools = [
+        body | carried.tools.get(body.get("name", ""), {})
+        for body in tool_bodies(allowed, others, facts, diagnostics)
+    ]
     choice.check(tools)
     body: dict[str, Any] = {
         "model": name,
@@ -70,14 +83,16 @@ def to_messages(
     if builder.system:
         body["system"] = builder.system
     body |= _tools(tools, choice, messages, diagnostics)
-    body |= _thinking(request, facts, body, choice, diagnostics)
+    planned = _thinking(request, facts, body, choice, diagnostics)
+    body |= _as_asked(planned, carried, facts, body["max_tokens"])
     if enforced is not None:
         body["output_config"] = {**body.get("output_config", {}), "format": enforced}
     body |= _sampling(request, facts, "thinking" in body, diagnostics)
     body |= apply(request, FIELDS, diagnostics) | _about(request, diagnostics)
+    body |= carried.body
     body["stream"] = options.stream
     body |= {name: value for name, value in options.extra.items() if name not in body}
-    if options.cache_control is not None:
+    if options.cache_control is not None and not carried.caches:
         _mark_cache(body, options.cache_control)
     return body, diagnostics
 
@@ -100,13 +115,10 @@ def _tools(
 ) -> dict[str, Any]:
     if tools:
         return {"tools": tools} | ({"tool_choice": choice.body} if choice.body is not None else {})
-    blocks = (block for message in messages for block in message["content"])
-    names = dict.fromkeys(block["name"] for block in blocks if block["type"] == "tool_use")
-    if not names:
-        return {}
-    diagnostics.repair("tools", "those called earlier declared, none may be called")
-    declared = [{"name": name, "input_schema": {"type": "object"}} for name in names]
-    return {"tools": declared, "tool_choice": {"type": "none"}}
+    declared = tools_called(messages)
+    if declared:
+        diagnostics.repair("tools", "those called earlier declared, none may be called")
+    return declared
 
 
 def _thinking(
@@ -126,6 +138,22 @@ def _thinking(
         diagnostics.loss("reasoning.effort", "the calls being answered came without signed thinking")
         return {}
     return plan_thinking(effort, request, facts, body["max_tokens"], diagnostics)
+
+
+def _as_asked(
+    planned: dict[str, Any], carried: Carried, facts: ModelFacts, max_tokens: int
+) -> dict[str, Any]:
+    """The plan in the words of a client of this API, where they mean the same and the model knows them."""
+    thinking, config = carried.thinking, dict(carried.output_config)
+    if thinking is not None and facts.thinking != "none":
+        kind, budget = thinking.get("type"), thinking.get("budget_tokens")
+        is_same = kind == planned.get("thinking", {}).get("type")
+        if kind not in _PLANNED or (is_same and (not isinstance(budget, int) or budget < max_tokens)):
+            planned = {**planned, "thinking": thinking}
+    if facts.thinking != "adaptive" or (facts.known and config.get("effort") not in facts.efforts):
+        config.pop("effort", None)
+    config = {**planned.get("output_config", {}), **config}
+    return {**planned, "output_config": config} if config else planned
 
 
 def _sampling(

@@ -46,6 +46,15 @@ def _function(view: FunctionView, facts: ModelFacts, diagnostics: Diagnostics) -
     return body
 
 
+def tools_called(messages: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The fields that declare the tools of earlier calls where none are offered: the API refuses calls of
+    tools that it was not given. {} when there are no calls."""
+    blocks = (block for message in messages for block in message["content"])
+    names = dict.fromkeys(block["name"] for block in blocks if block["type"] == "tool_use")
+    declared = [{"name": name, "input_schema": {"type": "object"}} for name in names]
+    return {"tools": declared, "tool_choice": {"type": "none"}} if declared else {}
+
+
 def is_closed(schema: Any) -> bool:
     """Whether every object in a JSON schema forbids other members, which strict use asks for."""
     if isinstance(schema, list):

@@ -29,8 +29,6 @@ class UsageCounter:
         details = usage.get("output_tokens_details")
         if isinstance(details, dict):
             self._take("thinking", details.get("thinking_tokens"))
-        if _count(usage.get(_WRITTEN)):
-            self._diagnostics.loss(f"usage.{_WRITTEN}", "counted as input")
         hosted = usage.get("server_tool_use")
         if isinstance(hosted, dict) and any(hosted.values()):
             self._diagnostics.loss("usage.server_tool_use", "no place for it")
@@ -62,6 +60,7 @@ class UsageCounter:
             count("output_tokens"),
             cached_tokens=cached,
             reasoning_tokens=count("thinking"),
+            cache_write_tokens=count(_WRITTEN),
         )
 
 

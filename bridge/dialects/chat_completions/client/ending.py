@@ -51,14 +51,16 @@ def usage_out(usage: Usage) -> ChatUsage:
         usage.input_tokens,
         usage.output_tokens,
         usage.total_tokens,
-        PromptTokensDetails(usage.input_tokens_details.cached_tokens),
+        PromptTokensDetails(usage.input_tokens_details.cached_tokens, usage.cache_write_tokens or None),
         CompletionTokensDetails(usage.output_tokens_details.reasoning_tokens),
+        estimated=usage.estimated is True or None,
     )
 
 
 def summed(usages: Iterable[ChatUsage]) -> ChatUsage:
     """The cost of several choices: the prompt was paid for each."""
-    sums = [0, 0, 0, 0, 0]
+    sums = [0, 0, 0, 0, 0, 0]
+    estimated = False
     for usage in usages:
         prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
         counts = (
@@ -67,11 +69,18 @@ def summed(usages: Iterable[ChatUsage]) -> ChatUsage:
             usage.total_tokens,
             prompt and prompt.cached_tokens,
             completion and completion.reasoning_tokens,
+            prompt and prompt.cache_write_tokens,
         )
+        estimated = estimated or usage.estimated is True
         sums = [sum(pair) for pair in zip(sums, (count or 0 for count in counts), strict=True)]
-    prompted, completed, total, cached, thought = sums
+    prompted, completed, total, cached, thought, written = sums
     return ChatUsage(
-        prompted, completed, total, PromptTokensDetails(cached), CompletionTokensDetails(thought)
+        prompted,
+        completed,
+        total,
+        PromptTokensDetails(cached, written or None),
+        CompletionTokensDetails(thought),
+        estimated=estimated or None,
     )
 
 

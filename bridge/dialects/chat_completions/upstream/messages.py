@@ -39,17 +39,23 @@ class MessagesBuilder:
         self._views: list[CallView | OutputView | None] = []
         self._answers: dict[int, int | None] = {}
         self._reasoning: list[str] = []
+        self._at = self._asked = 0  # the position that is read, and that of the user's last message
         self._turn: ChatMessage | None = None
         self._calls: list[tuple[CallView, int]] = []  # of the open turn, with the positions of their outputs
 
     def build(self, entries: Sequence[Entry], instructions: str | None) -> list[ChatMessage]:
         """The whole conversation, `instructions` as its first message."""
         self._entries = entries
-        self._views = [call_view(e.item, self._identities) or output_view(e.item) for e in entries]
+        self._views = [
+            call_view(e.item, self._identities) or output_view(e.item, self._identities) for e in entries
+        ]
         self._answers = pair(self._views, lambda index: entries[index].param)
         if instructions:
             self._messages.append(ChatMessage(role="system", content=instructions))
+        asked = [at for at, each in enumerate(entries) if getattr(each.item, "role", None) == "user"]
+        self._asked = asked[-1] if asked else 0
         for position, entry in enumerate(entries):
+            self._at = position
             view = self._views[position]
             if isinstance(view, CallView):
                 self._call(view, self._answers[position], entry)
@@ -98,6 +104,8 @@ class MessagesBuilder:
         if not texts:
             if item.encrypted_content:
                 self._diagnostics.loss(entry.where, "encrypted reasoning can't be expressed")
+        elif self._options.reasoning_turns == "loop" and self._at < self._asked:
+            self._diagnostics.ignored(entry.where, "reasoning about an earlier question")
         elif self._options.reasoning_field is None:
             self._diagnostics.loss(entry.where, "reasoning of earlier turns can't be expressed")
         else:
@@ -155,14 +163,24 @@ class MessagesBuilder:
     def _open_turn(self) -> ChatMessage:
         if self._turn is None:
             self._turn = ChatMessage(role="assistant")
-            if self._reasoning and self._options.reasoning_field is not None:
-                setattr(self._turn, self._options.reasoning_field, "\n\n".join(self._reasoning))
+            if self._reasoning:
+                self._put_reasoning(self._turn, "\n\n".join(self._reasoning))
                 self._reasoning = []
         return self._turn
+
+    def _put_reasoning(self, turn: ChatMessage, text: str) -> None:
+        field = self._options.reasoning_field
+        if field == _DETAILS:
+            turn.reasoning_details = [{"type": "reasoning.text", "text": text}]
+        elif field is not None:
+            setattr(turn, field, text)
 
     def _end_turn(self, at_output: bool = False) -> None:
         if self._turn is None:
             return
+        missing, field = self._options.missing_reasoning, self._options.reasoning_field
+        if missing is not None and self._turn.tool_calls and getattr(self._turn, field or _DETAILS) is None:
+            self._put_reasoning(self._turn, missing)
         self._messages.append(self._turn)
         calls, self._calls, self._turn = self._calls, [], None
         attachments: list[ChatPart] = []
@@ -207,6 +225,7 @@ class MessagesBuilder:
             self._diagnostics.loss("input", f"reasoning {why} can't be expressed")
 
 
+_DETAILS = "reasoning_details"
 _TEXTS = (
     ct.InputTextContent,
     ct.OutputTextParam,

@@ -15,6 +15,10 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
     `developer_role`: what developer messages are sent as; every server knows `system`.
     `max_tokens_field`: where the output limit goes; older servers know `max_tokens` only.
     `reasoning_field`: where reasoning of earlier turns goes; None leaves it out, with a loss.
+    `reasoning_turns`: which of it goes there: `all`, or that of the `loop` of tool calls since the user's
+    last message.
+    `missing_reasoning`: what stands there in a message that calls tools and came without any, at servers that
+    refuse such.
     `stream_usage`: ask for the usage chunk of a stream.
     `forward_store`: hand `store` and `metadata` on, so that the upstream stores as well.
     `json_schema`: what a schema for the output is sent as; as anything else than itself it is a loss.
@@ -26,7 +30,9 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
 
     developer_role: Literal["system", "developer", "user"] = "system"
     max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
-    reasoning_field: Literal["reasoning_content", "reasoning"] | None = None
+    reasoning_field: Literal["reasoning_content", "reasoning", "reasoning_details"] | None = None
+    reasoning_turns: Literal["all", "loop"] = "all"
+    missing_reasoning: str | None = None
     stream_usage: bool = True
     forward_store: bool = False
     json_schema: Literal["json_schema", "json_object"] = "json_schema"

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bridge.diagnostics import Diagnostics
-from bridge.dialects.base import HISTORY, AnyItem, Entry, apply, effort_of, entries_of, kept_there
+from bridge.dialects.base import (
+    HISTORY,
+    AnyItem,
+    Entry,
+    apply,
+    configured,
+    effort_of,
+    entries_of,
+    kept_there,
+    understood,
+)
 from bridge.dialects.chat_completions.types import ChatRequest
 from bridge.dialects.chat_completions.upstream.fields import FIELDS
 from bridge.dialects.chat_completions.upstream.messages import MessagesBuilder
@@ -27,7 +37,7 @@ _INCLUDES = frozenset({_LOGPROBS, "reasoning.encrypted_content"})
 def to_chat(
     request: CreateResponse,
     *,
-    history: Iterable[AnyItem] = (),
+    history: Sequence[AnyItem] = (),
     tool_identities: ToolIdentityMap | None = None,
     model: str | None = None,
     options: ChatOptions = DEFAULT_OPTIONS,
@@ -45,7 +55,8 @@ def to_chat(
     """
     diagnostics = Diagnostics()
     identities = ToolIdentityMap() if tool_identities is None else tool_identities
-    entries = entries_of(request, history)
+    request = configured(request, history)
+    entries = understood(entries_of(request, history), diagnostics)
     chosen = _tools(request, entries, identities, diagnostics)
     messages = MessagesBuilder(identities, options, diagnostics).build(entries, request.instructions)
     if not messages:

@@ -28,7 +28,15 @@ def usage_of(usage: ChatUsage, diagnostics: Diagnostics) -> Usage:
         # xAI counts reasoning beside the completion, the schema within the output
         diagnostics.repair("usage.completion_tokens", "left the reasoning tokens out, added")
         made += reasoning
-    return Usage.of(sent, made, cached_tokens=cached, reasoning_tokens=reasoning, total_tokens=total)
+    return Usage.of(
+        sent,
+        made,
+        cached_tokens=cached,
+        reasoning_tokens=reasoning,
+        total_tokens=total,
+        cache_write_tokens=prompt.cache_write_tokens or 0,
+        estimated=usage.estimated is True,
+    )
 
 
 def logprobs_of(tokens: list[ChatLogProb], diagnostics: Diagnostics) -> list[LogProb]:

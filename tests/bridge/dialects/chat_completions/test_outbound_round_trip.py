@@ -1,4 +1,4 @@
-"""chat → events → chat says the same, up to what the loss report names (issue 3, "Must show")."""
+"""chat → events → chat says the same, up to what the loss report names."""
 
 import json
 from pathlib import Path

@@ -314,4 +314,7 @@ def test_turn_that_is_in_progress_does_not_end() -> None:
 
 def test_unknown_methods_are_ignored_and_noted_once() -> None:
     stream = fed(notify("item/future/thing"), notify("item/future/thing"), notify("thread/new"), ended())
-    assert stream.notes("ignored") == ["item/future/thing: unknown method", "thread/new: unknown method"]
+    assert stream.notes("ignored") == [
+        "item/future/thing: unknown notification",
+        "thread/new: unknown notification",
+    ]

@@ -248,4 +248,4 @@ def test_errors_aborts_and_retries() -> None:
 
 def test_unknown_events_are_ignored_and_noted_once() -> None:
     stream = fed(legacy("future"), legacy("future"), legacy("user_message", message="x"), DONE)
-    assert stream.notes("ignored") == ["future: unknown event"]
+    assert stream.notes("ignored") == ["future: unknown notification"]

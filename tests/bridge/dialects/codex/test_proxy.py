@@ -264,4 +264,4 @@ def test_the_turns_end_ends_a_proxied_response_too(end: Frame, status: str) -> N
 
 def test_unknown_events_are_ignored_and_noted_once() -> None:
     stream = fed(proxied("created"), proxied("future"), proxied("future"), COMPLETED)
-    assert stream.notes("ignored") == ["response.future: unknown event"]
+    assert stream.notes("ignored") == ["response.future: unknown notification"]

@@ -70,6 +70,23 @@ THOUGHT = [
 WHOLE = [created(), done(message("Hello"))]
 BOTH = [*TEXT, added(call(), 1), argue('{"a":1}', 1), done(call('{"a":1}'), 1)]
 
+
+def search(**fields: object) -> Json:
+    """An item that the server itself fills."""
+    return {"type": "web_search_call", "id": "ws_u", "status": "completed", **fields}
+
+
+def patch(path: str) -> Json:
+    given = {"type": "apply_patch_call", "id": "ap_u", "call_id": "c", "status": "completed"}
+    return {**given, "operation": {"type": "delete_file", "path": path}}
+
+
+ACTION = {"type": "search", "query": "fog"}
+OTHER_ACTION = {"type": "search", "query": "rain"}
+SEARCH = [created(), added(search(status="in_progress")), done(search(action=ACTION, results=["a"]))]
+UNANNOUNCED = [created(), done(search(action=ACTION))]
+PATCH = [created(), done(patch("a"))]
+FOUND = [*TEXT, done(search(action=ACTION), 1)]
 CONTRADICTIONS: dict[str, tuple[list[Json], list[Json], str]] = {
     "another text": (TEXT, [message("Goodbye")], DIFFERS.format("message")),
     "more text": (TEXT, [message("Hello, all")], DIFFERS.format("message")),
@@ -77,6 +94,11 @@ CONTRADICTIONS: dict[str, tuple[list[Json], list[Json], str]] = {
     "no text": (TEXT, [message()], DIFFERS.format("message")),
     "a second part": (TEXT, [message("Hello", "Again")], DIFFERS.format("message")),
     "another whole text": (WHOLE, [message("Goodbye")], DIFFERS.format("message")),
+    "another search": (SEARCH, [search(action=OTHER_ACTION)], DIFFERS.format("web_search_call")),
+    "more of a search": (UNANNOUNCED, [search(results=["b"])], DIFFERS.format("web_search_call")),
+    "a failed search": (SEARCH, [search(status="failed")], DIFFERS.format("web_search_call")),
+    "another patch": (PATCH, [patch("b")], DIFFERS.format("apply_patch_call")),
+    "without the search": (FOUND, [message("Hello")], LEFT_OUT.format("web_search_call")),
     "other arguments": (CALL, [call('{"a":2}')], DIFFERS.format("function_call")),
     "no arguments": (CALL, [call("")], DIFFERS.format("function_call")),
     "another function": (CALL, [call('{"a":1}', name="delete")], DIFFERS.format("function_call")),
@@ -103,6 +125,12 @@ AGREEING: dict[str, tuple[list[Json], list[Json]]] = {
         [call('{"a":1}', id="fc_x"), message("Hello", id="msg_x")],
     ),
     "nothing at all": (BOTH, []),
+    "a search": (SEARCH, [search(action=ACTION, results=["a"])]),
+    "a search under another id, without its results": (
+        SEARCH,
+        [search(id="ws_x", action=ACTION, results=[])],
+    ),
+    "a patch": (PATCH, [patch("a")]),
     "without raw reasoning": (THOUGHT, [reasoning()]),
     "a whole item": (WHOLE, [message("Hello")]),
     "an item that nothing came of": ([created(), added(message()), *TEXT[1:]], [message("Hello")]),

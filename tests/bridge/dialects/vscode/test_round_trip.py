@@ -13,11 +13,23 @@ from bridge.decoder import (
     LanguageModelTextPart,
     LanguageModelThinkingPart,
     LanguageModelToolCallPart,
+    LanguageModelToolResultPart,
     Part,
+    decode_part,
     encode_part,
+    strip_call_id,
 )
 from bridge.dialects import chat_completions
-from bridge.dialects.vscode import Inbound, Outbound
+from bridge.dialects.vscode import (
+    ChatMessage,
+    ChatRequest,
+    Inbound,
+    Outbound,
+    Role,
+    conversation_digest,
+    from_vscode,
+    to_vscode,
+)
 from bridge.sse import SSEDecoder
 from tests.support.fed import Fed
 from tests.support.machines import Run
@@ -110,3 +122,119 @@ def test_outbound_tells_what_the_decoder_found() -> None:
     assert b"**Error:**" in b"".join(outbound.close())
     assert outbound.result.finish_reason == "error"
     assert outbound.diagnostics is outbound.result.diagnostics
+
+
+# ── messages → items → messages ────────────────────────────────────────────────────────────────────────
+WORDS = st.text("abc é✓", min_size=1, max_size=6).filter(str.strip)
+IMAGE = LanguageModelDataPart(b"\x89PNG\r\n\x1a\n1", "image/png")
+
+
+@st.composite
+def chats(draw: st.DrawFn) -> list[ChatMessage]:
+    """A conversation: calls are answered before the next answer, in any order and among anything else, over
+    any number of messages."""
+    messages = [ChatMessage(Role.USER, [LanguageModelTextPart(draw(WORDS))])]
+    for turn in range(draw(st.integers(1, 4))):
+        content: list[Any] = []
+        calls: list[str] = []
+        for kind in draw(st.lists(st.sampled_from(["text", "thinking", "call"]), min_size=1, max_size=5)):
+            if kind == "text":
+                content.append(LanguageModelTextPart(draw(WORDS)))
+            elif kind == "thinking":
+                content.append(LanguageModelThinkingPart(draw(WORDS), f"rs_{turn}_{len(content)}"))
+            else:
+                calls.append(f"{draw(st.sampled_from(['gw-', '', 'toolu_']))}call_{turn}_{len(calls)}")
+                content.append(LanguageModelToolCallPart(calls[-1], "find", draw(INPUT)))
+        messages.append(ChatMessage(Role.ASSISTANT, content))
+        for call in draw(st.permutations(calls)):
+            inner = draw(st.lists(st.sampled_from([LanguageModelTextPart("18"), "plain", IMAGE]), max_size=2))
+            result = LanguageModelToolResultPart(call, inner, draw(st.booleans()))
+            before = [LanguageModelTextPart(draw(WORDS))] if draw(st.booleans()) else []
+            messages.append(ChatMessage(Role.USER, [*before, result]))
+        if draw(st.booleans()):
+            messages.append(ChatMessage(Role.SYSTEM, [LanguageModelTextPart(draw(WORDS))]))
+        shown = [IMAGE] if draw(st.booleans()) else []
+        messages.append(ChatMessage(Role.USER, [LanguageModelTextPart(draw(WORDS)), *shown]))
+    return messages
+
+
+def facts(messages: list[ChatMessage]) -> list[Any]:
+    """What is said, in order: by whom, and which call or result; texts that follow each other are one."""
+    found: list[Any] = []
+    for message in messages:
+        for part in message.content:
+            if isinstance(part, LanguageModelTextPart):
+                if found and found[-1][:2] == [message.role, "text"]:
+                    found[-1][2] += part.value
+                else:
+                    found.append([message.role, "text", part.value])
+            elif isinstance(part, LanguageModelToolCallPart):
+                found.append([message.role, "call", strip_call_id(part.call_id), part.name, part.input])
+            elif isinstance(part, LanguageModelToolResultPart):
+                content = [getattr(each, "value", each) for each in part.content]
+                texts = "".join(each for each in content if isinstance(each, str))
+                images = [each for each in content if isinstance(each, LanguageModelDataPart)]
+                found.append(
+                    [message.role, "result", strip_call_id(part.call_id), texts, images, part.is_error]
+                )
+            elif isinstance(part, LanguageModelDataPart):
+                found.append([message.role, "data", part.data, part.mime_type])
+    return found
+
+
+@settings(max_examples=100 * FACTOR)
+@given(chats())
+def test_messages_to_items_to_messages_keep_calls_results_roles_and_order(
+    messages: list[ChatMessage],
+) -> None:
+    request, there = from_vscode(ChatRequest("m", messages))
+    again, back = to_vscode(request)
+    assert facts(again.messages) == facts(messages)
+    assert not list(there)
+    assert not list(back)
+
+
+@settings(max_examples=60 * FACTOR)
+@given(chats(), st.data())
+def test_a_digest_is_that_of_what_is_said(messages: list[ChatMessage], data: st.DataObject) -> None:
+    """The same without its reasoning and however the model's texts are cut; another for any other text."""
+
+    def digest(chat: list[ChatMessage]) -> str:
+        request, _ = from_vscode(ChatRequest("m", chat))
+        assert isinstance(request.input, list)
+        return conversation_digest(request.input)
+
+    kept = [
+        ChatMessage(
+            message.role,
+            [
+                piece
+                for part in message.content
+                if not isinstance(part, LanguageModelThinkingPart)
+                for piece in (halves(part) if message.role is Role.ASSISTANT else [part])
+            ],
+        )
+        for message in messages
+    ]
+    assert digest(kept) == digest(messages)
+    at = data.draw(st.integers(0, len(messages) - 1))
+    added = ChatMessage(messages[at].role, [*messages[at].content, LanguageModelTextPart("!")])
+    assert digest([*messages[:at], added, *messages[at + 1 :]]) != digest(messages)
+    assert digest(messages[:-1]) != digest(messages)
+
+
+def halves(part: Any) -> list[Any]:
+    if not isinstance(part, LanguageModelTextPart):
+        return [part]
+    middle = len(part.value) // 2
+    return [LanguageModelTextPart(each) for each in (part.value[:middle], part.value[middle:]) if each]
+
+
+@settings(max_examples=60 * FACTOR)
+@given(answers())
+def test_a_stored_answer_has_the_digest_of_its_parts(parts: list[Part]) -> None:
+    fed = Fed(Inbound, [encode_part(part) for part in parts])
+    shown: list[Part] = [decode_part(json.dumps(line)) for line in outgoing(fed)]
+    request, _ = from_vscode(ChatRequest("m", [ChatMessage(Role.ASSISTANT, list(shown))]))
+    assert isinstance(request.input, list)
+    assert conversation_digest(request.input) == conversation_digest(fed.response.output)

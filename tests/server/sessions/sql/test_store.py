@@ -20,7 +20,7 @@ from server.sessions.errors import StoreError
 from server.sessions.sql import postgres
 from server.sessions.sql.locations import database_url, default_file
 from server.sessions.sql.store import SqlStore
-from server.sessions.sql.tables import REVISION
+from server.sessions.sql.tables import OLDEST, REVISION
 from server.sessions.stores import open_store
 from server.settings import SettingsError
 from tests.support.services import OwnPostgres, own_postgres
@@ -256,9 +256,10 @@ def test_no_password_in_an_error() -> None:
 async def test_outdated_database_is_reported(shared_place: Place) -> None:
     await shared_place.open().put(record("r"))
     engine = create_engine(database_url(shared_place.url))
-    for revision, back in (("9999", False), (REVISION, True)):
+    for revision, oldest, back in (("9999", "9999", False), (REVISION, OLDEST, True)):
         with engine.begin() as connection:
             connection.exec_driver_sql(f"UPDATE openresponses_bridge_version SET version_num = '{revision}'")
+            connection.exec_driver_sql(f"UPDATE openresponses_bridge_usable SET oldest = '{oldest}'")
         if back:
             assert await shared_place.open().get("r") is not None
             continue

@@ -6,6 +6,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from server.sessions.sql.migrations.online import by_itself
+
 revision = "0003"
 down_revision = "0002"
 branch_labels = None
@@ -23,7 +25,8 @@ _METHODS = sa.text("SELECT enumvals FROM pg_settings WHERE name = 'default_toast
 
 def upgrade() -> None:
     if _knows_lz4():
-        _compress_with("lz4")
+        with by_itself():
+            _compress_with("lz4")
 
 
 def downgrade() -> None:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from server.sessions.sql.migrations.online import by_itself, create_index
+
 revision = "0004"
 down_revision = "0003"
 branch_labels = None
@@ -29,25 +31,26 @@ _METHODS = sa.text("SELECT enumvals FROM pg_settings WHERE name = 'default_toast
 
 
 def upgrade() -> None:
-    op.add_column(
-        "response_frames", sa.Column("pieces", sa.Integer, nullable=False, server_default=sa.text("0"))
-    )
-    op.create_table(
-        "response_pieces",
-        sa.Column(
-            "response_id", sa.Text, sa.ForeignKey("responses.id", ondelete="CASCADE"), primary_key=True
-        ),
-        sa.Column("first_sequence", sa.BigInteger, primary_key=True),
-        sa.Column("piece", sa.Integer, primary_key=True),
-        sa.Column("data", sa.LargeBinary, nullable=False),
-    )
-    waiting = sa.text("lease_worker = ''")
-    op.create_index(
-        "ix_responses_waiting", "responses", ["owner"], sqlite_where=waiting, postgresql_where=waiting
-    )
-    connection = op.get_bind()
-    if connection.dialect.name == "postgresql" and "lz4" in (connection.scalar(_METHODS) or ()):
-        op.execute("ALTER TABLE response_pieces ALTER COLUMN data SET COMPRESSION lz4")
+    create_index("ix_responses_waiting", "responses", ["owner"], "lease_worker = ''")
+    with by_itself():
+        pieces = sa.Column("pieces", sa.Integer, nullable=False, server_default=sa.text("0"))
+        op.add_column("response_frames", pieces, if_not_exists=_is_postgres() or None)
+        op.create_table(
+            "response_pieces",
+            sa.Column(
+                "response_id", sa.Text, sa.ForeignKey("responses.id", ondelete="CASCADE"), primary_key=True
+            ),
+            sa.Column("first_sequence", sa.BigInteger, primary_key=True),
+            sa.Column("piece", sa.Integer, primary_key=True),
+            sa.Column("data", sa.LargeBinary, nullable=False),
+            if_not_exists=True,
+        )
+        if _is_postgres() and "lz4" in (op.get_bind().scalar(_METHODS) or ()):
+            op.execute("ALTER TABLE response_pieces ALTER COLUMN data SET COMPRESSION lz4")
+
+
+def _is_postgres() -> bool:
+    return op.get_bind().dialect.name == "postgresql"
 
 
 def downgrade() -> None:

@@ -1,6 +1,7 @@
 """Anthropic streams → events: how they end, and what was counted."""
 
 import pytest
+from msgspec import UNSET
 
 from bridge.dialects.anthropic_messages import Inbound
 from tests.support.anthropic import (
@@ -53,9 +54,12 @@ def test_a_refusal_is_explained_in_the_message():
     assert fed.notes("loss") == ["stop_details.category"]
 
 
-def test_the_matched_stop_sequence_is_a_loss():
+def test_the_matched_stop_sequence_is_in_the_response():
     end = frame("message_delta", delta={"stop_reason": "stop_sequence", "stop_sequence": "END"}, usage={})
-    assert run(start(), text(0, "x"), end, frame("message_stop")).notes("loss") == ["stop_sequence"]
+    fed = run(start(), text(0, "x"), end, frame("message_stop"))
+    assert (fed.response.status, fed.response.stop_sequence, fed.notes("loss")) == ("completed", "END", [])
+    end = frame("message_delta", delta={"stop_reason": "end_turn", "stop_sequence": 7}, usage={})
+    assert run(start(), text(0, "x"), end, frame("message_stop")).response.stop_sequence is UNSET
 
 
 def test_context_management_and_container_leave_as_extension_events():
@@ -180,7 +184,8 @@ def test_cached_input_is_counted_within_input():
     counts = {"input_tokens": 10, "cache_creation_input_tokens": 200, "cache_read_input_tokens": 3000}
     fed = run(start(**counts), text(0, "x"), stop(output_tokens=7))
     assert usage(fed) == (3210, 3000, 7, 0, 3217)
-    assert "usage.cache_creation_input_tokens" in fed.notes("loss")
+    assert fed.response.usage.cache_write_tokens == 200
+    assert not fed.notes("loss")
 
 
 def test_usage_is_corrected_by_what_comes_late():

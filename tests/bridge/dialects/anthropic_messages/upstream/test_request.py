@@ -51,6 +51,9 @@ def test_the_user_from_wherever_it_stands(fields):
         ("anthropic/claude-opus-4.6", 128_000, "adaptive"),
         ("claude-opus-4-20250514", 32_000, "budget"),
         ("claude-of-next-year-9", 32_000, "adaptive"),
+        # not those of claude-opus-4, whose name it begins with
+        ("claude-opus-4-8", 128_000, "adaptive"),
+        ("claude-sonnet-5@20270101", 64_000, "adaptive"),
         ("kimi-k2", 8_192, "budget"),
         ("", 8_192, "budget"),
     ],
@@ -58,6 +61,12 @@ def test_the_user_from_wherever_it_stands(fields):
 def test_facts_of_models_by_their_names(name, limit, thinking):
     facts = facts_of(name)
     assert (facts.max_tokens, facts.thinking) == (limit, thinking)
+
+
+def test_the_facts_of_a_model_that_is_newer_than_all_known_are_a_guess():
+    assert facts_of("claude-opus-4-7").known
+    assert not facts_of("claude-opus-4-8").known
+    assert out(max_output_tokens=500_000, model="claude-opus-4-8")[0]["max_tokens"] == 500_000
 
 
 def test_a_limit_above_the_models_is_lowered_where_it_is_known():

@@ -1,0 +1,38 @@
+"""A backend of your own: from a request's body and what your model yields to an answer that every client
+accepts. Sans-IO; `server.backend` has the response for Starlette and FastAPI.
+"""
+
+from bridge.backend.answer import Answer, AnswerOptions, Head, chat_request, refusal
+from bridge.backend.outputs import (
+    Finish,
+    Output,
+    Reasoning,
+    ReasoningSummary,
+    Refusal,
+    ToolCall,
+    ToolCallDelta,
+)
+from bridge.backend.replies import AsyncReply, Reply, async_reply, reply
+from bridge.protocol.content import UrlCitation
+from bridge.protocol.usage import Usage
+
+__all__ = [
+    "Answer",
+    "AnswerOptions",
+    "AsyncReply",
+    "Finish",
+    "Head",
+    "Output",
+    "Reasoning",
+    "ReasoningSummary",
+    "Refusal",
+    "Reply",
+    "ToolCall",
+    "ToolCallDelta",
+    "UrlCitation",
+    "Usage",
+    "async_reply",
+    "chat_request",
+    "refusal",
+    "reply",
+]

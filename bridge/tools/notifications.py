@@ -1,0 +1,103 @@
+"""Notifications about tool calls, as one shape: `response.output_item.*` and the pieces of arguments,
+whichever of the names in use they call an item, a call and a piece by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+CALL_TYPES: Final = frozenset({"function_call", "custom_tool_call"})
+"""The types of items that are calls of the client's tools."""
+
+
+class Step(Enum):
+    """What a notification says of its call."""
+
+    ADDED = "added"
+    DELTA = "delta"
+    ARGUMENTS_DONE = "arguments_done"
+    DONE = "done"
+
+
+NOTIFICATIONS: Final[Mapping[str, Step]] = {
+    "response.output_item.added": Step.ADDED,
+    "response.function_call_arguments.delta": Step.DELTA,
+    "response.custom_tool_call_input.delta": Step.DELTA,
+    "response.function_call_arguments.done": Step.ARGUMENTS_DONE,
+    "response.custom_tool_call_input.done": Step.ARGUMENTS_DONE,
+    "response.output_item.done": Step.DONE,
+}
+"""The notifications that are about tool calls, or may be."""
+
+
+class ToolCallNotification(NamedTuple):
+    """One notification. `text` is a piece of the arguments, or all of them; what it does not say is "" or
+    None."""
+
+    step: Step
+    output_index: int | None
+    item_id: str
+    call_id: str
+    name: str = ""
+    text: str = ""
+    namespace: str = ""
+    custom: bool = False
+
+
+def read_notification(notification: Mapping[str, Any]) -> ToolCallNotification | None:
+    """A notification that names itself by `type`, or by `method` with its facts in `params`; None for one
+    that is about anything but a tool call."""
+    params = notification.get("params")
+    body = params if isinstance(params, Mapping) and "method" in notification else notification
+    name = notification.get("type", notification.get("method"))
+    step = NOTIFICATIONS.get(name) if isinstance(name, str) else None
+    if step is None:
+        return None
+    if step in (Step.ADDED, Step.DONE):
+        return _of_item(step, body)
+    item_id, call_id, bare = _text(body, "item_id"), _text(body, "call_id"), _text(body, "id")
+    text = (
+        _text(body, "delta", "arguments_delta") if step is Step.DELTA else _text(body, "arguments", "input")
+    )
+    # a bare `id` may be either of the two
+    return ToolCallNotification(step, _index(body), item_id or bare, call_id or bare, text=text)
+
+
+def item_of(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The item that a notification is about; empty when there is none."""
+    item = body.get("item") or body.get("output_item") or body.get("outputItem")
+    return item if isinstance(item, dict) else {}
+
+
+def _of_item(step: Step, body: Mapping[str, Any]) -> ToolCallNotification | None:
+    item = item_of(body)
+    kind = item.get("type")
+    if not isinstance(kind, str) or kind not in CALL_TYPES:
+        return None
+    function = item.get("function")
+    nested = _text(function, "name") if isinstance(function, Mapping) else ""
+    return ToolCallNotification(
+        step,
+        _index(body),
+        _text(item, "id"),
+        _text(item, "call_id"),
+        _text(item, "name") or nested,
+        _text(item, "arguments", "input"),
+        _text(item, "namespace"),
+        kind == "custom_tool_call",
+    )
+
+
+def _text(fields: Mapping[str, Any], *names: str) -> str:
+    """The first of these fields that is a string and not empty."""
+    for name in names:
+        value = fields.get(name)
+        if isinstance(value, str) and value:
+            return value
+    return ""
+
+
+def _index(body: Mapping[str, Any]) -> int | None:
+    index = body.get("output_index")
+    return index if type(index) is int else None

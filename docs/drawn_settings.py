@@ -1,0 +1,176 @@
+"""docs/settings.md: the settings of the server, the flags of `serve` and the options of dialects."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+import click
+import msgspec
+from msgspec import NODEFAULT, Struct
+
+from server.commands.serve import command as serve
+from server.settings import (
+    EMBEDDED_STORE,
+    KEYS_VARIABLES,
+    WORKER_SETTINGS,
+    Capabilities,
+    CodexSettings,
+    Limits,
+    Playback,
+    Retries,
+    Settings,
+    Timeouts,
+    Tracing,
+    UpstreamSettings,
+)
+from server.upstreams.dialects import DIALECTS
+from server.upstreams.profiles import Profile, Spoken
+
+
+def described(kind: type[Struct]) -> dict[str, str]:
+    """What the docstring says of each field: lines from one that begins as `` `name`: `` or
+    `` `name`, `other`: `` to the next such line or an empty one. KeyError names a field that is left out or
+    is not there."""
+    found: dict[str, str] = {}
+    names: list[str] = []
+    for line in inspect.cleandoc(kind.__doc__ or "").splitlines():
+        head, colon, text = line.partition("`: ")
+        if line.startswith("`") and colon:
+            names = [name.strip(" `") for name in head.split(",")]
+            found |= dict.fromkeys(names, text)
+        elif not line:
+            names = []
+        else:
+            found |= {name: f"{found[name]} {line}" for name in names}
+    if missing := [name for name in kind.__struct_fields__ if not found.get(name)]:
+        raise KeyError(f"{kind.__name__} does not say what {', '.join(missing)} is")
+    if unknown := found.keys() - set(kind.__struct_fields__):
+        raise KeyError(f"{kind.__name__} has no field {', '.join(sorted(unknown))}")
+    return {name: found[name] for name in kind.__struct_fields__}
+
+
+def _default(value: Any, unit: str) -> str:
+    """A default as the file would have it; nothing where there is none."""
+    if value is None or value is NODEFAULT or isinstance(value, Struct):
+        return ""
+    if isinstance(value, frozenset):
+        value = sorted(value)
+    if not value and isinstance(value, list | dict):
+        return ""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 2**20 and value % 2**20 == 0:
+        return f"{value} ({value // 2**20} MB)"
+    shown = json.dumps(value, ensure_ascii=False)
+    return f"{value:g} s" if unit == "seconds" else f"`{shown}`"
+
+
+def _defaults(kind: type[Struct]) -> dict[str, str]:
+    found = {}
+    for field in msgspec.inspect.type_info(kind).fields:  # type: ignore[attr-defined]
+        value = field.default if field.default_factory is NODEFAULT else field.default_factory()
+        extra = getattr(field.type, "extra", None) or {}
+        found[field.name] = _default(value, extra.get("unit", ""))
+    return found
+
+
+def _options() -> dict[str, click.Option]:
+    """Parameter → the option of `serve`."""
+    return {str(each.name): each for each in serve.params if isinstance(each, click.Option)}
+
+
+def _flag(option: click.Option | None) -> str:
+    return f"`{option.opts[0]}`" if option else ""
+
+
+def _variable(name: str, option: click.Option | None) -> str:
+    named = option.envvar if option and option.envvar else KEYS_VARIABLES.get(name)
+    return f"`{named}`" if named else ""
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _fields_of(kind: type[Struct]) -> list[str]:
+    defaults = _defaults(kind)
+    lines = [_row("setting", "default", "what"), _row("---", "---", "---")]
+    for what, pairs in groupby(described(kind).items(), key=itemgetter(1)):
+        names = [name for name, _ in pairs]
+        lines.append(
+            _row(", ".join(f"`{name}`" for name in names), ", ".join(defaults[name] for name in names), what)
+        )
+    return [*lines, ""]
+
+
+def _top_level() -> list[str]:
+    options, defaults = _options(), _defaults(Settings) | {"store": f"`{json.dumps(EMBEDDED_STORE)}`"}
+    head = ("setting", "flag", "variable", "default", "what")
+    lines = [_row(*head), _row(*["---"] * len(head))]
+    for name, what in described(Settings).items():
+        option = options.get(name)
+        lines.append(_row(f"`{name}`", _flag(option), _variable(name, option), defaults[name], what))
+    return [*lines, ""]
+
+
+def _other_flags() -> list[str]:
+    lines = [_row("flag", "variable", "what"), _row("---", "---", "---")]
+    for name, option in _options().items():
+        if name not in Settings.__struct_fields__:
+            lines.append(_row(_flag(option), _variable(name, option), str(option.help)))
+    return [*lines, ""]
+
+
+# environment variables that are neither settings nor flags
+_VARIABLES = {
+    "XDG_DATA_HOME": "The folder above the data folder on Linux, `~/.local/share` without it. The SQLite "
+    "file, the key for `encrypted_content` and the folders of agents that `run` has started are kept there.",
+    "OPENRESPONSES_BRIDGE_SERVER": "The server that `run` uses (`--server`).",
+    "LOCALAPPDATA": "The same on Windows.",
+    WORKER_SETTINGS: "Set by `serve` for its worker processes; not for use.",
+}
+
+
+def settings_page() -> str:
+    """The page of settings and environment variables."""
+    tables: dict[str, type[Struct]] = {
+        "`[limits]`": Limits,
+        "`[trace]`": Tracing,
+        "`[timeouts]` and `[upstreams.timeouts]`": Timeouts,
+        "`[[upstreams]]`": UpstreamSettings,
+        "`[upstreams.retries]`": Retries,
+        "`[upstreams.playback]`": Playback,
+        "`[upstreams.codex]`": CodexSettings,
+        '`[models."NAME"]`': Capabilities,
+    }
+    tables |= {"A profile, `NAME.toml`": Profile, "`[dialects.DIALECT]` of a profile": Spoken}
+    tables |= {f"`[upstreams.options]` for `{name}`": each.side.options for name, each in DIALECTS.items()}
+    lines = [
+        "# Settings",
+        "",
+        "Drawn by `make docs` from `server/settings.py`, the flags of `serve` and the options of dialects. A",
+        "flag counts before an environment variable, that before the TOML file (`--config FILE`), and that",
+        "before the default. Times are in seconds, sizes in bytes. In the file `${NAME}` stands for an",
+        "environment variable, `${NAME:-otherwise}` for one that may be missing, `$${` for `${`. A setting",
+        "that is not known, or a value of another type, ends `serve` with exit code 2 and a line that names",
+        "it.",
+        "",
+        "## Top level",
+        "",
+        *_top_level(),
+    ]
+    for title, kind in tables.items():
+        lines += [f"## {title}", "", inspect.cleandoc(kind.__doc__ or "").partition("\n\n")[0], ""]
+        lines += _fields_of(kind)
+    lines += [
+        "## Flags of `serve` for one upstream",
+        "",
+        *_other_flags(),
+        "## Other environment variables",
+        "",
+    ]
+    lines += [_row("variable", "what"), _row("---", "---")]
+    lines += [_row(f"`{name}`", what) for name, what in _VARIABLES.items()]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,87 @@
+"""docs/upstreams.md: the known upstreams, from their profiles, and what becomes of fields there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from bridge.dialects.base import OTHER
+from server.upstreams import profiles
+from server.upstreams.dialects import DIALECTS
+from server.upstreams.options import options_of
+from server.upstreams.profiles import Profile
+
+FOLDER = Path(profiles.__file__).parent
+_LOSSES = ("loss", "refused")
+
+
+def _remark(name: str) -> str:
+    """The comment at the head of the profile's file."""
+    lines = (FOLDER / f"{name}.toml").read_text(encoding="utf-8").splitlines()
+    said = [line.lstrip("# ") for line in lines[: next(i for i, line in enumerate(lines) if line[:1] != "#")]]
+    return " ".join(said)
+
+
+def _serving(name: str, found: Profile) -> list[str]:
+    """Commands from nothing to a server in front of it."""
+    lines = ["```sh"]
+    if found.start:
+        lines.append(found.start)
+    if found.api_key_env:
+        lines.append(f"export {found.api_key_env}=…")
+    port = " --port 8090" if any(":8080" in (each.url or "") for each in found.dialects.values()) else ""
+    return [*lines, f"openresponses-bridge serve --upstream {name}{port}", "```"]
+
+
+def _not_sent(name: str, found: Profile) -> list[str]:
+    """What its dialects do not take, beyond what is common to all of them."""
+    lines = []
+    for dialect, spoken in found.dialects.items():
+        side = DIALECTS[dialect].side
+        table = side.outcomes(options_of(side.options, spoken.options))
+        usual = side.outcomes(side.options())
+        fields = [
+            field
+            for field, outcome in table.items()
+            if field != OTHER and outcome.kind in _LOSSES and usual[field].kind not in _LOSSES
+        ]
+        which = "" if len(found.dialects) == 1 else f" with `{dialect}`"
+        if fields:
+            lines.append(f"- Losses here{which}: {', '.join(f'`{field}`' for field in sorted(fields))}.")
+    return lines
+
+
+def _section(name: str) -> list[str]:
+    found = profiles.profile(name)
+    lines = [f"## {found.title}", "", _remark(name), "", *_serving(name, found), ""]
+    for dialect, spoken in found.dialects.items():
+        default = ", unless another is named" if dialect == found.dialect and len(found.dialects) > 1 else ""
+        options = ", ".join(
+            f"`{key} = {json.dumps(value)}`" for key, value in spoken.options.items() if key != "omit"
+        )
+        address = f"`{spoken.url}`" if spoken.url else "a process of its own"
+        lines.append(f"- `{dialect}`{default}: {address}" + (f"; {options}" if options else ""))
+    return [*lines, *_not_sent(name, found), ""]
+
+
+def upstreams_page() -> str:
+    """The page of upstreams."""
+    lines = [
+        "# Upstreams",
+        "",
+        "Drawn by `make docs` from `server/upstreams/profiles/`. `--upstream NAME` is one of these,",
+        "`--upstream URL` anything else that speaks Chat Completions, Anthropic's Messages (`--dialect",
+        "anthropic`) or Responses (`--dialect responses`). `--model NAME` sends all requests to that",
+        "model; without, clients name it. [server.md](server.md#upstreams) has several upstreams at once,",
+        "aliases, failover and profiles of your own; [fields.md](fields.md) what becomes of each field of",
+        "a request by dialect, [settings.md](settings.md) what the options mean. *Losses here* are fields",
+        "that others of the dialect take.",
+        "",
+        "```sh",
+        "openresponses-bridge doctor --upstream ollama --model qwen3  # does it answer, has it the model?",
+        "```",
+        "",
+    ]
+    for name in profiles.names():
+        lines += _section(name)
+    return "\n".join(lines).rstrip() + "\n"

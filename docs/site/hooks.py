@@ -1,0 +1,171 @@
+"""What the site has beside the pages in docs/: those that stand elsewhere in the repository, the programs in
+docs/examples, the reference of the API, and mermaid for the diagrams. Links are those of the repository; here
+they become the site's."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import posixpath
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from mkdocs.utils import get_relative_url
+from pymdownx.slugs import slugify
+from pymdownx.superfences import fence_code_format
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from drawn_errors import errors_page
+
+LOG = logging.getLogger("mkdocs.hooks.openresponses")
+REPOSITORY = Path(__file__).parents[2]
+# where a page of the site stands in the repository, when that is not docs/
+ELSEWHERE = {
+    "index.md": "README.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "changelog.md": "CHANGELOG.md",
+    "reporting.md": "SECURITY.md",
+    "snapshots.md": "snapshots/README.md",
+    "clients/vscode-extension.md": "server/vscode/extension/README.md",
+}
+EXAMPLES = "examples.md"
+ERRORS = "errors.md"
+API = {
+    "bridge": ("The library", ["bridge"]),
+    "backend": ("Backends", ["bridge.backend", "server.backend"]),
+    "dialects": ("Dialects", ["bridge.dialects.base"]),
+    "tools": ("Tools", ["bridge.tools", "bridge.tools.loop"]),
+    "prompt": ("Prompts", ["bridge.prompt", "bridge.prompt.raw", "bridge.token_counter"]),
+    "client": ("A client", ["server.client"]),
+}
+MERMAID = "11.16.0"
+MERMAID_SHA256 = "74d7c46dabca328c2294733910a8aa1ed0c37451776e8d5295da38a2b758fb9b"
+MERMAID_FILE = "assets/mermaid.min.js"
+_LINK = re.compile(r"\[([^][\n]+)\]\(([^()\s:#]+)(#[^()\s]+)?\)")
+_LOADED = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=["']?((?:https?:)?//[^"'\s>]+)""")
+_NAMED_FENCE = re.compile(r"^```(\w+) (\S+)$")
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Settings that are objects, and the pages that the navigation does not name."""
+    config.mdx_configs["toc"]["slugify"] = slugify(case="lower")  # as GitHub does
+    if mermaid() is not None:
+        fence = {"name": "mermaid", "class": "mermaid", "format": fence_code_format}
+        config.mdx_configs.setdefault("pymdownx.superfences", {})["custom_fences"] = [fence]
+    assert config.nav is not None
+    named = set(_named(config.nav))
+    docs = Path(config.docs_dir)
+    pages = sorted(
+        path.relative_to(docs).as_posix() for path in [*docs.glob("*.md"), *docs.glob("clients/*.md")]
+    )
+    more: list[Any] = [name for name in pages if name not in named]
+    if more:
+        config.nav.append({"More": more})
+    return config
+
+
+def _named(nav: Any) -> Iterator[str]:
+    for entry in nav.values() if isinstance(nav, dict) else nav if isinstance(nav, list) else ():
+        if isinstance(entry, str):
+            yield entry
+        else:
+            yield from _named(entry)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the pages that are not in docs/."""
+    for name, source in ELSEWHERE.items():
+        text = (REPOSITORY / source).read_text(encoding="utf-8")
+        files.append(File.generated(config, name, content=text))
+    files.append(File.generated(config, EXAMPLES, content=_examples(Path(config.docs_dir) / "examples")))
+    files.append(File.generated(config, ERRORS, content=errors_page()))
+    for name, (title, modules) in API.items():
+        listed = "\n\n".join(f"::: {module}" for module in modules)
+        files.append(File.generated(config, f"api/{name}.md", content=f"# {title}\n\n{listed}\n"))
+    script = mermaid()
+    if script is not None:
+        files.append(File.generated(config, MERMAID_FILE, abs_src_path=str(script)))
+    return files
+
+
+def _examples(folder: Path) -> str:
+    programs = [
+        f"## {path.name}\n\n```python\n{path.read_text()}```\n" for path in sorted(folder.glob("*.py"))
+    ]
+    return "# Programs\n\nWhole programs; tests run them.\n\n" + "\n".join(programs)
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Links as they lead from this page of the site, outside of code."""
+    name = page.file.src_uri
+    source = ELSEWHERE.get(name, f"docs/{name}")
+    lines, within = [], False
+    for line in markdown.split("\n"):
+        if line.startswith("```"):
+            within = not within
+            line = _NAMED_FENCE.sub(r'```\1 title="\2"', line)
+        elif not within:
+            line = _LINK.sub(lambda match: _led(match, name, source, files), line)
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _led(match: re.Match[str], name: str, source: str, files: Files) -> str:
+    """A link that leads to a page leads there; one into the code names the file."""
+    text, target, anchor = match.groups(default="")
+    path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+    if not (REPOSITORY / path).exists():
+        return match.group()  # the check of links reports it
+    page = next((page for page, stands in ELSEWHERE.items() if stands == path), path.removeprefix("docs/"))
+    page = EXAMPLES if path == "docs/examples" else page
+    if files.get_file_from_path(page) is None:
+        return text if path in text else f"{text} (`{path}`)"
+    return f"[{text}]({posixpath.relpath(page, posixpath.dirname(name) or '.')}{anchor})"
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """The script of the diagrams, on the pages that have one: the theme would ask another address for it.
+    Raises PluginError for a page that loads anything from another address."""
+    if found := _LOADED.search(output):
+        raise PluginError(f"{page.file.src_uri} loads {found[1]} from another address")
+    if '<pre class="mermaid">' not in output:
+        return output
+    script = f'<script src="{get_relative_url(MERMAID_FILE, page.url)}"></script>'
+    return output.replace("</head>", f"{script}</head>", 1)
+
+
+def mermaid() -> Path | None:
+    """mermaid's script, from npm's registry once and as it was then; None without npm, and then diagrams are
+    shown as their text."""
+    kept = REPOSITORY / "build" / f"mermaid-{MERMAID}.min.js"
+    if kept.exists():
+        return kept
+    if shutil.which("npm") is None:
+        LOG.info("npm is not installed: diagrams are shown as text")
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        pack = ["npm", "pack", "--silent", "--pack-destination", folder, f"mermaid@{MERMAID}"]
+        done = subprocess.run(pack, capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode:
+            LOG.info("npm's registry can't be reached: diagrams are shown as text")
+            return None
+        with tarfile.open(Path(folder) / f"mermaid-{MERMAID}.tgz") as archive:
+            member = archive.extractfile("package/dist/mermaid.min.js")
+            assert member is not None
+            script = member.read()
+    if (found := hashlib.sha256(script).hexdigest()) != MERMAID_SHA256:
+        raise ValueError(f"mermaid {MERMAID} from npm has sha256 {found}, not {MERMAID_SHA256}")
+    kept.parent.mkdir(exist_ok=True)
+    kept.write_bytes(script)
+    return kept

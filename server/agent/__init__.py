@@ -1,0 +1,1 @@
+"""An agent in the terminal: tools with real effects in one folder, and what runs them."""

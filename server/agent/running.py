@@ -1,0 +1,172 @@
+"""A task run by a model with tools, from settings to a result."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import anyio
+
+from bridge.errors import BridgeError
+from bridge.model_information import EnrichedModelData
+from bridge.prompt import GlobalContext, PromptContext, PromptRenderer
+from bridge.tools.agent_tools import ModelCapabilities, get_agent_tools
+from bridge.tools.cancellation import CancellationToken
+from bridge.tools.loop import (
+    LoopEntry,
+    LoopResult,
+    LoopState,
+    ToolCallingLoop,
+    ToolCallLimitBehavior,
+)
+from bridge.tools.registry import ToolRegistry
+from bridge.tools.service import ToolsService
+from server.agent.calling import call_with_anyio
+from server.agent.driving import LoopDriver
+from server.agent.journal_file import JournalFile
+from server.agent.model import ServiceModel
+from server.agent.screen import Screen
+from server.composition import compose, running
+from server.service import Service
+from server.settings import Settings
+from server.upstreams.demo.upstream import MODELS
+
+SYSTEM: Final = (
+    "You are a coding assistant that works in one folder through tools. Look before you change something, "
+    "change as little as the task needs, and say at the end what you did and what you could not do.",
+    "Paths are relative to the folder. When a tool reports an error, read it and correct the call; do not "
+    "repeat a call that failed in the same way.",
+)
+
+
+class Task(NamedTuple):
+    """What is to be done and how. `query` "" goes on with the journal's question; `yes` allows every call
+    without asking; `limit` is in rounds; `workspace` is how the model is shown the folder. `stateful`
+    stores each round's response, and the next request goes on from it."""
+
+    query: str
+    model: str
+    tools: ToolRegistry
+    workspace: str
+    journal: JournalFile | None = None
+    yes: bool = False
+    limit: int = 25
+    limit_behavior: ToolCallLimitBehavior = ToolCallLimitBehavior.CONFIRM
+    max_prompt_tokens: int | None = None
+    stateful: bool = False
+
+
+def model_of(settings: Settings) -> str:
+    """The model to ask where none is named: the default, an upstream's only one, the demo; "" when several
+    are possible."""
+    if settings.default_model is not None:
+        return settings.default_model
+    if not settings.upstreams:
+        return MODELS[0]
+    named = {each.model or (each.models[0] if len(each.models) == 1 else "") for each in settings.upstreams}
+    return named.pop() if len(named) == 1 else ""
+
+
+async def run_task(task: Task, settings: Settings, screen: Screen) -> LoopResult:
+    """To its end; SIGINT and SIGTERM cancel it. Raises SettingsError, OSError when the journal can't be
+    written, BridgeError for a tool that can't be used."""
+    service = compose(settings)
+    token = CancellationToken()
+    ended: list[LoopResult | BridgeError | OSError] = []
+    async with running(service), anyio.create_task_group() as group:
+        group.start_soon(_cancel_by_signal, token)
+        try:
+            ended.append(await _run(task, service, screen, token))
+        except (BridgeError, OSError) as error:  # out of the group it would come as one of several
+            ended.append(error)
+        group.cancel_scope.cancel()
+    if isinstance(ended[0], Exception):
+        raise ended[0]
+    return ended[0]
+
+
+async def _run(task: Task, service: Service, screen: Screen, token: CancellationToken) -> LoopResult:
+    entries = [] if task.journal is None else task.journal.entries
+    screen.resumed(entries)
+    asking = None if task.yes else screen.asking(token)
+    tools = ToolsService(
+        task.tools,
+        call=call_with_anyio,
+        confirm=_always if task.yes else None if asking is None else asking.confirm,
+        on_progress=screen.progress,
+    )
+    await service.listing.models()  # what upstreams say of the model's limits
+    able = service.router.resolve(task.model).able
+    room = EnrichedModelData.of(
+        task.model,
+        "",
+        context_window=able.context_window,
+        max_input_tokens=able.max_input_tokens,
+        max_output_tokens=able.max_output_tokens,
+    )
+    most = task.max_prompt_tokens or (room.max_input_tokens if room.limits_known else None)
+    renderer = PromptRenderer(
+        service.tokens, model=task.model, max_prompt_tokens=most, supports_images=able.images is not False
+    )
+    loop = ToolCallingLoop(
+        PromptContext(
+            system=SYSTEM,
+            query=task.query,
+            global_context=GlobalContext(workspace_root=task.workspace),
+            tools=get_agent_tools(task.tools, ModelCapabilities(able.tools is not False)),
+        ),
+        renderer,
+        state=LoopState(entries),
+        record=_recording(task.journal, screen),
+        finished_cb=screen.finished_cb,
+        parallel=lambda name: (tool := task.tools.get(name)) is not None and tool.parallel,
+        tool_call_limit=task.limit,
+        limit_behavior=task.limit_behavior,
+        token=token,
+        settings={"model": task.model, "folder": task.workspace},
+        stateful=task.stateful,
+    )
+    model = ServiceModel(service, task.model, stateful=task.stateful)
+    result = await LoopDriver(loop, model, tools, ask_user=asking).run()
+    screen.ended(result)
+    return result
+
+
+def _recording(journal: JournalFile | None, screen: Screen) -> Callable[[LoopEntry], None]:
+    def record(entry: LoopEntry) -> None:
+        if journal is not None:
+            journal.record(entry)
+        screen.entry(entry)
+
+    return record
+
+
+async def _always(tool_name: str, question: str) -> bool:
+    return True
+
+
+async def _cancel_by_signal(token: CancellationToken) -> None:
+    """The first signal; after that they end the process, as they do by themselves."""
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            break
+    token.cancel()
+
+
+def tools_of(name: str) -> ToolRegistry:
+    """The registry that `MODULE:REGISTRY` names, or that a function of that name returns. Raises ValueError
+    saying what is wrong with it."""
+    from importlib import import_module
+
+    module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute:
+        raise ValueError(f"{name!r} is not MODULE:REGISTRY")
+    try:
+        found = getattr(import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"{name}: {error}") from error
+    registry = found() if callable(found) and not isinstance(found, ToolRegistry) else found
+    if not isinstance(registry, ToolRegistry):
+        raise ValueError(f"{name} is a {type(registry).__name__}, not a ToolRegistry")
+    return registry

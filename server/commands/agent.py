@@ -1,0 +1,191 @@
+"""`agent`: a task in the terminal, by a model that calls tools in one folder."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bridge.printing import printable
+from server.commands.files import give_up
+from server.commands.serve import fields_of
+
+if TYPE_CHECKING:
+    from bridge.tools.loop import LoopResult
+    from bridge.tools.registry import ToolRegistry
+    from server.agent.journal_file import JournalFile
+    from server.settings import Settings
+
+_ANSWERED, _NOT_ANSWERED, _CANCELLED = 0, 1, 130
+
+
+@click.command()
+@click.argument("task", required=False, default="")
+@click.option(
+    "--folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=".",
+    help="Where the built-in tools work, and nowhere else (default: the current one).",
+)
+@click.option("--tools", metavar="MODULE:REGISTRY", help="A ToolRegistry of your own instead of those tools.")
+@click.option(
+    "--config",
+    envvar="OPENRESPONSES_BRIDGE_CONFIG",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The TOML file of `serve`: its upstreams and models.",
+)
+@click.option(
+    "--upstream", metavar="URL|NAME", help="Ask this server, or a known one (without: the demo model)."
+)
+@click.option("--dialect", help="What the upstream speaks (default chat).")
+@click.option("--model", help="The model to ask.")
+@click.option("--api-key-env", metavar="VAR", help="Environment variable that holds the upstream's key.")
+@click.option("--yes", is_flag=True, help="Allow every call without asking.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=25,
+    show_default=True,
+    metavar="ROUNDS",
+    help="Rounds of tool calls before you are asked whether to go on.",
+)
+@click.option("--stop", is_flag=True, help="Stop at the limit instead of asking.")
+@click.option(
+    "--max-prompt-tokens",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Summarise the conversation to stay within so many (default: what is known of the model).",
+)
+@click.option(
+    "--resume",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Keep all that happens in this file and go on from what it has; without TASK with its last one.",
+)
+@click.option(
+    "--stateful",
+    is_flag=True,
+    help="Store each round's response, where the config says (without: in memory), and go on from it.",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print rounds and results as one JSON object at the end."
+)
+def command(
+    task: str, folder: Path, tools: str | None, resume: Path | None, as_json: bool, **flags: Any
+) -> None:
+    """Have a model do TASK with tools that read, change and search files and run commands.
+
+    Commands are run only after you have allowed them. Exit code 0: the model answered, 1: it did not (a
+    limit, a failure, a cut answer), 2: something given is wrong, 130: it was cancelled.
+    """
+    from bridge.errors import BridgeError
+
+    if not task.strip() and resume is None:
+        raise click.UsageError("TASK is missing")
+    try:
+        with ExitStack() as open_until_the_end:
+            registry, workspace = _tools(open_until_the_end, tools, folder)
+            journal = _journal(open_until_the_end, resume)
+            if not task.strip() and journal is not None and not journal.entries:
+                give_up(f"{resume}: there is no task in it to go on with")
+            result = _run(task.strip(), registry, workspace, journal, as_json, flags)
+    except BridgeError as error:
+        give_up(printable(error.message))
+    except OSError as error:
+        give_up(f"{error.filename or resume}: {error.strerror or error}")
+    except KeyboardInterrupt:
+        sys.exit(_CANCELLED)
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.encode(result.as_json()).decode())
+    sys.exit({"done": _ANSWERED, "cancelled": _CANCELLED}.get(result.end, _NOT_ANSWERED))
+
+
+def _run(
+    query: str,
+    registry: ToolRegistry,
+    workspace: str,
+    journal: JournalFile | None,
+    as_json: bool,
+    flags: dict[str, Any],
+) -> LoopResult:
+    import structlog
+    from rich.console import Console
+
+    from bridge.tools.loop import ToolCallLimitBehavior
+    from server.agent.running import Task, run_task
+    from server.agent.screen import Screen
+
+    # what fails is shown as the run's end; a log line in between would tear the screen
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+    settings, model = _settings(**flags)
+    task = Task(
+        query,
+        model,
+        registry,
+        workspace,
+        journal,
+        yes=flags["yes"],
+        limit=flags["limit"],
+        limit_behavior=ToolCallLimitBehavior.STOP if flags["stop"] else ToolCallLimitBehavior.CONFIRM,
+        max_prompt_tokens=flags["max_prompt_tokens"],
+        stateful=flags["stateful"],
+    )
+    screen = Screen(Console(highlight=False, stderr=as_json), quiet=as_json)
+    return asyncio.run(run_task(task, settings, screen))
+
+
+def _settings(
+    config: Path | None,
+    upstream: str | None,
+    dialect: str | None,
+    model: str | None,
+    api_key_env: str | None,
+    stateful: bool,
+    **_others: Any,
+) -> tuple[Settings, str]:
+    """The settings and the model to ask. Nothing is stored unless it is `stateful`."""
+    from server.agent.running import model_of
+    from server.config import located
+    from server.settings import SettingsError, load_settings
+
+    named = model if upstream is not None else None  # else it is one of the config's, or the demo's
+    try:
+        fields = fields_of(upstream, dialect, named, api_key_env, config)
+        with located(config, fields):
+            kept = {} if stateful else {"store": "memory://"}
+            settings = load_settings(config, **fields, **kept, event_log="memory://")
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from error
+    asked = model or model_of(settings)
+    if not asked:
+        raise click.UsageError("say which model to ask, with --model")
+    return settings, asked
+
+
+def _tools(opened: ExitStack, tools: str | None, folder: Path) -> tuple[ToolRegistry, str]:
+    """The tools, and the folder as the model is shown it."""
+    from server.agent.folder import Folder
+    from server.agent.running import tools_of
+    from server.agent.sample_tools import sample_tools
+
+    if tools is not None:
+        sys.path.insert(0, "")  # a module of the current folder
+        try:
+            return tools_of(tools), str(folder.resolve())
+        except ValueError as error:
+            raise click.UsageError(f"--tools: {error}") from error
+    inside = Folder(folder)
+    opened.callback(inside.close)
+    return sample_tools(inside), inside.shown_as
+
+
+def _journal(opened: ExitStack, resume: Path | None) -> JournalFile | None:
+    from server.agent.journal_file import JournalFile
+
+    return None if resume is None else opened.enter_context(JournalFile(resume))

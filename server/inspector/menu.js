@@ -1,0 +1,48 @@
+// What can be done with a stream: copying, exporting, sending again.
+
+import { html, useState } from './vendor/preact.js';
+import { asCurl, asFixture, asPython } from './copying.js';
+import { asHtml } from './exporting.js';
+import { draft } from './composer.js';
+import { close, view } from './session.js';
+
+const FORMS = [
+  ['curl', 'Copy as curl', (recording) => asCurl(recording.request, location.origin), true],
+  ['python', 'Copy as Python', (recording) => asPython(recording.request, location.origin), true],
+  ['fixture', "Copy as a test's fixture", (recording) => asFixture(recording), false],
+];
+
+export function Menu({ recording }) {
+  const [said, setSaid] = useState('');
+  recording.version.value;
+  const copy = async (text) => {
+    try {
+      await navigator.clipboard.writeText(text);
+      setSaid('Copied.');
+    } catch {
+      download(text, 'text/plain', 'copied.txt');
+      setSaid('The clipboard is not open to this page: saved as a file.');
+    }
+  };
+  const again = () => {
+    draft(recording.request);
+    view.value = 'request';
+  };
+  return html`<div class="menu" role="group" aria-label="This stream">
+    ${FORMS.map(([name, label, form, needsRequest]) => html`<button class="quiet" key=${name} disabled=${needsRequest && !recording.request}
+      onClick=${() => copy(form(recording))}>${label}</button>`)}
+    <button class="quiet" onClick=${() => download(asHtml(recording), 'text/html', `${nameOf(recording)}.html`)}>Export as HTML</button>
+    <button class="quiet" disabled=${!recording.request} onClick=${again}>Edit and send again</button>
+    <button class="quiet" onClick=${() => close(recording)}>Close</button>
+    <span role="status" class="small">${said}</span>
+  </div>`;
+}
+
+const nameOf = (recording) => (recording.responseId || recording.title || 'stream').replace(/[^A-Za-z0-9_.-]+/g, '_').slice(0, 80);
+
+function download(text, type, name) {
+  const address = URL.createObjectURL(new Blob([text], { type }));
+  const link = Object.assign(document.createElement('a'), { href: address, download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
+}

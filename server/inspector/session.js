@@ -1,0 +1,102 @@
+// What is open, and where it comes from.
+
+import { signal } from './vendor/preact.js';
+import { ask, linesOf } from './api.js';
+import { Recording } from './recording.js';
+
+const MOST_OPEN = 8;
+const MOST_EVENTS = 400_000;
+
+export const open = signal([]);
+export const current = signal(null);
+/** Which part of the page is shown: request, stored, capture, compare, stream. */
+export const view = signal('request');
+export const notice = signal('');
+
+const running = new Map();
+
+export function show(recording) {
+  current.value = recording;
+  view.value = 'stream';
+}
+
+export function close(recording) {
+  stop(recording);
+  open.value = open.value.filter((each) => each !== recording);
+  if (current.value === recording) current.value = open.value.at(-1) ?? null;
+  if (!current.value && view.value === 'stream') view.value = 'request';
+}
+
+export const stop = (recording) => running.get(recording)?.abort();
+
+function opened(options) {
+  const recording = new Recording(options);
+  open.value = [...open.value, recording].slice(-MOST_OPEN);
+  show(recording);
+  return recording;
+}
+
+/** Send a request and show its stream. */
+export function sendRequest(request) {
+  const recording = opened({ title: String(request.model || 'request'), request, sent: true });
+  const body = JSON.stringify(request);
+  return follow(recording, '/inspector/v1/responses', { method: 'POST', body });
+}
+
+/** Show the stream of a stored response, or of one that runs, from an event's number on. */
+export function openStored(id, { after = -1, status = 'completed', request = null } = {}) {
+  const timed = status === 'in_progress' || status === 'queued';
+  const recording = opened({ title: id, timed, request });
+  return follow(recording, storedPath(id, after));
+}
+
+/** Go on with a stream that broke off, after its last event. */
+export function resume(recording) {
+  recording.takeUp();
+  return follow(recording, storedPath(recording.responseId, recording.lastNumber));
+}
+
+/** Show a capture that the server judges. */
+export function openCapture(bytes, title, dialect) {
+  const recording = opened({ title, timed: false });
+  recording.following.value = true;
+  const path = `/inspector/v1/captures?dialect=${encodeURIComponent(dialect)}`;
+  return follow(recording, path, { method: 'POST', body: bytes, type: 'application/octet-stream' });
+}
+
+/** Show observations that this page exported. */
+export function openExported({ title, request, timed, sent, observations }) {
+  const recording = opened({ title, request, timed, sent });
+  recording.append(observations);
+  recording.end('ended');
+  return recording;
+}
+
+function storedPath(id, after) {
+  const from = after >= 0 ? `?starting_after=${after}` : '';
+  return `/inspector/v1/responses/${encodeURIComponent(id)}${from}`;
+}
+
+async function follow(recording, path, options = {}) {
+  const control = new AbortController();
+  running.set(recording, control);
+  let ended = false;
+  try {
+    const answer = await ask(path, { ...options, signal: control.signal });
+    recording.requestLosses = answer.headers.get('openresponses-losses') ?? '';
+    for await (const lines of linesOf(answer)) {
+      ended ||= lines.some((each) => each.ended);
+      recording.append(lines);
+      if (recording.length > MOST_EVENTS) throw new Error(`More than ${MOST_EVENTS} events are not kept.`);
+    }
+    if (!recording.timed) recording.timed = recording.sent = recording.metrics.last > 0 && path.includes('captures');
+    recording.end(ended ? 'ended' : 'broken', ended ? '' : 'The connection ended before the stream did.');
+  } catch (error) {
+    control.abort();
+    const failure = error.name === 'AbortError' ? 'Stopped here; the server may go on.' : error.message;
+    recording.end('broken', failure);
+  } finally {
+    running.delete(recording);
+  }
+  return recording;
+}

@@ -1,0 +1,109 @@
+"""What Prometheus reads of responses: by upstream and by model. Clients name models, so that there is a bound
+on how many of those names become labels."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from server.runs.pace import GAPS, Ended
+
+_MOST_MODELS: Final = 100
+_LONGEST: Final = 80  # characters of a label
+_OTHER: Final = "other"
+_FIRST_SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2.5, 5, 10, 20, 30, 60, 120, 300)
+_SECONDS: Final = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
+
+
+class Models:
+    """Names of models → labels. Those that the settings name always have their own; of others the first
+    ones for which an upstream has answered, and the rest is `other`."""
+
+    def __init__(self, known: Collection[str] = (), most: int = _MOST_MODELS) -> None:
+        self._known = frozenset(known)
+        self._most = most
+        self._found: set[str] = set()
+
+    def label(self, model: str, *, answered: bool) -> str:
+        """The label of this model; only one that has `answered` takes a place among those."""
+        if not model or model in self._known or model in self._found:
+            return model[:_LONGEST]
+        if not answered or len(self._found) == self._most or len(model) > _LONGEST:
+            return _OTHER
+        self._found.add(model)
+        return model
+
+
+class _Gathered(Histogram):
+    """A histogram that takes what was counted elsewhere, by the same bounds."""
+
+    def add(self, counts: Sequence[int], total: float) -> None:
+        """As many observations below each bound and beyond the last, which are `total` together."""
+        for bucket, count in zip(self._buckets, counts, strict=True):
+            if count:
+                bucket.inc(count)
+        self._sum.inc(total)
+
+
+class RunMetrics:
+    """Counters and times of responses; `known` are the models that the settings name."""
+
+    def __init__(self, registry: CollectorRegistry, prefix: str, known: Collection[str] = ()) -> None:
+        self._models = Models(known)
+        by_model = ["upstream", "model"]
+        self._responses = Counter(
+            f"{prefix}_responses",
+            "Responses that have ended.",
+            [*by_model, "status"],
+            registry=registry,
+        )
+        self._tokens = Counter(
+            f"{prefix}_tokens",
+            "Tokens as upstreams counted them.",
+            [*by_model, "kind"],
+            registry=registry,
+        )
+        self._noticed = Counter(
+            f"{prefix}_diagnostics",
+            "What was repaired in an answer, lost of a request, or ignored, by kind.",
+            [*by_model, "kind"],
+            registry=registry,
+        )
+        self._first = Histogram(
+            f"{prefix}_first_token_seconds",
+            "Time from a request to the first output of its response.",
+            by_model,
+            buckets=_FIRST_SECONDS,
+            registry=registry,
+        )
+        self._gaps = _Gathered(
+            f"{prefix}_token_gap_seconds",
+            "Time between two tokens; those that came in one read share the time since the one before.",
+            by_model,
+            buckets=GAPS,
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            f"{prefix}_response_seconds",
+            "Time from a request to the end of its response.",
+            by_model,
+            buckets=_SECONDS,
+            registry=registry,
+        )
+
+    def ended(self, ended: Ended) -> None:
+        """A response is over."""
+        response, pace = ended.response, ended.pace
+        labels = ended.upstream, self._models.label(ended.model, answered=pace.first is not None)
+        self._responses.labels(*labels, response.status).inc()
+        self._seconds.labels(*labels).observe(ended.seconds)
+        if response.usage is not None and response.usage.estimated is not True:
+            self._tokens.labels(*labels, "input").inc(response.usage.input_tokens)
+            self._tokens.labels(*labels, "output").inc(response.usage.output_tokens)
+        for case in ended.noticed:
+            self._noticed.labels(*labels, case.kind).inc(case.times)
+        if pace.first is not None:
+            self._first.labels(*labels).observe(pace.first)
+            self._gaps.labels(*labels).add(pace.gaps, pace.seconds)

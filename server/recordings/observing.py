@@ -1,0 +1,71 @@
+"""A recording, observed: its answers one after the other, at the times at which they came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import BytesIO
+from itertools import islice
+from typing import Final
+
+from server.captures.observed import observed
+from server.captures.observing import Finding, Observation, line
+from server.captures.reader import Unreadable
+from server.captures.sources import AUTO, DIALECTS
+from server.recordings.playing import Clock, body_lines
+from server.recordings.reader import Exchange, exchanges_in
+from server.recordings.records import Record, decode_record, is_recording
+
+_FIRST: Final = 4096  # bytes of the first line that say whether this is a recording
+_SHOWN: Final = 2000  # characters of a refusal
+_SHOWN_LINES: Final = 20
+
+
+def observed_file(data: bytes, name: str = AUTO) -> Iterator[bytes]:
+    """The lines of a capture, or of the answers in a recording, as `Observation`. Raises Unreadable, which
+    may be after some lines."""
+    file = BytesIO(data)
+    if not is_recording(file.readline(_FIRST)):
+        file.seek(0)
+        yield from observed(file, name)
+        return
+    file.seek(0)
+    exchanges = exchanges_in(file)
+    # what a client was sent is made of what upstreams sent
+    shown = [each for each in exchanges if each.asked.leg == "upstream"] or exchanges
+    if not shown:
+        raise Unreadable(1, "the recording has no exchanges")
+    for each in shown:
+        yield from _exchange(data, each, name, shown[0].asked.at)
+
+
+def _exchange(data: bytes, each: Exchange, name: str, begin: float) -> Iterator[bytes]:
+    clock = Clock(None)
+    clock.reach(each.asked.at)
+    lines = body_lines(_records(data, each), clock)
+
+    def at() -> float:
+        return max(round(clock.at - begin, 6), 0.0)
+
+    if not 200 <= each.status < 300:
+        said = b"".join(islice(lines, _SHOWN_LINES)).decode("utf-8", "replace")[:_SHOWN]
+        what = f"refused with status {each.status}" if each.status else "no answer"
+        found = [Finding("warning", f"exchange {each.asked.exchange}", what)]
+        yield line(Observation(at(), "refused", said, each.line, findings=found))
+        yield line(Observation(at(), ended=True))
+        return
+    spoken = each.asked.dialect if name == AUTO else name
+    if spoken not in DIALECTS:
+        raise Unreadable(each.line, f"dialect {spoken[:100]!r} is not one of: {', '.join(DIALECTS)}")
+    try:
+        yield from observed(lines, spoken, at)
+    except Unreadable as error:
+        what = f"the answer of exchange {each.asked.exchange} can't be read: {error}"
+        raise Unreadable(each.line, what) from error
+
+
+def _records(data: bytes, exchange: Exchange) -> Iterator[Record]:
+    for begin, end in zip(exchange.places[::2], exchange.places[1::2], strict=True):
+        for each in BytesIO(data[begin:end]):
+            record = decode_record(each) if each.strip() else None
+            if record is not None:
+                yield record

@@ -1,0 +1,44 @@
+"""Stop sequences, honoured on this side where the upstream does not know them, or would not name the one that
+it met."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from bridge.dialects.anthropic_messages import is_native
+from bridge.dialects.chat_completions import ChatOptions
+from bridge.emitter.stop_matching import sequences_of
+from bridge.emitter.stopping import StopFilter
+from bridge.emitter.stream import ResponseStream
+from bridge.errors import InvalidRequestError
+from bridge.protocol.request import CreateResponse
+from server.compaction.condensing import asks_for_compaction
+from server.upstreams.targets import Target
+
+MOST_CHARACTERS: Final = 4096
+"""Of all stop sequences of a request: looking for them takes a few hundred bytes of memory for each."""
+
+
+def check_stops(request: CreateResponse) -> None:
+    """Raises InvalidRequestError with `param` for stop sequences that are too long together."""
+    length = sum(map(len, sequences_of(request.stop)))
+    if length > MOST_CHARACTERS:
+        name = "stop_sequences" if is_native(request) else "stop"
+        what = f"{name}: {length} characters in all; the limit is {MOST_CHARACTERS}"
+        raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=name)
+
+
+def stopping(machine: ResponseStream, request: CreateResponse) -> ResponseStream:
+    """The machine, ended at the request's stop sequences, if it has any."""
+    sequences = () if asks_for_compaction(request) else sequences_of(request.stop)
+    return StopFilter(machine, sequences) if sequences else machine
+
+
+def with_stops(request: CreateResponse, target: Target) -> CreateResponse:
+    """The request as this upstream is asked it. A Chat Completions server that meets a sequence does not say
+    which, and a client of the Messages API wants to know; some do not take the field at all."""
+    options = target.options
+    unsaid = isinstance(options, ChatOptions) and (is_native(request) or "stop" in options.omit)
+    return replace(request, stop=None) if request.stop and unsaid else request

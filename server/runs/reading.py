@@ -1,0 +1,118 @@
+"""An upstream's answer, read to its end: translated, passed on, and judged where it has to fit a schema."""
+
+from __future__ import annotations
+
+from bridge.protocol.events import Event
+from server.errors import UpstreamError
+from server.runs.eager import Rest, begin
+from server.runs.outcome import Outcome
+from server.runs.outlet import Outlet
+from server.runs.translation import Translation
+from server.schemas.workers import Question, SchemaJudge
+from server.upstreams.base import UpstreamReply
+
+
+class Reading:
+    """For one response of `owner`'s. What comes leaves by `outlet`, read by read, so that a slow client slows
+    its own upstream and nothing else (law S4)."""
+
+    def __init__(
+        self, translation: Translation, outlet: Outlet, judge: SchemaJudge, outcome: Outcome, owner: str
+    ) -> None:
+        self._translation = translation
+        self._outlet = outlet
+        self._judge = judge
+        self._outcome = outcome
+        self._owner = owner
+        self.waits = False
+        """It is the upstream or the judge that is waited for."""
+        self.last: list[Event] | None = None
+        """The last events, when they came where nothing could wait, until `follow` returns them."""
+        self._rest: Rest | None = None
+        self._held = b""
+
+    async def follow(self, reply: UpstreamReply) -> list[Event]:
+        """The last events of the response, which have not been passed on. Raises UpstreamError when nothing
+        came."""
+        translation = self._translation
+        data = await self._read(reply)
+        if not data:
+            raise UpstreamError(
+                502,
+                "the upstream answered with an empty stream",
+                code=UpstreamError.INVALID_RESPONSE,
+                cause="its stream was empty",
+            )
+        self._outcome.upstream_spoke()
+        pace = self._outcome.pace
+        while data:
+            events = translation.feed(data)
+            pace.read(events)
+            if translation.ended or translation.question is not None:
+                break
+            if events:
+                await self._outlet.pass_on(events)
+            data, last = await self._next(reply)
+            if last is not None:
+                events = last
+                break
+        else:
+            events = translation.end()
+        return events if translation.question is None else await self._judged(events, translation.question)
+
+    async def _judged(self, events: list[Event], question: Question) -> list[Event]:
+        """The last events, when these have been passed on and the answer is judged."""
+        if events:
+            await self._outlet.pass_on(events)
+        self.waits = True
+        try:
+            return self._translation.settle(await self._judge.objection(question, self._owner))
+        finally:
+            self.waits = False
+
+    async def _read(self, reply: UpstreamReply) -> bytes:
+        self.waits = True
+        try:
+            return await reply.read()
+        finally:
+            self.waits = False
+
+    async def _next(self, reply: UpstreamReply) -> tuple[bytes, list[Event] | None]:
+        """What comes next that was not passed on where it arrived, or the last events of it."""
+        while True:
+            self.waits = True
+            try:
+                data = await reply.read(self._take)
+            except BaseException:
+                self._drop_rest()
+                raise
+            finally:
+                self.waits = False
+            if self.last is not None:
+                return b"", self.last
+            if self._rest is None:
+                held, self._held = self._held, b""
+                return data or held, None
+            rest, self._rest = self._rest, None
+            await self._outlet.finish(rest)
+
+    def _drop_rest(self) -> None:
+        """It is interrupted: the client gets with the end what it has not got yet."""
+        if self._rest is not None:
+            self._rest.close()
+            self._rest = None
+
+    def _take(self, data: bytes) -> bool:
+        """Pass it on where it arrived, as far as that needs no waiting; whether more may come here."""
+        if not self._outlet.flows:
+            self._held = data
+            return False
+        translation = self._translation
+        events = translation.feed(data)
+        self._outcome.pace.read(events)
+        if translation.ended or translation.question is not None:
+            self.last = events
+            return False
+        if events:
+            self._rest = begin(self._outlet.pass_on(events))
+        return self._rest is None

@@ -1,0 +1,48 @@
+"""How the process deals with memory: the C library's large blocks, Python's looks for garbage."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import sys
+from contextlib import suppress
+from typing import Final
+
+# glibc's <malloc.h>
+_TRIM_THRESHOLD: Final = -1
+_MMAP_THRESHOLD: Final = -3
+_ARENA_MAX: Final = -8
+
+_SETTINGS: Final = {
+    _MMAP_THRESHOLD: ("MALLOC_MMAP_THRESHOLD_", 128 * 1024),
+    _TRIM_THRESHOLD: ("MALLOC_TRIM_THRESHOLD_", 512 * 1024),
+    _ARENA_MAX: ("MALLOC_ARENA_MAX", 2),
+}
+
+_NEW_OBJECTS: Final = 5_000  # between two looks for garbage; 700 are what some fragments of one request make
+
+
+def look_less_for_garbage() -> None:
+    """What is there when serving begins stays and is not looked at again; what is made later is looked
+    at less often. Without this a twentieth of the time goes into it."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_NEW_OBJECTS, *gc.get_threshold()[1:])
+
+
+def give_back_freed_memory() -> None:
+    """Fix from which size a block is memory of its own.
+
+    glibc raises that size to the largest block freed so far, up to 32 MB. After one long response the blocks
+    of all later ones lie among small ones, and what is freed between those stays with the process: 385 MB
+    instead of 121 MB after three responses of 24 MB. A variable of glibc's that an operator has set is left
+    as it is; elsewhere than with glibc this does nothing.
+    """
+    if sys.platform != "linux":
+        return
+    with suppress(OSError, AttributeError):  # musl has no mallopt
+        mallopt = ctypes.CDLL(None).mallopt
+        for parameter, (variable, value) in _SETTINGS.items():
+            if variable not in os.environ:
+                mallopt(parameter, value)

@@ -1,0 +1,95 @@
+"""One worker process of several: it accepts from its parent's socket and leaves when the parent says so or is
+gone."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+from contextlib import suppress
+from typing import Final
+
+from starlette.applications import Starlette
+
+from server.app import create_app
+from server.logs import configure_logs
+from server.serving.leaving import Pace
+from server.serving.memory import give_back_freed_memory
+from server.serving.server import Server
+from server.settings import Settings, of_worker
+
+READY: Final = b"r"
+"""To the parent, once: it serves."""
+ALIVE: Final = b"a"
+"""To the parent, once a second."""
+LEAVE: Final = {pace: b"012"[pace : pace + 1] for pace in Pace}
+"""From the parent: leave, at this pace. New connections are answered with 503."""
+RETIRE: Final = b"R"
+"""From the parent: leave, since another worker accepts in its place."""
+
+_PACES: Final = {command[0]: pace for pace, command in LEAVE.items()}
+_TICKS: Final = 10  # in a second
+
+
+def main(listener: socket.socket, control: socket.socket) -> None:
+    """The whole life of the process."""
+    give_back_freed_memory()
+    configure_logs()
+    settings = of_worker()
+    server = _WorkerServer(create_app(settings), settings, control)
+    server.run(sockets=[listener])
+    if not server.started:
+        sys.exit(1)
+
+
+class _WorkerServer(Server):
+    """Signals of a terminal or a service manager may reach all processes, and the parent passes its own on:
+    so here they begin the leaving and don't hurry it."""
+
+    def __init__(self, app: Starlette, settings: Settings, control: socket.socket) -> None:
+        super().__init__(app, settings, shared=False)
+        self._control = control
+        control.setblocking(False)
+
+    @property
+    def signals(self) -> list[signal.Signals]:
+        return [signal.SIGTERM]
+
+    def handle_exit(self, sig: int, frame: object) -> None:
+        self._leave(Pace.DRAIN)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        asyncio.get_running_loop().add_reader(self._control, self._commanded)
+        self._say(READY)
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % _TICKS == 0:
+            self._say(ALIVE)
+        return await super().on_tick(counter)
+
+    def _commanded(self) -> None:
+        try:
+            commands = self._control.recv(64)
+        except BlockingIOError:
+            return
+        except OSError:
+            commands = b""
+        if not commands:  # the parent has died: the port is for whoever comes after it
+            asyncio.get_running_loop().remove_reader(self._control)
+            commands = RETIRE
+        for command in commands:
+            if command == RETIRE[0]:
+                self.shared = True
+                self.stop_accepting()
+                self._leave(Pace.DRAIN)
+            else:
+                self._leave(_PACES[command])
+
+    def _leave(self, pace: Pace) -> None:
+        self.leaving.ask(pace, asyncio.get_running_loop().time())
+
+    def _say(self, what: bytes) -> None:
+        with suppress(OSError):  # of a parent that is gone the reader hears; a full pipe says it already
+            self._control.send(what)

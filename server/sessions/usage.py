@@ -1,0 +1,210 @@
+"""What keys spent, as sums by day and model and by agent: their form, where they are kept, and how they are
+kept in memory.
+
+Each process counts by itself and adds batches of its sums to the store; a batch counts once, however often it
+is added.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Final, Protocol
+
+from msgspec import Struct, field
+
+MAX_OWNERS: Final = 1000
+"""Keys whose sums are held in memory: those that were used last."""
+MAX_ROWS: Final = 5000
+"""Rows of one owner, days times models: the oldest days go first."""
+MAX_MODELS: Final = 200
+"""Models of one owner and day, for a client may name what it likes."""
+MAX_AGENTS: Final = 100
+"""Agents of one owner: those that were used last."""
+OTHERS: Final = "(others)"
+"""The model under which those of a day beyond `MAX_MODELS` are counted together."""
+MOST: Final = 2**53 - 1
+"""No sum becomes greater: all clients' numbers are exact up to it."""
+
+
+class Counts(Struct):
+    """`requests` have ended, `failed` of them have failed; the counts of `estimated_requests` are not, or not
+    wholly, the upstream's. The other numbers are tokens, as in `Usage`."""
+
+    requests: int = 0
+    failed: int = 0
+    estimated_requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    total_tokens: int = 0
+    cache_write_tokens: int = 0
+
+    def add(self, other: Counts) -> None:
+        """Both together."""
+        for name in NAMES:
+            setattr(self, name, min(getattr(self, name) + getattr(other, name), MOST))
+
+
+NAMES: Final = Counts.__struct_fields__
+
+
+class DayCounts(Struct):
+    """What an owner spent on a day (UTC, as `2026-01-31`) with a model."""
+
+    owner: str
+    day: str
+    model: str
+    counts: Counts = field(default_factory=Counts)
+
+
+class AgentCounts(Struct):
+    """What an agent of an owner spent. `model` is its latest one, `last_input_tokens` are those of its latest
+    request, at `used_at` (Unix seconds); `max_input_tokens` is 0 when it is not known."""
+
+    owner: str
+    agent: str
+    model: str = ""
+    last_input_tokens: int = 0
+    max_input_tokens: int = 0
+    used_at: float = 0.0
+    counts: Counts = field(default_factory=Counts)
+
+
+class Spent(Struct):
+    """Rows of one owner, or of several."""
+
+    days: list[DayCounts] = []
+    agents: list[AgentCounts] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.days or self.agents)
+
+
+class UsageStore(Protocol):
+    """Where sums are kept. Every method raises StoreError when the store can't be reached or is full, and may
+    be called again."""
+
+    async def add_usage(self, writer: str, number: int, batch: Spent) -> None:
+        """Add these to the sums. `writer` is the process that has counted, and `number` rises with each of
+        its batches: one that was added before is not added again."""
+        ...
+
+    async def usage_of(self, owner: str, since: str = "") -> Spent:
+        """The sums of this owner from a day on, and those of its agents."""
+        ...
+
+    async def forget_usage(self, before: float) -> None:
+        """Forget the days before that time (Unix seconds), and agents that were not used since."""
+        ...
+
+
+def day_of(at: float) -> str:
+    """The day (UTC) of a time in Unix seconds."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
+
+
+class UsageSums:
+    """Sums in memory, bounded."""
+
+    def __init__(self, max_owners: int = MAX_OWNERS) -> None:
+        self._max_owners = max_owners
+        self._owners: OrderedDict[str, _Account] = OrderedDict()
+
+    def add(self, rows: Iterable[DayCounts], agents: Iterable[AgentCounts]) -> None:
+        """Both are copied."""
+        for row in rows:
+            self._account(row.owner).add_day(row)
+        for agent in agents:
+            self._account(agent.owner).add_agent(agent)
+
+    def of(self, owner: str, since: str = "") -> Spent:
+        """As `UsageStore.usage_of`."""
+        account = self._owners.get(owner)
+        if account is None:
+            return Spent()
+        return Spent(
+            [row for row in account.days.values() if row.day >= since], list(account.agents.values())
+        )
+
+    def owners(self) -> list[str]:
+        """Whose sums these are."""
+        return list(self._owners)
+
+    def take(self, owner: str) -> Spent:
+        """All of one owner, which are then forgotten here."""
+        found = self.of(owner)
+        self._owners.pop(owner, None)
+        return found
+
+    def forget(self, before: float) -> None:
+        """As `UsageStore.forget_usage`."""
+        day = day_of(before)
+        for owner, account in list(self._owners.items()):
+            account.days = {key: row for key, row in account.days.items() if row.day >= day}
+            for agent in [each for each in account.agents.values() if each.used_at < before]:
+                del account.agents[agent.agent]
+            if not account.days and not account.agents:
+                del self._owners[owner]
+
+    def _account(self, owner: str) -> _Account:
+        account = self._owners.get(owner)
+        if account is None:
+            account = self._owners[owner] = _Account()
+            while len(self._owners) > self._max_owners:
+                self._owners.popitem(last=False)
+        self._owners.move_to_end(owner)
+        return account
+
+
+class _Account:
+    """One owner's."""
+
+    def __init__(self) -> None:
+        self.days: dict[tuple[str, str], DayCounts] = {}
+        self.agents: OrderedDict[str, AgentCounts] = OrderedDict()
+
+    def add_day(self, row: DayCounts) -> None:
+        there = self.days.get((row.day, row.model))
+        if there is None:
+            model = row.model
+            if sum(day == row.day for day, _ in self.days) >= MAX_MODELS:
+                model = OTHERS
+            there = self.days.setdefault((row.day, model), DayCounts(row.owner, row.day, model))
+            while len(self.days) > MAX_ROWS:
+                oldest = min(day for day, _ in self.days)
+                self.days = {key: kept for key, kept in self.days.items() if kept.day != oldest}
+        there.counts.add(row.counts)
+
+    def add_agent(self, row: AgentCounts) -> None:
+        there = self.agents.get(row.agent)
+        if there is None:
+            there = self.agents[row.agent] = AgentCounts(row.owner, row.agent)
+        if row.used_at >= there.used_at:
+            there.model, there.used_at = row.model, row.used_at
+            there.last_input_tokens, there.max_input_tokens = row.last_input_tokens, row.max_input_tokens
+        there.counts.add(row.counts)
+        self.agents.move_to_end(row.agent)
+        while len(self.agents) > MAX_AGENTS:
+            self.agents.popitem(last=False)
+
+
+class MemoryUsage:
+    """A `UsageStore` in this process: nothing survives it."""
+
+    def __init__(self) -> None:
+        self._sums = UsageSums()
+        self._added: dict[str, int] = {}
+
+    async def add_usage(self, writer: str, number: int, batch: Spent) -> None:
+        if self._added.get(writer, -1) < number:
+            self._added[writer] = number
+            self._sums.add(batch.days, batch.agents)
+
+    async def usage_of(self, owner: str, since: str = "") -> Spent:
+        return self._sums.of(owner, since)
+
+    async def forget_usage(self, before: float) -> None:
+        self._sums.forget(before)

@@ -1,0 +1,72 @@
+"""A bar for what takes long: on stderr, and only where a person sees it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO, Final, Literal
+
+Advance = Callable[[int], None]
+"""Called with how many more are done."""
+Unit = Literal["bytes", ""]
+_PER_SECOND: Final = 5  # drawings
+
+
+@contextmanager
+def progress(what: str, total: int | None = None, unit: Unit = "") -> Iterator[Advance]:
+    """A bar with this heading for as long as the context lasts; without a `total` only how much is done. On
+    anything but a terminal, nothing is shown."""
+    if not _is_seen():
+        yield _nothing
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    done: Any = DownloadColumn() if unit == "bytes" else MofNCompleteColumn()
+    counted = [BarColumn()] if total is not None else [SpinnerColumn("line")]
+    columns = [TextColumn("{task.description}", markup=False), *counted, done, TimeElapsedColumn()]
+    console = Console(stderr=True, highlight=False)
+    # what is printed meanwhile goes above the bar; what is piped stays out of it
+    with Progress(
+        *columns,
+        console=console,
+        transient=True,
+        refresh_per_second=_PER_SECOND,
+        redirect_stdout=sys.stdout.isatty(),
+        disable=console.is_dumb_terminal,
+    ) as shown:
+        task = shown.add_task(what, total=total)
+        yield lambda more: shown.advance(task, more)
+
+
+class CountedReader:
+    """A file that reports the bytes that are read of it line by line."""
+
+    def __init__(self, source: BinaryIO, advance: Advance) -> None:
+        self._source = source
+        self._advance = advance
+
+    def readline(self, limit: int = -1, /) -> bytes:
+        line = self._source.readline(limit)
+        self._advance(len(line))
+        return line
+
+    def seekable(self) -> bool:
+        return self._source.seekable()
+
+
+def _is_seen() -> bool:
+    return sys.stderr.isatty()
+
+
+def _nothing(_more: int) -> None:
+    pass

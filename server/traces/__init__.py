@@ -1,0 +1,1 @@
+"""Traces: all that passed of one response, between its client, this server and its upstreams."""

@@ -1,0 +1,190 @@
+"""Recording what an upstream over HTTP is asked and sends: it stands between the upstream and its connections
+and changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any, Final
+
+import aiohttp
+
+from bridge.errors import WireError
+from bridge.protocol.codec import decode_json
+from server.recordings.masking import MASK, masked_headers
+from server.recordings.records import Asked
+from server.recordings.writer import ExchangeRecorder, Into, Place, masked_request
+from server.settings import Timeouts
+from server.upstreams.addresses import without_password
+from server.upstreams.causes import cause_of
+from server.upstreams.connections import Answer, Content, Requests
+from server.upstreams.secrets import LONG, SECRET_NAMES, Secrets
+
+TIMEOUT: Final = "timeout"
+UNREACHABLE: Final = "unreachable"
+LOST: Final = "lost"
+_FAILURES: Final = (aiohttp.ClientError, OSError, TimeoutError)
+_NEARLY: Final = 0.99  # of the time that an upstream has to answer: who waits began before
+_LARGE: Final = 64 * 1024  # bytes
+_SCHEMES: Final = frozenset({"bearer", "basic"})
+
+
+class RecordingRequests:
+    """Requests that are recorded where `into` says, those for lists of models excepted. `dialect` is what the
+    upstream `name` speaks below `base`; `secrets` are masked beside what its headers carry."""
+
+    def __init__(
+        self,
+        requests: Requests,
+        into: Into,
+        name: str,
+        dialect: str,
+        base: str,
+        timeouts: Timeouts,
+        secrets: Iterable[str] = (),
+    ) -> None:
+        self._requests = requests
+        self._into = into
+        self._name = name
+        self._dialect = dialect
+        self._base = base
+        self._patience = timeouts.connect + timeouts.first_byte
+        self._secrets = list(secrets)
+
+    async def request(self, method: str, url: str, **options: Any) -> Answer:
+        if method != "POST":
+            return await self._requests.request(method, url, **options)
+        place = self._into.of_exchange(self._name)
+        if place is None:
+            return await self._requests.request(method, url, **options)
+        began = time.monotonic()
+        recorder = await self._begin(place, url, options["headers"], options["data"])
+        try:
+            answer = await self._requests.request(method, url, **options)
+        except _FAILURES as error:
+            recorder.end(
+                "failed", TIMEOUT if isinstance(error, TimeoutError) else UNREACHABLE, cause_of(error)
+            )
+            raise
+        except asyncio.CancelledError:
+            if time.monotonic() - began >= _NEARLY * self._patience:
+                recorder.end("failed", TIMEOUT, "it did not answer in time")
+            else:
+                recorder.end("left", reason="nobody waited for the answer")
+            raise
+        recorder.answer(answer.status, answer.headers)
+        return _Recorded(answer, recorder)
+
+    async def _begin(
+        self, place: Place, url: str, headers: Mapping[str, str], body: bytes
+    ) -> ExchangeRecorder:
+        asked = Asked(
+            0,
+            0,
+            dialect=self._dialect,
+            upstream=self._name,
+            address=without_password(self._base),
+            path=url.removeprefix(self._base),
+            headers=dict(headers),
+            model=model_of(body),
+            request_id=headers.get("x-request-id", ""),
+            run=place.run,
+        )
+        secrets = Secrets([*self._secrets, *place.secrets, *secrets_in(headers)])
+        return await recorder_of(place, secrets, asked, body)
+
+    async def close(self) -> None:
+        self._into.close()
+        await self._requests.close()
+
+
+class _Recorded:
+    """An answer whose body is recorded as it is read."""
+
+    def __init__(self, answer: Answer, recorder: ExchangeRecorder) -> None:
+        self._answer = answer
+        self._recorder = recorder
+        self._content = _RecordedContent(answer.content, recorder)
+        self.status = answer.status
+        self.headers = answer.headers
+
+    @property
+    def content(self) -> Content:
+        return self._content
+
+    def close(self) -> None:
+        self._recorder.end(*self._content.ending)
+        self._answer.close()
+
+    async def __aenter__(self) -> _Recorded:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _RecordedContent:
+    def __init__(self, content: Content, recorder: ExchangeRecorder) -> None:
+        self._content = content
+        self._recorder = recorder
+        self.ending: tuple[Any, ...] = ("left",)
+        """How the exchange ends when it is closed now."""
+
+    async def readany(self) -> bytes:
+        try:
+            data = await self._content.readany()
+        except _FAILURES as error:
+            code = TIMEOUT if isinstance(error, TimeoutError) else LOST
+            self.ending = ("cut", code, cause_of(error))
+            raise
+        self._note(data)
+        return data
+
+    def read_nowait(self) -> bytes:
+        data = self._content.read_nowait()
+        if data:
+            self._recorder.chunk(data)
+        return data
+
+    def set_exception(self, exc: BaseException) -> None:
+        self._content.set_exception(exc)
+
+    def _note(self, data: bytes) -> None:
+        if data:
+            self._recorder.chunk(data)
+        else:
+            self._recorder.end("finished")
+
+
+async def recorder_of(place: Place, secrets: Secrets, asked: Asked, body: bytes) -> ExchangeRecorder:
+    """What records this exchange; a large body is masked on a thread."""
+    if len(body) < _LARGE:
+        return ExchangeRecorder(place.file, secrets, asked, body)
+    shown = await asyncio.to_thread(masked_request, asked, body, secrets)
+    return ExchangeRecorder(place.file, secrets, shown)
+
+
+def model_of(body: bytes) -> str:
+    """The model that a request names, "" when it names none."""
+    try:
+        fields = decode_json(body)
+    except WireError:
+        return ""
+    model = fields.get("model") if isinstance(fields, dict) else None
+    return model if isinstance(model, str) else ""
+
+
+def secrets_in(headers: Mapping[str, str]) -> list[str]:
+    """What headers carry that is not shown, of a key without its scheme. A short value is a secret only
+    under a name for one: it could be a word of the answer."""
+    hidden = [
+        headers[name]
+        for name, shown in masked_headers(headers).items()
+        if shown == MASK and (len(headers[name]) >= LONG or any(word in name for word in SECRET_NAMES))
+    ]
+    parts = (value.partition(" ") for value in hidden)
+    return [key if scheme.lower() in _SCHEMES else scheme + space + key for scheme, space, key in parts]

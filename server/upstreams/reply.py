@@ -1,0 +1,139 @@
+"""The body of an answer over HTTP, as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, cast
+
+import aiohttp
+
+from server.errors import UpstreamError
+from server.upstreams.base import Take, called
+from server.upstreams.causes import cause_of
+from server.upstreams.connections import Answer, Content, Line, line_of
+
+FAILURES: Final = (aiohttp.ClientError, OSError, TimeoutError)
+"""What reading from an upstream raises."""
+
+
+class HttpReply:
+    """The body of an accepted request. What came before a cut is given before the cut is raised.
+
+    `idle` bounds each wait for bytes. One timer looks after that, and it is set again when it goes off
+    and not at each read: on uvloop a timer per read costs more than the translation. What comes while it is
+    waited for is given away in the callback in which it arrived: a task that is woken for it costs more, too.
+    """
+
+    __slots__ = (
+        "_content",
+        "_failure",
+        "_idle",
+        "_line",
+        "_loop",
+        "_name",
+        "_take",
+        "_taken",
+        "_timer",
+        "_waiting_since",
+        "_woken",
+        "losses",
+    )
+
+    def __init__(self, name: str, answer: Answer, idle: float, losses: str) -> None:
+        self.losses = losses
+        self._name = name
+        self._content = answer.content
+        self._line = line_of(answer)
+        self._take: Take | None = None
+        self._taken = False
+        self._woken: asyncio.Future[None] | None = None
+        self._idle = idle
+        self._failure: UpstreamError | None = None
+        self._waiting_since: float | None = None
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(idle, self._look)
+
+    async def read(self, take: Take | None = None) -> bytes:
+        if self._failure is not None:
+            raise self._failure
+        self._waiting_since = self._loop.time()
+        try:
+            if take is not None and self._line is not None:
+                if data := self._content.read_nowait():
+                    return data
+                if await self._given_away(take, self._line):
+                    return b""
+            return await self._content.readany()
+        except FAILURES as error:
+            self._failure = self._as_error(error)
+            if rest := _left_over(self._content):
+                return rest
+            raise self._failure from error
+        finally:
+            self._waiting_since = None
+
+    async def _given_away(self, take: Take, line: Line) -> bool:
+        """Wait until `take` wants no more, and whether that is why the wait is over; else there is an end,
+        or a failure."""
+        if cast(aiohttp.StreamReader, self._content).is_eof():
+            return False
+        self._take, self._taken = take, False
+        self._woken = self._loop.create_future()
+        line.came = self._give_away
+        try:
+            await self._woken
+        finally:
+            if self._woken.cancelled():
+                line.came = None
+            self._woken = self._take = None
+        return self._taken
+
+    def _give_away(self) -> None:
+        """Something has come, or nothing more will."""
+        content = cast(aiohttp.StreamReader, self._content)  # what comes on a line
+        if self._line is not None:
+            self._line.came = None  # what is read makes room, in which more may come at once
+        if self._take is not None and content.exception() is None:
+            while not self._taken and (data := content.read_nowait()):
+                self._waiting_since = self._loop.time()
+                self._taken = not self._take(data)
+            if not self._taken and not content.is_eof() and content.exception() is None:
+                if self._line is not None:
+                    self._line.came = self._give_away
+                return
+        self._wake()
+
+    def _wake(self) -> None:
+        # at once: the connection may be another request's before the task runs
+        if self._line is not None:
+            self._line.came = None
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+    def close(self) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        """Whether the upstream has been waited for too long; time spent on a slow client does not count."""
+        now = self._loop.time()
+        waited = 0.0 if self._waiting_since is None else now - self._waiting_since
+        if waited >= self._idle:
+            self._content.set_exception(TimeoutError())
+            self._wake()
+        else:
+            self._timer = self._loop.call_later(self._idle - waited, self._look)
+
+    def _as_error(self, error: BaseException) -> UpstreamError:
+        if isinstance(error, TimeoutError):
+            silent = f"the {called(self._name)} went silent"
+            return UpstreamError(504, silent, code=UpstreamError.TIMEOUT, cause="it went silent")
+        lost = f"the connection to the {called(self._name)} was lost ({type(error).__name__})"
+        return UpstreamError(
+            502, lost, code=UpstreamError.DISCONNECTED, cause=f"the connection was lost: {cause_of(error)}"
+        )
+
+
+def _left_over(content: Content) -> bytes:
+    """What had arrived when the connection broke: aiohttp keeps it but raises first."""
+    content.set_exception(None)  # type: ignore[arg-type]
+    return content.read_nowait()

@@ -1,0 +1,48 @@
+"""A response as VS Code's parts over HTTP: one JSON line each."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from bridge.decoder.part_decoder import ErrorPolicy
+from bridge.dialects.vscode import ChatRequest, Outbound, error_body
+from bridge.protocol.codec import encode
+from bridge.seal import Sealer
+from server.answers.delivery import StreamedAnswer
+from server.answers.foreign import PARTS, ForeignForm
+from server.errors import failure
+from server.runs.client import Batch
+from server.runs.run import Run
+
+FailureForm = Literal["text", "line"]
+"""How a failure after the first part is sent: as text for the user, or as a last line `{"error": …}`."""
+FAILURES: dict[FailureForm, ErrorPolicy] = {"text": "text", "line": "notes"}
+
+
+class PartsForm(ForeignForm):
+    """The answer to one chat."""
+
+    def __init__(self, chat: ChatRequest, failures: FailureForm, sealer: Sealer) -> None:
+        self._parts = Outbound(
+            errors=FAILURES[failures],
+            no_response=True,
+            model=chat.model,
+            include_encrypted_thinking=chat.include_encrypted_thinking is True,
+        )
+        self._failures = failures
+        super().__init__(PARTS, self._parts, sealer)
+
+    def streamed(self, batch: Batch, ended: bool) -> bytes:
+        data = super().streamed(batch, ended)
+        error = self._parts.result.error
+        if ended and error is not None and self._failures == "line":
+            return data + encode(error_body(failure(error))) + b"\n"
+        return data
+
+
+class PartsAnswer(StreamedAnswer):
+    """VS Code cancels by leaving, whether the response is stored or not."""
+
+    async def _leave(self, run: Run) -> None:
+        run.stop()
+        await super()._leave(run)

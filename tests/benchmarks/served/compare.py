@@ -1,0 +1,67 @@
+"""Rounds of all works over all subjects, and their table."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from tests.benchmarks.served import report
+from tests.benchmarks.served.subjects import BESIDE, Process, Subject, free_port, pinned, running
+from tests.benchmarks.served.works import Work, measured
+
+_OURS: Final = "ours"
+
+
+def run(asked: list[Work], subjects: list[Subject], rounds: int, to: Path | None = None) -> str:
+    """The table, and what is beyond its budget."""
+    with tempfile.TemporaryDirectory(prefix="orb-bench-") as name, ExitStack() as held:
+        there = _started(subjects, Path(name), held)
+        found = _rounds(asked, there, rounds)
+        memory = {subject.name: process.resident() for subject, process in there.items()}
+    names = [subject.name for subject in there]
+    if to is not None:
+        report.write(to, found, memory)
+    lines = [report.table(asked, names, found)]
+    lines += [f"{name}: {size:.0f} MB after all of it" for name, size in memory.items()]
+    missing = [subject.name for subject in subjects if subject.name not in names]
+    lines += [f"{', '.join(missing)}: NOT measured, not on the PATH"] if missing else []
+    if _OURS in names:
+        lines += report.beyond(report.ratios(found, names[0], _OURS), report.budget())
+    return "\n".join(lines)
+
+
+def _started(subjects: list[Subject], folder: Path, held: ExitStack) -> dict[Subject, Process]:
+    port = free_port()
+    command = [sys.executable, "-m", "tests.benchmarks.served.model", str(port)]
+    model = subprocess.Popen(pinned(BESIDE, command))
+    held.callback(model.wait)
+    held.callback(model.kill)
+    time.sleep(1)
+    there = {}
+    for subject in subjects:
+        process = held.enter_context(running(subject, port, folder / subject.name.replace(" ", "-")))
+        if process is not None:
+            there[subject] = process
+    return there
+
+
+def _rounds(asked: list[Work], there: dict[Subject, Process], rounds: int) -> report.Rounds:
+    """All subjects in turns, so that noise meets all."""
+    found: report.Rounds = {work.name: {} for work in asked}
+    for _ in range(rounds):
+        for work in asked:
+            for subject, process in there.items():
+                if work.model.partition("-")[0] in subject.cannot:
+                    continue
+                try:
+                    figure = measured(subject, process, work)
+                except RuntimeError as error:
+                    print(f"{subject.name}, {work.name}: {error}", file=sys.stderr)
+                    continue
+                found[work.name].setdefault(subject.name, []).append(figure)
+    return found

@@ -1,0 +1,181 @@
+"""What is measured: the server, and what others would put in its place. Each is a process on the core that is
+measured."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+MEASURED, BESIDE = 0, 1
+"""The cores: that of what is measured, and that of the model's side and the clients."""
+_STARTS: Final = 120.0  # seconds
+
+
+class Subject(NamedTuple):
+    """How it is started on a port over the model's side on another, in a folder of its own, and where it is
+    asked. What it can't do is not asked of it."""
+
+    name: str
+    command: Callable[[int, int, Path], list[str] | None]
+    path: str
+    cannot: frozenset[str] = frozenset()
+
+
+class Process(NamedTuple):
+    """A subject that answers on `port`; `pids` are its processes."""
+
+    port: int
+    pids: list[int]
+
+    def cpu(self) -> float:
+        """Seconds that its threads have had a core, from the scheduler's own count."""
+        return sum(map(_on_core, self.pids)) / 1e9
+
+    def resident(self) -> float:
+        """Megabytes."""
+        return sum(_resident(pid) for pid in self.pids) / 1024
+
+
+def _on_core(pid: int) -> int:
+    return sum(
+        int((task / "schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir()
+    )
+
+
+def _resident(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def pinned(core: int, command: list[str]) -> list[str]:
+    return ["taskset", "-c", str(core), *command] if shutil.which("taskset") else command
+
+
+@contextmanager
+def running(subject: Subject, model_port: int, folder: Path) -> Iterator[Process | None]:
+    """None when it is not installed."""
+    port = free_port()
+    folder.mkdir()
+    command = subject.command(port, model_port, folder)
+    if command is None:
+        yield None
+        return
+    environment = {**os.environ, "HOME": str(folder), "no_proxy": "127.0.0.1"}
+    with (folder / "output").open("w") as output:
+        process = subprocess.Popen(
+            pinned(MEASURED, command), cwd=folder, env=environment, stdout=output, stderr=output
+        )
+    try:
+        _wait_for(port, process, subject.name, folder)
+        yield Process(port, [process.pid, *_children(process.pid)])
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes], name: str, folder: Path) -> None:
+    until = time.monotonic() + _STARTS
+    while process.poll() is None and time.monotonic() < until:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise RuntimeError(f"{name} did not start: {(folder / 'output').read_text()[-500:]}")
+
+
+def _nginx(port: int, model: int, folder: Path) -> list[str] | None:
+    if shutil.which("nginx") is None:
+        return None
+    config = folder / "nginx.conf"
+    config.write_text(
+        f"daemon off; worker_processes 1; master_process off; pid {folder}/pid; error_log {folder}/errors;\n"
+        "events { worker_connections 8192; }\n"
+        "http { access_log off;\n"
+        f"  upstream model {{ server 127.0.0.1:{model}; keepalive 64; }}\n"
+        f"  server {{ listen 127.0.0.1:{port} backlog=4096; location / {{ proxy_pass http://model;\n"
+        "    proxy_http_version 1.1; proxy_set_header Connection ''; proxy_buffering off; }\n"
+        "  } }\n"
+    )
+    return ["nginx", "-p", str(folder), "-c", str(config)]
+
+
+def _copier(port: int, model: int, _folder: Path) -> list[str]:
+    return [sys.executable, str(Path(__file__).with_name("copier.py")), str(port), str(model)]
+
+
+def _relay(port: int, model: int, folder: Path) -> list[str] | None:
+    found = shutil.which("codex-relay")
+    return found and [
+        found,
+        "--port",
+        str(port),
+        "--upstream",
+        f"http://127.0.0.1:{model}/v1",
+        "--api-key",
+        "x",
+    ]
+
+
+def _agentic(port: int, model: int, folder: Path) -> list[str] | None:
+    found = shutil.which("agentic-server")
+    return found and [
+        found,
+        *("--gateway-host", "127.0.0.1", "--gateway-port", str(port), "--skip-llm-ready-check"),
+        *("--llm-api-base", f"http://127.0.0.1:{model}", "--db-url", f"sqlite://{folder}/bench.db"),
+    ]
+
+
+def _litellm(port: int, model: int, folder: Path) -> list[str] | None:
+    found = shutil.which("litellm")
+    if found is None:
+        return None
+    config = folder / "litellm.yaml"
+    config.write_text(
+        "model_list:\n  - model_name: '*'\n    litellm_params:\n      model: 'hosted_vllm/*'\n"
+        f"      api_base: http://127.0.0.1:{model}/v1\n      api_key: x\n"
+    )
+    return [found, "--config", str(config), "--port", str(port), "--host", "127.0.0.1"]
+
+
+def ours(*more: str, config: str = "") -> Callable[[int, int, Path], list[str]]:
+    """The server over a Chat upstream, with limits out of the way."""
+
+    def command(port: int, model: int, folder: Path) -> list[str]:
+        file = folder / "config.toml"
+        file.write_text(
+            f'[[upstreams]]\nurl = "http://127.0.0.1:{model}/v1"\n{config}\n'
+            "[limits]\nconcurrent = 5000\nconcurrent_per_key = 5000\n"
+        )
+        serve = [sys.executable, "-m", "server", "serve", "--config", str(file), "--port", str(port)]
+        return [*serve, "--store", f"sqlite:///{folder}/bench.db", *more]
+
+    return command
+
+
+SUBJECTS: Final = (
+    Subject("nginx", _nginx, "/v1/chat/completions"),
+    Subject("bytes copied in Python", _copier, "/v1/chat/completions"),
+    Subject("codex-relay", _relay, "/v1/responses", frozenset({"arguments"})),
+    Subject("agentic-api", _agentic, "/v1/responses", frozenset({"arguments"})),
+    Subject("LiteLLM", _litellm, "/v1/responses"),
+    Subject("ours", ours(), "/v1/responses"),
+)

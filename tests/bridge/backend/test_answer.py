@@ -1,0 +1,418 @@
+"""`Answer`: what a model yields leaves as a stream or a body that keeps every rule, whatever it yields."""
+
+import json
+import logging
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge import HttpError, SSEDecoder, StreamValidator, Usage
+from bridge.backend import (
+    Answer,
+    Finish,
+    Output,
+    Reasoning,
+    ReasoningSummary,
+    Refusal,
+    ToolCall,
+    ToolCallDelta,
+    UrlCitation,
+    chat_request,
+    refusal,
+)
+from bridge.errors import BridgeError, InvalidRequestError, LocalError
+from bridge.protocol.codec import encode
+from bridge.sse import DONE, is_done
+
+ASKED = {"model": "m", "input": "Hello"}
+ASKED_OF_CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
+ASKED_OF_ANTHROPIC = {**ASKED_OF_CHAT, "max_tokens": 50}
+REQUESTS = {"responses": ASKED, "chat": ASKED_OF_CHAT, "anthropic": ASKED_OF_ANTHROPIC}
+
+SCRIPTS: dict[str, list[Output]] = {
+    "text": ["Hello, ", "world."],
+    "reasoning before text": [Reasoning("hm"), Reasoning("m"), "Yes."],
+    "a summary": [ReasoningSummary("It "), ReasoningSummary("thought."), "Yes."],
+    "a refusal": [Refusal("I "), Refusal("won't.")],
+    "a call": ["Let me look. ", ToolCall("lookup", {"city": "Paris"})],
+    "calls written bit by bit": [
+        ToolCallDelta(0, name="lookup", call_id="call_1"),
+        ToolCallDelta(0, '{"city":'),
+        ToolCallDelta(1, name="lookup", call_id="call_2"),
+        ToolCallDelta(0, '"Paris"}'),
+        ToolCallDelta(1, "{}"),
+        ToolCall("lookup", "{}"),
+    ],
+    "text after a call": [ToolCall("lookup", {}), "Done."],
+    "a citation": ["See this.", UrlCitation("https://example.org/", 0, 3, "Here")],
+    "usage": ["Hi", Usage.of(3, 4, cached_tokens=1)],
+    "cut at its limit": ["Hel", Finish("length")],
+    "nothing": [],
+    "empty texts": ["", "Hi", "", Reasoning("")],
+    "halves of surrogate pairs": ["\ud83d", "\ude00 \ud83d", Reasoning("\ude00")],
+    "line ends": ["a\r\n\ndata: b\n\n"],
+}
+
+
+def answer_to(**more: Any) -> Answer:
+    """An answer whose ids and times are the same each time."""
+    numbers = count()
+    options: dict[str, Any] = {
+        "ids": lambda prefix: f"{prefix}_{next(numbers)}",
+        "clock": lambda: 1_750_000_000,
+    }
+    options |= {name: more.pop(name) for name in ("dialect", "request_headers", "max_output") if name in more}
+    request = REQUESTS[options.get("dialect", "responses")]
+    return Answer(encode(request | more), **options)
+
+
+def spoken(answer: Answer, outputs: Iterable[Output]) -> bytes:
+    return b"".join([*map(answer.feed, outputs), answer.end()])
+
+
+def events_of(stream: bytes) -> list[dict[str, Any]]:
+    assert stream.endswith(DONE)
+    return [json.loads(frame.data) for frame in SSEDecoder().feed(stream) if not is_done(frame)]
+
+
+def violations(stream: bytes) -> list[str]:
+    validator = StreamValidator()
+    for frame in SSEDecoder().feed(stream):
+        validator.feed_frame(frame)
+    validator.close()
+    return [str(each) for each in validator.violations]
+
+
+@pytest.mark.parametrize("outputs", SCRIPTS.values(), ids=SCRIPTS.keys())
+def test_a_stream_keeps_every_rule_and_says_what_the_whole_answer_says(outputs: list[Output]) -> None:
+    streamed = spoken(answer_to(stream=True), outputs)
+    assert violations(streamed) == []
+    whole = answer_to()
+    assert spoken(whole, outputs) == b""
+    head, body = whole.whole()
+    assert head.status == 200
+    assert json.loads(body) == events_of(streamed)[-1]["response"]
+
+
+@pytest.mark.parametrize("outputs", SCRIPTS.values(), ids=SCRIPTS.keys())
+@pytest.mark.parametrize("dialect", ["chat", "anthropic"])
+def test_the_same_outputs_answer_clients_of_other_apis(dialect: str, outputs: list[Output]) -> None:
+    stream = spoken(answer_to(dialect=dialect, stream=True), outputs)
+    end = (
+        b"data: [DONE]\n\n"
+        if dialect == "chat"
+        else b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
+    )
+    assert stream.endswith(end)
+    assert b'"error"' not in stream
+    answer = answer_to(dialect=dialect)
+    spoken(answer, outputs)
+    head, body = answer.whole()
+    assert (head.status, "error" in json.loads(body)) == (200, False)
+
+
+def test_items_are_what_was_yielded() -> None:
+    answer = answer_to()
+    spoken(
+        answer, [Reasoning("hm"), "Hi", ToolCall("f", {"a": "ü"}, "call_7"), ToolCall("f", "{}", "call_7")]
+    )
+    reasoning, message, first, second = answer.response.output
+    assert (reasoning.type, answer.response.output_text) == ("reasoning", "Hi")
+    assert message.type == "message"
+    assert (first.call_id, first.arguments) == ("call_7", '{"a":"ü"}')  # type: ignore[union-attr]
+    assert second.call_id != "call_7"  # type: ignore[union-attr]
+
+
+def test_calls_find_back_to_tools_that_are_not_functions() -> None:
+    tools = [{"type": "custom", "name": "note"}, {"type": "local_shell"}]
+    answer = answer_to(tools=tools)
+    action = {"command": ["ls"], "env": {}, "type": "exec"}
+    spoken(answer, [ToolCall("note", {"input": "buy milk"}), ToolCall("local_shell", action)])
+    note, shell = answer.response.output
+    assert (note.type, note.input) == ("custom_tool_call", "buy milk")  # type: ignore[union-attr]
+    assert shell.type == "local_shell_call"
+
+
+def test_the_request_in_the_shape_of_chat_names_tools_as_they_may_be_called() -> None:
+    tools = [{"type": "namespace", "name": "crm", "tools": [{"type": "function", "name": "find"}]}]
+    answer = answer_to(tools=tools, instructions="Be brief.")
+    asked = chat_request(answer.request)
+    assert [message["role"] for message in asked["messages"]] == ["system", "user"]
+    name = asked["tools"][0]["function"]["name"]
+    spoken(answer, [ToolCall(name, {})])
+    assert (answer.response.output[0].name, answer.response.output[0].namespace) == ("find", "crm")  # type: ignore[union-attr]
+
+
+WRONG_BODIES: list[tuple[str, Any, str | None]] = [
+    ("responses", b"{", None),
+    ("responses", b"\xff", None),
+    ("responses", "", None),
+    ("responses", None, None),
+    ("responses", [1], None),
+    ("responses", 5, None),
+    ("responses", {"input": 3}, "input"),
+    ("responses", {"input": "a", "stream": "yes"}, "stream"),
+    ("responses", {"input": [{"type": "message", "role": 1}]}, "input[0].role"),
+    ("responses", {"input": "a", "previous_response_id": "resp_1"}, "previous_response_id"),
+    ("responses", {"input": "a", "conversation": "conv_1"}, "conversation"),
+    ("responses", {"input": "a", "background": True}, "background"),
+    ("responses", {"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0]"),
+    ("responses", {"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, "input[0]"),
+    (
+        "responses",
+        {"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": ""}]},
+        "input[0]",
+    ),
+    (
+        "responses",
+        {"input": "a", "tools": [{"type": "function", "name": "f"}, {"type": "custom", "name": "f"}]},
+        "tools[1]",
+    ),
+    ("chat", {"model": "m"}, "messages"),
+    ("chat", {**ASKED_OF_CHAT, "n": 2}, "n"),
+    ("anthropic", {"model": "m", "max_tokens": 5, "messages": 3}, "messages"),
+]
+
+
+@pytest.mark.parametrize(("dialect", "body", "param"), WRONG_BODIES)
+def test_a_body_that_can_t_be_honoured_is_refused_by_name(dialect: Any, body: Any, param: str | None) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        Answer(body, dialect=dialect)
+    assert (caught.value.http_status, caught.value.param) == (400, param)
+    head, refused = refusal(caught.value, dialect)
+    assert head.status == 400
+    assert json.loads(refused)["error"]["message"]
+
+
+def test_a_body_nested_beyond_reason_is_refused() -> None:
+    nested: Any = []
+    for _ in range(100_000):
+        nested = [nested]
+    with pytest.raises(InvalidRequestError, match="nested"):
+        Answer({"input": nested})
+
+
+def test_a_backend_that_keeps_responses_gets_the_fields_that_need_it() -> None:
+    answer = Answer({"input": "a", "previous_response_id": "resp_1"}, stateful=True)
+    assert answer.request.previous_response_id == "resp_1"
+    assert answer.response.store
+    assert not answer_to(store=True).response.store, "what is not kept is not said to be"
+
+
+WRONG_OUTPUTS: list[Any] = [
+    None,
+    b"bytes",
+    {"text": "a"},
+    ["a"],
+    5,
+    object,
+    Reasoning(5),  # type: ignore[arg-type]
+    Refusal(b"a"),  # type: ignore[arg-type]
+    Finish(3),  # type: ignore[arg-type]
+    ToolCall("", {}),
+    ToolCall(None, {}),  # type: ignore[arg-type]
+    ToolCall("f", 5),  # type: ignore[arg-type]
+    ToolCall("f", {}, 5),  # type: ignore[arg-type]
+    ToolCallDelta("0", name="f"),  # type: ignore[arg-type]
+    ToolCallDelta(-1, name="f"),
+    ToolCallDelta(True, name="f"),
+    ToolCallDelta(0, 5),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize("output", WRONG_OUTPUTS, ids=repr)
+def test_what_is_not_an_output_is_refused_and_the_answer_can_end(output: Any) -> None:
+    answer = answer_to(stream=True)
+    stream = answer.feed("Hi")
+    with pytest.raises(BridgeError) as caught:
+        answer.feed(output)
+    assert caught.value.http_status == 500
+    stream += answer.fail(caught.value)
+    assert violations(stream) == []
+    error = events_of(stream)[-1]["response"]["error"]
+    assert error == {"code": "internal_error", "message": "The server failed."}
+
+
+@pytest.mark.parametrize("value", [object(), {1, object()}, {"a": [object()]}])
+def test_values_that_json_does_not_have_are_refused(value: Any) -> None:
+    with pytest.raises(LocalError, match="arguments: "):
+        answer_to().feed(ToolCall("f", {"a": value}))
+    with pytest.raises(LocalError, match="the body of a request: "):
+        Answer({"input": value})
+
+
+def test_a_call_that_never_got_its_name_is_refused_at_the_end() -> None:
+    answer = answer_to(stream=True)
+    stream = answer.feed(ToolCallDelta(0, "{}"))
+    with pytest.raises(BridgeError, match="name") as caught:
+        answer.end()
+    assert violations(stream + answer.fail(caught.value)) == []
+
+
+def test_counts_that_can_t_be_are_put_right() -> None:
+    answer = answer_to()
+    spoken(answer, ["Hi", Usage.of(-3, 2, reasoning_tokens=9, total_tokens=77)])
+    assert answer.response.usage == Usage.of(0, 2, reasoning_tokens=2)
+
+
+@pytest.mark.parametrize("output", ["aaaa", Reasoning("aaaa"), ToolCallDelta(0, "aaaa"), ToolCall("f", {})])
+def test_a_model_that_never_ends_is_stopped(output: Output) -> None:
+    answer = answer_to(stream=True, max_output=10_000)
+    sent: list[bytes] = []
+    with pytest.raises(HttpError, match="longer than the limit of 10000 bytes"):
+        sent.extend(answer.feed(output) for _ in range(1_000))
+    assert sum(map(len, sent)) < 100_000
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (ValueError("secret"), "internal_error", "The server failed."),
+        (HttpError(429, "Too fast.", headers={"Retry-After": "7"}), "rate_limit_exceeded", "Too fast."),
+        (InvalidRequestError("invalid_value", "No.", param="input"), "invalid_value", "No."),
+        (BridgeError("bridge.secret", "secret"), "internal_error", "The server failed."),
+    ],
+)
+def test_failures(error: Exception, code: str, message: str, caplog: pytest.LogCaptureFixture) -> None:
+    answer = answer_to(stream=True)
+    stream = answer.feed("Hi") + answer.fail(error)
+    assert violations(stream) == []
+    failed = events_of(stream)[-1]
+    assert failed["type"] == "response.failed"
+    assert failed["response"]["error"] == {"code": code, "message": message}
+    assert failed["response"]["output"][0]["status"] == "incomplete"
+    assert answer.fail(error) == b"", "it has ended"
+    (record,) = caplog.records
+    assert failed["response"]["id"] in record.message
+    assert (record.levelno == logging.ERROR) == (code == "internal_error") == bool(record.exc_info)
+
+
+@pytest.mark.parametrize("dialect", ["responses", "chat", "anthropic"])
+def test_a_failure_before_any_output_is_an_http_error_in_the_shape_of_the_api(dialect: str) -> None:
+    answer = answer_to(dialect=dialect, stream=True)
+    busy = HttpError(429, "Too fast.", headers={"Retry-After": "7"})
+    head, body = answer.refuse(busy)
+    assert (head.status, head.headers["retry-after"]) == (429, "7")
+    error = json.loads(body)["error"]
+    assert error["message"] == "Too fast."
+    assert error["type"] == ("rate_limit_error" if dialect == "anthropic" else "too_many_requests")
+    whole = answer_to(dialect=dialect)
+    whole.fail(busy)
+    assert whole.whole() == (head, body)
+
+
+def test_a_whole_answer_that_failed_in_the_middle_has_what_there_was_of_it() -> None:
+    answer = answer_to()
+    answer.feed("Hi")
+    answer.fail(ValueError())
+    head, body = answer.whole()
+    assert (head.status, json.loads(body)["status"]) == (200, "failed")
+    other = answer_to(dialect="chat")
+    other.feed("Hi")
+    other.fail(HttpError(503, "Gone."))
+    assert other.whole()[0].status == 503, "Chat Completions has no form for that"
+
+
+def test_a_status_that_is_not_an_error_s_is_500() -> None:
+    assert answer_to().refuse(HttpError(200, "fine"))[0].status == 500
+
+
+def test_an_answer_without_a_form_is_an_http_error() -> None:
+    answer = answer_to(dialect="chat")
+    spoken(answer, ["Hi", Finish("cancelled")])
+    head, body = answer.whole()
+    assert (head.status, json.loads(body)["error"]["code"]) == (502, "incomplete")
+
+
+@pytest.mark.parametrize("dialect", ["responses", "chat", "anthropic"])
+def test_keep_alives_are_skipped_by_clients_and_never_out_of_order(dialect: str) -> None:
+    answer = answer_to(dialect=dialect, stream=True)
+    stream = answer.keep_alive()
+    assert stream
+    assert answer.begun
+    stream += answer.keep_alive() + answer.feed("Hi") + answer.keep_alive() + answer.end()
+    assert answer.keep_alive() == b""
+    if dialect == "responses":
+        assert stream.count(b": keep-alive\n\n") == 2
+        assert violations(stream) == []
+    assert answer_to(dialect=dialect).keep_alive() == b"", "nothing is sent of a whole answer before its end"
+
+
+def test_a_client_that_does_not_count_comments_gets_events() -> None:
+    answer = answer_to(stream=True, request_headers={"User-Agent": "codex_cli_rs/0.50"})
+    stream = answer.feed("Hi") + answer.keep_alive() + answer.end()
+    assert "openresponses-bridge:keepalive" in [event["type"] for event in events_of(stream)]
+    assert [event["sequence_number"] for event in events_of(stream)] == list(range(len(events_of(stream))))
+
+
+def test_what_the_client_reads_is_known_by_its_headers_in_any_case() -> None:
+    sdk = answer_to(stream=True, request_headers={"X-Stainless-Lang": "python"})
+    assert b"response.reasoning_text.delta" in spoken(sdk, [Reasoning("hm")])
+    assert b"response.reasoning.delta" in spoken(answer_to(stream=True), [Reasoning("hm")])
+
+
+def test_what_the_response_calls_its_model() -> None:
+    assert answer_to().response.model == "m"
+    assert Answer({"input": "a"}).response.model == "model"
+    assert Answer({"input": "a", "model": "m"}, model="mine").response.model == "mine"
+
+
+def test_any_kind_of_text_is_text() -> None:
+    class Token(str):
+        __slots__ = ()
+
+    answer = answer_to(stream=True)
+    assert violations(spoken(answer, [Token("Hi")])) == []
+    assert answer.response.output_text == "Hi"
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, bytes.decode, json.loads])
+def test_a_body_may_be_bytes_text_or_parsed(kind: Callable[[bytes], Any]) -> None:
+    assert Answer(kind(encode(ASKED))).request.input == "Hello"
+
+
+def test_a_dialect_that_does_not_exist_is_named() -> None:
+    with pytest.raises(LocalError, match="one of responses, chat, anthropic, not 'open'"):
+        Answer(ASKED, dialect="open")  # type: ignore[arg-type]
+
+
+TEXTS = st.text(st.characters(exclude_categories=[]), max_size=8)
+MAYBE = st.sampled_from([None, "c"])
+OUTPUTS = st.one_of(
+    TEXTS,
+    st.builds(Reasoning, TEXTS),
+    st.builds(ReasoningSummary, TEXTS),
+    st.builds(Refusal, TEXTS),
+    st.builds(ToolCall, st.sampled_from(["f", "note"]), st.dictionaries(TEXTS, TEXTS, max_size=2)),
+    st.builds(ToolCall, st.just("f"), TEXTS, st.sampled_from([None, "call_1"])),
+    st.builds(
+        ToolCallDelta, st.integers(0, 2), TEXTS, st.sampled_from([None, "f"]), st.sampled_from([None, "c"])
+    ),
+    st.builds(Usage.of, st.integers(-5, 9), st.integers(-5, 9)),
+    st.builds(Finish, st.sampled_from(["stop", "length", "content_filter", "x"])),
+)
+
+
+@given(outputs=st.lists(OUTPUTS, max_size=12), dialect=st.sampled_from([*REQUESTS]))
+def test_whatever_is_yielded_gives_a_stream_that_keeps_every_rule(outputs: list[Any], dialect: str) -> None:
+    """Or a failure that does; and the whole answer says the same."""
+    made = []
+    for streamed in (True, False):
+        answer = answer_to(dialect=dialect, stream=streamed)
+        stream = b""
+        try:
+            for output in outputs:
+                stream += answer.feed(output)
+            stream += answer.end()
+        except BridgeError as error:
+            stream += answer.fail(error)
+        assert answer.ended
+        made.append((answer.response, stream))
+    assert made[0][0] == made[1][0]
+    assert made[1][1] == b""
+    if dialect == "responses":
+        assert violations(made[0][1]) == []

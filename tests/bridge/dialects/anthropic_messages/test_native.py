@@ -1,0 +1,272 @@
+"""What only the Messages API has, from its client to its server: kept as it is, or a loss that is reported.
+
+The tables here name every field of Anthropic's SDK, so that a new one fails until somebody decides about it.
+"""
+
+import json
+import typing
+from typing import Any
+
+import anthropic.types as sdk
+import pytest
+from anthropic.types import message_create_params as stable
+from anthropic.types.beta import message_create_params as beta
+from msgspec.structs import replace
+
+from bridge.dialects import chat_completions
+from bridge.dialects.anthropic_messages import MessagesOptions, from_messages, to_messages
+from bridge.protocol.codec import encode
+
+MODEL = "claude-opus-4-7"
+MARK = {"type": "ephemeral", "ttl": "1h"}
+FUNCTION = {"name": "f", "description": "d", "input_schema": {"type": "object", "properties": {}}}
+CALL = {"type": "tool_use", "id": "t1", "name": "f", "input": {"a": 1}}
+SCHEMA = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+
+# field of a request → (a value, whether the API gets it as it is, else the name of the loss)
+FIELDS: dict[str, tuple[Any, bool | str]] = {
+    "max_tokens": (3, True),
+    "messages": ([{"role": "user", "content": [{"type": "text", "text": "Hi"}]}], True),
+    "model": (MODEL, True),
+    "cache_control": (MARK, True),
+    "container": ("container_1", "container"),
+    "diagnostics": ({"previous_message_id": "msg_1"}, "diagnostics"),
+    "inference_geo": ("us", True),
+    "metadata": ({"user_id": "u" * 300}, True),
+    "output_config": ({"effort": "max", "format": {"type": "json_schema", "schema": SCHEMA}}, True),
+    "service_tier": ("standard_only", True),
+    "speed": ("fast", True),
+    "stop_sequences": (["END", "STOP"], True),
+    "system": ([{"type": "text", "text": "A"}, {"type": "text", "text": "B", "cache_control": MARK}], True),
+    "thinking": ({"type": "adaptive", "display": "omitted"}, True),
+    "tool_choice": ({"type": "any", "disable_parallel_tool_use": True}, True),
+    "tools": ([{**FUNCTION, "cache_control": MARK}], True),
+    "user_profile_id": ("up_1", "user_profile_id"),
+    "workspace_id": ("w_1", "workspace_id"),
+    # beta
+    "billing_policy": ({"type": "x"}, "billing_policy"),
+    "compaction": ({"type": "auto"}, True),
+    "context_management": ({"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}, True),
+    "fallback_credit_token": ("t", "fallback_credit_token"),
+    "fallbacks": ([{"model": "m"}], "fallbacks"),
+    "mcp_servers": ([{"type": "url", "url": "https://a", "name": "a"}], "mcp_servers"),
+    "thread": ({"type": "create"}, "thread"),
+}
+_HEADERS = {"betas"}  # the SDK sends it as `anthropic-beta`
+BESIDE: dict[str, dict[str, Any]] = {"tool_choice": {"tools": [FUNCTION]}}
+
+# what blocks, results and tools may hold beyond their counterparts here, by the SDK's struct
+BLOCKS: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "TextBlockParam": ({"type": "text", "text": "x"}, {"cache_control", "citations"}),
+    "ImageBlockParam": (
+        {"type": "image", "source": {"type": "url", "url": "https://a/b.png"}},
+        {"cache_control", "transformations"},
+    ),
+    "DocumentBlockParam": (
+        {"type": "document", "title": "T.pdf", "source": {"type": "url", "url": "https://a/b.pdf"}},
+        {"cache_control", "citations", "context"},
+    ),
+    "ToolUseBlockParam": (CALL, {"cache_control", "caller", "toolset_name"}),
+    "ToolResultBlockParam": (
+        {
+            "type": "tool_result",
+            "tool_use_id": "t1",
+            "content": [{"type": "text", "text": "r"}],
+            "is_error": True,
+        },
+        {"cache_control", "toolset_name"},
+    ),
+    "ToolParam": (
+        {**FUNCTION, "strict": False},
+        {"allowed_callers", "cache_control", "defer_loading", "eager_input_streaming", "input_examples"},
+    ),
+    "SearchResultBlockParam": (
+        {"type": "search_result", "source": "https://a", "title": "t", "content": []},
+        {"cache_control", "citations"},
+    ),
+}
+
+
+def body(**fields: Any) -> dict[str, Any]:
+    return {"model": MODEL, "max_tokens": 100, "messages": FIELDS["messages"][0], **fields}
+
+
+def sent(given: dict[str, Any], options: MessagesOptions | None = None) -> tuple[dict[str, Any], list[str]]:
+    """(what an upstream of the same API is sent, what is lost), through the bytes of both."""
+    request, noted = from_messages(encode(given))
+    out, lost = to_messages(request, options=options or MessagesOptions())
+    every = [case.where for report in (noted, lost) for case in report.of("loss")]
+    return json.loads(encode(out)), every
+
+
+def elsewhere(given: dict[str, Any]) -> list[str]:
+    """What is lost at a Chat Completions server."""
+    request, noted = from_messages(encode(given))
+    _, lost = chat_completions.to_chat(request)
+    return [case.where for report in (noted, lost) for case in report.of("loss")]
+
+
+def test_every_field_of_the_sdk_is_decided() -> None:
+    known = {
+        name
+        for params in (stable, beta)
+        for name in typing.get_type_hints(params.MessageCreateParamsBase)
+        if name not in _HEADERS
+    }
+    assert set(FIELDS) == known
+    for struct, (block, more) in BLOCKS.items():
+        assert set(block) | more | {"type"} == set(typing.get_type_hints(getattr(sdk, struct))) | {"type"}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_field_is_kept_or_lost(name: str) -> None:
+    value, outcome = FIELDS[name]
+    given = body(**{name: value}, **BESIDE.get(name, {}))
+    out, lost = sent(given)
+    if outcome is True:
+        assert out[name] == value
+        assert lost == []
+    else:
+        assert name not in out
+        assert lost == [outcome]
+        assert outcome in elsewhere(given)
+
+
+@pytest.mark.parametrize(
+    ("struct", "field"), [(struct, field) for struct, (_, more) in BLOCKS.items() for field in sorted(more)]
+)
+def test_field_of_a_block_keeps_its_place(struct: str, field: str) -> None:
+    block = {**BLOCKS[struct][0], field: MARK if field == "cache_control" else [{"some": "value"}]}
+    given = conversation(struct, block)
+    own = {"type": "ephemeral"} if field == "cache_control" else None
+    out, lost = sent(given, MessagesOptions(cache_control=own))
+    if field == "cache_control":
+        assert json.dumps(out).count('"cache_control"') == 1  # the operator's own points stay out
+    found = out["tools"] if struct == "ToolParam" else [b for m in out["messages"] for b in m["content"]]
+    wanted = {name: value for name, value in block.items() if name != "strict"}
+    assert wanted in found
+    assert lost == []
+    if struct != "SearchResultBlockParam":
+        assert any(field in where for where in elsewhere(given))
+
+
+def conversation(struct: str, block: dict[str, Any]) -> dict[str, Any]:
+    if struct == "ToolParam":
+        return body(tools=[block])
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "r"}
+    call, answer = (block, result) if struct == "ToolUseBlockParam" else (CALL, result)
+    answer = block if struct == "ToolResultBlockParam" else answer
+    turns: list[Any] = [
+        {"role": "user", "content": [{"type": "text", "text": "first"}]},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [answer]},
+    ]
+    if struct not in ("ToolUseBlockParam", "ToolResultBlockParam"):
+        turns[0]["content"].append(block)
+    return body(messages=turns, tools=[FUNCTION])
+
+
+def test_points_of_the_cache_stay_where_the_client_put_them() -> None:
+    def text(said: str, **more: Any) -> dict[str, Any]:
+        return {"type": "text", "text": said, **more}
+
+    given = body(
+        system=[text("A"), text("B", cache_control=MARK), text("C")],
+        tools=[FUNCTION, {**FUNCTION, "name": "g", "cache_control": MARK}],
+        messages=[
+            {"role": "user", "content": [text("one", cache_control=MARK), text("two")]},
+            {"role": "assistant", "content": [text("so"), {**CALL, "cache_control": MARK}]},
+            {
+                "role": "user",
+                "content": [
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": "t1",
+                        "content": [text("r"), text("s", cache_control=MARK)],
+                    },
+                    text("and"),
+                ],
+            },
+        ],
+    )
+    out, lost = sent(given, MessagesOptions(cache_control={"type": "ephemeral"}))
+    assert lost == []
+    assert {name: out[name] for name in ("system", "tools", "messages")} == {
+        name: given[name] for name in ("system", "tools", "messages")
+    }
+    assert elsewhere(given) == ["cache_control"]
+
+
+def test_a_system_message_of_the_clients_stays_where_it_stands() -> None:
+    turns = [
+        {"role": "user", "content": [{"type": "text", "text": "a"}]},
+        {"role": "system", "content": [{"type": "text", "text": "S", "cache_control": MARK}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "b"}]},
+        {"role": "user", "content": [{"type": "text", "text": "c"}]},
+    ]
+    out, lost = sent(body(messages=turns))
+    assert (out["messages"], lost) == (turns, [])
+    assert "system" not in out
+
+
+def test_parts_of_a_result_that_are_the_apis_own_are_kept() -> None:
+    content = [{"type": "text", "text": "x"}, {"type": "tool_reference", "tool_name": "g"}]
+    given = conversation(
+        "ToolResultBlockParam", {"type": "tool_result", "tool_use_id": "t1", "content": content}
+    )
+    out, lost = sent(given)
+    assert out["messages"][2]["content"][0]["content"] == content
+    assert lost == []
+    assert elsewhere(given) == ["tool_result.tool_reference"]
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "thinking", "effort"),
+    [
+        (MODEL, {"thinking": {"type": "adaptive"}}, {"type": "adaptive"}, "high"),
+        (MODEL, {"thinking": {"type": "disabled"}}, {"type": "disabled"}, None),
+        (MODEL, {"thinking": {"type": "between_tools"}}, {"type": "between_tools"}, None),
+        (MODEL, {"output_config": {"effort": "low"}}, None, "low"),
+        ("claude-opus-4-8", {"output_config": {"effort": "brand-new"}}, None, "brand-new"),
+        (
+            "claude-sonnet-4-5",
+            {"thinking": {"type": "enabled", "budget_tokens": 3001}},
+            {"type": "enabled", "budget_tokens": 3001},
+            None,
+        ),
+        ("claude-sonnet-4-5", {"output_config": {"effort": "low"}}, None, None),
+        ("claude-3-haiku", {"thinking": {"type": "disabled"}}, None, None),
+    ],
+)
+def test_thinking_is_asked_for_in_the_clients_words(
+    model: str, given: dict[str, Any], thinking: Any, effort: str | None
+) -> None:
+    out, _ = sent(body(model=model, max_tokens=4000, **given))
+    assert out.get("thinking") == thinking
+    assert out.get("output_config", {}).get("effort") == effort
+
+
+def test_a_budget_above_a_limit_that_was_lowered_is_planned_anew() -> None:
+    request, _ = from_messages(
+        body(max_tokens=100_000, thinking={"type": "enabled", "budget_tokens": 90_000})
+    )
+    out, _ = to_messages(request, model="claude-sonnet-4-5")
+    assert out["max_tokens"] == 64_000
+    assert out["thinking"]["budget_tokens"] < 64_000
+
+
+def test_what_is_carried_can_be_written_as_json() -> None:
+    marked = {"type": "text", "text": "x", "cache_control": MARK}
+    request, _ = from_messages(body(messages=[{"role": "user", "content": [marked]}]))
+    assert b"cache_control" in encode(request)
+
+
+def test_places_are_of_no_use_in_another_input() -> None:
+    given = body(
+        messages=[{"role": "user", "content": [{"type": "text", "text": "x", "cache_control": MARK}]}]
+    )
+    request, _ = from_messages(given)
+    other = from_messages(conversation("TextBlockParam", {"type": "text", "text": "y"}))[0]
+
+    out, _ = to_messages(replace(request, input=other.input))
+    assert "cache_control" not in json.dumps(out)

@@ -1,0 +1,141 @@
+"""What `import bridge` and one dialect load: msgspec, parts of the standard library, and of this package what
+is listed here. cryptography is loaded when something is sealed with a key."""
+
+import ast
+import subprocess
+import sys
+
+import pytest
+
+from bridge.errors import LocalError
+from bridge.seal import Sealer
+from tests.support.shared import REPOSITORY
+
+DIALECTS = {
+    path.parent.name for path in REPOSITORY.glob("bridge/dialects/*/dialect.py") if path.parent.name != "base"
+}
+# msgspec looks for typing_extensions by itself
+THIRD_PARTY = {"msgspec", "typing_extensions"}
+FRONT = {
+    "bridge",
+    "bridge.conformance",
+    "bridge.decoder",
+    "bridge.diagnostics",
+    "bridge.emitter",
+    "bridge.errors",
+    "bridge.printing",
+    "bridge.protocol",
+    "bridge.sse",
+    "bridge.state",
+    "bridge.surrogates",
+    "bridge.tools",
+    "bridge.usage",
+}
+# what dialects share beyond that; no dialect needs all of it
+SHARED = {
+    "bridge.dialects",
+    "bridge.model_identity",
+    "bridge.model_information",
+    "bridge.prompt",
+    "bridge.seal",
+    "bridge.token_counter",
+    "bridge.token_estimate",
+}
+IO = {
+    "asyncio",
+    "concurrent",
+    "http",
+    "logging",
+    "multiprocessing",
+    "select",
+    "socket",
+    "sqlite3",
+    "ssl",
+    "subprocess",
+}
+
+
+def loaded(code: str) -> set[str]:
+    """The modules that the code imports in a new interpreter, beside those that are there before it."""
+    program = f"import sys; before = set(sys.modules)\n{code}\nprint(*set(sys.modules) - before)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.split())
+
+
+def ours(modules: set[str]) -> set[str]:
+    """Those of `bridge`: the module, or the package right below `bridge` that it is in."""
+    return {".".join(name.split(".")[:2]) for name in modules if name.partition(".")[0] == "bridge"}
+
+
+def others(modules: set[str]) -> set[str]:
+    """Packages from outside, of which the standard library is none."""
+    return {name.partition(".")[0] for name in modules} - sys.stdlib_module_names - {"bridge"}
+
+
+def test_import_bridge_loads_what_is_listed_and_nothing_else() -> None:
+    modules = loaded("import bridge")
+    assert others(modules) <= THIRD_PARTY
+    assert ours(modules) == FRONT
+    assert not modules & IO
+
+
+@pytest.mark.parametrize("name", sorted(DIALECTS))
+def test_a_dialect_loads_no_other_and_nothing_from_outside(name: str) -> None:
+    modules = loaded(f"import bridge.dialects.{name}")
+    assert others(modules) <= THIRD_PARTY
+    assert ours(modules) <= FRONT | SHARED
+    packages = {each.split(".")[2] for each in modules if each.startswith("bridge.dialects.")}
+    assert packages == {"base", name}
+    assert not modules & IO
+
+
+def test_a_backend_loads_nothing_from_outside() -> None:
+    assert others(loaded("import bridge.backend")) <= THIRD_PARTY
+
+
+def test_no_module_imports_anything_else_from_outside() -> None:
+    """Those too that nothing above loads, and imports within functions."""
+    found = {
+        (path.relative_to(REPOSITORY).as_posix(), name.partition(".")[0])
+        for path in REPOSITORY.glob("bridge/**/*.py")
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        for name in names_in(node)
+    }
+    outside = {
+        (path, name) for path, name in found if name not in {*sys.stdlib_module_names, "bridge", "msgspec"}
+    }
+    assert ("bridge/errors.py", "__future__") in found
+    assert outside == {
+        ("bridge/seal.py", "cryptography"),
+        ("bridge/schemas/dialects.py", "jsonschema_rs"),
+        ("bridge/tools/repair.py", "json_repair"),
+    }
+
+
+def names_in(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [each.name for each in node.names]
+    return [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
+
+
+def test_cryptography_is_loaded_by_the_first_sealer_that_has_a_key() -> None:
+    plain = "from bridge.seal import Sealer; s = Sealer(); s.open(s.seal(b'x', 'kind'))"
+    assert others(loaded(plain)) <= THIRD_PARTY
+    assert "cryptography" in others(loaded("from bridge.seal import Sealer; Sealer(b'k' * 32)"))
+
+
+def test_the_engine_of_schemas_is_loaded_by_the_first_schema() -> None:
+    names = "from bridge.tools import *; r = ToolRegistry(); r.tool(lambda: 1) if 0 else None"
+    assert others(loaded(names)) <= THIRD_PARTY
+    first = "from bridge.tools import validate_tool_input as v; v('t', '{}', {})"
+    assert "jsonschema_rs" in others(loaded(first))
+
+
+def test_a_key_without_cryptography_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
+    with pytest.raises(LocalError, match=r"pip install 'openresponses-bridge\[seal\]'") as caught:
+        Sealer(b"k" * 32)
+    assert caught.value.code == "bridge.seal.cryptography"
+    assert Sealer().open(Sealer().seal(b"x", "kind")).payload == b"x"

@@ -1,0 +1,246 @@
+"""The inspector's page in Chromium. With SCREENSHOTS it leaves pictures of what it sees in that folder."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.config import hashed
+from server.settings import Settings, UpstreamSettings
+from tests.support.serving import call, serving
+from tests.support.stores import streamed
+from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk
+from tests.support.upstream import call as tool_call
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
+sync_api = pytest.importorskip("playwright.sync_api")
+
+CHROMIUM = shutil.which("chromium")
+FLAGS = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
+PICTURES = os.environ.get("SCREENSHOTS")
+ANSWER = "Both are fine today: Lima has 19 degrees and light cloud, Oslo two degrees and snow. "
+MANY = 100_000
+WAIT = 0.3  # seconds before the first token
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[ScriptedUpstream]:
+    with ScriptedUpstream() as scripted:
+        thought = [
+            step
+            for word in ["The", "user", "wants", "two", "places.", "I", "ask", "both."]
+            for step in (chunk(reasoning_content=word + " "), 0.03)
+        ]
+        said = [step for word in ANSWER.split() for step in (chunk(content=word + " "), 0.02)]
+        calls = [
+            tool_call(0, "", "get_weather", "c0"),
+            0.1,
+            tool_call(0, '{"place":"Lima"}'),
+            0.2,
+            tool_call(1, "", "get_weather", "c1"),
+            0.1,
+            tool_call(1, '{"place":"Oslo"}'),
+        ]
+        scripted.scripts["weather"] = Script(
+            [WAIT, *thought, 0.3, *said, 0.2, *calls, chunk("tool_calls"), DONE]
+        )
+        for name in ("one", "two"):
+            scripted.scripts[name] = Script([chunk(content=f"It is {name}."), chunk("stop"), DONE])
+        scripted.scripts["breaks"] = Script([chunk(content="It began "), 0.1, "cut"])
+        yield scripted
+
+
+@pytest.fixture(scope="module")
+def base(upstream: ScriptedUpstream) -> Iterator[str]:
+    upstreams = [UpstreamSettings(url=upstream.url, name="scripted", dialect="chat")]
+    with serving(Settings(store="memory:", upstreams=upstreams, max_body_bytes=100_000_000)) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium (apt install chromium)")
+    with sync_api.sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def page(browser: Any, base: str) -> Iterator[Any]:
+    """The page; what it logs as an error, and what a policy refuses, fails the test."""
+    found = browser.new_page(viewport={"width": 1440, "height": 900})
+    errors: list[str] = []
+    found.on("pageerror", lambda error: errors.append(str(error)))
+    found.on(
+        "console", lambda said: errors.append(said.text) if "Content Security Policy" in said.text else None
+    )
+    found.goto(f"{base}/inspector")
+    yield found
+    found.close()
+    assert errors == []
+
+
+def send(page: Any, model: str, text: str = "The weather in Lima and Oslo?") -> None:
+    page.get_by_role("button", name="Request", exact=True).click()
+    page.fill("#model", model)
+    page.fill("#input", text)
+    page.get_by_role("button", name="Send", exact=True).click()
+
+
+def dropped(page: Any, data: bytes, name: str = "capture.sse") -> None:
+    page.get_by_role("button", name="Capture", exact=True).click()
+    page.set_input_files("#file", {"name": name, "mimeType": "text/plain", "buffer": data})
+
+
+def picture(page: Any, name: str) -> None:
+    if PICTURES:
+        Path(PICTURES).mkdir(exist_ok=True)
+        page.screenshot(path=f"{PICTURES}/{name}.png")
+
+
+def test_a_live_stream_with_thinking_text_and_two_tools(page: Any) -> None:
+    send(page, "weather")
+    page.get_by_role("button", name="Pause").wait_for()
+    page.locator(".status.completed").first.wait_for()
+    assert page.locator(".panel.call").count() == 2
+    assert "Lima has 19 degrees" in page.locator(".answer").inner_text()
+    assert not page.locator(".panel.thinking").evaluate("panel => panel.open")
+    assert page.locator(".pin.clean").count() == 1
+    first = page.locator("dt:text-is('First token') + dd").inner_text()
+    assert re.fullmatch(r"([3-9]\d\d|[12]\d{3}) ms|[1-9]\.\d+ s", first), first
+    picture(page, "inspector")
+    page.get_by_label("Theme").select_option("dark")
+    page.get_by_role("tab", name="Snapshot").click()
+    page.get_by_label("One event back").click()
+    assert page.locator(".tree .changed").count() > 0
+    picture(page, "inspector-dark")
+
+
+def test_a_failing_one(page: Any) -> None:
+    send(page, "breaks")
+    page.locator(".status.failed").first.wait_for()
+    assert page.locator(".panel.failed").count() == 1
+
+
+def test_a_stored_one_is_scrubbed(page: Any, base: str) -> None:
+    made = call(base, "POST", "/v1/responses", {"model": "weather", "input": "Stored"}).json
+    page.get_by_role("button", name="Stored", exact=True).click()
+    page.fill("#open-id", made["id"])
+    page.get_by_role("button", name="Open", exact=True).click()
+    page.locator(".status.completed").first.wait_for()
+    page.get_by_role("slider", name="Event").fill("0")
+    assert page.locator(".answer .text").count() == 0
+    page.get_by_label("Events", exact=True).press("End")
+    assert "Lima" in page.locator(".answer").inner_text()
+
+
+def test_a_dropped_capture_with_a_violation_and_hostile_text(page: Any) -> None:
+    hostile = "<img src=x onerror=\"document.title='owned'\"></script>"
+    data = streamed(hostile, 3)[1].data.replace(b'"sequence_number":3', b'"sequence_number":9')
+    dropped(page, data)
+    page.get_by_label("only with findings").check()
+    page.locator(".event .pin.violation").first.click()
+    assert page.locator(".findings .violation .asks").count() > 0
+    assert page.title() == "Inspector"
+    assert page.locator(".answer img").count() == 0
+    picture(page, "inspector-violation")
+
+
+def test_two_are_compared(page: Any) -> None:
+    for model, text in (("one", "first"), ("one", "second"), ("two", "third")):
+        send(page, model, text)
+        page.locator(".status.completed").first.wait_for()
+    page.get_by_role("button", name="Compare", exact=True).click()
+    page.get_by_text("2 differences.").wait_for()  # the model and the text
+    assert "It is one." in page.locator(".compare table").inner_text()
+    page.get_by_label("Second").select_option("1")
+    page.get_by_text("Their responses are the same.").wait_for()
+    page.get_by_label("By their").select_option("request")
+    page.get_by_text("1 difference.").wait_for()
+
+
+def test_100_000_events_stay_smooth(page: Any) -> None:
+    dropped(page, streamed("word ", MANY)[1].data)
+    page.get_by_text(f"/ {MANY + 7}").wait_for(timeout=120_000)
+    frames = page.evaluate(_FRAMES)
+    assert page.locator(".event").count() < 100
+    assert frames["scroll"]["median"] < 50, frames
+    assert frames["scrub"]["median"] < 100, frames
+
+
+_FRAMES = """async () => {
+  const measured = async (move) => {
+    const spent = []; let last = performance.now();
+    for (let at = 0; at < 60; at += 1) {
+      move(at / 59); await new Promise(requestAnimationFrame);
+      const now = performance.now(); spent.push(now - last); last = now;
+    }
+    spent.sort((a, b) => a - b);
+    return { median: spent[30], worst: spent[59] };
+  };
+  const list = document.querySelector('.events'); const slider = document.querySelector('.scrub');
+  return {
+    scroll: await measured((part) => { list.scrollTop = part * list.scrollHeight; }),
+    scrub: await measured((part) => {
+      slider.value = Math.floor(part * slider.max);
+      slider.dispatchEvent(new Event('input', { bubbles: true }));
+    }),
+  };
+}"""
+
+
+def test_a_key_is_asked_for_used_and_forgotten(browser: Any) -> None:
+    with serving(Settings(store="memory:", api_keys=[hashed("secret-key")])) as keyed:
+        page = browser.new_page()
+        page.goto(f"{keyed}/inspector")
+        page.get_by_role("textbox", name="Key").fill("secret-key")
+        page.get_by_role("button", name="Use it").click()
+        page.get_by_role("button", name="Key: in memory").wait_for()
+        send(page, "demo")
+        page.locator(".status.completed").first.wait_for()
+        assert (
+            page.evaluate("JSON.stringify([{...sessionStorage}, {...localStorage}])").count("secret-key") == 0
+        )
+        page.get_by_role("button", name="Key: in memory").click()
+        page.get_by_role("button", name="Forget the key").click()
+        page.get_by_role("button", name="Stored", exact=True).click()
+        page.get_by_role("dialog").wait_for()
+        page.close()
+
+
+def test_axe_finds_nothing(page: Any, tmp_path: Path) -> None:
+    if shutil.which("npm") is None:
+        pytest.skip("needs npm")
+    subprocess.run(
+        ["npm", "install", "--silent", "--no-save", "--prefix", str(tmp_path), "axe-core@4.14.1"],
+        check=True,
+        capture_output=True,
+        timeout=100,
+    )
+    axe = (tmp_path / "node_modules/axe-core/axe.min.js").read_text()
+
+    def faults(where: str) -> list[str]:
+        page.evaluate(f"() => {{ {axe} }}")
+        found = page.evaluate(
+            "() => axe.run().then(({violations}) => violations.map(v => v.id + ': ' + "
+            "v.nodes.slice(0, 3).map(n => n.html.slice(0, 120)).join(' | ')))"
+        )
+        return [f"{where}: {each}" for each in found]
+
+    found = faults("request")
+    for theme in ("light", "dark"):
+        page.get_by_label("Theme").select_option(theme)
+        for name in ("Stored", "Capture", "Compare"):
+            page.get_by_role("button", name=name, exact=True).click()
+            found += faults(f"{name} {theme}")
+        send(page, "weather")
+        page.locator(".status.completed").first.wait_for()
+        found += faults(f"stream {theme}")
+    assert found == []

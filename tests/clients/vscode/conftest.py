@@ -1,0 +1,88 @@
+"""The extension, installed from its .vsix into a real extension host beside one that uses it."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from server.config import hashed
+from server.settings import Capabilities, Settings, UpstreamSettings
+from server.vscode.vsix import vsix
+from tests.clients.vscode.host import HERE, Host, require_host
+from tests.clients.vscode.hostile import ADDRESSES, ANSWERS, LISTS, Hostile
+from tests.clients.vscode.results import Attacked, Played
+from tests.clients.vscode.scripts import scripts
+from tests.support.serving import serving
+from tests.support.shared import REPOSITORY
+from tests.support.upstream import ScriptedUpstream
+
+SCRIPTS = HERE / "js"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first test waits for what is installed."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.vscode)
+            item.add_marker(pytest.mark.timeout(900))
+
+
+@pytest.fixture(scope="session")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Host:
+    installed = require_host()
+    folder = tmp_path_factory.mktemp("vscode")
+    command = [sys.executable, "-m", "server", "vscode", "package", "-o", str(folder / "ours.vsix")]
+    subprocess.run(command, check=True, cwd=REPOSITORY, capture_output=True, timeout=60)
+    files = {path.name: path.read_bytes() for path in sorted((HERE / "consumer").iterdir())}
+    (folder / "consumer.vsix").write_bytes(vsix({**files, "README.md": b"A test."}))
+    return Host(installed, [folder / "ours.vsix", folder / "consumer.vsix"], folder)
+
+
+@pytest.fixture(scope="session")
+def demo(host: Host) -> dict[str, Any]:
+    """What another extension gets from the demo model, by check; `page` is the text of the status bar."""
+    look = "document.querySelector('.statusbar')?.innerText"
+    with serving(Settings(store="memory://")) as address:
+        return host.run(SCRIPTS / "demo.js", {"address": address}, look=look)
+
+
+@pytest.fixture(scope="session", params=["chat", "anthropic"])
+def played(request: pytest.FixtureRequest, host: Host) -> Iterator[Played]:
+    """Chat Completions, and Messages by a second server over the first."""
+    with ExitStack() as stack:
+        upstream = stack.enter_context(ScriptedUpstream(scripts()))
+        upstream.models = list(upstream.scripts)
+        address = stack.enter_context(_server(f"{upstream.url}", "chat"))
+        if request.param == "anthropic":
+            address = stack.enter_context(_server(f"{address}/v1", "anthropic"))
+        results = host.run(SCRIPTS / "upstream.js", {"address": address})
+        yield Played(results, upstream)
+
+
+def _server(url: str, dialect: str) -> Any:
+    upstream = UpstreamSettings(url=url, name="scripted", dialect=dialect)
+    known = {"text": Capabilities(max_input_tokens=4321, max_output_tokens=99)} if dialect == "chat" else {}
+    return serving(Settings(store="memory://", upstreams=[upstream], models=known, keep_alive=0.7))
+
+
+@pytest.fixture(scope="session")
+def attacked(host: Host) -> Iterator[Attacked]:
+    """Answers of a server that is not what it should be."""
+    with Hostile() as stranger, Hostile(stranger.url) as hostile:
+        given = {"hostile": hostile.url, "lists": LISTS, "addresses": ADDRESSES, "answers": ANSWERS}
+        yield Attacked(host.run(SCRIPTS / "hostile.js", given), hostile, stranger)
+
+
+@pytest.fixture(scope="session")
+def keyed(host: Host) -> Iterator[Attacked]:
+    """Keys and addresses. The folder that is open names the stranger's, and the remote machine later."""
+    own = serving(Settings(store="memory://", api_keys=[hashed("swordfish")]))
+    with Hostile() as stranger, Hostile(stranger.url) as other, own as address:
+        theirs = {"openresponses.address": stranger.url, "openresponses.modelOptions": {"systemPrompt": "!"}}
+        given = {"own": address, "other": other.url, "settings": theirs}
+        look = "document.querySelector('.quick-input-widget')?.innerText"
+        results = host.run(SCRIPTS / "keys.js", given, workspace=theirs, look=look)
+        yield Attacked(results, other, stranger)

@@ -1,0 +1,45 @@
+"""A worker that is frozen and then killed, while the event log loses what it wrote last: each connection gets
+one end (law S1), and nothing that was seen is changed (law S2)."""
+
+import random
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.faults.test_crash import check_all
+from tests.support.crashes import check_one_end, follow_all, forget_newest, start_streams
+from tests.support.services import own_redis, postgres_database
+from tests.support.workers import working
+
+
+def frozen_and_killed(folder: Path, streams: int, seed: int) -> None:
+    chosen = random.Random(seed)
+    with ExitStack() as stack:
+        store = stack.enter_context(postgres_database())
+        log = stack.enter_context(own_redis()).url
+        doomed = stack.enter_context(working(folder, store, log))
+        other = stack.enter_context(working(folder, store, log))
+        readers = start_streams(doomed.base, streams, words=200)
+        followers = follow_all(other.base, readers)
+        time.sleep(chosen.uniform(0.5, 2.0))
+        doomed.freeze()
+        time.sleep(0.3)  # what it had sent has arrived
+        for reader in readers:
+            forget_newest(log, str(reader.response_id), chosen.randint(2, 8), rewound=chosen.random() < 0.5)
+        time.sleep(chosen.choice((0.0, 4.0)))  # its leases are over before it is killed, or not
+        doomed.kill()
+        for reader in readers:
+            reader.join()
+        for follower in followers:
+            follower.join()
+            check_one_end(follower)
+        check_all(other.base, readers, {})
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("seed", range(20))
+def test_s1_thirty_streams_and_a_frozen_worker(tmp_path: Path, seed: int) -> None:
+    frozen_and_killed(tmp_path, streams=30, seed=seed)

@@ -1,0 +1,209 @@
+"""What deploys the server (docs/deploy): linted, held to schemas; the image's steps run without an engine."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from tests.support.containers import Image, built
+from tests.support.processes import base_of, free_port, started
+from tests.support.services import postgres_database
+from tests.support.shared import REPOSITORY
+
+pytestmark = [pytest.mark.deploy, pytest.mark.timeout(900)]
+DEPLOY = REPOSITORY / "docs" / "deploy"
+WRITABLE = ["/data", "/tmp"]
+KEY = "a key of a client"
+
+
+def program(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+def of_environment(name: str) -> str:
+    return program(str(Path(sys.executable).with_name(name)))
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
+    program("debootstrap")
+    if os.geteuid() != 0:
+        pytest.skip("the steps of an image are run by root")
+    work = tmp_path_factory.mktemp("image")
+    try:
+        yield built(DEPLOY / "Containerfile", REPOSITORY, work)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+@contextmanager
+def running(image: Image, **variables: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    port = free_port()
+    variables["OPENRESPONSES_BRIDGE_PORT"] = str(port)
+    process = image.started([*image.entrypoint, *image.command], WRITABLE, **variables)
+    try:
+        yield process, port
+    finally:
+        process.kill()
+        process.communicate(timeout=30)
+
+
+def wait_for(port: int, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    raise AssertionError("the container does not listen")
+
+
+def health(image: Image, port: int) -> int:
+    process = image.started(image.health, WRITABLE, OPENRESPONSES_BRIDGE_PORT=str(port))
+    process.communicate(timeout=60)
+    return process.returncode
+
+
+def test_the_image_serves_as_its_own_user_over_a_root_that_can_not_be_written(image: Image) -> None:
+    with running(image, OPENRESPONSES_BRIDGE_API_KEYS=KEY) as (process, port):
+        wait_for(port, process)
+        assert health(image, port) == 0
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        assert "Uid:\t10001\t10001\t10001\t10001" in status
+        headers = {"content-type": "application/json", "authorization": f"Bearer {KEY}"}
+        request = Request(
+            f"http://127.0.0.1:{port}/v1/responses", b'{"model":"demo","input":"Hello"}', headers
+        )
+        with urlopen(request, timeout=30) as answered:
+            kept = json.load(answered)
+        assert kept["status"] == "completed"
+        again = Request(f"http://127.0.0.1:{port}/v1/responses/{kept['id']}", headers=headers)
+        with urlopen(again, timeout=30) as answered:
+            assert json.load(answered)["output"] == kept["output"]
+        process.send_signal(getattr(signal, image.signal))
+        assert process.wait(timeout=30) == 0
+    assert health(image, port) != 0
+
+
+def test_without_keys_the_image_does_not_listen(image: Image) -> None:
+    with running(image) as (process, _):
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 2
+        assert "api_keys" in said
+
+
+def test_the_image_has_the_drivers_and_the_pins_and_nothing_of_the_build(image: Image) -> None:
+    listing = "from importlib.metadata import distributions as d; import psycopg, redis, tiktoken\n"
+    listing += "print(*(f'{each.name}=={each.version}' for each in d()), sep='\\n')"
+    process = image.started(["python3", "-c", listing], WRITABLE)
+    installed, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    pins = (REPOSITORY / "constraints.txt").read_text().lower().replace("_", "-").splitlines()
+    found = {line.lower().replace("_", "-") for line in installed.splitlines()}
+    assert "pip" not in {line.split("==")[0] for line in found}
+    assert {line for line in found if not line.startswith("openresponses-bridge==")} <= set(pins)
+    assert not (image.root / "source").exists()
+    assert not list((image.root / "opt").rglob(".*"))
+
+
+def test_the_image_brings_postgres_to_its_tables(image: Image) -> None:
+    with postgres_database() as url:
+        process = image.started([*image.entrypoint, "db", "upgrade", "--store", url], WRITABLE)
+        said, failed = process.communicate(timeout=60)
+    assert process.returncode == 0, failed
+    assert "at revision" in said
+
+
+def test_containerfile_is_linted() -> None:
+    lint = [of_environment("hadolint"), "--strict-labels", str(DEPLOY / "Containerfile")]
+    done = subprocess.run(lint, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_manifests_are_those_of_kubernetes() -> None:
+    lint = [of_environment("kubernetes-validate"), "--strict", str(DEPLOY / "kubernetes.yaml")]
+    done = subprocess.run(lint, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_compose_file_is_one() -> None:
+    variables = dict.fromkeys(
+        ["BRIDGE_API_KEYS", "BRIDGE_SEALING_KEY", "UPSTREAM_API_KEY", "POSTGRES_PASSWORD"], "x"
+    )
+    shown = subprocess.run(
+        [program("docker"), "compose", "-f", str(DEPLOY / "compose.yaml"), "config", "--format", "json"],
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "is not a docker command" in shown.stderr or "unknown shorthand" in shown.stderr:
+        pytest.skip("docker has no compose here")
+    assert shown.returncode == 0, shown.stderr
+    assert json.loads(shown.stdout)["services"]["bridge"]["read_only"] is True
+
+
+def test_the_unit_is_one_of_systemd(tmp_path: Path) -> None:
+    text = (DEPLOY / "openresponses-bridge.service").read_text()
+    unit = tmp_path / "openresponses-bridge.service"
+    unit.write_text(text.replace("/opt/bridge/.venv/bin/openresponses-bridge", "/bin/true"))
+    done = subprocess.run(
+        [program("systemd-analyze"), "verify", "--man=no", str(unit)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_stream_passes_nginx_as_it_is_made(tmp_path: Path) -> None:
+    nginx, port = program("nginx"), free_port()
+    with started("--store", "memory://") as process:
+        base = base_of(process)
+        site = (DEPLOY / "nginx.conf").read_text()
+        site = site.replace("127.0.0.1:8080", base.removeprefix("http://"))
+        site = site.replace("listen 80;", f"listen 127.0.0.1:{port};")
+        logs = f"pid {tmp_path}/pid; error_log stderr; daemon off;"
+        paths = " ".join(
+            f"{each}_temp_path {tmp_path};" for each in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        )
+        (tmp_path / "nginx.conf").write_text(
+            f"{logs}\nevents {{}}\nhttp {{ access_log off; {paths}\n{site} }}\n"
+        )
+        proxy = subprocess.Popen(
+            [nginx, "-e", "stderr", "-c", str(tmp_path / "nginx.conf")], stderr=subprocess.PIPE, text=True
+        )
+        try:
+            wait_for(port, proxy)
+            body = json.dumps({"model": "demo-slow", "input": "Hello", "stream": True}).encode()
+            request = Request(
+                f"http://127.0.0.1:{port}/v1/responses", body, {"content-type": "application/json"}
+            )
+            begun = time.monotonic()
+            with urlopen(request, timeout=60) as answered:
+                assert answered.readline() == b"event: response.created\n"
+                first = time.monotonic() - begun
+                assert b"event: response.completed" in answered.read()
+            assert first < (time.monotonic() - begun) / 2
+            with pytest.raises(URLError, match="404"):
+                urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10)
+        finally:
+            proxy.terminate()
+            proxy.communicate(timeout=20)

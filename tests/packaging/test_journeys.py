@@ -1,0 +1,215 @@
+"""The first page and the four journeys of the README, as a reader takes them: commands and files, in an empty
+folder.
+
+`make test` takes them with the interpreter of the checkout, `make packages` with the wheel in an environment
+of its own.
+"""
+
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+
+from tests.support.readme import commands, files
+from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk
+from tests.support.wheel import Wheel, clean_environment
+
+pytestmark = pytest.mark.timeout(120)
+FRONT = "Put Codex, Claude Code, VS Code or an SDK in front of any model"
+JSON = {"content-type": "application/json"}
+
+
+def a_free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+class Reader:
+    """Somebody in an empty folder with the package installed: `port` is where the server that they start is,
+    instead of the one that the README names."""
+
+    def __init__(self, python: Path, folder: Path) -> None:
+        self.folder = folder
+        self._python = python
+        self.port = a_free_port()
+        self._environment = clean_environment() | {
+            "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
+            "HOME": str(folder),
+            "XDG_DATA_HOME": str(folder / "data"),
+            "NO_PROXY": "*",
+        }
+        for name, text in files("README.md").items():
+            (folder / name).write_text(self._placed(text))
+
+    def _placed(self, text: str) -> str:
+        return re.sub(r"(127\.0\.0\.1:|--port )8[0-9]{3}\b", rf"\g<1>{self.port}", text)
+
+    def run(self, command: str, *, code: int = 0, **variables: str) -> str:
+        """A command of the README to its end; what it printed."""
+        done = subprocess.run(
+            ["sh", "-c", self._placed(command)],
+            cwd=self.folder,
+            env=self._environment | variables,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == code, (command, done.stdout, done.stderr)
+        return done.stdout
+
+    def python(self, file: str) -> str:
+        return self.run(f"{shlex.quote(str(self._python))} {file}")
+
+    @contextmanager
+    def serving(self, command: str) -> Iterator[None]:
+        """A server of the README, killed at the end."""
+        placed = self._placed(command)
+        if "--port" not in placed:
+            placed += f" --port {self.port}"
+        process = subprocess.Popen(
+            ["sh", "-c", f"exec {placed}"],
+            cwd=self.folder,
+            env=self._environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            deadline = time.monotonic() + 30
+            while not self._answers():
+                assert process.poll() is None, process.stderr and process.stderr.read()
+                assert time.monotonic() < deadline, command
+                time.sleep(0.05)
+            yield
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate(timeout=20)
+
+    def _answers(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+
+@pytest.fixture(params=["checkout", pytest.param("wheel", marks=pytest.mark.packages)])
+def reader(request: pytest.FixtureRequest, tmp_path: Path) -> Reader:
+    if request.param == "checkout":
+        return Reader(Path(sys.executable), tmp_path)
+    wheel: Wheel = request.getfixturevalue("wheel")
+    return Reader(wheel.environment("openai", "pytest", extras="server"), tmp_path)
+
+
+def test_start_in_five_minutes(reader: Reader) -> None:
+    install, serve = commands("docs/start.md", "Serve")
+    assert install == "pip install 'openresponses-bridge[server]'", "what the environment of the wheel has"
+    whole, streamed, validate, chat, vscode = commands("docs/start.md", "Ask")
+    with reader.serving(serve):
+        assert json.loads(reader.run(whole))["status"] == "completed"
+        reader.run(streamed)
+    assert reader.run(validate) == ""
+    assert "chat.completion.chunk" in reader.run(chat)
+    assert "LanguageModelTextPart" in reader.run(vscode)
+
+
+def test_emit_from_your_own_model(reader: Reader) -> None:
+    install, serve, ask = commands("README.md", "Emit from your own model")
+    assert install == "pip install 'openresponses-bridge[server]'", "what the environment of the wheel has"
+    assert len([line for line in files("README.md")["my_model.py"].splitlines() if line]) <= 10
+    with reader.serving(serve):
+        stream = reader.run(ask)
+        (reader.folder / "capture.sse").write_text(stream)
+        reader.run("openresponses-bridge validate capture.sse")
+    assert "Let me look that up." in stream
+    assert '"name":"get_weather"' in stream
+    assert stream.endswith("data: [DONE]\n\n")
+
+
+def test_put_clients_in_front_of_any_model(reader: Reader) -> None:
+    run_codex, run_claude, doctor, serve, other, of_codex, init, claude = commands("README.md", FRONT)
+    with ScriptedUpstream() as upstream:
+        upstream.scripts["qwen3"] = Script(
+            [chunk(content="Hello "), chunk(content="there."), chunk("stop"), DONE]
+        )
+        known = "--upstream ollama"
+        assert known in serve
+        with reader.serving(serve.replace(known, f"--upstream {upstream.url}") + " --store memory://"):
+            assert reader.python("ask.py") == "Hello there."
+            codex = tomllib.loads((reader.folder / "config.toml").read_text())
+            provider = codex["model_providers"][codex["model_provider"]]
+            assert provider["wire_api"] == "responses"
+            sent = {"model": codex["model"], "input": "Hello!"}
+            assert posted(f"{provider['base_url']}/responses", sent)["status"] == "completed"
+            variables = dict(word.split("=", 1) for word in shlex.split(claude)[:2])
+            base = reader._placed(variables["ANTHROPIC_BASE_URL"])
+            message = {
+                "model": "qwen3",
+                "max_tokens": 50,
+                "messages": [{"role": "user", "content": "Hello!"}],
+            }
+            assert posted(f"{base}/v1/messages", message)["content"][0]["text"] == "Hello there."
+        agent = reader.folder / "agent"
+        agent.write_text("#!/bin/sh\necho started with $#\n")
+        agent.chmod(0o755)
+        with_model = run_codex.replace(known, f"--upstream {upstream.url}")
+        assert "started with" in reader.run(f"{with_model} --program ./agent")
+        with_words = run_claude.replace(known, f"--upstream {upstream.url} --model qwen3 --program ./agent")
+        assert "started with 2" in reader.run(with_words)
+    assert reader.run(f"{doctor.split(' --')[0]} --help")
+    assert "--dialect codex" in of_codex
+    assert reader.run(f"{other.split(' --')[0]} --help")
+    assert reader.run(f"{init} --help")
+
+
+def posted(address: str, body: object) -> dict[str, Any]:
+    with urlopen(Request(address, json.dumps(body).encode(), JSON), timeout=30) as answered:
+        answer: dict[str, Any] = json.load(answered)
+        return answer
+
+
+def test_keep_and_resume_sessions(reader: Reader) -> None:
+    serve, resume = commands("README.md", "Keep and resume sessions")
+    with reader.serving(serve):
+        lines = reader.python("session.py").splitlines()
+        assert lines[0].startswith("42 response.")
+        assert lines[-1].endswith(" response.completed")
+        address = f"http://127.0.0.1:{reader.port}/v1/responses"
+        kept = posted(address, {"model": "demo", "input": "Write 60 words"})
+    with reader.serving(serve):
+        again = reader.run(resume, ID=str(kept["id"]))
+    numbers = [int(found) for found in re.findall(r'"sequence_number":(\d+)', again)]
+    assert numbers[0] == 42
+    assert "event: response.completed" in again
+
+
+def test_test_your_own_server(reader: Reader) -> None:
+    conform, validate, inspect, replay = commands("README.md", "Test your own server")
+    _, serve, ask = commands("README.md", "Emit from your own model")
+    with reader.serving(serve):
+        (reader.folder / "capture.sse").write_text(reader.run(ask))
+        reader.run("python -m pytest -q -p no:cacheprovider test_my_server.py")
+        # a model that always says the same does not do what every scenario asks
+        assert "✓ transport.streamed" in reader.run(f"{conform} --only transport")
+    assert reader.run(validate) == ""
+    assert "function_call get_weather" in reader.run(inspect)
+    assert '"name":"get_weather"' in reader.run(replay)
+    broken = (reader.folder / "capture.sse").read_text().replace("response.output_text.delta", "response.x")
+    (reader.folder / "capture.sse").write_text(broken)
+    reader.run(validate, code=1)

@@ -1,0 +1,83 @@
+"""A request for a model that can't do all of it."""
+
+from typing import Any
+
+import pytest
+
+from bridge.errors import InvalidRequestError
+from bridge.protocol.codec import decode_request, encode
+from bridge.protocol.request import CreateResponse
+from server.requests.abilities import Fitted, fitted
+from server.settings import Capabilities
+
+TOOL = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}
+IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
+CALLS: list[dict[str, Any]] = [
+    {"type": "message", "role": "user", "content": "Look"},
+    {"type": "function_call", "call_id": "c1", "name": "look", "arguments": '{"at":"it"}'},
+    {"type": "function_call_output", "call_id": "c1", "output": "a cat"},
+    {"type": "function_call", "call_id": "c2", "name": "look", "arguments": ""},
+    {
+        "type": "function_call_output",
+        "call_id": "c2",
+        "output": [{"type": "input_text", "text": "a dog"}, IMAGE],
+    },
+    {"type": "custom_tool_call", "call_id": "c3", "name": "run", "input": "ls"},
+    {"type": "additional_tools", "tools": [TOOL]},
+]
+
+
+def asked(**fields: Any) -> CreateResponse:
+    return decode_request(encode(fields))
+
+
+def fit(request: CreateResponse, **able: bool) -> Fitted:
+    own = request.input if isinstance(request.input, list) else []
+    return fitted(request, own[:1], own[1:], Capabilities(**able))
+
+
+def texts(items: Any) -> list[Any]:
+    return [item.content for item in items]
+
+
+@pytest.mark.parametrize("able", [{}, {"tools": True}, {"tools": True, "images": True}])
+def test_what_a_model_has_or_may_have_passes(able: dict[str, bool]) -> None:
+    request = asked(tools=[TOOL], input=CALLS)
+    assert fit(request, **able) == Fitted(request, request.input[:1], request.input[1:])  # type: ignore[index]
+
+
+def test_calls_and_outputs_become_messages_where_there_are_no_tools() -> None:
+    request = asked(tools=[TOOL], tool_choice="auto", parallel_tool_calls=True, input=CALLS)
+    found = fit(request, tools=False)
+    assert (found.request.tools, found.request.tool_choice, found.request.parallel_tool_calls) == (None,) * 3
+    assert [item.type for item in (*found.earlier, *found.own)] == ["message"] * 6
+    first, second, _third, fourth, fifth = texts(found.own)
+    assert first == '[called look, c1]\n{"at":"it"}'
+    assert second == "[output of c1]\na cat"
+    assert [part.type for part in fourth] == ["input_text", "input_text", "input_image"]
+    assert fifth.startswith("[called run, c3]")
+    assert {where for where, _what in found.losses} == {"tools", "input", "additional_tools"}
+
+
+def test_a_conversation_without_tools_is_not_touched_by_their_absence() -> None:
+    request = asked(input=CALLS[:1])
+    assert fit(request, tools=False) == Fitted(request, request.input, [], [])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "look"}])
+def test_a_tool_that_must_be_called_can_not_be_left_out(choice: Any) -> None:
+    with pytest.raises(InvalidRequestError, match="a tool has to be called") as refused:
+        fit(asked(tools=[TOOL], tool_choice=choice, input="Hi"), tools=False)
+    assert refused.value.param == "tool_choice"
+
+
+def test_images_are_left_out_wherever_they_are() -> None:
+    message = {
+        "type": "message",
+        "role": "user",
+        "content": [IMAGE, {"type": "input_text", "text": "See?"}, IMAGE],
+    }
+    found = fit(asked(input=[message, *CALLS]), images=False)
+    assert "image_url" not in encode([*found.earlier, *found.own]).decode()
+    assert [part.type for part in found.earlier[0].content] == ["input_text"] * 3  # type: ignore[union-attr]
+    assert {where for where, _what in found.losses} == {"input.content", "input.output"}

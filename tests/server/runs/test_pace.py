@@ -1,0 +1,63 @@
+"""How fast an answer comes is measured read by read, and at a price that is small beside a token's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from bridge.emitter.machine import ResponseStreamStateMachine
+from bridge.protocol.events import Event
+from server.runs.pace import GAPS, Pace
+
+
+def events() -> tuple[list[Event], list[list[Event]]]:
+    """What begins a response, and a few reads of text."""
+    machine = ResponseStreamStateMachine("m")
+    begun = machine.start()
+    return begun, [machine.text("a"), machine.text("b"), machine.text("c") + machine.text("d")]
+
+
+def test_the_first_output_counts_and_not_what_begins_the_response() -> None:
+    begun, (first, *_) = events()
+    pace = Pace([10.0, 11.0, 12.5])
+    pace.read(begun)
+    assert pace.first is None
+    pace.read(first)
+    assert pace.first == 2.5
+    assert not any(pace.gaps)
+
+
+def test_tokens_of_one_read_share_its_time() -> None:
+    _, (first, second, both) = events()
+    pace = Pace([0.0, 1.0, 1.04, 1.058])
+    for read in (first, [], second, both):
+        pace.read(read)
+    assert {GAPS[at]: count for at, count in enumerate(pace.gaps) if count} == {0.05: 1, 0.01: 2}
+    assert round(pace.seconds, 6) == 0.058
+
+
+def test_a_long_silence_is_beyond_the_last_bound() -> None:
+    _, (first, second, _) = events()
+    pace = Pace([0.0, 1.0, 61.0])
+    pace.read(first)
+    pace.read(second)
+    assert pace.gaps[-1] == 1
+
+
+def test_a_read_costs_little_beside_a_token() -> None:
+    """Beside the machine's own work on the same token, in the same run."""
+
+    def seconds(work: Callable[[], object]) -> float:
+        before = time.process_time()
+        for _ in range(5_000):
+            work()
+        return time.process_time() - before
+
+    begun, (first, second, _) = events()
+    machine, pace = ResponseStreamStateMachine("m"), Pace()
+    machine.start()
+    pace.read(begun)
+    pace.read(first)
+    token = min(seconds(lambda: machine.text("b")) for _ in range(5))
+    read = min(seconds(lambda: pace.read(second)) for _ in range(5))
+    assert read < 3 * token

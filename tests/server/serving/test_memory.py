@@ -1,0 +1,47 @@
+"""Memory that was freed leaves the process."""
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.wheel import clean_environment
+
+_SCRIPT = """
+import sys
+from server.serving.memory import give_back_freed_memory
+
+def resident():
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * 4096 >> 20
+
+if sys.argv[1] == "given back":
+    give_back_freed_memory()
+largest = bytes(24 << 20)
+del largest  # from here on glibc would keep blocks up to this size among the small ones
+large, small = [], []
+for number in range(64):
+    large.append(b"x" * (1 << 20))
+    small.append(b"y" * 100_000)
+full = resident()
+large.clear()
+print(full - resident())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps such blocks")
+def test_s4_large_blocks_that_were_freed_leave_the_process() -> None:
+    def left(how: str, **variables: str) -> int:
+        ran = subprocess.run(
+            [sys.executable, "-c", _SCRIPT, how],
+            env=clean_environment() | variables,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return int(ran.stdout)
+
+    assert left("given back") >= 60
+    assert left("kept") < 30
+    assert left("given back", MALLOC_MMAP_THRESHOLD_="33554432") < 30  # what the operator set stays

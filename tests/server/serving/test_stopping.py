@@ -1,0 +1,243 @@
+"""Law S8: a `serve` that is asked to stop. What has begun is finished; a second signal hurries it; what is
+cut off has an end that says so; the process ends whatever its store does."""
+
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import make_url
+from websockets.exceptions import ConnectionClosedError
+from websockets.sync.client import connect
+
+from server.sessions.unseen import RESTARTED
+from tests.support.processes import base_of, started
+from tests.support.services import own_postgres
+from tests.support.serving import call, respond
+from tests.support.upstream import HANG, Script, ScriptedUpstream, text
+from tests.support.workers import Reader, type_of
+
+pytestmark = pytest.mark.timeout(60)
+
+TERM, INT = signal.SIGTERM, signal.SIGINT
+QUIET = ("ASGI callable", "Traceback", "Cancel ", "Exception")
+
+
+def slow_stream(base: str, words: int, **more: object) -> Reader:
+    """A stored stream of the demo model that has begun; 20 words a second."""
+    request = {"model": "demo-slow", "input": f"{words} words", "stream": True, **more}
+    reader = Reader(base, "POST", "/v1/responses", request)
+    deadline = time.monotonic() + 10
+    while len(reader.frames) < 5:
+        assert time.monotonic() < deadline, "the stream did not begin"
+        time.sleep(0.02)
+    return reader
+
+
+@contextmanager
+def serving(folder: Path, *flags: str, grace: float = 0.3) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    config = folder / "stopping.toml"
+    config.write_text(f"[limits]\ngrace = {grace}\n")
+    with started("--config", str(config), *flags, folder=folder) as process:
+        yield process, base_of(process)
+
+
+def ended(process: subprocess.Popen[str], seconds: float = 20.0) -> str:
+    """What it said, when it has ended as one that was asked to."""
+    said = process.communicate(timeout=seconds)[1]
+    assert process.returncode == 0, said
+    assert not [word for word in QUIET if word in said], said
+    return said
+
+
+@pytest.mark.parametrize(
+    ("signals", "last", "store"),
+    [
+        ([TERM], "response.completed", "sqlite:"),
+        ([INT], "response.failed", "memory://"),
+        ([TERM, TERM], "response.failed", "sqlite:"),
+        ([TERM, INT, INT], "response.failed", "memory://"),
+    ],
+)
+def test_s8_what_has_begun_is_finished_unless_it_is_hurried(
+    tmp_path: Path, signals: list[signal.Signals], last: str, store: str
+) -> None:
+    with serving(tmp_path, "--store", store) as (process, base):
+        reader = slow_stream(base, 30)
+        for number in signals:
+            process.send_signal(number)
+            time.sleep(0.15)
+        if signals == [TERM]:
+            refused = respond(base, model="demo")
+            assert (refused.status, refused.error["code"]) == (503, "server_is_overloaded")
+            assert refused.headers["connection"] == "close"
+            assert call(base, "GET", "/readyz").status == 503
+            assert call(base, "GET", "/healthz").status == 200
+        reader.join()
+        assert type_of(reader.frames[-2]) == last
+        assert reader.done
+        ended(process)
+
+
+def test_s8_what_takes_longer_than_the_drain_time_is_cut_off(tmp_path: Path) -> None:
+    with serving(tmp_path, "--drain", "1s") as (process, base):
+        reader = slow_stream(base, 200)
+        process.send_signal(TERM)
+        begun = time.monotonic()
+        reader.join()
+        assert 0.5 < time.monotonic() - begun < 6
+        assert type_of(reader.frames[-2]) == "response.failed"
+        ended(process)
+
+
+def test_s8_websockets_finish_their_turn_and_are_closed(tmp_path: Path) -> None:
+    with serving(tmp_path) as (process, base):
+        address = base.replace("http", "ws") + "/v1/responses"
+        with connect(address) as idle, connect(address) as busy:
+            busy.send('{"type": "response.create", "model": "demo-slow", "input": "20 words"}')
+            while "output_text.delta" not in busy.recv(10):
+                pass
+            process.send_signal(TERM)
+            assert "shutting down" in str(idle.recv(10))
+            with pytest.raises(ConnectionClosedError) as closed:
+                idle.recv(10)
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 1012
+            while "response.completed" not in busy.recv(10):
+                pass
+            assert "shutting down" in str(busy.recv(10))
+        ended(process)
+
+
+def test_s8_a_background_stream_that_waits_at_the_cut_is_sent_what_became_of_it(tmp_path: Path) -> None:
+    """It got 200, and no event of its response has come: it is sent the id, under which the next server makes
+    it."""
+    config = tmp_path / "narrow.toml"
+    config.write_text("[limits]\ngrace = 0.3\nconcurrent = 1\n")
+    with started("--config", str(config), folder=tmp_path) as process:
+        base = base_of(process)
+        slow_stream(base, 200)
+        request = {"model": "demo", "input": "x", "stream": True, "background": True}
+        waiting = Reader(base, "POST", "/v1/responses", request)
+        while call(base, "GET", "/readyz").json["waiting"] == 0:
+            time.sleep(0.02)
+        process.send_signal(INT)
+        waiting.join()
+        ended(process)
+    assert type_of(waiting.frames[0]) == "error"
+    assert b'"code":"server_is_overloaded"' in waiting.frames[0]
+    found = re.search(rb"resp_\w+", waiting.frames[0])
+    assert found is not None
+    with started(folder=tmp_path) as process:
+        base = base_of(process)
+        whole = Reader(base, "GET", f"/v1/responses/{found[0].decode()}?stream=true")
+        whole.join()
+    assert type_of(whole.frames[-2]) == "response.completed"
+
+
+@pytest.mark.parametrize("store", ["sqlite:", "memory://"])
+def test_s8_a_background_response_that_shows_nothing_at_the_cut_is_the_next_servers(
+    tmp_path: Path, store: str
+) -> None:
+    """With a store in memory there is no next server that has it: it fails."""
+    with ScriptedUpstream({"m": [Script([HANG]), Script(text("Hello"))]}) as upstream:
+        config = tmp_path / "silent.toml"
+        config.write_text(f'[limits]\ngrace = 0.3\n[[upstreams]]\nurl = "{upstream.url}"\n')
+        flags = ("--config", str(config), "--store", store)
+        with started(*flags, folder=tmp_path) as process:
+            base = base_of(process)
+            response_id = respond(base, model="m", background=True).json["id"]
+            while not upstream.received:
+                time.sleep(0.02)
+            process.send_signal(INT)
+            said = ended(process)
+        if store == "memory://":
+            assert '"status":"failed","code":"server_is_overloaded"' in said
+            return
+        assert '"event":"response"' not in said
+        with started(*flags, folder=tmp_path) as process:
+            whole = Reader(base_of(process), "GET", f"/v1/responses/{response_id}?stream=true")
+            whole.join()
+    types = [type_of(each) for each in whole.events.values()]
+    assert types[:3] == ["response.created", "response.in_progress", RESTARTED]
+    assert types[-1] == "response.completed"
+
+
+def test_s8_it_ends_in_time_when_its_store_swallows_everything(tmp_path: Path) -> None:
+    """A network that drops packets: connections stay open and nothing comes back."""
+    with ExitStack() as stack:
+        postgres = stack.enter_context(own_postgres())
+        hole = stack.enter_context(swallowing(postgres.url))
+        address = make_url(f"{postgres.url}/test").set(
+            drivername="postgresql+psycopg", host="127.0.0.1", port=hole.port
+        )
+        url = address.render_as_string(hide_password=False)
+        process, base = stack.enter_context(serving(tmp_path, "--store", url))
+        reader = slow_stream(base, 300)
+        hole.swallow()
+        time.sleep(0.5)
+        begun = time.monotonic()
+        process.send_signal(INT)
+        said = process.communicate(timeout=30)[1]
+        assert time.monotonic() - begun < 0.3 + 6 + 8 + 8, said  # the last 8 for a machine that is busy
+        reader.join()
+        # What can't be stored has failed for its client, and an end says so.
+        assert type_of(reader.frames[-2]) == "response.failed"
+        assert reader.frames[-1].strip() == b"data: [DONE]"
+
+
+class Hole:
+    """Passes bytes between its clients and a server, until it swallows them."""
+
+    def __init__(self, server: tuple[str, int]) -> None:
+        self._server = server
+        self._swallows = False
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._open: list[socket.socket] = []
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def swallow(self) -> None:
+        self._swallows = True
+
+    def close(self) -> None:
+        for each in [self._listener, *self._open]:
+            each.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            self._open.append(client)
+            if self._swallows:
+                continue
+            server = socket.create_connection(self._server)
+            self._open.append(server)
+            for pair in ((client, server), (server, client)):
+                threading.Thread(target=self._pass, args=pair, daemon=True).start()
+
+    def _pass(self, source: socket.socket, target: socket.socket) -> None:
+        try:
+            while data := source.recv(65536):
+                if not self._swallows:
+                    target.sendall(data)
+        except OSError:
+            return
+
+
+@contextmanager
+def swallowing(url: str) -> Iterator[Hole]:
+    address = make_url(url)
+    hole = Hole((address.host or "127.0.0.1", address.port or 5432))
+    try:
+        yield hole
+    finally:
+        hole.close()

@@ -1,0 +1,185 @@
+"""Law S8: several workers under one parent, which holds the port: replaced without a request that fails, and
+gone when it is."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.server.serving.test_stopping import ended, slow_stream
+from tests.support.processes import base_of, started
+from tests.support.serving import call, respond
+from tests.support.shared import REPOSITORY
+from tests.support.workers import type_of
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def children(pid: int) -> set[int]:
+    """The worker processes of this parent."""
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+            line = stat.with_name("cmdline").read_bytes()
+        except OSError:
+            continue
+        if int(fields[1]) == pid and b"spawn_main" in line and fields[0] != "Z":
+            found.add(int(stat.parent.name))
+    return found
+
+
+def until(holds: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+@contextmanager
+def workers(folder: Path, *flags: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Two, which serve."""
+    with started("--workers", "2", *flags, folder=folder) as process:
+        base = base_of(process)
+        until(lambda: call(base, "GET", "/readyz").status == 200, "they do not serve")
+        yield process, base
+
+
+def refuses(base: str) -> bool:
+    host, _, port = base.removeprefix("http://").partition(":")
+    try:
+        socket.create_connection((host, int(port)), 2).close()
+    except OSError:
+        return True
+    return False
+
+
+def test_s8_workers_whose_parent_is_killed_give_up_the_port_and_finish_what_they_have_begun(
+    tmp_path: Path,
+) -> None:
+    with workers(tmp_path) as (process, base):
+        reader = slow_stream(base, 100)
+        left = children(process.pid)
+        assert len(left) == 2
+        process.kill()
+        process.wait()
+        until(lambda: refuses(base), "the port is held", 2.0)
+        assert not reader.done
+        with started("--port", base.rpartition(":")[2], folder=tmp_path) as successor:
+            assert base_of(successor) == base
+            assert respond(base, model="demo").status == 200
+            reader.join()
+            assert type_of(reader.frames[-2]) == "response.completed"
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in left), "they stay", 10.0)
+
+
+def test_s8_sighup_replaces_the_workers_and_no_stream_and_no_request_fails(tmp_path: Path) -> None:
+    with workers(tmp_path) as (process, base):
+        before = children(process.pid)
+        reader = slow_stream(base, 60)
+        process.send_signal(signal.SIGHUP)
+
+        def replaced() -> bool:
+            assert respond(base, model="demo").status == 200
+            return not children(process.pid) & before
+
+        until(replaced, "the workers are the same")
+        reader.join()
+        assert type_of(reader.frames[-2]) == "response.completed"
+        until(lambda: len(children(process.pid)) == 2, "there are not two workers")
+        process.send_signal(signal.SIGTERM)
+        ended(process)
+
+
+def test_s8_worker_that_dies_is_replaced(tmp_path: Path) -> None:
+    with workers(tmp_path) as (process, base):
+        before = children(process.pid)
+        victim = min(before)
+        os.kill(victim, signal.SIGKILL)
+        until(lambda: len(children(process.pid) - {victim}) == 2, "it is not replaced")
+        until(lambda: call(base, "GET", "/readyz").status == 200, "they do not serve")
+        assert children(process.pid) > before - {victim}
+
+
+def test_s8_signals_to_all_processes_at_once_hurry_nothing(tmp_path: Path) -> None:
+    """As a service manager sends them, and the parent passes its own on."""
+    with workers(tmp_path) as (process, base):
+        reader = slow_stream(base, 40)
+        for pid in children(process.pid):
+            os.kill(pid, signal.SIGTERM)
+        process.send_signal(signal.SIGTERM)
+        reader.join()
+        assert type_of(reader.frames[-2]) == "response.completed"
+        ended(process)
+
+
+@contextmanager
+def socket_activated(listener: socket.socket, folder: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
+    """`serve` with this socket as systemd passes one on."""
+    script = (
+        "import os, sys\n"
+        f"os.dup2({listener.fileno()}, 3)\n"
+        "os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid()))\n"
+        "os.execv(sys.executable, [sys.executable, '-m', 'server', 'serve', *sys.argv[1:]])\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, *flags],
+        cwd=REPOSITORY,
+        pass_fds=(listener.fileno(), 3),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "XDG_DATA_HOME": str(folder)},
+    ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def test_s8_socket_that_a_service_manager_holds_passes_to_the_next_server(tmp_path: Path) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket_activated(listener, tmp_path) as old,
+    ):
+        base = base_of(old)
+        assert base.endswith(f":{listener.getsockname()[1]}")
+        reader = slow_stream(base, 60)
+        with socket_activated(listener, tmp_path) as new:
+            assert base_of(new) == base
+            time.sleep(0.5)
+            old.send_signal(signal.SIGTERM)
+            time.sleep(0.2)
+            assert {respond(base, model="demo").status for _ in range(20)} == {200}
+            reader.join()
+            assert type_of(reader.frames[-2]) == "response.completed"
+            ended(old)
+            new.send_signal(signal.SIGTERM)
+            ended(new)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [(socket.SOCK_DGRAM, "listens on a TCP port"), (socket.SOCK_STREAM, "without API keys")],
+)
+def test_s7_socket_that_is_passed_on_is_held_to_the_same_rules(
+    tmp_path: Path, kind: socket.SocketKind, message: str
+) -> None:
+    """Without keys only loopback is served, whoever bound the port."""
+    with socket.socket(socket.AF_INET, kind) as passed:
+        passed.bind(("0.0.0.0", 0))
+        if kind == socket.SOCK_STREAM:
+            passed.listen()
+        with socket_activated(passed, tmp_path) as process:
+            said = process.communicate(timeout=20)[1]
+    assert process.returncode == 2
+    assert re.search(message, said)

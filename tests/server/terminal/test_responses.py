@@ -1,0 +1,128 @@
+"""`responses`: what a key's own stored responses are, page by page, and nothing of another key's."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from server.cli import main
+from server.config import hashed
+from server.settings import Settings
+from tests.support.serving import respond, serving
+
+pytestmark = pytest.mark.timeout(30)
+EVIL = "words \x1b[2J\u202e\tmore"
+
+
+@pytest.fixture(scope="module")
+def keyed() -> Iterator[str]:
+    """A server with two keys: `mine` has made three responses, `other` one."""
+    with serving(Settings(api_keys=[hashed("mine"), hashed("other")])) as base:
+        for key, text in (("mine", "first"), ("mine", EVIL), ("other", "secret"), ("mine", "third")):
+            made = respond(base, {"authorization": f"Bearer {key}"}, model="demo", input=text)
+            assert made.status == 200
+        yield base
+
+
+@pytest.fixture(autouse=True)
+def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINE", "mine")
+    monkeypatch.setenv("OTHER", "other")
+    monkeypatch.setenv("WRONG", "wrong")
+
+
+def run(base: str, *words: str, key: str = "MINE") -> Result:
+    return CliRunner().invoke(main, ["responses", *words, "--server", base, "--api-key-env", key])
+
+
+def listed(base: str, *words: str, key: str = "MINE") -> list[str]:
+    sent = run(base, *words, "--json", key=key)
+    assert sent.exit_code == 0, sent.output
+    return [json.loads(line)["asked"] for line in sent.stdout.splitlines()]
+
+
+def test_a_list_has_the_newest_first_and_goes_on(keyed: str) -> None:
+    assert listed(keyed, "list") == ["third", EVIL, "first"]
+    first = run(keyed, "list", "--limit", "1", "--json")
+    response_id = json.loads(first.stdout)["id"]
+    assert f"--after {response_id}" in first.stderr
+    assert listed(keyed, "list", "--after", response_id) == [EVIL, "first"]
+
+
+def test_a_key_sees_its_own_alone(keyed: str) -> None:
+    assert listed(keyed, "list", key="OTHER") == ["secret"]
+    theirs = json.loads(run(keyed, "list", "--json", key="OTHER").stdout)["id"]
+    for word in ("show", "delete"):
+        sent = run(keyed, word, theirs)
+        assert (sent.exit_code, "not found" in sent.stderr) == (1, True)
+    refused = run(keyed, "list", key="WRONG")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "wrong" not in refused.stderr
+
+
+def test_filters_and_search(keyed: str) -> None:
+    assert listed(keyed, "search", "FIR") == ["first"]
+    assert listed(keyed, "list", "--status", "completed", "--model", "demo", "--since", "1h") != []
+    for none in (["--failed"], ["--model", "nobody"], ["--until", "2001-01-01"], ["--status", "queued"]):
+        assert listed(keyed, "list", *none) == []
+    assert run(keyed, "list", "--since", "yesterday").exit_code == 2
+
+
+def test_a_pipe_gets_columns_and_nothing_that_a_terminal_obeys(keyed: str) -> None:
+    sent = run(keyed, "list")
+    rows = [line.split("\t") for line in sent.stdout.splitlines()]
+    assert [len(row) for row in rows] == [5, 5, 5]
+    assert not {"\x1b", "\u202e"} & set(sent.output)
+    assert {row[2] for row in rows} == {"completed"}
+
+
+def test_a_terminal_gets_a_table(keyed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _self: True)
+    monkeypatch.setenv("TERM", "dumb")
+    sent = run(keyed, "list")
+    assert "made (UTC)" in sent.stdout
+    assert not {"\x1b", "\u202e"} & set(sent.output)
+
+
+def test_show_is_the_tree_or_the_response(keyed: str) -> None:
+    response_id = json.loads(run(keyed, "list", "--json", "--limit", "1").stdout)["id"]
+    shown = run(keyed, "show", response_id)
+    assert shown.exit_code == 0
+    assert "You said: third" in shown.stdout
+    assert "violations" not in shown.stdout  # it was not judged
+    response = json.loads(run(keyed, "show", response_id, "--json").stdout)
+    assert (response["id"], response["object"]) == (response_id, "response")
+
+
+def test_export_has_each_response_with_its_input(keyed: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    sent = run(keyed, "export", str(path))
+    assert sent.exit_code == 0, sent.output
+    assert path.stat().st_mode & 0o777 == 0o600
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert [line["input"][0]["content"][0]["text"] for line in lines] == ["third", EVIL, "first"]
+    assert all(line["response"]["object"] == "response" for line in lines)
+    assert run(keyed, "export", "--failed").stdout == ""
+
+
+def test_what_is_deleted_is_gone() -> None:
+    with serving(Settings()) as base:
+        ids = [respond(base, model="demo", input="Hi").json["id"] for _ in range(2)]
+        words = ["responses", "delete", *ids, "--server", base]
+        done = CliRunner().invoke(main, words)
+        assert (done.exit_code, done.stdout) == (0, "".join(f"{each} deleted\n" for each in ids))
+        assert CliRunner().invoke(main, words).exit_code == 1
+
+
+@pytest.mark.parametrize("response_id", ["../models", "resp_1/cancel", "a?b", "x" * 200])
+def test_an_id_is_not_a_path(response_id: str) -> None:
+    sent = run("http://127.0.0.1:9", "delete", response_id)
+    assert sent.exit_code == 2
+    assert "is not the id of a response" in sent.stderr
+
+
+def test_a_server_that_does_not_answer_is_exit_code_2() -> None:
+    sent = run("http://127.0.0.1:9", "list")
+    assert (sent.exit_code, "can't be reached" in sent.stderr) == (2, True)

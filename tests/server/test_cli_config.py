@@ -1,0 +1,188 @@
+"""`config check`: each value with the place that it comes from, nothing secret, nothing connected to."""
+
+import tomllib
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from server.cli import main
+from server.config import masked
+from server.settings import Settings
+from server.upstreams.addresses import without_password
+
+FILE = """
+port = 9001
+store = "postgresql+psycopg://me:hunter2@127.0.0.1:1/x"
+event_log = "redis://:hunter2@127.0.0.1:1/0"
+api_keys = ["hunter2"]
+default_model = "small"
+[limits]
+depth = 64
+[models."gpt-4.1"]
+tools = true
+[aliases]
+small = "local/m"
+"a.b" = "m"
+[[upstreams]]
+name = "local"
+url = "http://me:hunter2@127.0.0.1:1"
+models = ["m"]
+[upstreams.headers]
+x-auth = "hunter2"
+"a b" = "Bearer ${HUNTER} ${HUNTER:-hunter2}"
+[[upstreams]]
+profile = "openai"
+api_key = "${HUNTER}"
+options = { supersets = false }
+[upstreams.retries]
+times = 2
+"""
+
+
+def checked(*arguments: str, env: dict[str, str] | None = None) -> Result:
+    return CliRunner(env=env).invoke(main, ["config", "check", *arguments])
+
+
+def places_in(output: str) -> dict[str, str]:
+    """Key as it is written, behind the name of its table → place; of upstreams the last."""
+    found: dict[str, str] = {}
+    table = ""
+    for line in output.splitlines():
+        if line.startswith("["):
+            table = "" if line.startswith("[[") else f"{line.strip('[]')}."
+        elif "  # " in line:
+            pair, place = line.split("  # ")
+            found[table + pair.partition(" = ")[0]] = place
+    return found
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HUNTER", "hunter2")
+    path = tmp_path / "bridge.toml"
+    path.write_text(FILE)
+    return path
+
+
+def test_every_value_has_its_place(config: Path) -> None:
+    done = checked(
+        str(config), "--port", "3", env={"OPENRESPONSES_BRIDGE_RETENTION": "1d", "XDG_DATA_HOME": "x"}
+    )
+    assert done.exit_code == 0, done.output
+    places = places_in(done.output)
+    expected = {
+        "host": "default",
+        "port": "--port",
+        "retention": "OPENRESPONSES_BRIDGE_RETENTION",
+        "store": f"{config}:3",
+        "limits.depth": f"{config}:8",
+        "limits.items": "default",
+        'models."gpt-4.1".tools': f"{config}:10",
+        'aliases."a.b"': f"{config}:13",
+        "headers.x-auth": f"{config}:19",
+        'headers."a b"': f"{config}:20",
+        "profile": f"{config}:22",
+        "options.supersets": f"{config}:24",
+        "retries.times": f"{config}:26",
+        "retries.first_wait": "default",
+        "dialect": "profile openai",
+        "url": "profile openai",
+    }
+    assert {name: places[name] for name in expected} == expected
+    assert "port = 3 " in done.output
+
+
+def test_nothing_secret_is_shown(config: Path) -> None:
+    done = checked(str(config), env={"OPENRESPONSES_BRIDGE_OPERATOR_KEYS": "hunter2,more"})
+    assert done.exit_code == 0, done.output
+    assert "hunter2" not in done.output
+    assert "sha256" not in done.output
+    assert 'api_key = "${HUNTER}"' in done.output
+    assert 'operator_keys = ["***", "***"]  # OPENRESPONSES_BRIDGE_OPERATOR_KEYS' in done.output
+
+
+def test_what_is_printed_is_the_config_it_stands_for(tmp_path: Path, config: Path) -> None:
+    """As TOML it gives the same settings again, but for what is masked."""
+    read = tomllib.loads(checked(str(config)).output)
+    again = msgspec.convert(read, Settings)
+    assert (again.port, again.limits.depth, again.default_model) == (9001, 64, "small")
+    assert again.aliases == {"small": "local/m", "a.b": "m"}
+    assert again.upstreams[1].retries.times == 2
+    plain = tmp_path / "plain.toml"
+    plain.write_text('store = "memory://"\n[[upstreams]]\nprofile = "ollama"\n')
+    printed = checked(str(plain)).output
+    plain.write_text(printed)
+    second = [line.partition("  # ")[0] for line in checked(str(plain)).output.splitlines()]
+    assert sorted(second) == sorted(line.partition("  # ")[0] for line in printed.splitlines())
+
+
+def test_flags_say_where_an_upstream_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_KEY", "hunter2")
+    done = checked("--upstream", "ollama", "--model", "m", "--api-key-env", "A_KEY", "--store", "memory:")
+    places = places_in(done.output)
+    expected = {"profile": "--upstream", "model": "--model", "api_key_env": "--api-key-env"}
+    assert {name: places[name] for name in expected} == expected
+    assert places["url"] == "profile ollama"
+    assert "hunter2" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "said"),
+    [
+        ("prot = 1", [], ":1: 'prot' is not a setting (did you mean 'port'?)"),
+        ("x = [", [], "Invalid value"),
+        ("", ["--host", "0.0.0.0"], "loopback"),
+        ("", ["--model", "m"], "--upstream"),
+        ("[[upstreams]]\nurl = 'ftp://me:hunter2@x?hunter2'", [], ":2: upstream: 'ftp://x'"),
+        ('port = "\\u001b[2J"', [], "Expected `int`"),
+        ("[[upstreams]]\nprofile = 'openai\\u001b[2J'", [], "profile 'openai"),
+    ],
+)
+def test_what_can_not_be_used_ends_it_with_1(tmp_path: Path, text: str, flags: list[str], said: str) -> None:
+    path = tmp_path / "bridge.toml"
+    path.write_text(text)
+    done = checked(str(path), *flags)
+    assert done.exit_code == 1
+    assert said in done.stderr
+    assert done.stdout == ""
+    assert done.stderr.removesuffix("\n").isprintable()
+    assert "hunter2" not in done.stderr
+
+
+def test_it_makes_no_file(tmp_path: Path) -> None:
+    done = checked(env={"XDG_DATA_HOME": str(tmp_path)})
+    assert done.exit_code == 0
+    assert f"default: {tmp_path}" in done.output
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("secret", "***"),
+        ("${A}", "${A}"),
+        ("Bearer ${A}", "*** ${A}"),
+        ("${A:-secret}", "*** ${A}"),
+        ("$${A}", "***"),
+        ("", "***"),
+    ],
+)
+def test_masked(text: str, shown: str) -> None:
+    assert masked(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://h:1/v1", "http://h:1/v1"),
+        ("http://me:pa/s@s@h:1/v1", "http://h:1/v1"),
+        ("redis://:p@h/0?password=p", "redis://h/0"),
+        ("sqlite:///a", "sqlite:///a"),
+        ("sqlite:", "sqlite:"),
+        ("memory://", "memory://"),
+    ],
+)
+def test_without_password(url: str, shown: str) -> None:
+    assert without_password(url) == shown

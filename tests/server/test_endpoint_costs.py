@@ -1,0 +1,336 @@
+"""Law S10: what an endpoint costs, in processor time and in peak memory, is linear in its worst known input.
+
+One row is a route and what makes its input of about so many bytes. A row's cost is taken small and large, in
+process; the large one may cost little more than its share. Every route has at least one row.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import tracemalloc
+from collections.abc import Callable, Iterator
+from time import process_time
+from typing import Any, NamedTuple
+
+import pytest
+from starlette.routing import Route, WebSocketRoute
+
+from server.settings import Limits, Settings, Tracing
+from tests.support.in_process import InProcess
+from tests.support.stores import streamed
+
+SMALL, TIMES = 16_000, 8
+LARGE = SMALL * TIMES
+HUGE = LARGE * TIMES
+# Linear is at most 8 times, quadratic 64: between them is room for a busy machine.
+MOST = TIMES * 2.75
+TOO_LITTLE_SECONDS = 0.01  # what takes less than that shows nothing
+TOO_LITTLE_BYTES = 4_000_000
+
+Ask = Callable[[int], Any]
+"""About so many bytes → a body as an object or as bytes, or a path."""
+
+
+class Row(NamedTuple):
+    """`ask` makes the body of a POST or a WebSocket message, and the target of any other request. A target
+    `{id}` is that of a response which was stored from the body that `ask` makes."""
+
+    method: str
+    route: str
+    name: str
+    ask: Ask
+    status: int = 200
+    query: str = ""
+
+
+# ── inputs ─────────────────────────────────────────────────────────────────────────────────────────────
+def _many(make: Callable[[int], Any], size: int) -> list[Any]:
+    """As many of these as make about `size` bytes."""
+    return [make(at) for at in range(size // len(json.dumps(make(10_000))))]
+
+
+def _response(size: int, **fields: Any) -> dict[str, Any]:
+    return {"model": "demo", "input": "Hi", **fields}
+
+
+def _text(size: int) -> dict[str, Any]:
+    return _response(size, input="word " * (size // 5))
+
+
+def _messages(size: int) -> dict[str, Any]:
+    return _response(size, input=_many(lambda at: {"role": "user", "content": f"{at}"}, size))
+
+
+def _parts(size: int) -> dict[str, Any]:
+    parts = _many(lambda at: {"type": "input_text", "text": f"{at}"}, size)
+    return _response(size, input=[{"role": "user", "content": parts}])
+
+
+def _calls(size: int) -> dict[str, Any]:
+    def pair(at: int) -> list[dict[str, Any]]:
+        call = {"type": "function_call", "call_id": f"c{at}", "name": "f", "arguments": "{}"}
+        return [call, {"type": "function_call_output", "call_id": f"c{at}", "output": "1"}]
+
+    return _response(size, input=[*(each for both in _many(pair, size) for each in both), _USER])
+
+
+def _unpaired(size: int) -> dict[str, Any]:
+    return _response(
+        size,
+        input=_many(lambda at: {"type": "function_call_output", "call_id": f"c{at}", "output": "1"}, size),
+    )
+
+
+def _tool(size: int) -> dict[str, Any]:
+    properties = {f"p{at}": {"type": "string"} for at in range(size // 24)}
+    return _response(
+        size,
+        tools=[{"type": "function", "name": "f", "parameters": {"type": "object", "properties": properties}}],
+    )
+
+
+def _metadata(size: int) -> dict[str, Any]:
+    return _response(size, metadata={f"k{at}": "v" for at in range(size // 12)})
+
+
+def _unclosed(size: int) -> bytes:
+    """An unclosed string behind many brackets: what a scan for depth has to read."""
+    return b'{"model": "demo", "input": ' + b"[" * 129 + b'"' + b"\\a" * (size // 2)
+
+
+def _siblings(size: int) -> bytes:
+    return b'{"model": "demo", "input": "Hi", "x": [' + b"[]," * (size // 3) + b"[]]}"
+
+
+def _chat(size: int, **fields: Any) -> dict[str, Any]:
+    messages = _many(lambda at: {"role": ("user", "assistant")[at % 2], "content": f"{at}"}, size)
+    return {"model": "demo", "messages": [*messages, _USER], **fields}
+
+
+def _chat_calls(size: int) -> dict[str, Any]:
+    def pair(at: int) -> list[dict[str, Any]]:
+        call = {"id": f"c{at}", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        answer = {"role": "tool", "tool_call_id": f"c{at}", "content": "1"}
+        return [{"role": "assistant", "tool_calls": [call]}, answer]
+
+    messages = [each for both in _many(pair, size) for each in both]
+    return {"model": "demo", "messages": [*messages, _USER], "stream": True}
+
+
+def _anthropic(size: int) -> dict[str, Any]:
+    blocks = _many(lambda at: {"type": "text", "text": f"{at}"}, size)
+    return {"model": "demo", "max_tokens": 99, "messages": [{"role": "user", "content": blocks}]}
+
+
+def _anthropic_calls(size: int) -> dict[str, Any]:
+    def pair(at: int) -> list[dict[str, Any]]:
+        call = {"type": "tool_use", "id": f"t{at}", "name": "f", "input": {}}
+        answer = {"type": "tool_result", "tool_use_id": f"t{at}", "content": "1"}
+        return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [answer]}]
+
+    messages = [each for both in _many(pair, size) for each in both]
+    return {"model": "demo", "max_tokens": 99, "messages": messages, "stream": True}
+
+
+def _vscode(size: int) -> dict[str, Any]:
+    parts = _many(lambda at: {"type": "LanguageModelTextPart", "value": f"{at}"}, size)
+    return {"model": "demo", "messages": [{"role": 1, "content": parts}]}
+
+
+def _marked(size: int) -> dict[str, Any]:
+    """A chat whose every answer names a response that is not there."""
+
+    def turn(at: int) -> list[dict[str, Any]]:
+        marker = {"mimeType": "stateful_marker", "data": "ZGVtb1xyZXNwXzA="}
+        return [
+            {"role": 1, "content": [{"value": f"{at}"}]},
+            {"role": 2, "content": [{"value": "x"}, marker]},
+        ]
+
+    return {
+        "model": "demo",
+        "messages": [*(each for both in _many(turn, size) for each in both), {"role": 1, "content": "Hi"}],
+    }
+
+
+def _counted(size: int) -> dict[str, Any]:
+    return {"model": "demo", "text": "word " * (size // 5)}
+
+
+def _capture(size: int) -> bytes:
+    return streamed("word ", size // 160)[1].data
+
+
+def _long_line(size: int) -> bytes:
+    return b'{"type":"response.created","x":' + b"[" * size
+
+
+def _message(size: int) -> dict[str, Any]:
+    return {"type": "response.create", **_messages(size)}
+
+
+def _target(path: str, most: int = 60_000) -> Ask:
+    """A path with a long end: servers of HTTP bound it, and so do the headers' limit."""
+    return lambda size: path + "x" * min(size, most)
+
+
+_USER = {"role": "user", "content": "Hi"}
+_STORED = "/v1/responses/{id}"
+ROWS = (
+    Row("POST", "/v1/responses", "text", _text),
+    Row("POST", "/v1/responses", "messages", _messages),
+    Row("POST", "/v1/responses", "parts", _parts),
+    Row("POST", "/v1/responses", "calls", _calls),
+    Row("POST", "/v1/responses", "unpaired outputs", _unpaired, 400),
+    Row("POST", "/v1/responses", "one large tool", _tool),
+    Row("POST", "/v1/responses", "metadata", _metadata, 400),
+    Row("POST", "/v1/responses", "an unclosed string", _unclosed, 400),
+    Row("POST", "/v1/responses", "empty arrays", _siblings),
+    Row("POST", "/v1/responses/compact", "messages", _messages),
+    Row("POST", "/v1/responses/input_tokens", "messages", _messages),
+    Row("POST", "/v1/responses/input_tokens", "calls", _calls),
+    Row("POST", "/v1/chat/completions", "messages", _chat),
+    Row("POST", "/v1/chat/completions", "calls", _chat_calls),
+    Row("POST", "/v1/messages", "blocks", _anthropic),
+    Row("POST", "/v1/messages", "calls", _anthropic_calls),
+    Row("POST", "/v1/messages/count_tokens", "blocks", _anthropic),
+    Row("GET", "/v1/usage", "a long query", _target("/v1/usage?")),
+    Row("POST", "/vscode/v1/chat", "parts", _vscode),
+    Row("POST", "/vscode/v1/chat", "markers", _marked),
+    Row("POST", "/vscode/v1/tokens", "text", _counted),
+    Row("GET", "/vscode/v1/models", "a long version", _target("/vscode/v1/models?since=")),
+    Row("WEBSOCKET", "/v1/responses", "messages", _message),
+    Row("GET", "/v1/responses", "a long query", _target("/v1/responses?"), 426),
+    Row("GET", _STORED, "a long answer", _text),
+    Row("GET", _STORED, "its stream", _text, query="?stream=true"),
+    Row("GET", _STORED + "/input_items", "messages", _messages, query="?limit=100"),
+    Row("GET", _STORED + "/trace", "messages", _messages),
+    Row("POST", _STORED + "/cancel", "one that has ended", _text, 400),
+    Row("DELETE", _STORED, "messages", _messages),
+    Row("GET", "/v1/models", "a long query", _target("/v1/models?")),
+    Row("GET", "/v1/models/{model:path}", "a long name", _target("/v1/models/"), 404),
+    Row("POST", "/inspector/v1/responses", "text", _text),
+    Row("GET", "/inspector/v1/responses", "a long query", _target("/inspector/v1/responses?search="), 400),
+    Row("GET", "/inspector/v1/responses/{id}", "a long answer", _text),
+    Row("GET", "/inspector/v1/responses/{id}/request", "a long request", _messages),
+    Row("POST", "/inspector/v1/captures", "a stream", _capture),
+    Row("POST", "/inspector/v1/captures", "one long line", _long_line, 400),
+    Row("POST", "/inspector/v1/context", "messages", _messages),
+    Row("GET", "/inspector", "a long query", _target("/inspector?"), 307),
+    Row("GET", "/inspector/{file:path}", "a long name", _target("/inspector/"), 404),
+    Row("GET", "/healthz", "a long query", _target("/healthz?")),
+    Row("GET", "/readyz", "a long query", _target("/readyz?")),
+    Row("GET", "/metrics", "a long query", _target("/metrics?")),
+    Row("GET", "/openapi.json", "a long query", _target("/openapi.json?")),
+)
+
+
+# ── the measure ────────────────────────────────────────────────────────────────────────────────────────
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
+    trace = Tracing(folder=str(tmp_path_factory.mktemp("traces")), when="asked")
+    running = InProcess(Settings(limits=Limits(tools=4_000, items=100_000), trace=trace))
+    yield running
+    running.close()
+
+
+def prepared(app: InProcess, row: Row, size: int) -> Callable[[], None]:
+    """The request, ready to be made once; it checks that it was answered as the row says."""
+    asked = row.ask(size)
+    if row.method == "WEBSOCKET":
+        message = json.dumps(asked).encode()
+        return lambda: _ended(app.turns([message])[0])
+    target, body = row.route, asked
+    if "{id}" in row.route:
+        traced = [(b"openresponses-trace", b"1")] if row.route.endswith("/trace") else []
+        kept = app.call("POST", "/v1/responses", asked, traced)
+        target, body = row.route.replace("{id}", kept.json["id"]) + row.query, b""
+    elif row.method != "POST":
+        target, body = asked, b""
+    payload = body if isinstance(body, bytes) else json.dumps(body).encode()
+    captured = row.route.endswith("/captures")
+    headers = [(b"content-type", b"application/octet-stream")] if captured else []
+
+    def make() -> None:
+        reply = app.call(row.method, target, payload, headers)
+        assert reply.status == row.status, (reply.status, reply.body[:400])
+
+    return make
+
+
+def _ended(events: list[dict[str, Any]]) -> None:
+    assert events[-1]["type"] == "response.completed", events[-1]
+
+
+def seconds(app: InProcess, row: Row, size: int, runs: int) -> float:
+    spent = []
+    for _ in range(runs):
+        make = prepared(app, row, size)
+        gc.collect()
+        before = process_time()
+        make()
+        spent.append(process_time() - before)
+    return min(spent)
+
+
+def peak(app: InProcess, row: Row, size: int) -> int:
+    make = prepared(app, row, size)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        make()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def held(app: InProcess, row: Row, small: int, large: int) -> None:
+    """Raises AssertionError when the row grows faster than its input."""
+    prepared(app, row, small)()  # what is made once is not counted
+    few, many = seconds(app, row, small, 2), seconds(app, row, large, 1)
+    if many > max(TOO_LITTLE_SECONDS, few * MOST):
+        many = seconds(app, row, large, 3)  # once more before it counts
+    assert many < max(TOO_LITTLE_SECONDS, few * MOST), f"{few:.4f} s became {many:.4f} s"
+    least, most = peak(app, row, small), peak(app, row, large)
+    assert most < max(TOO_LITTLE_BYTES, least * MOST), f"{least} bytes became {most}"
+
+
+def test_every_route_has_a_row(app: InProcess) -> None:
+    routes = set()
+    for route in app.app.routes:
+        if isinstance(route, WebSocketRoute):
+            routes.add(("WEBSOCKET", route.path))
+            continue
+        assert isinstance(route, Route)
+        methods = route.methods or {
+            each.upper() for each in ("get", "post", "delete") if hasattr(route.endpoint, each)
+        }
+        routes |= {(method, route.path) for method in methods - {"HEAD"}}
+    assert routes == {(row.method, row.route) for row in ROWS}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.method} {row.route}: {row.name}")
+def test_s10_cost_is_linear(app: InProcess, row: Row) -> None:
+    held(app, row, SMALL, LARGE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.method} {row.route}: {row.name}")
+def test_s10_cost_is_linear_for_megabytes_too(app: InProcess, row: Row) -> None:
+    held(app, row, LARGE, HUGE)
+
+
+def test_a_quadratic_endpoint_would_be_seen(app: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The measure itself: work that grows with the square of its input fails a row."""
+    row = Row("POST", "/v1/responses/input_tokens", "text", _text)
+    call = app.call
+
+    def quadratic(method: str, target: Any, body: Any = b"", headers: Any = ()) -> Any:
+        for _ in range(len(body) // 8):
+            body.count(b"\0")
+        return call(method, target, body, headers)
+
+    monkeypatch.setattr(app, "call", quadratic)
+    with pytest.raises(AssertionError, match="s became"):
+        held(app, row, SMALL, LARGE)

@@ -1,0 +1,187 @@
+"""The list of models: what is known of them, when upstreams are asked, who hears of a change."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from bridge.seal import Sealer
+from server.errors import UpstreamError
+from server.settings import Capabilities, Settings, UpstreamSettings, load_settings
+from server.upstreams.listing import Listing
+from server.upstreams.reported import ReportedModel
+from server.upstreams.routing import Router, build_router
+from tests.support.serving import call, respond, serving
+from tests.support.upstream import Script, ScriptedUpstream, text
+
+IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
+
+
+class Asked:
+    """In the place of an upstream's list: `answer` is what it says, `times` how often it was asked."""
+
+    def __init__(self, router: Router, *names: str) -> None:
+        self.answer: list[ReportedModel] | Exception = list(map(ReportedModel, names))
+        self.times = 0
+        self.hold = asyncio.Event()
+        self.hold.set()
+        (upstream,) = router.upstreams()
+        upstream.models = self  # type: ignore[method-assign, assignment]
+
+    async def __call__(self) -> list[ReportedModel]:
+        self.times += 1
+        await self.hold.wait()
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.fixture
+def router() -> Router:
+    upstreams = [UpstreamSettings(name="here", url="http://127.0.0.1:9")]
+    return build_router(
+        Settings(upstreams=upstreams, models={"set": Capabilities(context_window=7)}), Sealer()
+    )
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def names(listing: Listing, *, refresh: bool = False) -> list[str]:
+    return [model["id"] for model in await listing.models(refresh=refresh)]
+
+
+def test_upstreams_are_asked_again_when_their_answers_are_old_or_somebody_wants_it(router: Router) -> None:
+    async def main() -> None:
+        asked, clock = Asked(router, "a"), Clock()
+        listing = Listing(router, 60.0, clock)
+        for at, refresh, times in (
+            (0, False, 1),
+            (59, False, 1),
+            (61, False, 2),
+            (61.5, True, 2),  # it was a moment ago
+            (63, True, 3),
+            (64, False, 3),
+        ):
+            clock.now = at
+            assert await names(listing, refresh=refresh) == ["a"]
+            assert asked.times == times, at
+
+    asyncio.run(main())
+
+
+def test_one_discovery_at_a_time_serves_all_who_wait(router: Router) -> None:
+    async def main() -> None:
+        asked, clock = Asked(router, "a"), Clock()
+        listing = Listing(router, 60.0, clock)
+        asked.hold.clear()
+        waiting = [asyncio.create_task(names(listing, refresh=True)) for _ in range(20)]
+        await asyncio.sleep(0.01)
+        assert asked.times == 1
+        asked.hold.set()
+        assert await asyncio.gather(*waiting) == [["a"]] * 20
+        assert asked.times == 1
+
+    asyncio.run(main())
+
+
+def test_what_an_upstream_listed_stands_while_it_does_not_answer(router: Router) -> None:
+    async def main() -> None:
+        asked, clock = Asked(router, "a"), Clock()
+        listing = Listing(router, 60.0, clock)
+        assert await names(listing) == ["a"]
+        asked.answer, clock.now = UpstreamError(502, "down"), 100.0
+        assert await names(listing) == ["a"]
+        asked.answer, clock.now = [ReportedModel("b")], 200.0
+        assert await names(listing) == ["b"]
+
+    asyncio.run(main())
+
+
+def test_a_change_is_notified_once_and_has_a_version(router: Router) -> None:
+    async def main() -> None:
+        asked, clock, heard = Asked(router, "a"), Clock(), list[int]()
+        listing = Listing(router, 60.0, clock)
+        remove = listing.on_change(heard.append)
+        listing.on_change(lambda version: 1 // 0)
+        assert listing.version == 0
+        for at, answer in (
+            (0, [ReportedModel("a")]),
+            (100, [ReportedModel("a")]),
+            (200, [ReportedModel("a", known=Capabilities(context_window=5))]),
+        ):
+            clock.now, asked.answer = at, answer
+            await listing.enriched()
+        assert heard == [1, 2]
+        remove()
+        remove()
+        clock.now, asked.answer = 300, []
+        assert await listing.enriched() == []
+        assert (heard, listing.version) == ([1, 2], 3)
+
+    asyncio.run(main())
+
+
+def test_the_configs_word_counts_before_the_upstreams_and_that_before_the_table(router: Router) -> None:
+    async def main() -> None:
+        asked = Asked(router)
+        known = Capabilities(context_window=5, max_output_tokens=3, tools=False)
+        asked.answer = [ReportedModel(name, f"Title of {name}", known) for name in ("set", "gpt-4o", "new")]
+        found = {model.id: model for model in await Listing(router).enriched()}
+        assert (found["set"].max_input_tokens, found["set"].max_output_tokens) == (4, 3)
+        assert (found["gpt-4o"].max_input_tokens, found["gpt-4o"].images) == (2, True)
+        assert (found["new"].name, found["new"].tools, found["new"].images) == ("Title of new", False, False)
+        assert router.resolve("gpt-4o").able.context_window == 5
+        assert router.resolve("set").able.context_window == 7
+        assert router.resolve("gpt-4o-2024-11-20").able.context_window == 128_000
+
+    asyncio.run(main())
+
+
+@pytest.fixture
+def listing() -> Iterator[ScriptedUpstream]:
+    with ScriptedUpstream() as upstream:
+        upstream.models = [
+            {"id": "blind", "context_window": 4096, "capabilities": {"tools": False, "images": False}}
+        ]
+        upstream.scripts["blind"] = Script(text("Hi"))
+        yield upstream
+
+
+TOOL = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}
+
+
+def test_s10_who_wants_a_refresh_again_and_again_has_upstreams_asked_once_a_second(
+    listing: ScriptedUpstream,
+) -> None:
+    with serving(load_settings(upstreams=[{"url": listing.url}])) as base:
+        for _ in range(20):
+            assert call(base, "GET", "/v1/models?refresh=true").json["data"][0]["context_window"] == 4096
+        assert 1 <= listing.listed <= 5
+        refused = call(base, "GET", "/v1/models?refresh=perhaps")
+        assert (refused.status, refused.error["param"]) == (400, "refresh")
+
+
+def test_what_an_upstream_reports_that_a_model_can_not_do_is_left_out_with_a_loss(
+    listing: ScriptedUpstream,
+) -> None:
+    asked: dict[str, Any] = {
+        "model": "blind",
+        "tools": [TOOL],
+        "input": [{"role": "user", "content": [{"type": "input_text", "text": "See"}, IMAGE]}],
+    }
+    with serving(load_settings(upstreams=[{"url": listing.url}])) as base:
+        assert "openresponses-losses" not in respond(base, **asked).headers  # nobody knows yet
+        assert "tools" in listing.last("blind").body
+        call(base, "GET", "/v1/models")
+        reply = respond(base, **asked)
+        assert "tools: the model does not have any" in reply.headers["openresponses-losses"]
+        assert "input.content: images, which the model can't see" in reply.headers["openresponses-losses"]
+        sent = listing.last("blind").body
+        assert "tools" not in sent
+        assert "image" not in str(sent["messages"]).replace("[image, which this model can't see]", "")

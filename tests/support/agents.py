@@ -1,0 +1,168 @@
+"""An agent over a scripted upstream: a loop, its driver, tools in a folder, the service in this process."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from msgspec import Struct
+
+from bridge.prompt import PromptContext, PromptRenderer
+from bridge.tools.cancellation import CancellationToken
+from bridge.tools.loop import LoopEntry, LoopResult, LoopState, ToolCallingLoop
+from bridge.tools.registry import ToolRegistry
+from bridge.tools.service import ToolsService
+from server.agent.calling import call_with_anyio
+from server.agent.driving import AskYesNo, LoopDriver
+from server.agent.model import ServiceModel
+from server.composition import compose, running
+from server.settings import Capabilities, Settings, Timeouts, UpstreamSettings
+from tests.support.loops import Answer
+from tests.support.upstream import CUT, DONE, JSON, Script, ScriptedUpstream, Step, call, chunk, frame
+
+MODEL = "scripted"
+DIALECTS = ("anthropic", "chat")
+
+
+def scripted(dialect: str, answers: Sequence[Answer]) -> list[Script]:
+    """The answers as an upstream of this dialect streams them."""
+    return [Script(_FRAMES[dialect](answer)) for answer in answers]
+
+
+def whole(answer: Answer) -> Script:
+    """The answer as a Chat Completions upstream gives it that does not stream."""
+    calls = [
+        {"id": id, "type": "function", "function": {"name": name, "arguments": json.dumps(given)}}
+        for id, name, given in answer.calls
+    ]
+    message = {"role": "assistant", "content": answer.text or None} | ({"tool_calls": calls} if calls else {})
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}
+    body = {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": MODEL,
+        "choices": [choice],
+    }
+    return Script([json.dumps(body).encode()], 200, JSON)
+
+
+def _chat(answer: Answer) -> list[Step]:
+    steps: list[Step] = [chunk(role="assistant", content="")]
+    if answer.text:
+        half = len(answer.text) // 2
+        steps += [chunk(content=piece) for piece in (answer.text[:half], answer.text[half:]) if piece]
+    for index, (call_id, name, given) in enumerate(answer.calls):
+        arguments = given if isinstance(given, str) else json.dumps(given)
+        steps += [call(index, "", name, call_id), call(index, arguments[:7]), call(index, arguments[7:])]
+    if answer.cut:
+        return [*steps, CUT]
+    steps.append(chunk(answer.reason or ("tool_calls" if answer.calls else "stop")))
+    if answer.usage is not None:
+        sums = {"prompt_tokens": answer.usage.input_tokens, "completion_tokens": answer.usage.output_tokens}
+        steps.append(frame(choices=[], usage=sums | {"total_tokens": sum(sums.values())}))
+    return [*steps, DONE]
+
+
+def _event(**fields: Any) -> bytes:
+    return f"event: {fields['type']}\ndata: {json.dumps(fields)}\n\n".encode()
+
+
+def _block(index: int, block: dict[str, Any], deltas: Sequence[dict[str, Any]]) -> list[Step]:
+    return [
+        _event(type="content_block_start", index=index, content_block=block),
+        *(_event(type="content_block_delta", index=index, delta=delta) for delta in deltas),
+        _event(type="content_block_stop", index=index),
+    ]
+
+
+def _anthropic(answer: Answer) -> list[Step]:
+    usage = {"input_tokens": 10 if answer.usage is None else answer.usage.input_tokens, "output_tokens": 1}
+    head = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": MODEL,
+        "content": [],
+        "usage": usage,
+    }
+    steps: list[Step] = [_event(type="message_start", message=head | {"content": []})]
+    blocks: list[list[Step]] = []
+    if answer.thinking:
+        deltas = [
+            {"type": "thinking_delta", "thinking": answer.thinking},
+            {"type": "signature_delta", "signature": "c2lnbmF0dXJl"},
+        ]
+        blocks.append(_block(0, {"type": "thinking", "thinking": "", "signature": ""}, deltas))
+    if answer.text:
+        text = [{"type": "text_delta", "text": answer.text}]
+        blocks.append(_block(len(blocks), {"type": "text", "text": ""}, text))
+    for call_id, name, given in answer.calls:
+        arguments = given if isinstance(given, str) else json.dumps(given)
+        pieces = [
+            {"type": "input_json_delta", "partial_json": piece} for piece in (arguments[:7], arguments[7:])
+        ]
+        block = {"type": "tool_use", "id": call_id, "name": name, "input": {}}
+        blocks.append(_block(len(blocks), block, pieces))
+    for each in blocks:
+        steps += each
+    if answer.cut:
+        return [*steps, CUT]
+    reason = {"length": "max_tokens", None: "tool_use" if answer.calls else "end_turn"}[answer.reason]
+    ending = {"stop_reason": reason, "stop_sequence": None}
+    steps.append(_event(type="message_delta", delta=ending, usage={"output_tokens": 5}))
+    return [*steps, _event(type="message_stop")]
+
+
+_FRAMES: dict[str, Callable[[Answer], list[Step]]] = {"anthropic": _anthropic, "chat": _chat}
+
+
+class Agent(Struct):
+    """`run` drives a loop to its end; `entries` are what it recorded."""
+
+    service: Any
+    tools: ToolRegistry
+    entries: list[LoopEntry]
+    token: CancellationToken
+    workspace: str = ""
+
+    async def run(
+        self,
+        query: str = "Do it",
+        *,
+        confirm: Any = None,
+        ask_user: AskYesNo | None = None,
+        stateful: bool = False,
+        renderer: PromptRenderer | None = None,
+        **options: Any,
+    ) -> LoopResult:
+        loop = ToolCallingLoop(
+            PromptContext(system=["You are a test."], query=query, tools=list(self.tools)),
+            renderer or PromptRenderer(),
+            state=LoopState(list(self.entries)),
+            record=self.entries.append,
+            parallel=lambda name: (tool := self.tools.get(name)) is not None and tool.parallel,
+            token=self.token,
+            retry_delay=0.01,
+            stateful=stateful,
+            clock=lambda: 1_700_000_000.0,
+            **options,
+        )
+        tools = ToolsService(self.tools, call=call_with_anyio, confirm=confirm)
+        model = ServiceModel(self.service, MODEL, stateful=stateful)
+        return await LoopDriver(loop, model, tools, ask_user=ask_user).run()
+
+
+@asynccontextmanager
+async def agent(
+    upstream: ScriptedUpstream, dialect: str, tools: ToolRegistry, able: Capabilities | None = None
+) -> AsyncIterator[Agent]:
+    """An agent whose model is what the upstream has scripted under `MODEL`, able to do what is said."""
+    settings = Settings(
+        upstreams=[UpstreamSettings(url=upstream.url, dialect=dialect, name=MODEL)],
+        models={} if able is None else {MODEL: able},
+        timeouts=Timeouts(connect=2.0, first_byte=5.0, idle=5.0, total=20.0),
+    )
+    service = compose(settings)
+    async with running(service):
+        yield Agent(service, tools, [], CancellationToken())

@@ -1,0 +1,135 @@
+"""The blocks of code of all pages, and what becomes of each: the test that runs it, or why none does.
+
+A page that is not here fails `tests/test_docs_blocks.py`: give each heading with a block (or `*` for the rest
+of the page) a test, as `tests/….py::name`, or a reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.support.shared import REPOSITORY
+
+_BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+SHOWN: Final = {"text", "mermaid"}
+"""Languages of what is shown and not for use; pages that have them are drawn, and compared as a whole."""
+_DRAWN = {"docs/rules.md", "docs/states.md"}
+
+_README = "tests/test_docs.py::test_the_readme_examples_run"
+_JOURNEYS = "tests/packaging/test_journeys.py"
+_BLOCKS = "tests/test_docs_blocks.py"
+_CLIENTS = "tests/clients/test_pages.py"
+_AGENTS = "tests/clients/test_run.py"
+_APPROVALS = "tests/server/upstreams/test_codex_approvals.py"
+_CONTAINER = "tests/packaging/test_container.py"
+_CONFIGS = f"{_BLOCKS}::test_configs_of_the_pages_can_be_used"
+
+HOW: Final[dict[str, dict[str, str]]] = {
+    "README.md": {
+        "openresponses-bridge": "not in a test: it sets up a checkout, as CI does before every run",
+        "Emit from your own model": f"{_JOURNEYS}::test_emit_from_your_own_model",
+        "Put Codex, Claude Code, VS Code or an SDK in front of any model": (
+            f"{_JOURNEYS}::test_put_clients_in_front_of_any_model"
+        ),
+        "Keep and resume sessions": f"{_JOURNEYS}::test_keep_and_resume_sessions",
+        "Test your own server": f"{_JOURNEYS}::test_test_your_own_server",
+        "Run an agent in the terminal": "tests/server/test_cli_agent.py::test_the_readmes_commands",
+        "*": _README,
+    },
+    "CONTRIBUTING.md": {"*": f"{_BLOCKS}::test_commands_of_contributors_are_there"},
+    "docs/agent.md": {
+        "In the terminal": "tests/server/test_cli_agent.py::test_the_demo_model_needs_nothing",
+        "*": _README,
+    },
+    "docs/backend.md": {"*": _README},
+    "docs/backup.md": {"*": "tests/server/test_backup.py::test_page_names_the_commands_that_were_tried"},
+    "docs/clients/agents.md": {
+        "Python": f"{_CLIENTS}::test_python",
+        "JavaScript": f"{_CLIENTS}::test_javascript",
+    },
+    "docs/clients/ai-sdk.md": {"*": f"{_CLIENTS}::test_javascript"},
+    "docs/clients/claude-code.md": {
+        "*": f"{_AGENTS}::test_claude_does_a_task_with_a_command_an_edit_and_a_sub_agent"
+    },
+    "docs/clients/codex.md": {"*": f"{_AGENTS}::test_what_print_config_says_works_for_codex"},
+    "docs/clients/langchain.md": {"*": f"{_CLIENTS}::test_python"},
+    "docs/clients/openai.md": {
+        "Python": f"{_BLOCKS}::test_python_for_the_sdk_runs",
+        "JavaScript": f"{_CLIENTS}::test_javascript",
+    },
+    "docs/clients/pydantic-ai.md": {"*": f"{_CLIENTS}::test_python"},
+    "docs/clients/vscode.md": {
+        "*": "tests/server/test_vscode_package.py::test_without_an_output_it_is_this_folder"
+    },
+    "docs/codex.md": {
+        "Approvals": f"{_APPROVALS}::test_the_client_answers_with_its_next_request",
+        "*": f"{_BLOCKS}::test_configs_of_the_pages_can_be_used",
+    },
+    "docs/coding-agents.md": {
+        "*": f"{_AGENTS}::test_codex_does_a_task_with_a_command_a_patch_and_a_sub_agent"
+    },
+    "docs/conformance.md": {"*": f"{_JOURNEYS}::test_test_your_own_server"},
+    "docs/containers.md": {
+        "*": f"{_CONTAINER}::test_the_image_serves_as_its_own_user_over_a_root_that_can_not_be_written"
+    },
+    "docs/deploying.md": {
+        "One host: socket activation": "not run: two units side by side, which need a systemd",
+        "*": f"{_BLOCKS}::test_what_deploying_shows_is_in_the_files",
+    },
+    "docs/observing.md": {"*": "not run: a part of Prometheus' own configuration, which needs a Prometheus"},
+    "docs/prompts.md": {"*": _README},
+    "docs/proxies.md": {
+        "Does it buffer?": f"{_CONTAINER}::test_a_stream_passes_nginx_as_it_is_made",
+        "*": f"{_BLOCKS}::test_what_deploying_shows_is_in_the_files",
+    },
+    "docs/recording.md": {"*": "tests/server/test_cli_record.py::test_the_page_on_recordings_is_true"},
+    "docs/server.md": {
+        "VS Code's language models": "not run: part of a program; the tests of server/vscode have whole ones",
+        "*": _CONFIGS,
+    },
+    "docs/sessions.md": {"*": f"{_BLOCKS}::test_python_for_the_sdk_runs"},
+    "docs/start.md": {
+        "A real model": f"{_JOURNEYS}::test_put_clients_in_front_of_any_model",
+        "*": f"{_JOURNEYS}::test_start_in_five_minutes",
+    },
+    "docs/terminal.md": {"*": "tests/server/terminal/test_page.py::test_its_commands_run"},
+    "docs/testing.md": {"*": "tests/server/test_pytest_plugin.py::test_the_examples_of_the_guide_pass"},
+    "docs/upstreams.md": {"*": f"{_BLOCKS}::test_every_upstream_of_the_page_can_be_configured"},
+}
+
+
+class Block(NamedTuple):
+    """One block of a page, under its nearest heading."""
+
+    page: str
+    heading: str
+    language: str
+    code: str
+
+
+def pages() -> list[str]:
+    """The pages of the repository that people read, from its root."""
+    found: list[Path] = [REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
+    found += [REPOSITORY / "snapshots" / "README.md", REPOSITORY / "server/vscode/extension/README.md"]
+    found += sorted((REPOSITORY / "docs").glob("*.md")) + sorted((REPOSITORY / "docs").glob("clients/*.md"))
+    return [path.relative_to(REPOSITORY).as_posix() for path in found]
+
+
+def blocks_of(page: str) -> Iterator[Block]:
+    """Those of one page that are for use."""
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    for match in _BLOCK.finditer(text):
+        headings = _HEADING.findall(_BLOCK.sub("", text[: match.start()]))
+        if page in _DRAWN and match[1] in SHOWN:
+            continue
+        yield Block(page, headings[-1] if headings else "", match[1], match[2])
+
+
+def commands_of(block: Block) -> list[str]:
+    """Its commands, without comments; those that go on after a backslash in one line."""
+    lines = block.code.replace("\\\n", " ").splitlines()
+    return [command for line in lines if (command := re.sub(r"(^|\s+)# .*", "", line).strip())]

@@ -1,0 +1,20 @@
+"""Logs as production formats them, so that what is tested is what runs."""
+
+import os
+from functools import cache
+from typing import TextIO
+
+import structlog
+
+from server.logs import configure_logs
+
+
+def log_as_in_production(file: TextIO | None = None) -> None:
+    """To this file, or to nowhere. Loggers are not cached, so that the next test may choose again."""
+    configure_logs(_nowhere() if file is None else file)
+    structlog.configure(cache_logger_on_first_use=False)
+
+
+@cache
+def _nowhere() -> TextIO:
+    return open(os.devnull, "w", encoding="utf-8")

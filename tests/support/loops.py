@@ -1,0 +1,181 @@
+"""Tool-calling loops under test: models that play a script, tools that say what they were given."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from msgspec import Struct, field
+
+from bridge.emitter import ResponseStreamStateMachine
+from bridge.errors import BridgeError, HttpError
+from bridge.prompt import PromptContext, PromptRenderer
+from bridge.protocol.events import Event
+from bridge.protocol.usage import Usage
+from bridge.tools.errors import ToolFailureEncountered, ToolInvocationError
+from bridge.tools.invocation import ToolCallOutcome
+from bridge.tools.loop import (
+    Action,
+    AskModel,
+    AskUser,
+    LoopEntry,
+    LoopResult,
+    LoopState,
+    RoundMade,
+    RunToolCalls,
+    ToolCall,
+    ToolCallingLoop,
+    encode_entry,
+)
+from bridge.tools.registry import Tool
+from bridge.tools.results import LanguageModelToolResult
+from tests.support.machines import counting_ids
+
+TOOLS = [
+    Tool(
+        name,
+        f"Does {name}",
+        {"type": "object", "properties": {"value": {"type": "string"}}},
+        lambda given: "",
+    )
+    for name in ("look", "change")
+]
+PARALLEL = frozenset({"look"})
+
+
+class Answer(Struct, frozen=True):
+    """What a model says once. `calls` are (call id, name, input); `reason` is its finish reason; `cut` ends
+    the stream before its end; `error` is what fails instead."""
+
+    text: str = ""
+    calls: Sequence[tuple[str, str, Any]] = ()
+    reason: str | None = None
+    thinking: str = ""
+    usage: Usage | None = None
+    cut: bool = False
+    error: BridgeError | None = None
+    marker: str | None = None
+
+
+def events_of(answer: Answer) -> Iterator[Event]:
+    """The answer as a stream."""
+    machine = ResponseStreamStateMachine("m", ids=counting_ids(), clock=lambda: 0)
+    yield from machine.start()
+    if answer.thinking:
+        yield from machine.reasoning(answer.thinking)
+    for piece in answer.text.split(" ") if answer.text else ():
+        yield from machine.text(piece if piece == answer.text.split(" ")[0] else f" {piece}")
+    for index, (call_id, name, given) in enumerate(answer.calls):
+        arguments = given if isinstance(given, str) else json.dumps(given)
+        yield from machine.tool_call(index, call_id, name, arguments[:5])
+        yield from machine.tool_call(index, arguments=arguments[5:])
+    if answer.marker is not None:
+        yield from machine.extension_event("copilot:stateful_marker", {"value": answer.marker})
+    if answer.usage is not None:
+        machine.usage(answer.usage)
+    if not answer.cut:
+        yield from machine.finish(answer.reason or ("tool_calls" if answer.calls else "stop"))
+
+
+def read(action: AskModel, answer: Answer) -> Any:
+    """The outcome of asking for this answer."""
+    reader = action.reader()
+    if answer.error is not None:
+        return reader.fail(answer.error)
+    for event in events_of(answer):
+        if not reader.feed(event):
+            break
+    return reader.close()
+
+
+def succeed(call: ToolCall) -> ToolCallOutcome:
+    """The result of a tool that works."""
+    return ToolCallOutcome(LanguageModelToolResult.of(f"did {call.name} {call.arguments}"))
+
+
+def failing(call: ToolCall) -> ToolCallOutcome:
+    """The result of one that does not."""
+    failure = ToolFailureEncountered(call.name, ToolInvocationError("it broke"), 0)
+    return ToolCallOutcome(LanguageModelToolResult.failure("Error: Tool failed - it broke"), failure)
+
+
+class Driven(Struct):
+    """A loop and what became of it: `entries` in order, `ran` the calls that were run, `actions` all."""
+
+    loop: ToolCallingLoop
+    entries: list[LoopEntry]
+    ran: list[str] = field(default_factory=list)
+    actions: list[Action] = field(default_factory=list)
+    result: LoopResult | None = None
+
+    @property
+    def prompts(self) -> list[AskModel]:
+        return [action for action in self.actions if isinstance(action, AskModel)]
+
+    def drive(
+        self,
+        answers: Iterable[Answer],
+        run: Callable[[ToolCall], ToolCallOutcome | None] = succeed,
+        consents: Iterable[bool] = (),
+        most: int = 500,
+    ) -> LoopResult:
+        """To the end. A call whose outcome is None is not reported; running out of answers is an error."""
+        coming, allowed = iter(answers), iter(consents)
+        steps, outcome = self.loop.run(), None
+        for _ in range(most):
+            try:
+                action = steps.send(outcome)
+            except StopIteration as end:
+                self.result = end.value
+                return self.result
+            self.actions.append(action)
+            outcome = None
+            if isinstance(action, AskModel):
+                outcome = read(action, next(coming))
+            elif isinstance(action, AskUser):
+                outcome = next(allowed)
+            else:
+                self._run(action, run)
+        raise AssertionError("the loop does not end")
+
+    def _run(self, action: RunToolCalls, run: Callable[[ToolCall], ToolCallOutcome | None]) -> None:
+        for call in action.calls:
+            self.ran.append(call.id)
+            made = run(call)
+            if made is not None:
+                self.loop.call_ended(call.id, made)
+
+
+def driven(
+    query: str = "Do it",
+    entries: Iterable[LoopEntry] = (),
+    renderer: PromptRenderer | None = None,
+    context: PromptContext | None = None,
+    **options: Any,
+) -> Driven:
+    """A loop that goes on from these entries."""
+    kept = list(entries)
+    context = context or PromptContext(system=["You are a test."], query=query, tools=TOOLS)
+    loop = ToolCallingLoop(
+        context,
+        renderer or PromptRenderer(),
+        state=LoopState(kept),
+        record=kept.append,
+        parallel=PARALLEL.__contains__,
+        clock=lambda: 1_700_000_000.5,
+        **options,
+    )
+    return Driven(loop, kept)
+
+
+def lines(entries: Iterable[LoopEntry]) -> bytes:
+    """The entries as a journal, written one after the other."""
+    written, last = b"", None
+    for entry in entries:
+        written += encode_entry(entry, last)
+        last = entry if isinstance(entry, RoundMade) else last
+    return written
+
+
+def overloaded() -> BridgeError:
+    """A failure that passes."""
+    return HttpError(503, "too busy", code="server_is_overloaded")

@@ -1,0 +1,84 @@
+"""Models that answer by what they see: a rule looks at a request and says the answer, in each dialect."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from tests.support.agents import scripted
+from tests.support.loops import Answer
+from tests.support.upstream import Received, Script
+
+
+class Seen(Struct, frozen=True):
+    """A request as its model sees it: `tools` by name, `asked` are the texts of users, `system` those of the
+    system, `results` what came of calls, by their ids. Texts are joined by lines."""
+
+    tools: dict[str, dict[str, Any]]
+    system: str
+    asked: str
+    results: dict[str, str]
+
+    @property
+    def last(self) -> str:
+        """What came of the last call, "" before the first."""
+        return next(reversed(self.results.values()), "")
+
+
+Rule = Callable[[Seen], Answer]
+
+
+def ruled(dialect: str, rule: Rule) -> Callable[[Received], Script]:
+    """For `ScriptedUpstream.answer`: the rule as a model of this dialect."""
+
+    def answer(received: Received) -> Script:
+        return scripted(dialect, [rule(_SEEN[dialect](received.body))])[0]
+
+    return answer
+
+
+def _chat(body: Mapping[str, Any]) -> Seen:
+    tools = {
+        each["function"]["name"]: each["function"].get("parameters", {}) for each in body.get("tools", ())
+    }
+    said: dict[str, list[str]] = {"system": [], "user": [], "assistant": []}
+    results = {}
+    for message in body["messages"]:
+        text = "\n".join(_texts(message.get("content")))
+        if message["role"] == "tool":
+            results[message["tool_call_id"]] = text
+        else:
+            said[message["role"]].append(text)
+    return Seen(tools, "\n".join(said["system"]), "\n".join(said["user"]), results)
+
+
+def _anthropic(body: Mapping[str, Any]) -> Seen:
+    tools = {each["name"]: each.get("input_schema", {}) for each in body.get("tools", ())}
+    asked: list[str] = []
+    results = {}
+    for message in body["messages"]:
+        content = message["content"]
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        for block in blocks:
+            if block["type"] == "tool_result":
+                results[block["tool_use_id"]] = "\n".join(_texts(block.get("content")))
+            elif block["type"] == "text" and message["role"] == "user":
+                asked.append(block["text"])
+    return Seen(tools, "\n".join(_texts(body.get("system"))), "\n".join(asked), results)
+
+
+_SEEN = {"chat": _chat, "anthropic": _anthropic}
+
+
+def _texts(content: Any) -> Iterator[str]:
+    if isinstance(content, str):
+        yield content
+    for part in content if isinstance(content, list) else ():
+        if part.get("type") == "text":
+            yield part["text"]
+
+
+def named(seen: Seen, ending: str) -> str:
+    """The one tool whose name ends so: namespaces may stand before it."""
+    (found,) = [name for name in seen.tools if name.endswith(ending)]
+    return found

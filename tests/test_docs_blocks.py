@@ -1,0 +1,246 @@
+"""Each block of code in the documents is run by a test or has its reason; commands are those there are."""
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from server.cli import main
+from server.sealing import ServerSealer
+from server.settings import Settings, load_settings
+from server.upstreams import profiles
+from server.upstreams.routing import build_router
+from tests.support.documents import HOW, blocks_of, commands_of, pages
+from tests.support.serving import serving
+from tests.support.shared import REPOSITORY
+
+NAME = "openresponses-bridge"
+DEPLOY = REPOSITORY / "docs" / "deploy"
+# programs of others that the documents use
+FOREIGN = {
+    *(
+        "claude",
+        "code",
+        "curl",
+        "docker",
+        "echo",
+        "export",
+        "kubectl",
+        "opentelemetry-instrument",
+        "pg_dump",
+        "pg_restore",
+        "pip",
+        "uvicorn",
+    ),
+    *("codex", "llama-server", "lms", "ollama", "uvx", "vllm"),
+}
+SHELL = [block for page in pages() for block in blocks_of(page) if block.language == "sh"]
+_ADDRESS = "http://127.0.0.1:8080"
+_TEST = re.compile(r"(tests/[\w/]+\.py)::(\w+)")
+
+
+def test_each_block_is_run_or_has_its_reason() -> None:
+    found = {(block.page, block.heading) for page in pages() for block in blocks_of(page)}
+    missing = [key for key in sorted(found) if not {key[1], "*"} & HOW.get(key[0], {}).keys()]
+    assert missing == [], "say in tests/support/documents.py what runs these"
+    unused = [
+        (page, heading)
+        for page, how in HOW.items()
+        for heading in how
+        if heading != "*" and (page, heading) not in found
+    ]
+    assert unused == []
+    assert HOW.keys() <= {page for page, _ in found}
+
+
+@pytest.mark.parametrize("how", sorted({how for page in HOW.values() for how in page.values()}))
+def test_what_is_named_is_a_test_or_a_reason(how: str) -> None:
+    match = _TEST.fullmatch(how)
+    if match is None:
+        assert re.match("not (in a test|run): .{20}", how)
+        return
+    tree = ast.parse((REPOSITORY / match[1]).read_bytes())
+    names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    assert match[2] in names
+
+
+def words_of(command: str) -> Iterator[list[str]]:
+    """The words of each program that a line of the shell starts, without assignments before it."""
+    for part in re.split(r"\s(?:\||&&|>)\s", command):
+        words = shlex.split(part)
+        while words and re.match(r"[A-Z_]+=", words[0]):
+            words.pop(0)
+        if words:
+            yield words
+
+
+@pytest.mark.parametrize("page", sorted({block.page for block in SHELL}))
+def test_commands_are_those_of_the_command_line(page: str) -> None:
+    for command in (each for block in SHELL if block.page == page for each in commands_of(block)):
+        for words in words_of(command):
+            if NAME in words[:4] and words[0] in (NAME, "uvx"):
+                understood(main, NAME, words[words.index(NAME) + 1 :])
+            elif words[0] == "make":
+                assert re.search(rf"^{words[1]}:", (REPOSITORY / "Makefile").read_text(), re.MULTILINE), (
+                    command
+                )
+            elif not words[0].startswith(".venv/"):
+                assert words[0] in FOREIGN or command.startswith(words[0] + ">") or "." in words[0], command
+
+
+def understood(command: click.Command, name: str, arguments: list[str]) -> None:
+    """Click's own parser takes these words, and options have values that they may have."""
+    context = click.Context(command, info_name=name)
+    given, left, _ = command.make_parser(context).parse_args(list(arguments))
+    for option in command.params:
+        if isinstance(option.type, click.Choice) and isinstance(given.get(option.name or ""), str):
+            option.type.convert(given[option.name or ""], option, context)
+    if isinstance(command, click.Group) and left:
+        inner = command.get_command(context, left[0])
+        assert inner is not None, f"{name} has no command {left[0]}"
+        understood(inner, f"{name} {left[0]}", left[1:])
+
+
+@pytest.mark.parametrize("wrong", ["serve --prot 1", "replay x --to nowhere", "begin", "db vacuum"])
+def test_a_command_that_is_not_there_is_found(wrong: str) -> None:
+    with pytest.raises((click.UsageError, AssertionError)):
+        understood(main, NAME, wrong.split())
+
+
+@pytest.mark.parametrize("page", ["docs/sessions.md", "docs/clients/openai.md"])
+def test_python_for_the_sdk_runs(page: str, demo: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = "\n".join(block.code for block in blocks_of(page) if block.language == "python")
+    assert _ADDRESS in code
+    exec(compile(code.replace(_ADDRESS, demo), page, "exec"), {"__name__": "page"})
+    if "print(" in code:
+        assert capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def demo() -> Iterator[str]:
+    with serving(Settings(store="memory://")) as base:
+        yield base
+
+
+def test_commands_of_contributors_are_there() -> None:
+    for block in blocks_of("CONTRIBUTING.md"):
+        for command in commands_of(block):
+            for path in re.findall(r"tests/\S+", command):
+                assert (REPOSITORY / path).exists(), command
+
+
+def test_configs_of_the_pages_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "LOCAL_KEY"):
+        monkeypatch.setenv(name, "a key")
+    config, profile = (block.code for block in blocks_of("docs/server.md") if block.language == "toml")
+    (tmp_path / "bridge.toml").write_text(config)
+    assert [each.name for each in load_settings(tmp_path / "bridge.toml").upstreams] == ["local", "cloud"]
+    (tmp_path / "house.toml").write_text(profile)
+    assert profiles.profile("house", tmp_path).title == "The house's models"
+    (codex,) = (block.code for block in blocks_of("docs/codex.md") if block.language == "toml")
+    (tmp_path / "codex.toml").write_text(codex)
+    assert [each.profile for each in load_settings(tmp_path / "codex.toml").upstreams] == ["codex"]
+
+
+def test_every_upstream_of_the_page_can_be_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "\n".join(block.code for block in blocks_of("docs/upstreams.md"))
+    for variable in re.findall(r"export (\w+)=", text):
+        monkeypatch.setenv(variable, "a key")
+    named = re.findall(rf"^{NAME} serve --upstream (\w+)", text, re.MULTILINE)
+    assert named == profiles.names()
+    for name in named:
+        assert build_router(load_settings(None, upstreams=[{"profile": name}]), ServerSealer())
+
+
+def test_the_configuration_that_is_deployed_can_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UPSTREAM_API_KEY", "a key")
+    monkeypatch.setenv("BRIDGE_SEALING_KEY", "00" * 32)
+    settings = load_settings(DEPLOY / "bridge.toml")
+    assert settings.sealing_key_env == "BRIDGE_SEALING_KEY"
+    config, *_ = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
+    assert config["data"]["bridge.toml"] == (DEPLOY / "bridge.toml").read_text()
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from leaves(each, f"{path}.{key}")
+    elif isinstance(value, list):
+        for each in value:
+            yield from leaves(each, path)
+    else:
+        yield path, value
+
+
+def test_what_deploying_shows_is_in_the_files() -> None:
+    shown = {
+        block.language: block.code
+        for block in blocks_of("docs/deploying.md")
+        if block.heading != "One host: socket activation"
+    }
+    unit = (DEPLOY / "openresponses-bridge.service").read_text().splitlines()
+    assert [line for line in shown["ini"].splitlines() if line[:9] != "ExecStart" and line not in unit] == []
+    deployment = next(
+        each
+        for each in yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
+        if each["kind"] == "Deployment"
+    )
+    deployed = set(leaves({"spec": deployment["spec"]}))
+    wanted = [
+        (path, value)
+        for path, value in leaves(yaml.safe_load(shown["yaml"]))
+        if path[-4:] not in ("port", "args")
+    ]
+    assert [each for each in wanted if each not in deployed] == []
+    (site,) = (block.code for block in blocks_of("docs/proxies.md") if block.language == "nginx")
+    lines = {line.partition("#")[0].strip() for line in (DEPLOY / "nginx.conf").read_text().splitlines()}
+    assert [line for line in site.splitlines() if line.strip() not in lines] == []
+
+
+def test_what_is_deployed_has_no_secret_and_may_not_write() -> None:
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    for name in ("bridge", "upgrade"):
+        service = compose[name]
+        assert service["read_only"]
+        assert service["cap_drop"] == ["ALL"]
+        secret = {
+            key: value for key, value in service["environment"].items() if re.search("KEY|PASSWORD", key)
+        }
+        assert len(secret) == 4
+        assert all(value.startswith("${") and ":?" in value for value in secret.values())
+    assert compose["bridge"]["ports"] == ["127.0.0.1:8080:8080"]
+    for each in yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()):
+        if each["kind"] in ("Deployment", "Job"):
+            (container,) = each["spec"]["template"]["spec"]["containers"]
+            locked = container["securityContext"]
+            assert locked["readOnlyRootFilesystem"]
+            assert locked["allowPrivilegeEscalation"] is False
+            assert each["spec"]["template"]["spec"]["securityContext"]["runAsNonRoot"]
+            assert container["image"].endswith(f":{metadata.version(NAME)}")
+        assert each["kind"] != "Secret"
+
+
+def test_forms_for_issues_are_forms() -> None:
+    forms = sorted((REPOSITORY / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
+    assert {path.stem for path in forms} == {"bug", "provider", "idea", "config"}
+    for path in forms:
+        form = yaml.safe_load(path.read_text())
+        if path.stem != "config":
+            assert form["name"]
+            assert form["description"]
+            ids = [each["id"] for each in form["body"] if each["type"] != "markdown"]
+            assert len(ids) == len(set(ids)) > 0
+
+
+@pytest.mark.parametrize("page", pages())
+def test_links_within_the_repository_lead_somewhere(page: str) -> None:
+    text = re.sub(r"^```.*?^```", "", (REPOSITORY / page).read_text(), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^()\s:#]+)(?:#[^()\s]*)?\)", text):
+        assert ((REPOSITORY / page).parent / target).exists(), target
