@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextvars import ContextVar
-from functools import partial
 from types import TracebackType
 from typing import Any, Final, Protocol
 
@@ -19,6 +18,7 @@ import structlog
 from aiohttp.client_proto import ResponseHandler
 
 from server.settings import Timeouts
+from server.upstreams.turns import Turns
 
 _PIECE: Final = 256 * 1024  # bytes of a body that are written at once
 _log = structlog.get_logger(__name__)
@@ -68,24 +68,25 @@ Connect = Callable[[str, Timeouts], Requests]
 
 
 class Line(ResponseHandler):
-    """One connection, and what is known of it."""
+    """One connection, and what is known of it. `turns` are those at its event loop."""
 
+    turns: Turns
     requests = 0
     heard = False
     """A byte has come since the latest request."""
-    came: Callable[[], None] | None = None
-    """Called when something has come, or nothing more will."""
+    came: Callable[[int], None] | None = None
+    """Called with the number of bytes that have come, or 0 when nothing more will."""
 
     def data_received(self, data: bytes) -> None:
         self.heard = True
         super().data_received(data)
         if self.came is not None:
-            self.came()
+            self.came(len(data))
 
     def connection_lost(self, exc: BaseException | None) -> None:
         super().connection_lost(exc)
         if self.came is not None:
-            self.came()
+            self.came(0)
 
     @property
     def stale(self) -> bool:
@@ -114,7 +115,13 @@ class _Pool(aiohttp.TCPConnector):
 
     def __init__(self) -> None:
         super().__init__(limit=0)
-        self._factory = partial(Line, loop=self._loop)  # type: ignore[assignment]
+        self._turns = Turns()
+        self._factory = self._made  # type: ignore[assignment]
+
+    def _made(self) -> Line:
+        line = Line(loop=self._loop)
+        line.turns = self._turns
+        return line
 
     async def connect(
         self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout

@@ -11,9 +11,14 @@ from server.errors import UpstreamError
 from server.upstreams.base import Take, called
 from server.upstreams.causes import cause_of
 from server.upstreams.connections import Answer, Content, Line, line_of
+from server.upstreams.turns import PIECE
 
 FAILURES: Final = (aiohttp.ClientError, OSError, TimeoutError)
 """What reading from an upstream raises."""
+
+_FIRST: Final = (
+    4 * 1024
+)  # bytes that are read at first: what begins an answer waits for nothing that follows it
 
 
 class HttpReply:
@@ -21,7 +26,8 @@ class HttpReply:
 
     `idle` bounds each wait for bytes. One timer looks after that, and it is set again when it goes off
     and not at each read: on uvloop a timer per read costs more than the translation. What comes while it is
-    waited for is given away in the callback in which it arrived: a task that is woken for it costs more, too.
+    waited for is given away in the callback in which it arrived, or in its turn: a task that is woken for it
+    costs more, too.
     """
 
     __slots__ = (
@@ -31,6 +37,7 @@ class HttpReply:
         "_line",
         "_loop",
         "_name",
+        "_piece",
         "_take",
         "_taken",
         "_timer",
@@ -44,6 +51,7 @@ class HttpReply:
         self._name = name
         self._content = answer.content
         self._line = line_of(answer)
+        self._piece = _FIRST
         self._take: Take | None = None
         self._taken = False
         self._woken: asyncio.Future[None] | None = None
@@ -58,12 +66,17 @@ class HttpReply:
             raise self._failure
         self._waiting_since = self._loop.time()
         try:
-            if take is not None and self._line is not None:
-                if data := self._content.read_nowait():
+            if self._line is None:
+                return await self._content.readany()
+            content = cast(aiohttp.StreamReader, self._content)  # what comes on a line
+            if take is not None:
+                if data := content.read_nowait(PIECE):
+                    await self._line.turns.come()
                     return data
                 if await self._given_away(take, self._line):
                     return b""
-            return await self._content.readany()
+            piece, self._piece = self._piece, PIECE
+            return await content.read(piece)
         except FAILURES as error:
             self._failure = self._as_error(error)
             if rest := _left_over(self._content):
@@ -88,20 +101,37 @@ class HttpReply:
             self._woken = self._take = None
         return self._taken
 
-    def _give_away(self) -> None:
-        """Something has come, or nothing more will."""
-        content = cast(aiohttp.StreamReader, self._content)  # what comes on a line
-        if self._line is not None:
-            self._line.came = None  # what is read makes room, in which more may come at once
-        if self._take is not None and content.exception() is None:
-            while not self._taken and (data := content.read_nowait()):
-                self._waiting_since = self._loop.time()
-                self._taken = not self._take(data)
-            if not self._taken and not content.is_eof() and content.exception() is None:
-                if self._line is not None:
-                    self._line.came = self._give_away
+    def _give_away(self, size: int) -> None:
+        """So many bytes have come, or nothing more will."""
+        if self._line is None or self._take is None:
+            return
+        self._line.came = None  # what is read makes room, in which more may come at once
+        if size and self._line.turns.must_wait(size):
+            self._wait_for_turn(self._line, size)
+        else:
+            self._give_pieces()
+
+    def _wait_for_turn(self, line: Line, size: int) -> None:
+        self._waiting_since = None  # it is not the upstream that is waited for
+        line.turns.wait(size, self._give_pieces)
+
+    def _give_pieces(self) -> None:
+        """Give away what is there, as far as this pass allows it."""
+        if self._line is None or self._take is None:
+            return  # it was cancelled while it waited for its turn
+        content = cast(aiohttp.StreamReader, self._content)
+        while content.exception() is None and (data := content.read_nowait(PIECE)):
+            self._waiting_since = self._loop.time()
+            self._taken = not self._take(data)
+            if self._taken:
+                break
+            if len(data) == PIECE and self._line.turns.must_wait(PIECE):
+                self._wait_for_turn(self._line, PIECE)
                 return
-        self._wake()
+        if self._taken or content.is_eof() or content.exception() is not None:
+            self._wake()
+        else:
+            self._line.came = self._give_away
 
     def _wake(self) -> None:
         # at once: the connection may be another request's before the task runs

@@ -1,0 +1,196 @@
+"""What a pass of the event loop spends on what has come from upstreams is bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import pytest
+import uvloop
+
+from server.settings import Timeouts
+from server.upstreams import turns as turns_module
+from server.upstreams.base import UpstreamRequest
+from server.upstreams.dialects import CHAT
+from server.upstreams.http import HttpUpstream
+from server.upstreams.turns import PIECE, Turns
+from tests.support.upstream import Script, ScriptedUpstream, chunk
+
+FEW = 100
+
+
+class Clock:
+    """A loop whose passes are run by hand, and a processor whose time goes by when it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.spent = 0.0
+        self.called: list[Callable[[], None]] = []
+        self.done: list[str] = []
+        monkeypatch.setattr(turns_module, "perf_counter", lambda: self.spent)
+        monkeypatch.setattr(turns_module.asyncio, "get_running_loop", lambda: self)
+        self.turns = Turns()
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.called.append(callback)
+
+    def turn(self, name: str, seconds: float, again: int = 0) -> Callable[[], None]:
+        """What takes so long, and waits again as long as much is left."""
+
+        def take() -> None:
+            self.done.append(name)
+            self.spent += seconds
+            if again:
+                self.turns.wait(PIECE, self.turn(name, seconds, again - 1))
+
+        return take
+
+    def run(self) -> list[str]:
+        """One pass, and whose turn it was in it."""
+        self.done.clear()
+        called, self.called = self.called, []
+        for callback in called:
+            callback()
+        return list(self.done)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def test_nobody_waits_before_a_share_is_spent(clock: Clock) -> None:
+    assert not clock.turns.must_wait(PIECE)
+    clock.spent += 0.001
+    assert not clock.turns.must_wait(PIECE)
+    clock.spent += 0.002
+    assert clock.turns.must_wait(PIECE)
+    assert clock.turns.must_wait(FEW)
+    clock.run()
+    assert not clock.turns.must_wait(FEW)
+    assert not clock.turns.must_wait(PIECE)
+
+
+def test_a_crowd_with_a_few_tokens_each_is_noticed(clock: Clock) -> None:
+    """One at a time costs no callback."""
+    asked = 0
+    while not clock.turns.must_wait(FEW):
+        clock.spent += 0.0001
+        asked += 1
+        assert asked < 100
+    assert asked > 20
+    assert len(clock.called) == 1
+    clock.run()
+    assert not clock.turns.must_wait(FEW)
+    assert not clock.called
+
+
+def test_a_few_tokens_come_before_many_and_nobody_is_left_out(clock: Clock) -> None:
+    for name in ("a", "b"):
+        clock.turns.wait(PIECE, clock.turn(name, 0.003, again=1))
+    clock.turns.wait(FEW, clock.turn("few", 0.0))
+    assert clock.run() == ["few", "a"]
+    for _ in range(3):
+        clock.turns.wait(FEW, clock.turn("slow", 0.003))
+    assert clock.run() == ["slow", "b"]
+    assert clock.run() == ["slow", "a"]
+    assert clock.run() == ["slow", "b"]
+    assert clock.run() == []
+
+
+def test_who_comes_with_much_does_not_pass_those_who_wait(clock: Clock) -> None:
+    clock.turns.wait(PIECE, clock.turn("a", 0.0))
+    assert clock.turns.must_wait(PIECE)
+    assert not clock.turns.must_wait(FEW)
+    assert clock.run() == ["a"]
+    assert not clock.turns.must_wait(PIECE)
+
+
+def test_a_turn_that_fails_keeps_nobody_from_his(clock: Clock) -> None:
+    def broken() -> None:
+        raise RuntimeError("broken")
+
+    clock.turns.wait(FEW, broken)
+    clock.turns.wait(PIECE, clock.turn("a", 0.0))
+    with pytest.raises(RuntimeError, match="broken"):
+        clock.run()
+    assert clock.run() == ["a"]
+
+
+async def test_who_is_cancelled_while_he_waits_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = Turns()
+    first, second = asyncio.create_task(turns.come()), asyncio.create_task(turns.come())
+    with monkeypatch.context() as hurried:
+        hurried.setattr(turns_module, "_SHARE", -1.0)
+        turns.wait(PIECE, lambda: None)
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.sleep(0)
+        assert (first.cancelled(), second.done()) == (True, False)
+    await asyncio.wait_for(second, 5)
+
+
+@pytest.mark.parametrize("left_at", [None, 3])
+def test_s4_those_who_have_much_do_not_hold_up_a_pass(
+    monkeypatch: pytest.MonkeyPatch, left_at: int | None
+) -> None:
+    """What each pass takes of the processor, at most, while twelve answers come at once; also when they are
+    left in the middle, after the first pieces."""
+
+    def longest(upstream: HttpUpstream) -> float:
+        passes: list[float] = []
+
+        async def passing(over: asyncio.Event) -> None:
+            while not over.is_set():
+                before = time.thread_time()
+                await asyncio.sleep(0)
+                passes.append(time.thread_time() - before)
+
+        async def read(number: int) -> int:
+            size = 0
+
+            def take(data: bytes) -> bool:
+                nonlocal size
+                size += len(data)
+                until = time.thread_time() + 0.001
+                while time.thread_time() < until:
+                    pass
+                return True
+
+            async with upstream.open(UpstreamRequest("/chat/completions", b'{"model":"m"}', "r")) as reply:
+                take(await reply.read())
+                reading = asyncio.create_task(_to_the_end(reply.read, take))
+                if left_at is None or number % left_at:
+                    await reading
+                else:
+                    await asyncio.sleep(0.05)
+                    reading.cancel()
+            return size
+
+        async def everyone() -> list[int]:
+            over = asyncio.Event()
+            ticking = asyncio.create_task(passing(over))
+            sizes = await asyncio.gather(*map(read, range(12)))
+            over.set()
+            await ticking
+            await upstream.close()
+            return sizes
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            sizes = runner.run(everyone())
+        whole = sizes if left_at is None else [size for at, size in enumerate(sizes) if at % left_at]
+        assert set(whole) == {len(body) * 30}
+        return max(passes)
+
+    body = b"".join(chunk(content="x" * 50) for _ in range(100))
+    with ScriptedUpstream({"m": Script([body] * 30)}) as scripted:
+        timeouts = Timeouts(connect=10.0, first_byte=10.0, idle=10.0)
+        upstream = HttpUpstream("m", scripted.url, CHAT, timeouts)
+        bounded = min(longest(upstream) for _ in range(2))
+        monkeypatch.setattr(turns_module, "_SHARE", 60.0)
+        assert longest(upstream) > 2 * bounded
+
+
+async def _to_the_end(read: Callable[..., object], take: Callable[[bytes], bool]) -> None:
+    while data := await read(take):  # type: ignore[misc]
+        take(data)
