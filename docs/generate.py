@@ -1,7 +1,8 @@
 """Draws pages from what the code itself uses: `make docs`. docs/states.md is drawn from bridge/state.py,
 docs/rules.md from the register of rules, docs/fields.md from what each dialect makes of a request's fields,
 docs/settings.md from the settings of the server, the flags of `serve` and the options of dialects,
-docs/upstreams.md from profiles, docs/conformance.md from the scenarios.
+docs/upstreams.md from profiles, docs/conformance.md from the scenarios, the plots in docs/benchmarks and the
+table of docs/benchmarks.md from benchmarks/results.json.
 
 The pages are committed; a test regenerates them and fails when what they are drawn from has moved on.
 """
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from drawn_benchmarks import benchmarks_page, plots
 from drawn_conformance import conformance_page
 from drawn_settings import settings_page
 from drawn_upstreams import upstreams_page
@@ -199,8 +201,11 @@ PAGES = {
     "settings.md": settings_page,
     "upstreams.md": upstreams_page,
     "conformance.md": conformance_page,
+    "benchmarks.md": benchmarks_page,
 }
 
 if __name__ == "__main__":
     for name, draw in PAGES.items():
         (FOLDER / name).write_text(draw(), encoding="utf-8")
+    for name, drawn in plots().items():
+        (FOLDER / name).write_text(drawn, encoding="utf-8")

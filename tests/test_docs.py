@@ -19,6 +19,8 @@ from server.settings import KEYS_VARIABLES, WORKER_SETTINGS
 from tests.support.readme import blocks
 from tests.support.shared import REPOSITORY
 
+DOCS_PLOTS = REPOSITORY / "docs" / "benchmarks"
+
 
 def drawing(name: str) -> dict[str, Any]:
     """What a module in docs/ defines."""
@@ -28,11 +30,22 @@ def drawing(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "name", ["states.md", "rules.md", "fields.md", "settings.md", "upstreams.md", "conformance.md"]
+    "name",
+    ["states.md", "rules.md", "fields.md", "settings.md", "upstreams.md", "conformance.md", "benchmarks.md"],
 )
 def test_the_drawn_pages_are_those_of_the_tables(name: str) -> None:
     page = drawing("generate.py")["PAGES"][name]()
     assert (REPOSITORY / "docs" / name).read_text(encoding="utf-8") == page, "run `make docs`"
+
+
+def test_the_plots_are_those_of_the_results() -> None:
+    drawn = drawing("generate.py")["plots"]()
+    there = {path.relative_to(REPOSITORY / "docs").as_posix() for path in DOCS_PLOTS.glob("*.svg")}
+    assert there == set(drawn)
+    page = (REPOSITORY / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    for name, text in drawn.items():
+        assert (REPOSITORY / "docs" / name).read_text(encoding="utf-8") == text, "run `make docs`"
+        assert f"]({name})" in page
 
 
 class Complete(Struct):

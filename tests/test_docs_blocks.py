@@ -17,7 +17,8 @@ from server.sealing import ServerSealer
 from server.settings import Settings, load_settings
 from server.upstreams import profiles
 from server.upstreams.routing import build_router
-from tests.support.documents import HOW, blocks_of, commands_of, pages
+from tests.support.documents import HOW, blocks_of, commands_of, key_of, pages
+from tests.support.readme import commands
 from tests.support.serving import serving
 from tests.support.shared import REPOSITORY
 
@@ -47,28 +48,64 @@ _TEST = re.compile(r"(tests/[\w/]+\.py)::(\w+)")
 
 
 def test_each_block_is_run_or_has_its_reason() -> None:
-    found = {(block.page, block.heading) for page in pages() for block in blocks_of(page)}
-    missing = [key for key in sorted(found) if not {key[1], "*"} & HOW.get(key[0], {}).keys()]
+    found = {block: key_of(block) for page in pages() for block in blocks_of(page)}
+    missing = [f"{block.page}: {block.heading} ({block.language})" for block, key in found.items() if not key]
     assert missing == [], "say in tests/support/documents.py what runs these"
-    unused = [
-        (page, heading)
-        for page, how in HOW.items()
-        for heading in how
-        if heading != "*" and (page, heading) not in found
-    ]
-    assert unused == []
-    assert HOW.keys() <= {page for page, _ in found}
+    rows = {(page, key) for page, how in HOW.items() for key in how}
+    assert rows - {(block.page, key) for block, key in found.items()} == set()
 
 
-@pytest.mark.parametrize("how", sorted({how for page in HOW.values() for how in page.values()}))
-def test_what_is_named_is_a_test_or_a_reason(how: str) -> None:
+ROWS = sorted({(page, how) for page, rows in HOW.items() for how in rows.values()})
+
+
+@pytest.mark.parametrize(("page", "how"), ROWS)
+def test_what_is_named_is_a_test_that_reads_the_page_or_a_reason(page: str, how: str) -> None:
     match = _TEST.fullmatch(how)
     if match is None:
         assert re.match("not (in a test|run): .{20}", how)
         return
     tree = ast.parse((REPOSITORY / match[1]).read_bytes())
-    names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-    assert match[2] in names
+    assert reads(tree, match[2], page)
+
+
+def reads(tree: ast.Module, name: str, page: str) -> bool:
+    """Whether the test, or what it uses of its module, names the page or the folder that it is in."""
+    defined: dict[str, ast.AST] = {}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            defined[node.name] = node
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            defined |= {target.id: node for target in targets if isinstance(target, ast.Name)}
+    waiting, seen = [name], set()
+    while waiting:
+        current = waiting.pop()
+        if current in seen or current not in defined:
+            continue
+        seen.add(current)
+        for node in ast.walk(defined[current]):
+            if isinstance(node, ast.Name | ast.arg):
+                waiting.append(node.id if isinstance(node, ast.Name) else node.arg)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                folder = node.value.endswith("/") and page.startswith(node.value)
+                if node.value == page or folder:
+                    return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("def test_a(): read('docs/a.md')", True),
+        ("PAGE = 'docs/a.md'\ndef text(): return read(PAGE)\ndef test_a(): text()", True),
+        ("@pytest.fixture\ndef text(): return read('docs/')\ndef test_a(text): pass", True),
+        ("def test_a(): read('docs/b.md')\ndef test_b(): read('docs/a.md')", False),
+        ("def test_a():\n    'It is about docs/a.md.'", False),
+        ("def test_b(): read('docs/a.md')", False),
+    ],
+)
+def test_a_test_that_reads_another_page_is_found(code: str, found: bool) -> None:
+    assert reads(ast.parse(code), "test_a", "docs/a.md") == found
 
 
 def words_of(command: str) -> Iterator[list[str]]:
@@ -202,6 +239,29 @@ def test_what_deploying_shows_is_in_the_files() -> None:
     (site,) = (block.code for block in blocks_of("docs/proxies.md") if block.language == "nginx")
     lines = {line.partition("#")[0].strip() for line in (DEPLOY / "nginx.conf").read_text().splitlines()}
     assert [line for line in site.splitlines() if line.strip() not in lines] == []
+
+
+def test_the_commands_for_containers_are_those_of_the_files() -> None:
+    """They need a container engine and a cluster; `make deploy` takes the image's steps without either."""
+    page = "docs/containers.md"
+    build, run = commands(page, "An image")
+    export, more, up, ask = commands(page, "With PostgreSQL and Redis: compose")
+    secret, apply = commands(page, "Kubernetes")
+    for command in (build, up, apply):
+        (file,) = re.findall(r"-f (\S+)", command)
+        assert (REPOSITORY / file).is_file()
+    assert build in (DEPLOY / "Containerfile").read_text()
+    assert shlex.split(run)[-1] == shlex.split(build)[-2]
+    assert "/data" in run
+    assert "EXPOSE 8080" in (DEPLOY / "Containerfile").read_text()
+    needed = set(re.findall(r"\$\{(\w+):\?", (DEPLOY / "compose.yaml").read_text()))
+    assert set(re.findall(r"(\w+)=", f"{export} {more}")) == needed
+    assert set(re.findall(r"\$(\w+)", ask)) <= needed
+    config, *_ = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
+    given = set(re.findall(r"--from-literal=(\w+)=", secret))
+    assert given >= set(re.findall(r'(?:_env = "|\$\{)(\w+)', config["data"]["bridge.toml"]))
+    settings = (REPOSITORY / "docs" / "settings.md").read_text()
+    assert [name for name in given if name.startswith("OPENR") and f"`{name}`" not in settings] == []
 
 
 def test_what_is_deployed_has_no_secret_and_may_not_write() -> None:

@@ -7,15 +7,21 @@ import argparse
 from server.terminal.progress import progress
 from tests.benchmarks import dialects, growth, in_process, keeping, readers, sessions
 from tests.benchmarks.harness import table
-from tests.benchmarks.served import compare
+from tests.benchmarks.served import compare, report
 from tests.benchmarks.served.subjects import SUBJECTS
 from tests.benchmarks.served.works import works
 
 
-def main() -> None:
+def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="make bench")
     parser.add_argument("--quick", action="store_true", help="fewer turns, less certain")
-    quick = parser.parse_args().quick
+    parser.add_argument("--draw", action="store_true", help="docs/benchmarks, its plots and its table anew")
+    return parser
+
+
+def main() -> None:
+    given = arguments().parse_args()
+    quick, to = given.quick, report.RESULTS if given.draw else None
     turns, rounds = (2_000, 3) if quick else (20_000, 9)
     lengths = (1_000, 10_000) if quick else (1_000, 10_000, 100_000, 1_000_000)
     parts = [
@@ -25,12 +31,14 @@ def main() -> None:
         lambda: sessions.run(sessions.QUICK if quick else sessions.FULL),
         lambda: keeping.run(keeping.QUICK if quick else keeping.FULL),
         lambda: readers.run([20] if quick else [100, 500]),
-        lambda: compare.run(works(quick), list(SUBJECTS), 1 if quick else 3),
+        lambda: compare.run(works(quick), list(SUBJECTS), 1 if quick else 3, to),
     ]
     with progress("measuring", len(parts)) as advance:
         for part in parts:
             print(part(), end="\n\n")
             advance(1)
+    if given.draw:
+        report.draw()
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import pytest
 
 from tests.support.containers import Image, built
 from tests.support.processes import base_of, free_port, started
+from tests.support.readme import commands
 from tests.support.services import postgres_database
 from tests.support.shared import REPOSITORY
 
@@ -192,15 +193,14 @@ def test_a_stream_passes_nginx_as_it_is_made(tmp_path: Path) -> None:
         )
         try:
             wait_for(port, proxy)
-            body = json.dumps({"model": "demo-slow", "input": "Hello", "stream": True}).encode()
-            request = Request(
-                f"http://127.0.0.1:{port}/v1/responses", body, {"content-type": "application/json"}
-            )
+            (asked,) = commands("docs/proxies.md", "Does it buffer?")
+            asked = asked.replace("https://bridge.example", f"http://127.0.0.1:{port}")
             begun = time.monotonic()
-            with urlopen(request, timeout=60) as answered:
-                assert answered.readline() == b"event: response.created\n"
+            with subprocess.Popen(["sh", "-c", f"exec {asked}"], stdout=subprocess.PIPE) as curl:
+                assert curl.stdout is not None
+                assert curl.stdout.readline() == b"event: response.created\n"
                 first = time.monotonic() - begun
-                assert b"event: response.completed" in answered.read()
+                assert b"event: response.completed" in curl.stdout.read()
             assert first < (time.monotonic() - begun) / 2
             with pytest.raises(URLError, match="404"):
                 urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10)

@@ -6,115 +6,35 @@ of its own.
 """
 
 import json
-import os
 import re
 import shlex
-import signal
-import socket
-import subprocess
 import sys
-import time
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
 
+from tests.support.reader import Reader
 from tests.support.readme import commands, files
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk
-from tests.support.wheel import Wheel, clean_environment
+from tests.support.wheel import Wheel
 
 pytestmark = pytest.mark.timeout(120)
 FRONT = "Put Codex, Claude Code, VS Code or an SDK in front of any model"
 JSON = {"content-type": "application/json"}
 
 
-def a_free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
-
-
-class Reader:
-    """Somebody in an empty folder with the package installed: `port` is where the server that they start is,
-    instead of the one that the README names."""
-
-    def __init__(self, python: Path, folder: Path) -> None:
-        self.folder = folder
-        self._python = python
-        self.port = a_free_port()
-        self._environment = clean_environment() | {
-            "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
-            "HOME": str(folder),
-            "XDG_DATA_HOME": str(folder / "data"),
-            "NO_PROXY": "*",
-        }
-        for name, text in files("README.md").items():
-            (folder / name).write_text(self._placed(text))
-
-    def _placed(self, text: str) -> str:
-        return re.sub(r"(127\.0\.0\.1:|--port )8[0-9]{3}\b", rf"\g<1>{self.port}", text)
-
-    def run(self, command: str, *, code: int = 0, **variables: str) -> str:
-        """A command of the README to its end; what it printed."""
-        done = subprocess.run(
-            ["sh", "-c", self._placed(command)],
-            cwd=self.folder,
-            env=self._environment | variables,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == code, (command, done.stdout, done.stderr)
-        return done.stdout
-
-    def python(self, file: str) -> str:
-        return self.run(f"{shlex.quote(str(self._python))} {file}")
-
-    @contextmanager
-    def serving(self, command: str) -> Iterator[None]:
-        """A server of the README, killed at the end."""
-        placed = self._placed(command)
-        if "--port" not in placed:
-            placed += f" --port {self.port}"
-        process = subprocess.Popen(
-            ["sh", "-c", f"exec {placed}"],
-            cwd=self.folder,
-            env=self._environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            deadline = time.monotonic() + 30
-            while not self._answers():
-                assert process.poll() is None, process.stderr and process.stderr.read()
-                assert time.monotonic() < deadline, command
-                time.sleep(0.05)
-            yield
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate(timeout=20)
-
-    def _answers(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-        except OSError:
-            return False
-        return True
-
-
 @pytest.fixture(params=["checkout", pytest.param("wheel", marks=pytest.mark.packages)])
 def reader(request: pytest.FixtureRequest, tmp_path: Path) -> Reader:
-    if request.param == "checkout":
-        return Reader(Path(sys.executable), tmp_path)
-    wheel: Wheel = request.getfixturevalue("wheel")
-    return Reader(wheel.environment("openai", "pytest", extras="server"), tmp_path)
+    python = Path(sys.executable)
+    if request.param == "wheel":
+        wheel: Wheel = request.getfixturevalue("wheel")
+        python = wheel.environment("openai", "pytest", extras="server")
+    found = Reader(python, tmp_path)
+    found.files_of("README.md")
+    return found
 
 
 def test_start_in_five_minutes(reader: Reader) -> None:
@@ -127,6 +47,20 @@ def test_start_in_five_minutes(reader: Reader) -> None:
     assert reader.run(validate) == ""
     assert "chat.completion.chunk" in reader.run(chat)
     assert "LanguageModelTextPart" in reader.run(vscode)
+
+
+def test_a_real_model(reader: Reader) -> None:
+    known, in_a_cloud, init = commands("docs/start.md", "A real model")
+    assert reader.run(f"printf 'ollama\\n\\n\\n\\n\\n\\n' | {init}")
+    config = tomllib.loads((reader.folder / "bridge.toml").read_text())
+    assert config["upstreams"][0]["profile"] == "ollama"
+    with ScriptedUpstream() as upstream:
+        upstream.scripts["qwen3"] = Script([chunk(content="Hello "), chunk("stop"), DONE])
+        with reader.serving(known.replace("--upstream ollama", f"--upstream {upstream.url}")):
+            answer = posted(f"http://127.0.0.1:{reader.port}/v1/responses", {"input": "Hello"})
+        assert answer["output"][0]["content"][0]["text"] == "Hello "
+    with reader.serving(in_a_cloud, OPENROUTER_API_KEY="k"):
+        pass  # it listens: nothing is asked of the cloud before somebody asks
 
 
 def test_emit_from_your_own_model(reader: Reader) -> None:
@@ -158,7 +92,7 @@ def test_put_clients_in_front_of_any_model(reader: Reader) -> None:
             sent = {"model": codex["model"], "input": "Hello!"}
             assert posted(f"{provider['base_url']}/responses", sent)["status"] == "completed"
             variables = dict(word.split("=", 1) for word in shlex.split(claude)[:2])
-            base = reader._placed(variables["ANTHROPIC_BASE_URL"])
+            base = reader.placed(variables["ANTHROPIC_BASE_URL"])
             message = {
                 "model": "qwen3",
                 "max_tokens": 50,

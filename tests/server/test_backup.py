@@ -1,9 +1,11 @@
 """What docs/backup.md says, tried over HTTP: a restored store answers as the one before did."""
 
+import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, chdir, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,11 @@ from click.testing import CliRunner
 from server.cli import main
 from server.config import hashed
 from server.settings import Settings
+from tests.support.readme import commands
 from tests.support.services import postgres_database
 from tests.support.serving import call, respond, serving, stream
-from tests.support.shared import REPOSITORY
 
+PAGE = "docs/backup.md"
 KEYS = {"a": {"authorization": "Bearer of-a"}, "b": {"authorization": "Bearer of-b"}}
 
 
@@ -68,26 +71,34 @@ def continued(base: str, made: dict[str, list[str]]) -> list[Any]:
     ]
 
 
+def tried(heading: str, folder: Path, *placed: tuple[str, str]) -> None:
+    """The `db` commands of the page under this heading, each placeholder replaced."""
+    for command in commands(PAGE, heading):
+        for name, there in placed:
+            command = command.replace(name, there)
+        program, group, *words = shlex.split(command)
+        assert (program, group) == ("openresponses-bridge", "db")
+        with chdir(folder):
+            db(*words)
+
+
 def by_export(before: str, after: str, folder: Path) -> None:
-    db("export", "--store", before, str(folder / "all.jsonl"))
-    db("import", "--store", after, str(folder / "all.jsonl"))
+    placed = (("sqlite:///sessions.sqlite3", before), ("postgresql+psycopg://…", after))
+    tried("Export and import", folder, *placed)
 
 
 def by_backup(before: str, after: str, folder: Path) -> None:
-    db("backup", "--store", before, after.removeprefix("sqlite:///"))
+    placed = (("sqlite:///sessions.sqlite3", before), ("sessions-2026-01-31.sqlite3", after[10:]))
+    tried("SQLite", folder, *placed)
 
 
 def by_dump(before: str, after: str, folder: Path) -> None:
-    """The two commands of docs/backup.md."""
-    programs = [shutil.which("pg_dump"), shutil.which("pg_restore")]
-    if None in programs:
+    if None in (shutil.which("pg_dump"), shutil.which("pg_restore")):
         pytest.skip("pg_dump and pg_restore are not installed")
     source, target = (url.replace("+psycopg", "") for url in (before, after))
-    dump, restore = (str(each) for each in programs)
-    file = str(folder / "sessions.dump")
-    subprocess.run([dump, "--format=custom", "--no-owner", f"--file={file}", source], check=True, timeout=50)
-    options = ["--no-owner", "--exit-on-error", "--single-transaction", f"--dbname={target}"]
-    subprocess.run([restore, *options, file], check=True, timeout=50)
+    for command in commands(PAGE, "PostgreSQL"):
+        environment = {**os.environ, "DATABASE": source, "EMPTY_DATABASE": target}
+        subprocess.run(["sh", "-ec", command], cwd=folder, env=environment, check=True, timeout=50)
 
 
 @pytest.mark.parametrize(
@@ -119,9 +130,3 @@ def test_restored_store_answers_as_before(
         with keyed(after) as base:
             assert shown(base, made) == expected
             assert continued(base, made) == sizes
-
-
-def test_page_names_the_commands_that_were_tried() -> None:
-    page = (REPOSITORY / "docs/backup.md").read_text()
-    tried = ("db backup", "db export", "db import", "--format=custom --no-owner", "--single-transaction")
-    assert [each for each in tried if each not in page] == []

@@ -23,7 +23,7 @@ from server.composition import compose, running
 from server.settings import load_settings
 from tests.support.agents import MODEL, scripted
 from tests.support.loops import Answer
-from tests.support.readme import blocks
+from tests.support.readme import blocks, commands
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk, refusal
 
 CREATE = ("c1", "create_file", {"path": "a.txt", "content": "made"})
@@ -81,9 +81,13 @@ def test_a_task_is_done_and_shown(model: ScriptedUpstream, tmp_path: Path) -> No
     assert user["content"] == "Make a file"
 
 
-def test_the_demo_model_needs_nothing(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("buy milk")
-    result = run('Read "notes.txt"', "--folder", str(tmp_path))
+def test_the_demo_model_needs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "README.md").write_text("buy milk")
+    (command,) = commands("docs/agent.md", "In the terminal")
+    program, name, *arguments = shlex.split(command)
+    assert (program, name) == ("openresponses-bridge", "agent")
+    result = run(*arguments)
     assert result.exit_code == 0
     assert "The tool answered: buy milk" in result.output
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from click.testing import CliRunner, Result
 from bridge.conformance.scenarios import SCENARIOS
 from server.cli import main
 from server.settings import Settings
+from tests.support.readme import commands
 from tests.support.serving import serving
 
 pytestmark = pytest.mark.timeout(60)
@@ -210,3 +212,13 @@ def test_wrong_arguments_are_named(arguments: tuple[str, ...], said: str) -> Non
     result = conform(*arguments)
     assert result.exit_code == 2
     assert said in result.stderr
+
+
+def test_the_commands_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with serving(Settings(store="memory://")) as base:
+        for command in commands("docs/conformance.md", "Conformance"):
+            _, name, *words = shlex.split(command.replace("http://127.0.0.1:8080", base))
+            done = CliRunner().invoke(main, [name, *words])
+            assert done.exit_code == 0, done.output
+    assert ElementTree.parse(tmp_path / "report.xml").getroot().tag == "testsuites"

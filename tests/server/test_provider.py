@@ -3,6 +3,7 @@ server."""
 
 import asyncio
 import json
+import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -27,6 +28,7 @@ from server.vscode.in_process import in_process
 from server.vscode.provider import LanguageModelChatProvider
 from server.vscode.remote import over_server
 from tests.support import dialect_scripts as made
+from tests.support.documents import blocks_of
 from tests.support.serving import serving
 from tests.support.upstream import HANG, Script, ScriptedUpstream, refusal
 
@@ -402,3 +404,17 @@ def test_what_can_not_be_read_is_named(place: Place) -> None:
             assert caught.value.param == param
 
     run(place, work)
+
+
+def test_the_program_of_the_page_runs(demo: str) -> None:
+    (block,) = (block for block in blocks_of("docs/server.md") if block.language == "py")
+    program = f"async def page(progress, cancel):\n{textwrap.indent(block.code, '    ')}\n    return result"
+    defined: dict[str, Any] = {}
+    exec(compile(program.replace("http://127.0.0.1:8080", demo), block.page, "exec"), defined)
+    shown = Shown()
+
+    async def main() -> StreamResult:
+        return await defined["page"](shown, None)
+
+    assert asyncio.run(main()).finish_reason == "stop"
+    assert shown.text

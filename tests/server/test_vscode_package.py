@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from server.cli import main
 from server.vscode.vsix import extension_files, vsix
+from tests.support.readme import commands
 from tests.support.shared import REPOSITORY
 
 IN_MANIFEST = "{http://schemas.microsoft.com/developer/vsx-schema/2011}"
@@ -46,6 +47,15 @@ def test_without_an_output_it_is_this_folder(tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     assert run().exit_code == 0
     assert [path.suffix for path in tmp_path.iterdir()] == [".vsix"]
+
+
+def test_the_page_installs_the_file_that_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    package, install = commands("docs/clients/vscode.md", "The extension")
+    program, *words = package.split()
+    assert program == "openresponses-bridge"
+    assert CliRunner().invoke(main, words).exit_code == 0
+    assert zipfile.is_zipfile(install.removeprefix("code --install-extension "))
 
 
 def test_a_place_that_can_t_be_written_is_named(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """The blocks of code of all pages, and what becomes of each: the test that runs it, or why none does.
 
-A page that is not here fails `tests/test_docs_blocks.py`: give each heading with a block (or `*` for the rest
-of the page) a test, as `tests/….py::name`, or a reason.
+A page that is not here fails `tests/test_docs_blocks.py`: give each heading with a block a test that reads
+the page, as `tests/….py::name`, or a reason. `Heading (sh)` is for its blocks in this language, `*` for the
+rest of the page.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _README = "tests/test_docs.py::test_the_readme_examples_run"
 _JOURNEYS = "tests/packaging/test_journeys.py"
 _BLOCKS = "tests/test_docs_blocks.py"
 _CLIENTS = "tests/clients/test_pages.py"
-_AGENTS = "tests/clients/test_run.py"
+_AGENTS = "tests/packaging/test_agent_pages.py"
 _APPROVALS = "tests/server/upstreams/test_codex_approvals.py"
 _CONTAINER = "tests/packaging/test_container.py"
 _CONFIGS = f"{_BLOCKS}::test_configs_of_the_pages_can_be_used"
@@ -46,16 +47,18 @@ HOW: Final[dict[str, dict[str, str]]] = {
         "*": _README,
     },
     "docs/backend.md": {"*": _README},
-    "docs/backup.md": {"*": "tests/server/test_backup.py::test_page_names_the_commands_that_were_tried"},
+    "docs/backup.md": {"*": "tests/server/test_backup.py::test_restored_store_answers_as_before"},
+    "docs/benchmarks.md": {"*": "tests/test_plots.py::test_the_commands_of_the_page_can_be_given"},
     "docs/clients/agents.md": {
         "Python": f"{_CLIENTS}::test_python",
         "JavaScript": f"{_CLIENTS}::test_javascript",
     },
     "docs/clients/ai-sdk.md": {"*": f"{_CLIENTS}::test_javascript"},
-    "docs/clients/claude-code.md": {
-        "*": f"{_AGENTS}::test_claude_does_a_task_with_a_command_an_edit_and_a_sub_agent"
+    "docs/clients/claude-code.md": {"*": f"{_AGENTS}::test_the_commands_of_the_page"},
+    "docs/clients/codex.md": {
+        "Codex (toml)": f"{_AGENTS}::test_the_configuration_of_the_page_reaches_the_server",
+        "*": f"{_AGENTS}::test_the_commands_of_the_page",
     },
-    "docs/clients/codex.md": {"*": f"{_AGENTS}::test_what_print_config_says_works_for_codex"},
     "docs/clients/langchain.md": {"*": f"{_CLIENTS}::test_python"},
     "docs/clients/openai.md": {
         "Python": f"{_BLOCKS}::test_python_for_the_sdk_runs",
@@ -63,24 +66,24 @@ HOW: Final[dict[str, dict[str, str]]] = {
     },
     "docs/clients/pydantic-ai.md": {"*": f"{_CLIENTS}::test_python"},
     "docs/clients/vscode.md": {
-        "*": "tests/server/test_vscode_package.py::test_without_an_output_it_is_this_folder"
+        "*": "tests/server/test_vscode_package.py::test_the_page_installs_the_file_that_is_written"
     },
     "docs/codex.md": {
-        "Approvals": f"{_APPROVALS}::test_the_client_answers_with_its_next_request",
+        "Approvals": f"{_APPROVALS}::test_the_answer_of_the_page_is_taken",
         "*": f"{_BLOCKS}::test_configs_of_the_pages_can_be_used",
     },
-    "docs/coding-agents.md": {
-        "*": f"{_AGENTS}::test_codex_does_a_task_with_a_command_a_patch_and_a_sub_agent"
-    },
-    "docs/conformance.md": {"*": f"{_JOURNEYS}::test_test_your_own_server"},
-    "docs/containers.md": {
-        "*": f"{_CONTAINER}::test_the_image_serves_as_its_own_user_over_a_root_that_can_not_be_written"
-    },
+    "docs/coding-agents.md": {"*": f"{_AGENTS}::test_the_commands_of_the_page"},
+    "docs/conformance.md": {"*": "tests/server/test_conform.py::test_the_commands_of_the_page"},
+    "docs/containers.md": {"*": f"{_BLOCKS}::test_the_commands_for_containers_are_those_of_the_files"},
     "docs/deploying.md": {
         "One host: socket activation": "not run: two units side by side, which need a systemd",
         "*": f"{_BLOCKS}::test_what_deploying_shows_is_in_the_files",
     },
-    "docs/observing.md": {"*": "not run: a part of Prometheus' own configuration, which needs a Prometheus"},
+    "docs/observing.md": {
+        "A dashboard": "not run: a part of Prometheus' own configuration, which needs a Prometheus",
+        "Spans": "not run: it installs OpenTelemetry's own program; tests/server/telemetry has its library",
+        "Traces": "tests/server/traces/test_page.py::test_the_page_on_traces_is_true",
+    },
     "docs/prompts.md": {"*": _README},
     "docs/proxies.md": {
         "Does it buffer?": f"{_CONTAINER}::test_a_stream_passes_nginx_as_it_is_made",
@@ -88,12 +91,12 @@ HOW: Final[dict[str, dict[str, str]]] = {
     },
     "docs/recording.md": {"*": "tests/server/test_cli_record.py::test_the_page_on_recordings_is_true"},
     "docs/server.md": {
-        "VS Code's language models": "not run: part of a program; the tests of server/vscode have whole ones",
+        "VS Code's language models": "tests/server/test_provider.py::test_the_program_of_the_page_runs",
         "*": _CONFIGS,
     },
     "docs/sessions.md": {"*": f"{_BLOCKS}::test_python_for_the_sdk_runs"},
     "docs/start.md": {
-        "A real model": f"{_JOURNEYS}::test_put_clients_in_front_of_any_model",
+        "A real model": f"{_JOURNEYS}::test_a_real_model",
         "*": f"{_JOURNEYS}::test_start_in_five_minutes",
     },
     "docs/terminal.md": {"*": "tests/server/terminal/test_page.py::test_its_commands_run"},
@@ -109,6 +112,13 @@ class Block(NamedTuple):
     heading: str
     language: str
     code: str
+
+
+def key_of(block: Block) -> str | None:
+    """The row for a block among those of its page; None when there is none."""
+    rows = HOW.get(block.page, {})
+    keys = (f"{block.heading} ({block.language})", block.heading, "*")
+    return next((key for key in keys if key in rows), None)
 
 
 def pages() -> list[str]:

@@ -1,6 +1,7 @@
 """The server beside others in one run.
 
-    python -m tests.benchmarks.served [--quick] [--rounds 3] [--only ours,nginx] [--work plain] [--to FILE]
+    python -m tests.benchmarks.served [--quick] [--rounds 3] [--only ours,nginx] [--work plain]
+                                      [--to FILE] [--draw]
 
 nginx is Debian's; codex-relay, agentic-api and LiteLLM are on PyPI, and measured where they are on the PATH.
 """
@@ -10,22 +11,33 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from tests.benchmarks.served import report
 from tests.benchmarks.served.compare import run
 from tests.benchmarks.served.subjects import SUBJECTS
 from tests.benchmarks.served.works import works
 
 
-def main() -> None:
+def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.served")
     parser.add_argument("--quick", action="store_true", help="fewer requests, less certain")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="", help="names of subjects, with commas")
     parser.add_argument("--work", default="", help="a part of the names of works")
     parser.add_argument("--to", type=Path, help="a file for all figures, as JSON")
-    given = parser.parse_args()
+    parser.add_argument(
+        "--draw", action="store_true", help="into docs/benchmarks, and its plots and table anew"
+    )
+    return parser
+
+
+def main() -> None:
+    given = arguments().parse_args()
     asked = [work for work in works(given.quick) if given.work in work.name]
     wanted = given.only.split(",") if given.only else [subject.name for subject in SUBJECTS]
-    print(run(asked, [subject for subject in SUBJECTS if subject.name in wanted], given.rounds, given.to))
+    to = report.RESULTS if given.draw else given.to
+    print(run(asked, [subject for subject in SUBJECTS if subject.name in wanted], given.rounds, to))
+    if given.draw:
+        report.draw()
 
 
 if __name__ == "__main__":

@@ -24,11 +24,11 @@ def run(asked: list[Work], subjects: list[Subject], rounds: int, to: Path | None
         found = _rounds(asked, there, rounds)
         memory = {subject.name: process.resident() for subject, process in there.items()}
     names = [subject.name for subject in there]
+    missing = [subject.name for subject in subjects if subject.name not in names]
     if to is not None:
-        report.write(to, found, memory)
+        report.write(to, asked, names, missing, found, memory)
     lines = [report.table(asked, names, found)]
     lines += [f"{name}: {size:.0f} MB after all of it" for name, size in memory.items()]
-    missing = [subject.name for subject in subjects if subject.name not in names]
     lines += [f"{', '.join(missing)}: NOT measured, not on the PATH"] if missing else []
     if _OURS in names:
         lines += report.beyond(report.ratios(found, names[0], _OURS), report.budget())

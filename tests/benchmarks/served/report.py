@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -9,9 +15,12 @@ from typing import Final
 import msgspec
 
 from tests.benchmarks.served.works import Work
+from tests.support.shared import REPOSITORY
 
 BUDGET: Final = Path(__file__).with_name("budget.json")
 """Ratios of the server to the first subject, by work, above which a run says so."""
+RESULTS: Final = REPOSITORY / "docs" / "benchmarks" / "results.json"
+"""What the plots and the table of docs/benchmarks.md are drawn from."""
 _CELL: Final = 22  # characters
 _NAME: Final = 40
 
@@ -62,6 +71,39 @@ def budget() -> dict[str, float]:
     return msgspec.json.decode(BUDGET.read_bytes(), type=dict[str, float])
 
 
-def write(path: Path, rounds: Rounds, memory: dict[str, float]) -> None:
-    """All figures, as JSON; `memory` in megabytes after the last round."""
-    path.write_bytes(msgspec.json.format(msgspec.json.encode({"rounds": rounds, "memory": memory})))
+def write(
+    path: Path,
+    works: list[Work],
+    names: list[str],
+    missing: list[str],
+    rounds: Rounds,
+    memory: dict[str, float],
+) -> None:
+    """All figures, as JSON that docs/drawn_benchmarks.py reads: the figure of each round by work and subject,
+    and `memory` in megabytes after the last round. `missing` were asked for and are not installed."""
+    found = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": machine(),
+        "subjects": names,
+        "missing": missing,
+        "works": [
+            {"name": work.name, "unit": work.unit, "figure": work.figure, "rounds": rounds[work.name]}
+            for work in works
+        ],
+        "memory": {name: round(size, 1) for name, size in memory.items()},
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
+
+
+def machine(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """What it was measured on: processor, cores, system, Python; no name and no path of it."""
+    found = re.search(r"^model name\s*: (.*)$", cpuinfo.read_text() if cpuinfo.exists() else "", re.MULTILINE)
+    processor = found[1] if found else platform.machine()
+    cores = f"{os.cpu_count()} cores"
+    return f"{processor}, {cores}, {platform.system()}, Python {platform.python_version()}"
+
+
+def draw() -> None:
+    """The drawn documents anew. Raises CalledProcessError."""
+    subprocess.run([sys.executable, REPOSITORY / "docs" / "generate.py"], check=True)

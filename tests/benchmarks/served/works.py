@@ -46,7 +46,7 @@ def works(quick: bool) -> list[Work]:
         many,
         Work("arguments of a call, 20,000 at once", "arguments-20000", 4 // part, 1, 80_000 // part, 1.0),
         paced,
-        paced._replace(name="… a token's way", figure="latency", unit="ms", stamped=True),
+        paced._replace(name="30 tokens a second, a token's way", figure="latency", unit="ms", stamped=True),
         Work(
             "streams begun within 5 s, first event",
             "paced-90",

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.codex_upstream import MODEL, Codex, codex, text_of
+from tests.support.documents import blocks_of
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -60,6 +61,16 @@ def test_the_client_answers_with_its_next_request(
     assert second["output"][0]["outcome"] == ("completed" if approve else "declined")
     third = asking.ask("history", previous_response_id=second["id"])
     assert (text_of(third), len(asking.sent("thread/start"))) == ("[]", threads), "it is the same thread"
+
+
+def test_the_answer_of_the_page_is_taken(asking: Codex) -> None:
+    (page,) = (json.loads(block.code) for block in blocks_of("docs/codex.md") if block.language == "json")
+    first = asking.ask("ask")
+    (question,) = questions(first)
+    page["previous_response_id"] = first["id"]
+    page["input"][0]["approval_request_id"] = question["id"]
+    answered = asking.app.call("POST", "/v1/responses", page)
+    assert text_of(json.loads(answered.body)) == "Decided: accept"
 
 
 def test_a_stream_shows_the_question_as_an_event_before_its_end(asking: Codex) -> None:

@@ -1,0 +1,84 @@
+"""The commands of the pages on coding agents, as they stand there. The agents are programs that ask their
+server for one answer; the real ones are in tests/clients."""
+
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.documents import blocks_of, commands_of
+from tests.support.reader import Reader
+from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk
+
+pytestmark = pytest.mark.timeout(120)
+AGENT = """\
+#!/bin/sh
+case "$1${0##*/}" in --versioncodex) echo 0.150.0; exit;; --versionclaude) echo 2.1.0; exit;; esac
+echo "arguments: $*"
+url="$ANTHROPIC_BASE_URL/v1/messages"
+if [ "${0##*/}" = codex ]; then
+    given=$(cat "${CODEX_CONFIG:-/dev/null}"; echo "$*")
+    url=$(echo "$given" | sed -n 's/.*base_url *= *"\\([^"]*\\)".*/\\1/p')/responses
+fi
+curl -s "$url" -H "authorization: Bearer ${ANTHROPIC_AUTH_TOKEN:-$OPENRESPONSES_BRIDGE_KEY}" \\
+    -H 'content-type: application/json' \\
+    -d '{"model":"'$MODEL'","max_tokens":9,"input":"Hi","messages":[{"role":"user","content":"Hi"}]}'
+"""
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[ScriptedUpstream]:
+    with ScriptedUpstream() as scripted:
+        for model in ("qwen3", "large"):
+            scripted.scripts[model] = Script([chunk(content="Hello there."), chunk("stop"), DONE])
+        yield scripted
+
+
+@pytest.fixture
+def reader(tmp_path: Path, upstream: ScriptedUpstream) -> Reader:
+    found = Reader(Path(sys.executable), tmp_path)
+    (tmp_path / "bridge.toml").write_text(f'[[upstreams]]\nurl = "{upstream.url}"\n')
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("codex", "claude"):
+        (programs / name).write_text(AGENT)
+        (programs / name).chmod(0o755)
+    return found
+
+
+@pytest.mark.parametrize(
+    "page", ["docs/clients/codex.md", "docs/clients/claude-code.md", "docs/coding-agents.md"]
+)
+def test_the_commands_of_the_page(page: str, reader: Reader, upstream: ScriptedUpstream) -> None:
+    variables = {"PATH": f"{reader.folder / 'bin'}:{reader.path}", "MY_KEY": "k", "MODEL": "qwen3"}
+    serve = f"openresponses-bridge serve --upstream {upstream.url} --store memory://"
+    for command in (
+        each for block in blocks_of(page) if block.language == "sh" for each in commands_of(block)
+    ):
+        asked = command.replace("--upstream ollama", f"--upstream {upstream.url}")
+        asked = asked.replace("https://host/v1", upstream.url)
+        asked += f" --port {reader.port}" if " doctor " in command else ""
+        if command.startswith("ANTHROPIC_"):
+            with reader.serving(serve):
+                shown = reader.run(asked, **variables)
+        else:
+            shown = reader.run(asked, **variables | ({"MODEL": "large"} if "large" in command else {}))
+        if "--print-config" in command:
+            assert 'model = "qwen3"' in shown
+            assert "serve --upstream" in shown
+        elif " doctor " in command:
+            assert "MISSING" not in shown
+        else:
+            assert "Hello there." in shown, command
+        if " -- " in command:
+            assert f"{command.split(' -- ')[1]}".replace('"', "") in shown
+
+
+def test_the_configuration_of_the_page_reaches_the_server(reader: Reader, upstream: ScriptedUpstream) -> None:
+    (config,) = (block.code for block in blocks_of("docs/clients/codex.md") if block.language == "toml")
+    assert tomllib.loads(config)["model_providers"]["bridge"]["wire_api"] == "responses"
+    (reader.folder / "config.toml").write_text(reader.placed(config))
+    with reader.serving(f"openresponses-bridge serve --upstream {upstream.url} --store memory://"):
+        assert "Hello there." in reader.run("./bin/codex", CODEX_CONFIG="config.toml", MODEL="qwen3")

@@ -1,0 +1,43 @@
+"""docs/observing.md on traces is true: its commands run, its settings can be used."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+
+from server.settings import load_settings
+from tests.support.documents import blocks_of, commands_of
+from tests.support.reader import Reader
+from tests.support.upstream import Script, ScriptedUpstream, text
+
+pytestmark = pytest.mark.timeout(60)
+BLOCKS = {block.language: block for block in blocks_of("docs/observing.md") if block.heading == "Traces"}
+
+
+def test_the_page_on_traces_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUPPORT_KEY", "of-support")
+    config = tmp_path / "bridge.toml"
+    config.write_text(BLOCKS["toml"].code)
+    assert load_settings(config).trace.folder == str(tmp_path / "traces")
+    reader = Reader(Path(sys.executable), tmp_path)
+    traced, fetch, replay, play = commands_of(BLOCKS["sh"])
+    with ScriptedUpstream({"m": Script(text("Hello", " there"))}) as upstream:
+        traced = traced.replace("--upstream ollama", f"--upstream {upstream.url}")
+        with reader.serving(f"{traced} --store memory://"):
+            made = asked(reader)
+            fetch = fetch.replace("resp_…", made["id"]).replace("localhost:", "127.0.0.1:")
+            reader.run(fetch)
+    assert json.loads(reader.run(replay))["output"][0]["content"][0]["text"] == "Hello there"
+    with reader.serving(f"{play} --store memory://"):
+        again = asked(reader)
+    assert again["output"][0]["content"] == made["output"][0]["content"]
+
+
+def asked(reader: Reader) -> Any:
+    body = json.dumps({"model": "m", "input": "Hi"}).encode()
+    address = f"http://127.0.0.1:{reader.port}/v1/responses"
+    with urlopen(Request(address, body, {"content-type": "application/json"}), timeout=30) as answer:
+        return json.load(answer)
