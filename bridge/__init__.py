@@ -1,44 +1,113 @@
-"""Emit OpenResponses from any model, decode it into any client. Sans-IO."""
+"""Emit OpenResponses from any model, decode it into any client. Sans-IO.
 
-from bridge.conformance import StreamValidator, Violation
-from bridge.decoder import (
-    LanguageModelDataPart,
-    LanguageModelPromptTsxPart,
-    LanguageModelTextPart,
-    LanguageModelThinkingPart,
-    LanguageModelToolCallPart,
-    LanguageModelToolResultPart,
-    Part,
-    PartDecoder,
-    PartResult,
-    ResponseAccumulator,
-    StreamResult,
-    process_stream,
-)
-from bridge.diagnostics import Diagnostic, Diagnostics
-from bridge.emitter import ResponseStreamStateMachine
-from bridge.emitter.stream import ResponseStream, StreamFilter
-from bridge.emitter.tool_call import ToolCallBlock
-from bridge.errors import (
-    BridgeError,
-    HttpError,
-    InvalidRequestError,
-    LocalError,
-    RemoteError,
-    StreamStateError,
-    ToolError,
-    WireError,
-)
-from bridge.protocol.codec import decode_event, decode_request, encode_sse
-from bridge.protocol.events import Event
-from bridge.protocol.request import CreateResponse
-from bridge.protocol.response import Response
-from bridge.protocol.usage import Usage
-from bridge.sse import Frame, SSEDecoder
-from bridge.state import ResponseStreamPhase
-from bridge.tools.aggregator import ToolCallAggregator
-from bridge.tools.identity import ToolIdentityMap, ToolKind
-from bridge.usage import UsageTracker
+The names below are loaded when they are first used: who only translates does not wait for the validator.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from bridge.conformance import StreamValidator, Violation
+    from bridge.decoder import (
+        LanguageModelDataPart,
+        LanguageModelPromptTsxPart,
+        LanguageModelTextPart,
+        LanguageModelThinkingPart,
+        LanguageModelToolCallPart,
+        LanguageModelToolResultPart,
+        Part,
+        PartDecoder,
+        PartResult,
+        ResponseAccumulator,
+        StreamResult,
+        process_stream,
+    )
+    from bridge.diagnostics import Diagnostic, Diagnostics
+    from bridge.emitter import ResponseStreamStateMachine
+    from bridge.emitter.stream import ResponseStream, StreamFilter
+    from bridge.emitter.tool_call import ToolCallBlock
+    from bridge.errors import (
+        BridgeError,
+        HttpError,
+        InvalidRequestError,
+        LocalError,
+        RemoteError,
+        StreamStateError,
+        ToolError,
+        WireError,
+    )
+    from bridge.protocol.codec import decode_event, decode_request, encode_sse
+    from bridge.protocol.events import Event
+    from bridge.protocol.request import CreateResponse
+    from bridge.protocol.response import Response
+    from bridge.protocol.usage import Usage
+    from bridge.sse import Frame, SSEDecoder
+    from bridge.state import ResponseStreamPhase
+    from bridge.tools.aggregator import ToolCallAggregator
+    from bridge.tools.identity import ToolIdentityMap, ToolKind
+    from bridge.usage import UsageTracker
+
+_MODULES: Final = {
+    "conformance": (
+        "StreamValidator",
+        "Violation",
+    ),
+    "decoder": (
+        "LanguageModelDataPart",
+        "LanguageModelPromptTsxPart",
+        "LanguageModelTextPart",
+        "LanguageModelThinkingPart",
+        "LanguageModelToolCallPart",
+        "LanguageModelToolResultPart",
+        "Part",
+        "PartDecoder",
+        "PartResult",
+        "ResponseAccumulator",
+        "StreamResult",
+        "process_stream",
+    ),
+    "diagnostics": (
+        "Diagnostic",
+        "Diagnostics",
+    ),
+    "emitter": ("ResponseStreamStateMachine",),
+    "emitter.stream": (
+        "ResponseStream",
+        "StreamFilter",
+    ),
+    "emitter.tool_call": ("ToolCallBlock",),
+    "errors": (
+        "BridgeError",
+        "HttpError",
+        "InvalidRequestError",
+        "LocalError",
+        "RemoteError",
+        "StreamStateError",
+        "ToolError",
+        "WireError",
+    ),
+    "protocol.codec": (
+        "decode_event",
+        "decode_request",
+        "encode_sse",
+    ),
+    "protocol.events": ("Event",),
+    "protocol.request": ("CreateResponse",),
+    "protocol.response": ("Response",),
+    "protocol.usage": ("Usage",),
+    "sse": (
+        "Frame",
+        "SSEDecoder",
+    ),
+    "state": ("ResponseStreamPhase",),
+    "tools.aggregator": ("ToolCallAggregator",),
+    "tools.identity": (
+        "ToolIdentityMap",
+        "ToolKind",
+    ),
+    "usage": ("UsageTracker",),
+}
+_HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "BridgeError",
@@ -84,3 +153,15 @@ __all__ = [
     "encode_sse",
     "process_stream",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

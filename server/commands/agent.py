@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,6 +11,7 @@ import click
 
 from bridge.printing import printable
 from server.commands.files import give_up
+from server.commands.flags import ASKED, config_flag, upstream_flags
 from server.commands.serve import fields_of
 
 if TYPE_CHECKING:
@@ -32,18 +32,8 @@ _ANSWERED, _NOT_ANSWERED, _CANCELLED = 0, 1, 130
     help="Where the built-in tools work, and nowhere else (default: the current one).",
 )
 @click.option("--tools", metavar="MODULE:REGISTRY", help="A ToolRegistry of your own instead of those tools.")
-@click.option(
-    "--config",
-    envvar="OPENRESPONSES_BRIDGE_CONFIG",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The TOML file of `serve`: its upstreams and models.",
-)
-@click.option(
-    "--upstream", metavar="URL|NAME", help="Ask this server, or a known one (without: the demo model)."
-)
-@click.option("--dialect", help="What the upstream speaks (default chat).")
-@click.option("--model", help="The model to ask.")
-@click.option("--api-key-env", metavar="VAR", help="Environment variable that holds the upstream's key.")
+@config_flag
+@upstream_flags(ASKED)
 @click.option("--yes", is_flag=True, help="Allow every call without asking.")
 @click.option(
     "--limit",
@@ -114,6 +104,8 @@ def _run(
     as_json: bool,
     flags: dict[str, Any],
 ) -> LoopResult:
+    import asyncio
+
     import structlog
     from rich.console import Console
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,8 +11,11 @@ import click
 
 from bridge.printing import printable
 from server.commands.files import give_up
+from server.commands.flags import REACHED, config_flag, upstream_flags
 
 if TYPE_CHECKING:
+    import asyncio
+
     from rich.console import Console
 
     from bridge.protocol.response import Response
@@ -34,18 +36,8 @@ _NAME: Final = 100
 
 @click.command()
 @click.argument("message", required=False)
-@click.option(
-    "--upstream", metavar="URL|NAME", help="Where the model is: a server, or a known one: ollama, …"
-)
-@click.option("--dialect", help="What the upstream speaks (default chat).")
-@click.option("--model", help="The model to ask.")
-@click.option("--api-key-env", metavar="VAR", help="Environment variable that holds the upstream's key.")
-@click.option(
-    "--config",
-    envvar="OPENRESPONSES_BRIDGE_CONFIG",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The TOML file of `serve`: its upstreams and models.",
-)
+@upstream_flags(REACHED)
+@config_flag
 @click.option("--server", metavar="URL", help="Ask the server that runs there.")
 @click.option("--key-env", metavar="VAR", help="Environment variable with the key that this server asks for.")
 @click.option(
@@ -93,6 +85,8 @@ def _talk(
     as_json: bool,
     model: str | None,
 ) -> int:
+    import asyncio
+
     from rich.console import Console
 
     from server.terminal.attaching import attached

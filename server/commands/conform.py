@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from pathlib import Path
@@ -63,6 +62,8 @@ def command(
     deleted. Failures are listed by cause at the end. Exit code 0: nothing failed, 1: something did, 2: the
     server can't be reached.
     """
+    import asyncio
+
     from bridge.conformance.scenarios import chosen
     from server.commands.playing import Unreachable, api_base, play_all
     from server.commands.report import junit_report

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -12,16 +11,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bridge.errors import BridgeError
 from bridge.printing import printable
 from server.commands.files import reading, written
-from server.errors import Outage
-from server.sessions.base import ResponseStore
-from server.settings import SettingsError
 from server.terminal.progress import CountedReader, progress
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
+
+    from server.sessions.base import ResponseStore
 
 _path = click.Path(dir_okay=False, path_type=Path)
 _store = click.option(
@@ -117,6 +114,8 @@ def backup(store: str, file: Path) -> None:
 
 
 def _run(store: str, work: Callable[[ResponseStore], Awaitable[None]]) -> None:
+    import asyncio
+
     from server.sessions.stores import open_store
 
     async def run() -> None:
@@ -135,6 +134,7 @@ def _existing(store: str) -> URL:
     """The address of a database that is there. Raises SettingsError and StoreError."""
     from server.sessions.sql.locations import database_url, shown
     from server.sessions.sql.migrate import is_set_up
+    from server.settings import SettingsError
 
     url = database_url(store)
     if not is_set_up(url):
@@ -155,6 +155,10 @@ def _name_line(number: int, why: str) -> None:
 @contextmanager
 def _failures_told() -> Iterator[None]:
     """Exit code 2 for a store that was named wrongly, 1 for one that fails."""
+    from bridge.errors import BridgeError
+    from server.errors import Outage
+    from server.settings import SettingsError
+
     try:
         yield
     except SettingsError as error:

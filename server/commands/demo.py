@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from bridge.protocol.events import Event
+if TYPE_CHECKING:
+    from bridge.protocol.events import Event
 
 _WIDTH: Final = 96  # characters of an event or part that are shown
 _PAUSE: Final = 0.12  # seconds between two calls, on a terminal only

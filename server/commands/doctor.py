@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from pathlib import Path
@@ -38,6 +37,8 @@ def command(agents: tuple[str, ...], as_json: bool, config: Path | None, **flags
     It takes flags of `serve`, asks the upstreams for their models, opens the store and looks for the coding
     agents; those that you name have to be there. Nothing is changed. Exit code 0: everything that is needed
     is there, 1: something is missing, 2: something given is wrong."""
+    import asyncio
+
     from server.coding_agents.table import AGENTS, agent_named
     from server.commands.checks import Finding, agent_check, service_checks
     from server.settings import SettingsError, load_settings

@@ -7,44 +7,21 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NoReturn, cast
+from typing import BinaryIO, NoReturn, cast
 
 import click
 
 from bridge.printing import printable
-from server.captures.reader import Unreadable
 
 CLEAN, VIOLATIONS, UNREADABLE = 0, 1, 2
 """Exit codes."""
-
-capture_argument = click.argument(
-    "file", type=click.Path(dir_okay=False, allow_dash=True), default="-", metavar="[FILE|-]"
-)
-
-
-class _Speed(click.ParamType[float | str]):
-    """How fast a recording is played."""
-
-    name = "real|N|max"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
-        if value in ("real", "max"):
-            return str(value)
-        try:
-            speed = float(value)
-        except ValueError:
-            speed = 0.0
-        if not 0 < speed <= 1e6:
-            self.fail(f"{value!r} is not real, max or how many times as fast (up to 1000000)", param, ctx)
-        return speed
-
-
-SPEED: Final = _Speed()
 
 
 @contextmanager
 def reading(file: str) -> Iterator[BinaryIO]:
     """The capture's bytes. A capture that can't be read ends the command with exit code 2 and says where."""
+    from server.captures.reader import Unreadable
+
     name = "stdin" if file == "-" else file
     try:
         with click.open_file(file, "rb") as opened:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
-from server.settings import SettingsError, load_settings
-from server.upstreams.dialects import DEFAULT, DIALECTS, HttpDialect
-from server.upstreams.profiles import Profile, names, profile
+if TYPE_CHECKING:
+    from server.upstreams.profiles import Profile
 
 _OTHER = "other"
-_WITH_ADDRESS = [name for name, row in DIALECTS.items() if isinstance(row, HttpDialect)]
 
 
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), default=Path("bridge.toml"))
 def command(file: Path) -> None:
     """Ask which models to serve, and write a config for `serve --config FILE` (bridge.toml by default)."""
+    from server.settings import SettingsError, load_settings
+
     if file.exists():
         click.confirm(f"{file} is there already. Replace it?", abort=True)
     upstreams: list[dict[str, Any]] = []
@@ -43,12 +42,16 @@ def command(file: Path) -> None:
 
 def _upstream(taken: set[str]) -> dict[str, Any]:
     """One upstream as the fields of its table."""
+    from server.upstreams.dialects import DEFAULT, DIALECTS, HttpDialect
+    from server.upstreams.profiles import names, profile
+
     choice = click.prompt("Upstream", type=click.Choice([*names(), _OTHER]), default="ollama")
     known = None if choice == _OTHER else profile(choice)
     fields: dict[str, Any] = {"name": _free_name(choice, taken)}
     if known is None:
         fields["url"] = click.prompt("Its address (https://…)")
-        fields["dialect"] = click.prompt("What it speaks", type=click.Choice(_WITH_ADDRESS), default=DEFAULT)
+        with_address = [name for name, row in DIALECTS.items() if isinstance(row, HttpDialect)]
+        fields["dialect"] = click.prompt("What it speaks", type=click.Choice(with_address), default=DEFAULT)
         fields["api_key_env"] = _variable("Environment variable with its key (empty: none)", "")
     else:
         fields["profile"] = choice
@@ -90,5 +93,7 @@ def _free_name(wanted: str, taken: set[str]) -> str:
 
 
 def _toml(value: Any) -> str:
+    import msgspec
+
     # what is asked here are strings, numbers and lists of strings, which TOML writes as JSON does
     return msgspec.json.encode(value).decode()

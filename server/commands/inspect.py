@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from bridge.printing import printable
-from server.captures.sources import AUTO, DIALECTS
-from server.commands.files import CLEAN, SPEED, UNREADABLE, VIOLATIONS, give_up, reading
+from server.commands.files import CLEAN, UNREADABLE, VIOLATIONS, give_up, reading
+from server.commands.flags import SOURCES, SPEED
 
 if TYPE_CHECKING:
     from server.captures.reader import Payload
@@ -26,7 +25,7 @@ _FIRST: Final = 4096  # bytes of the first line that say whether this is a recor
 
 @click.command()
 @click.argument("what", metavar="[FILE|URL|ID|-]", default="-")
-@click.option("--from", "source_name", type=click.Choice([AUTO, *DIALECTS]), default=AUTO, show_default=True)
+@click.option("--from", "source_name", type=click.Choice(SOURCES), default=SOURCES[0], show_default=True)
 @click.option("--speed", type=SPEED, help="A recording: play it at the speed it had, or N times as fast.")
 @click.option("--ask", metavar="TEXT", help="Ask the server at URL this, and watch its answer.")
 @click.option(
@@ -70,6 +69,8 @@ def _inspect(
     what: str, console: Any, quiet: bool, flags: dict[str, Any]
 ) -> tuple[list[Inspection], int | str]:
     """What was read, and an exit code, or what went wrong before the end."""
+    import asyncio
+
     from server.terminal.inspection import Inspection
     from server.terminal.live import LiveView
     from server.terminal.tree import tree
@@ -124,7 +125,7 @@ def _asked(
 def _read(file: str, speed: float | str | None, begin: Any, live: LiveView) -> int | str:
     """A file to its end."""
     from server.captures.reader import Unreadable
-    from server.commands.replay import recording_of
+    from server.commands.replaying import recording_of
     from server.recordings.records import is_recording
 
     with reading(file) as lines:

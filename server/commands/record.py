@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +11,7 @@ import click
 
 from bridge.printing import printable
 from server.commands.files import give_up
+from server.commands.flags import ASKED, config_flag, upstream_flags
 from server.commands.serve import fields_of
 
 if TYPE_CHECKING:
@@ -40,18 +40,8 @@ _FINISHED, _NOT_FINISHED, _CANCELLED = 0, 1, 130
     metavar="FILE",
     help="A request's body in the upstream's dialect, sent as it is; may be given several times.",
 )
-@click.option(
-    "--config",
-    envvar="OPENRESPONSES_BRIDGE_CONFIG",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The TOML file of `serve`: its upstreams and models.",
-)
-@click.option(
-    "--upstream", metavar="URL|NAME", help="Ask this server, or a known one (without: the demo model)."
-)
-@click.option("--dialect", help="What the upstream speaks (default chat).")
-@click.option("--model", help="The model to ask.")
-@click.option("--api-key-env", metavar="VAR", help="Environment variable that holds the upstream's key.")
+@config_flag
+@upstream_flags(ASKED)
 def command(
     prompts: tuple[str, ...],
     requests: tuple[Path, ...],
@@ -66,6 +56,8 @@ def command(
     records what a client of your own asks. Exit code 0: all answers were recorded to their ends, 1: one was
     refused or broke off, which is recorded too, 2: something given is wrong.
     """
+    import asyncio
+
     if not prompts and not requests:
         raise click.UsageError("say what to ask: a PROMPT or --request FILE")
     if output.exists():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
@@ -13,6 +12,7 @@ import click
 
 from bridge.printing import printable
 from server.commands.files import give_up, written
+from server.commands.flags import with_flags
 from server.terminal.progress import progress
 from server.terminal.text import on_one_line
 
@@ -57,16 +57,6 @@ _filters = [
     click.option("--since", type=_When(), help="Only those made since then."),
     click.option("--until", type=_When(), help="Only those made before then."),
 ]
-_Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
-
-
-def _with(options: list[Any]) -> Callable[[_Decorated], _Decorated]:
-    def add(function: _Decorated) -> _Decorated:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return add
 
 
 @click.group()
@@ -75,7 +65,7 @@ def command() -> None:
 
 
 @command.command("list")
-@_with([*_at, *_filters])
+@with_flags(*_at, *_filters)
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many at most.")
 @click.option("--after", metavar="ID", help="Those after this one.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
@@ -86,7 +76,7 @@ def list_(server: str | None, api_key_env: str | None, **flags: Any) -> None:
 
 @command.command()
 @click.argument("text")
-@_with([*_at, *_filters])
+@with_flags(*_at, *_filters)
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many at most.")
 @click.option("--after", metavar="ID", help="Those after this one.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
@@ -97,7 +87,7 @@ def search(text: str, server: str | None, api_key_env: str | None, **flags: Any)
 
 @command.command()
 @click.argument("response_id", metavar="ID")
-@_with(_at)
+@with_flags(*_at)
 @click.option("--full", is_flag=True, help="Show all of every text.")
 @click.option("--json", "as_json", is_flag=True, help="The response as the server has it.")
 def show(response_id: str, server: str | None, api_key_env: str | None, full: bool, as_json: bool) -> None:
@@ -120,7 +110,7 @@ def show(response_id: str, server: str | None, api_key_env: str | None, full: bo
 
 @command.command()
 @click.argument("response_ids", metavar="ID…", nargs=-1, required=True)
-@_with(_at)
+@with_flags(*_at)
 def delete(response_ids: tuple[str, ...], server: str | None, api_key_env: str | None) -> None:
     """Delete them. What later turns stand on is kept for these."""
 
@@ -134,7 +124,7 @@ def delete(response_ids: tuple[str, ...], server: str | None, api_key_env: str |
 
 @command.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
-@_with([*_at, *_filters])
+@with_flags(*_at, *_filters)
 def export(file: Path | None, server: str | None, api_key_env: str | None, **filters: Any) -> None:
     """Write them as lines of JSON, each a response and its input items, to FILE or standard output.
 
@@ -248,6 +238,8 @@ def _path(response_id: str) -> str:
 
 def _asked(server: str | None, variable: str | None, work: Callable[[Server], Awaitable[T]]) -> T:
     """What `work` gives. Exit code 2 for a server that can't be reached, 1 for one that refuses."""
+    import asyncio
+
     from server.client.errors import OpenResponsesError
     from server.errors import UpstreamError
     from server.terminal.reaching import DEFAULT, Server, key_in

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from bridge.printing import printable
+from server.commands.flags import REACHED, config_flag, upstream_flags
 from server.commands.serve import fields_of
 
 if TYPE_CHECKING:
@@ -29,18 +30,8 @@ _INTERRUPTED, _NOT_STARTED, _NOT_FOUND = 130, 126, 127  # as shells have it
 @click.command()
 @click.argument("agent", metavar="codex|claude")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS...]")
-@click.option(
-    "--upstream", metavar="URL|NAME", help="Where the model is: a server, or a known one: ollama, …"
-)
-@click.option("--dialect", help="What the upstream speaks (default chat).")
-@click.option("--model", help="The model (default: the first one found that calls tools).")
-@click.option("--api-key-env", metavar="VAR", help="Environment variable that holds the upstream's key.")
-@click.option(
-    "--config",
-    envvar="OPENRESPONSES_BRIDGE_CONFIG",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The TOML file of `serve`: its upstreams and models.",
-)
+@upstream_flags(REACHED, "The model (default: the first one found that calls tools).")
+@config_flag
 @click.option(
     "--server",
     envvar="OPENRESPONSES_BRIDGE_SERVER",

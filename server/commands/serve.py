@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from server.commands.files import SPEED
-from server.config import located
-from server.hosts import is_loopback
-from server.metrics_folder import share_metrics
-from server.settings import Settings, SettingsError, load_settings, recording_path, to_workers
+from server.commands.flags import SPEED
+
+if TYPE_CHECKING:
+    import socket
+
+    from server.settings import Settings
 
 _CODEX = "codex"  # a dialect that needs no --upstream
 _OWN_STORE = "Each worker keeps its own store: a response is found by the worker that made it."
@@ -111,6 +110,9 @@ def _listed(given: Iterable[str]) -> list[str] | None:
 )
 def command(**flags: Any) -> None:
     """Serve the Responses API, over the built-in demo model or any upstream."""
+    from server.config import located
+    from server.settings import SettingsError, load_settings
+
     try:
         with located(flags["config"], fields := fields_of(**flags)):
             _serve(load_settings(flags["config"], **fields))
@@ -133,6 +135,8 @@ def fields_of(
     **flags: Any,
 ) -> dict[str, Any]:
     """The settings that flags give, those of environment variables among them. Raises SettingsError."""
+    from server.settings import SettingsError, recording_path
+
     playback = {name: value for name, value in (("speed", speed), ("loop", loop)) if value is not None}
     if playback and recording_path(upstream) is None:
         raise SettingsError("--speed and --loop say how to play an --upstream recording:FILE")
@@ -182,7 +186,9 @@ def _serve(settings: Settings) -> None:
         give_back_freed_memory()
         Server(app, settings, shared=listener.shared).run(sockets=[listener.socket])
     else:
+        from server.metrics_folder import share_metrics
         from server.serving.supervisor import supervise
+        from server.settings import to_workers
 
         to_workers(settings)
         share_metrics(settings.workers)
@@ -191,6 +197,9 @@ def _serve(settings: Settings) -> None:
 
 def _check_reach(settings: Settings) -> None:
     """Law S7: without keys only loopback is bound."""
+    from server.hosts import is_loopback
+    from server.settings import SettingsError
+
     host = settings.host
     if not settings.api_keys and not is_loopback(host):
         raise SettingsError(
@@ -202,6 +211,8 @@ def _check_reach(settings: Settings) -> None:
 
 def _check_foundations(settings: Settings) -> None:
     """A failure that waiting can't mend ends the command with exit code 1; one that may pass is reported."""
+    import asyncio
+
     from server.errors import Outage
     from server.readiness import check_before_start
 

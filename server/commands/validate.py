@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import click
 
-from server.commands.files import CLEAN, VIOLATIONS, capture_argument, give_up, reading, write
+from server.commands.files import CLEAN, VIOLATIONS, give_up, reading, write
+from server.commands.flags import capture_argument
 
 if TYPE_CHECKING:
     from bridge.conformance import Violation, WireName
@@ -59,6 +59,8 @@ def command(file: str, as_json: bool, wire: WireName, explain: str | None) -> No
 
 
 def _explain(name: str, as_json: bool) -> None:
+    from difflib import get_close_matches
+
     from bridge.conformance import RULES
     from bridge.conformance.explaining import explanation
     from bridge.protocol.codec import encode

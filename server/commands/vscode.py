@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from server.commands.files import give_up
-from server.vscode.vsix import extension_files, vsix, vsix_name
 
 
 @click.group()
@@ -26,6 +25,8 @@ def command() -> None:
 def package(output: Path) -> None:
     """Write the extension as a .vsix. VS Code installs it with
     `code --install-extension FILE` or "Install from VSIX"."""
+    from server.vscode.vsix import extension_files, vsix, vsix_name
+
     files = extension_files()
     target = output / vsix_name(files) if output.is_dir() else output
     try:

@@ -1,5 +1,5 @@
-"""What `import bridge` and one dialect load: msgspec, parts of the standard library, and of this package what
-is listed here. cryptography is loaded when something is sealed with a key."""
+"""What `import bridge`, its names and one dialect load: msgspec, parts of the standard library, and of this
+package what is listed here. cryptography is loaded when something is sealed with a key."""
 
 import ast
 import subprocess
@@ -74,8 +74,19 @@ def others(modules: set[str]) -> set[str]:
     return {name.partition(".")[0] for name in modules} - sys.stdlib_module_names - {"bridge"}
 
 
-def test_import_bridge_loads_what_is_listed_and_nothing_else() -> None:
+def test_import_bridge_loads_nothing_else() -> None:
     modules = loaded("import bridge")
+    assert others(modules) == set()
+    assert ours(modules) == {"bridge"}
+
+
+def test_a_name_of_bridge_loads_what_it_needs() -> None:
+    assert ours(loaded("from bridge import BridgeError")) == {"bridge", "bridge.errors"}
+    assert "bridge.conformance" not in ours(loaded("from bridge import ResponseStreamStateMachine"))
+
+
+def test_the_names_of_bridge_load_what_is_listed_and_nothing_else() -> None:
+    modules = loaded("from bridge import *")
     assert others(modules) <= THIRD_PARTY
     assert ours(modules) == FRONT
     assert not modules & IO

@@ -2,9 +2,14 @@
 
 import subprocess
 import sys
+from collections.abc import Iterable
 
 import pytest
+from click import Context, Group
 
+from server.captures import sinks, sources
+from server.cli import main as commands
+from server.commands import flags
 from tests.support.shared import REPOSITORY
 
 HEAVY = {
@@ -26,8 +31,12 @@ UPSTREAM = "Settings(upstreams=[UpstreamSettings(url='http://127.0.0.1:9')])"
 
 def heavy(code: str, *arguments: str) -> set[str]:
     """Which of the heavy packages are loaded when this code has run."""
-    program = f"import sys\ntry:\n    {code}\nexcept SystemExit as end:\n    assert not end.code\n"
     shown = "print(*(name for name in sys.modules if '.' not in name), file=sys.stderr)"
+    return HEAVY & loaded(code, shown, arguments)
+
+
+def loaded(code: str, shown: str, arguments: Iterable[str]) -> set[str]:
+    program = f"import sys\ntry:\n    {code}\nexcept SystemExit as end:\n    assert not end.code\n"
     done = subprocess.run(
         [sys.executable, "-c", program + shown, *arguments],
         cwd=REPOSITORY,
@@ -37,21 +46,42 @@ def heavy(code: str, *arguments: str) -> set[str]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return HEAVY & set(done.stderr.split())
+    return set(done.stderr.split())
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "--help",
-        "--version",
-        "serve --help",
-        "validate --explain stream.first_created",
-        "replay",
-        "conform --help",
-        "inspect --help",
-    ],
-)
+def modules(code: str, *arguments: str) -> set[str]:
+    """The modules that are loaded when this code has run, packages' own ones too."""
+    shown = "print(*sys.modules, file=sys.stderr)"
+    return loaded(code, shown, arguments)
+
+
+def of_commands() -> list[str]:
+    """Each command, and each of a group's."""
+    context = Context(commands)
+    found = []
+    for name in commands.list_commands(context):
+        command = commands.get_command(context, name)
+        found += (
+            [name, *(f"{name} {each}" for each in command.list_commands(context))]
+            if isinstance(command, Group)
+            else [name]
+        )
+    return found
+
+
+@pytest.mark.parametrize("arguments", ["", *of_commands()])
+def test_help_loads_what_parses_flags_and_nothing_else(arguments: str) -> None:
+    found = modules("from server.__main__ import main; main()", *arguments.split(), "--help")
+    assert found & {*HEAVY, "asyncio", "difflib", "msgspec", "ssl", "tempfile", "tomllib"} == set()
+    assert {name for name in found if name.partition(".")[0] == "bridge"} <= {"bridge", "bridge.printing"}
+
+
+def test_the_names_in_help_are_those_of_captures() -> None:
+    assert list(flags.SOURCES) == [sources.AUTO, *sources.DIALECTS]
+    assert list(flags.SINKS) == list(sinks.SINKS)
+
+
+@pytest.mark.parametrize("arguments", ["--version", "validate --explain stream.first_created", "replay"])
 def test_commands_that_serve_nothing_load_nothing_heavy(arguments: str) -> None:
     assert heavy("from server.__main__ import main; main()", *arguments.split()) == set()
 

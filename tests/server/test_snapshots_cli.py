@@ -243,7 +243,7 @@ def test_serve(
                 thread.join(10)
 
     monkeypatch.setattr(uvicorn.Server, "run", end)
-    monkeypatch.setattr("server.commands.serve.to_workers", lambda settings: None)
+    monkeypatch.setattr("server.settings.to_workers", lambda settings: None)
     monkeypatch.setattr("server.logs.configure_logs", lambda: None)
     session.run("serve --port 0 --store memory://")
     upstream.models = ["large", "larger"]
