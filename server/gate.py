@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from typing import Final
 
 from server.errors import shutting_down
@@ -21,6 +21,9 @@ _PUT_OFF: Final = 0.5  # seconds until a waiting run asks the other workers agai
 
 def _nothing(_seconds: float) -> None:
     return None
+
+
+_PLACED: Final = nullcontext()
 
 
 class Gate:
@@ -63,42 +66,34 @@ class Gate:
         """How many responses are being made."""
         return self.runs.count
 
-    @asynccontextmanager
-    async def place(self, owner: str, *, waits: bool, held: bool = False) -> AsyncIterator[None]:
+    def place(self, owner: str, *, waits: bool, held: bool = False) -> AbstractAsyncContextManager[None]:
         """The right to make one more response of this owner. One that `waits` gets it when there is a place
         and its turn has come, and none once the rest is cut off. Raises HttpError 429 to one that does not
         wait. With `held` it is one of `places`."""
         if held:
-            yield
-            return
-        if waits:
-            await self._turn_of_all(owner)
-            try:
-                yield
-            finally:
-                self._leave(owner)
-            return
-        async with self.places(owner, 1):
-            yield
+            return _PLACED
+        return self._turned(owner) if waits else self.places(owner, 1)
 
-    @asynccontextmanager
-    async def places(self, owner: str, count: int) -> AsyncIterator[None]:
+    def places(self, owner: str, count: int) -> AbstractAsyncContextManager[None]:
         """The right to make so many responses of this owner at once. Raises HttpError 429 when there is not
         room for all of them."""
-        try:
-            async with self.runs.shared(owner, count):
-                yield
-        finally:
-            self._call()
+        return self.runs.shared(owner, count, self._call)
 
-    @contextmanager
-    def ended_by(self, deadline: asyncio.Timeout) -> Iterator[None]:
-        """Something runs that ends at once when this deadline is moved, which `cut_off` does."""
-        self._deadlines.add(deadline)
+    @asynccontextmanager
+    async def _turned(self, owner: str) -> AsyncIterator[None]:
+        await self._turn_of_all(owner)
         try:
             yield
         finally:
-            self._deadlines.discard(deadline)
+            self._leave(owner)
+
+    def ends(self, deadline: asyncio.Timeout) -> None:
+        """Something runs that ends at once when this deadline is moved, which `cut_off` does."""
+        self._deadlines.add(deadline)
+
+    def ends_no_more(self, deadline: asyncio.Timeout) -> None:
+        """It has ended."""
+        self._deadlines.discard(deadline)
 
     @contextmanager
     def on_leaving(self, call: Callable[[], None]) -> Iterator[None]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -99,6 +100,10 @@ class Metrics:
             ["limit"],
             registry=self._registry,
         )
+        self._requests_of = cache(self._requests.labels)
+        self._seconds_of = cache(self._seconds.labels)
+        self._first_of = cache(self._first.labels)
+        self._asked_of = cache(self._asked.labels)
         self.streams = 0
         """Answers in server-sent events that are being sent."""
         self.queued = 0
@@ -131,14 +136,14 @@ class Metrics:
 
     def answered(self, route: str, status: int, first_byte: float | None, seconds: float) -> None:
         """A request has its answer; `status` 0 means that the client left before. Times are seconds."""
-        self._requests.labels(route, str(status or "none")).inc()
-        self._seconds.labels(route).observe(seconds)
+        self._requests_of(route, str(status or "none")).inc()
+        self._seconds_of(route).observe(seconds)
         if first_byte is not None:
-            self._first.labels(route).observe(first_byte)
+            self._first_of(route).observe(first_byte)
 
     def asked(self, upstream: str, outcome: str) -> None:
         """An upstream has taken a request or refused it."""
-        self._asked.labels(upstream, outcome).inc()
+        self._asked_of(upstream, outcome).inc()
 
     def called(self, part: str, call: str, seconds: float, failure: str | None) -> None:
         """The `store` or the `log` was called; `failure` is the code of its error."""

@@ -4,6 +4,7 @@ on how many of those names become labels."""
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import cache
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -93,17 +94,24 @@ class RunMetrics:
             registry=registry,
         )
 
+        # A look-up in prometheus_client costs more than the count itself.
+        self._responses_of = cache(self._responses.labels)
+        self._tokens_of = cache(self._tokens.labels)
+        self._first_of = cache(self._first.labels)
+        self._gaps_of = cache(self._gaps.labels)
+        self._seconds_of = cache(self._seconds.labels)
+
     def ended(self, ended: Ended) -> None:
         """A response is over."""
         response, pace = ended.response, ended.pace
         labels = ended.upstream, self._models.label(ended.model, answered=pace.first is not None)
-        self._responses.labels(*labels, response.status).inc()
-        self._seconds.labels(*labels).observe(ended.seconds)
+        self._responses_of(*labels, response.status).inc()
+        self._seconds_of(*labels).observe(ended.seconds)
         if response.usage is not None and response.usage.estimated is not True:
-            self._tokens.labels(*labels, "input").inc(response.usage.input_tokens)
-            self._tokens.labels(*labels, "output").inc(response.usage.output_tokens)
+            self._tokens_of(*labels, "input").inc(response.usage.input_tokens)
+            self._tokens_of(*labels, "output").inc(response.usage.output_tokens)
         for case in ended.noticed:
             self._noticed.labels(*labels, case.kind).inc(case.times)
         if pace.first is not None:
-            self._first.labels(*labels).observe(pace.first)
-            self._gaps.labels(*labels).add(pace.gaps, pace.seconds)
+            self._first_of(*labels).observe(pace.first)
+            self._gaps_of(*labels).add(pace.gaps, pace.seconds)

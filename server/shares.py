@@ -6,8 +6,8 @@ over Redis (`server.quotas`). Without keys every client is the same owner, so on
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Final, Protocol
 
 from server.errors import HttpError
@@ -72,25 +72,18 @@ class Share:
         if self.count + of_all + more > self._total:
             raise self._refusal(f"The server has {self._total} {self._what} at once and no more; try again.")
         if owner != _WITHOUT_KEY and self.of(owner) + of_key + more > self.per_key:
-            raise self._too_many()
+            raise self.too_many()
 
     async def agreed(self, owner: str) -> bool:
         """Whether the other workers leave this owner room for what it has taken here."""
         return owner == _WITHOUT_KEY or self.others is None or await self.others.agree(owner)
 
-    @asynccontextmanager
-    async def shared(self, owner: str, count: int = 1) -> AsyncIterator[None]:
-        """So many more of this owner's, over all workers. Raises HttpError 429."""
-        self.check(owner, count)
-        for _ in range(count):
-            self.take(owner)
-        try:
-            if not await self.agreed(owner):
-                raise self._too_many()
-            yield
-        finally:
-            for _ in range(count):
-                self.give_back(owner)
+    def shared(
+        self, owner: str, count: int = 1, after: Callable[[], None] | None = None
+    ) -> AbstractAsyncContextManager[None]:
+        """So many more of this owner's, over all workers; `after` is called when they are given back. Raises
+        HttpError 429."""
+        return _Shared(self, owner, count, after)
 
     @contextmanager
     def held(self, owner: str) -> Iterator[None]:
@@ -124,9 +117,40 @@ class Share:
         """They may be asked again."""
         self._put_off.discard(owner)
 
-    def _too_many(self) -> HttpError:
+    def too_many(self) -> HttpError:
+        """The refusal to an owner that has as many as one may have."""
         what = f"One API key has at most {self.per_key} {self._what} at once; try again when one has ended."
         return self._refusal(what)
 
     def _refusal(self, message: str) -> HttpError:
         return HttpError(429, message, code=self._code, headers={"retry-after": "1"})
+
+
+class _Shared:
+    """What is taken of a share while this context lasts. A class, since every request enters one and a
+    generator costs several calls more."""
+
+    __slots__ = ("_after", "_count", "_owner", "_share")
+
+    def __init__(self, share: Share, owner: str, count: int, after: Callable[[], None] | None) -> None:
+        self._share, self._owner, self._count, self._after = share, owner, count, after
+
+    async def __aenter__(self) -> None:
+        self._share.check(self._owner, self._count)
+        for _ in range(self._count):
+            self._share.take(self._owner)
+        try:
+            if not await self._share.agreed(self._owner):
+                raise self._share.too_many()
+        except BaseException:
+            self._give_back()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._give_back()
+
+    def _give_back(self) -> None:
+        for _ in range(self._count):
+            self._share.give_back(self._owner)
+        if self._after is not None:
+            self._after()

@@ -142,6 +142,8 @@ def within_bounds(usage: Usage, diagnostics: Diagnostics) -> Usage:
     """The same usage, each number a count and all of them in agreement, with a repair note for each that was
     not: what is below 0 or not a number becomes 0, what is above `MOST_TOKENS` becomes that; a part is at
     most its whole, and the total is the sum."""
+    if _is_sound(usage):
+        return usage
     given = {
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
@@ -159,11 +161,24 @@ def within_bounds(usage: Usage, diagnostics: Diagnostics) -> Usage:
     total = counts["input_tokens"] + counts["output_tokens"]
     if usage.total_tokens != total or type(usage.total_tokens) is not int:
         diagnostics.repair("usage.total_tokens", f"it is not the sum of input and output, taken as {total}")
-    elif counts == given and all(type(number) is int for number in given.values()):
-        return usage
     return Usage.of(**counts, estimated=usage.estimated is True)
 
 
+def _is_sound(usage: Usage) -> bool:
+    """There is nothing to repair, as almost always."""
+    incoming, outgoing, total = usage.input_tokens, usage.output_tokens, usage.total_tokens
+    cached, reasoning = usage.input_tokens_details.cached_tokens, usage.output_tokens_details.reasoning_tokens
+    written = usage.input_tokens_details.cache_write_tokens or 0
+    return (
+        {type(number) for number in (incoming, outgoing, total, cached, reasoning, written)} == _INTEGERS
+        and 0 <= cached <= incoming <= MOST_TOKENS
+        and 0 <= reasoning <= outgoing <= MOST_TOKENS
+        and 0 <= written <= incoming
+        and total == incoming + outgoing
+    )
+
+
+_INTEGERS: Final = {int}  # what is a bool or a float is not a count
 # a count that is part of another → that other
 _WHOLES: Final = {
     "cached_tokens": "input_tokens",

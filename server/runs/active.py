@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,14 +14,13 @@ class ActiveRuns:
     def __init__(self) -> None:
         self._runs: dict[str, tuple[str, Run]] = {}
 
-    @contextmanager
-    def hold(self, response_id: str, owner: str, run: Run) -> Iterator[None]:
-        """List the run for as long as it lasts."""
+    def add(self, response_id: str, owner: str, run: Run) -> None:
+        """List the run, until it is removed."""
         self._runs[response_id] = owner, run
-        try:
-            yield
-        finally:
-            del self._runs[response_id]
+
+    def remove(self, response_id: str) -> None:
+        """It has been made."""
+        del self._runs[response_id]
 
     def get(self, response_id: str, owner: str) -> Run | None:
         """The run that makes this response; None when none does here for this owner (law S7)."""

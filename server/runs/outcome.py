@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Final
 
 import structlog
@@ -102,22 +101,16 @@ class Outcome:
             time.perf_counter() - self._started,
         )
 
-    @contextmanager
-    def reported(self) -> Iterator[None]:
-        """The making of the response: when it is over, that is counted and logged."""
-        failure: BaseException | None = None
+    def __enter__(self) -> None:
+        """The response is made while this context lasts; then that is counted and logged."""
         self._meter.start()
         for watch in self._watches:
             watch.begin()
-        try:
-            yield
-        except BaseException as error:
-            failure = error
-            raise
-        finally:
-            self._report(failure)
-            for watch in reversed(self._watches):
-                watch.end(self._ended(), self._said)
+
+    def __exit__(self, _kind: type[BaseException] | None, raised: BaseException | None, _: object) -> None:
+        self._report(raised)
+        for watch in reversed(self._watches):
+            watch.end(self._ended(), self._said)
 
     def _report(self, raised: BaseException | None) -> None:
         ended, response = self._translation.ended, self._translation.snapshot

@@ -175,14 +175,16 @@ class Run:
         return bool(events)
 
     async def _make(self) -> None:
+        response_id = self.translation.response_id
         try:
-            with (
-                self._outcome.reported(),
-                self._running.hold(self.translation.response_id, self.owner, self),
-            ):
-                last = await self._until_the_end()
-                if last:
-                    await self._outlet.pass_last(last, self._total, self._settle)
+            with self._outcome:
+                self._running.add(response_id, self.owner, self)
+                try:
+                    last = await self._until_the_end()
+                    if last:
+                        await self._outlet.pass_last(last, self._total, self._settle)
+                finally:
+                    self._running.remove(response_id)
         finally:
             self._leave_line()
             self._hold.release()
@@ -203,8 +205,11 @@ class Run:
                     self._leave_line()
                     if deadline.when() is None:  # it was not interrupted
                         deadline.reschedule(asyncio.get_running_loop().time() + self._total)
-                    with self._gate.ended_by(deadline):
+                    self._gate.ends(deadline)
+                    try:
                         return await self._ask()
+                    finally:
+                        self._gate.ends_no_more(deadline)
         except TimeoutError:
             return self._reading.last or await self._cut_short()
         except HttpError as error:
@@ -215,7 +220,7 @@ class Run:
     async def _ask(self) -> list[Event]:
         if self._background and self.keeping is not None and not await self._mark_begun(self.keeping):
             return self.translation.fail(LOST)
-        async with self._attempts.open() as reply:
+        async with self._attempts as reply:
             self.accepted = True
             return await self._reading.follow(reply)
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 from opentelemetry import context, trace
-from opentelemetry.trace import SpanKind, Status, StatusCode
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from server.errors import UpstreamError
 from server.settings import Timeouts
@@ -35,16 +35,16 @@ class SpannedUpstream:
         self.account = upstream.account
 
     def open(self, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamReply]:
-        return self._open(request)
+        span = self._tracer.start_span("chat", kind=SpanKind.CLIENT)
+        # Without an SDK, or where this one is not sampled, the context has what is passed on already.
+        return self._open(request, span) if span.is_recording() else self._upstream.open(request)
 
     @asynccontextmanager
-    async def _open(self, request: UpstreamRequest) -> AsyncIterator[UpstreamReply]:
-        span = self._tracer.start_span("chat", kind=SpanKind.CLIENT)
-        if span.is_recording():
-            model = _model_of(request.body)[:LONGEST]
-            span.update_name(f"chat {model}")
-            span.set_attributes(self._where)
-            span.set_attributes({"gen_ai.operation.name": "chat", "gen_ai.request.model": model})
+    async def _open(self, request: UpstreamRequest, span: Span) -> AsyncIterator[UpstreamReply]:
+        model = _model_of(request.body)[:LONGEST]
+        span.update_name(f"chat {model}")
+        span.set_attributes(self._where)
+        span.set_attributes({"gen_ai.operation.name": "chat", "gen_ai.request.model": model})
         try:
             async with AsyncExitStack() as stack:
                 token = context.attach(trace.set_span_in_context(span))

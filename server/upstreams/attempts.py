@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
+from types import TracebackType
 from typing import Final, NamedTuple
 
 import structlog
@@ -78,19 +79,27 @@ class Attempts:
         """The name of the upstream that has accepted."""
         self._wait = wait
         self._jitter = jitter
+        self._stack = AsyncExitStack()
         self.asked: Target | None = None
         """The target that has accepted, until then the first one asked."""
 
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[UpstreamReply]:
-        """As `Upstream.open`; when none accepts, the first one's error is raised."""
-        async with AsyncExitStack() as stack:
-            attempt, reply = await self._first_that_accepts(stack)
+    async def __aenter__(self) -> UpstreamReply:
+        """As that of `Upstream.open`; when none accepts, the first one's error is raised."""
+        try:
+            attempt, reply = await self._first_that_accepts(self._stack)
             self.asked = attempt.target
             self.chosen = attempt.target.upstream.name
             self._observe(self.chosen, "accepted")
             self._accepted(attempt, reply)
-            yield reply if attempt.last else FirstWords(attempt, reply, partial(self._over, stack))
+        except BaseException as error:
+            await self._stack.__aexit__(type(error), error, error.__traceback__)
+            raise
+        return reply if attempt.last else FirstWords(attempt, reply, partial(self._over, self._stack))
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.__aexit__(kind, error, trace)
 
     async def _over(self, stack: AsyncExitStack, attempt: Attempt) -> tuple[Attempt, UpstreamReply]:
         """Ask so instead of what is open."""

@@ -102,6 +102,11 @@ def line_of(answer: Answer) -> Line | None:
     return line if isinstance(line, Line) else None
 
 
+def has_come(answer: Answer) -> bool:
+    """All of it is here, to be read."""
+    return isinstance(answer, aiohttp.ClientResponse) and answer.content.is_eof()
+
+
 def is_read(answer: Answer) -> bool:
     """All of it has been read."""
     return isinstance(answer, aiohttp.ClientResponse) and answer.content.at_eof()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Final
 
@@ -15,7 +15,7 @@ from server.settings import Timeouts
 from server.upstreams.addresses import without_password
 from server.upstreams.base import DRAIN_SECONDS, LOSSES_HEADER, UpstreamReply, UpstreamRequest, called
 from server.upstreams.causes import cause_of
-from server.upstreams.connections import Answer, Connect, Connections, Requests, is_read
+from server.upstreams.connections import Answer, Connect, Connections, Requests, has_come, is_read
 from server.upstreams.dialects import HttpDialect
 from server.upstreams.refusals import Clean, in_band_refusal, refusal
 from server.upstreams.reply import FAILURES, HttpReply
@@ -74,22 +74,19 @@ class HttpUpstream:
         self._connections: Requests | None = None
 
     def open(self, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamReply]:
-        return self._open(request)
+        return _Exchange(self, request)
 
-    @asynccontextmanager
-    async def _open(self, request: UpstreamRequest) -> AsyncIterator[UpstreamReply]:
+    async def ask(self, request: UpstreamRequest) -> tuple[Answer, HttpReply, bytes | None]:
+        """Send the request: the answer, which is to be closed, its reply, and what was read of a whole one in
+        JSON. Raises UpstreamError."""
         response = await self._send(request)
         try:
             whole = await self._check(response, partial(self.clean, client_key=request.client_key))
             losses = response.headers.get(LOSSES_HEADER, "")
-            reply = HttpReply(self.name, response, self._timeouts.idle, losses)
-            try:
-                yield reply if whole is None else WholeReply(whole, reply)
-            finally:
-                reply.close()
-            await _drain(response)
-        finally:
-            response.close()  # a body that was not read to its end closes the connection with it
+            return response, HttpReply(self.name, response, self._timeouts.idle, losses), whole
+        except BaseException:
+            response.close()
+            raise
 
     async def _send(self, request: UpstreamRequest) -> Answer:
         headers = {
@@ -138,8 +135,9 @@ class HttpUpstream:
             return None
         try:
             # an answer may take its time, as long as something comes
-            async with asyncio.timeout(None if accepted else self._timeouts.idle):
-                body = await _read_up_to(response, _MAX_REFUSAL, self._timeouts.idle)
+            body = await _read_up_to(
+                response, _MAX_REFUSAL, self._timeouts.idle, None if accepted else self._timeouts.idle
+            )
         except FAILURES as error:
             raise self._failure(error) from error
         if not accepted:
@@ -199,16 +197,47 @@ class HttpUpstream:
             self._connections = None
 
 
-async def _read_up_to(response: Answer, limit: int, idle: float | None = None) -> bytes:
-    """The body, or what comes until there are at least `limit` bytes of it; `idle` bounds each wait."""
+class _Exchange:
+    """One request and its answer, for as long as this context lasts. A class, since every request enters one
+    and a generator costs several calls more."""
+
+    __slots__ = ("_answer", "_reply", "_request", "_upstream")
+    _answer: Answer
+    _reply: HttpReply
+
+    def __init__(self, upstream: HttpUpstream, request: UpstreamRequest) -> None:
+        self._upstream = upstream
+        self._request = request
+
+    async def __aenter__(self) -> UpstreamReply:
+        self._answer, self._reply, whole = await self._upstream.ask(self._request)
+        return self._reply if whole is None else WholeReply(whole, self._reply)
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._reply.close()
+        try:
+            if kind is None:
+                await _drain(self._answer)
+        finally:
+            self._answer.close()  # a body that was not read to its end closes the connection with it
+
+
+async def _read_up_to(
+    response: Answer, limit: int, idle: float | None = None, total: float | None = None
+) -> bytes:
+    """The body, or what comes until there are at least `limit` bytes of it. `idle` seconds bound each wait,
+    `total` all of them."""
+    if has_come(response):
+        return response.content.read_nowait()
     chunks, size = [], 0
-    while size < limit:
-        async with asyncio.timeout(idle):
-            chunk = await response.content.readany()
-        if not chunk:
-            break
-        chunks.append(chunk)
-        size += len(chunk)
+    async with asyncio.timeout(total):
+        while size < limit:
+            async with asyncio.timeout(idle):
+                chunk = await response.content.readany()
+            if not chunk:
+                break
+            chunks.append(chunk)
+            size += len(chunk)
     return b"".join(chunks)
 
 

@@ -113,10 +113,10 @@ async def test_s8_cut_off_ends_what_is_held() -> None:
     async def run() -> None:
         async with asyncio.timeout(60) as deadline:
             async with gate.place("", waits=False):
-                with gate.ended_by(deadline):
-                    assert gate.running == 1
-                    gate.cut_off()
-                    await asyncio.sleep(60)
+                gate.ends(deadline)
+                assert gate.running == 1
+                gate.cut_off()
+                await asyncio.sleep(60)
 
     with pytest.raises(TimeoutError):
         await run()
