@@ -14,6 +14,7 @@ from bridge.diagnostics import Diagnostic, Diagnostics
 from bridge.errors import WireError
 from bridge.protocol.codec import decode_event, decode_json, encode
 from bridge.sse import Frame, is_done
+from server.captures.reported import Reported
 
 _MOST_FINDINGS: Final = 50
 """Violations and cases that one line holds; a line says how many it leaves out."""
@@ -97,22 +98,6 @@ class Observer:
     def _noted(self) -> Iterator[Diagnostic]:
         for report in self._reports:
             yield from report.new()
-
-
-class Reported:
-    """What is new in a report since the last look. Costs nothing while nothing is."""
-
-    def __init__(self, report: Diagnostics) -> None:
-        self._report = report
-        self._seen = 0
-
-    def new(self) -> list[Diagnostic]:
-        """The cases that were noted for the first time since."""
-        if len(self._report) == self._seen:
-            return []
-        found = list(self._report)[self._seen :]
-        self._seen = len(self._report)
-        return found
 
 
 def line(observation: Observation) -> bytes:

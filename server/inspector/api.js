@@ -10,8 +10,8 @@ export class ServerError extends Error {
 }
 
 /** The answer of a request; raises ServerError for a refusal. */
-export async function ask(path, { method = 'GET', body, type = 'application/json', signal } = {}) {
-  const headers = {};
+export async function ask(path, { method = 'GET', body, type = 'application/json', headers: more = {}, signal } = {}) {
+  const headers = { ...more };
   if (key.value) headers.authorization = `Bearer ${key.value}`;
   if (body !== undefined) headers['content-type'] = type;
   let answer;

@@ -2,6 +2,7 @@
 
 import { html, useState } from './vendor/preact.js';
 import { readExported } from './exporting.js';
+import { isRecording } from './protocol/trace.js';
 import { openCapture, openExported } from './session.js';
 import { visible } from './text.js';
 
@@ -14,7 +15,9 @@ export async function openFile(file, dialect) {
   const exported = isPage ? readExported(await file.text()) : null;
   if (exported) return openExported(exported);
   if (isPage) throw new Error(`${file.name} was not exported by this page.`);
-  return openCapture(await file.arrayBuffer(), file.name.slice(0, 200), dialect);
+  const bytes = await file.arrayBuffer();
+  const isOurs = isRecording(new TextDecoder().decode(bytes.slice(0, 4096)));
+  return openCapture(bytes, file.name.slice(0, 200), dialect, isOurs ? new TextDecoder().decode(bytes) : '');
 }
 
 export function Capture() {
@@ -37,7 +40,7 @@ export function Capture() {
   };
   return html`<section class="capture card">
     <h1>Open a capture</h1>
-    <p>Server-sent events or JSON lines of any dialect, a recording, or a file that this page exported. The server judges it and keeps nothing of it.</p>
+    <p>Server-sent events or JSON lines of any dialect, a recording or a trace, or a file that this page exported. The server judges it and keeps nothing of it.</p>
     <div class=${`drop ${over ? 'over' : ''}`} onDragOver=${(event) => { event.preventDefault(); setOver(true); }} onDragLeave=${() => setOver(false)} onDrop=${dropped}>
       <label for="file">Drop a file here, or choose one</label>
       <input id="file" type="file" multiple onChange=${(event) => { take([...event.currentTarget.files]); event.currentTarget.value = ''; }} />
@@ -45,6 +48,6 @@ export function Capture() {
     <div class="field"><label for="dialect">Dialect</label><select id="dialect" value=${dialect} onChange=${(event) => setDialect(event.currentTarget.value)}>${DIALECTS.map((each) => html`<option value=${each}>${each}</option>`)}</select></div>
     <div class="field"><label for="pasted">Or paste one</label><textarea id="pasted" class="code" rows="8" spellcheck="false" value=${pasted} onInput=${(event) => setPasted(event.currentTarget.value)}></textarea></div>
     ${failure && html`<p class="note bad" role="alert">${visible(failure)}</p>`}
-    <p class="actions"><button class="main" disabled=${!pasted.trim()} onClick=${() => openCapture(pasted, 'pasted capture', dialect)}>Open</button></p>
+    <p class="actions"><button class="main" disabled=${!pasted.trim()} onClick=${() => openCapture(pasted, 'pasted capture', dialect, pasted)}>Open</button></p>
   </section>`;
 }

@@ -14,7 +14,7 @@ const TOOLS = [
   { type: 'function', name: 'get_time', description: 'The time at a place now.', parameters: { type: 'object', properties: { place: { type: 'string' } }, required: ['place'], additionalProperties: false }, strict: true },
 ];
 const SCHEMA = { name: 'answer', strict: true, schema: { type: 'object', properties: { answer: { type: 'string' } }, required: ['answer'], additionalProperties: false } };
-const EMPTY = { model: '', instructions: '', input: '', images: [], tools: '', format: '', schema: '', effort: '', summary: '', previous: '', store: true, background: false, more: '' };
+const EMPTY = { model: '', instructions: '', input: '', images: [], tools: '', format: '', schema: '', effort: '', summary: '', previous: '', store: true, background: false, traced: false, more: '' };
 const MOST_IMAGE = 8_000_000; // bytes
 
 const fields = signal({ ...EMPTY });
@@ -86,7 +86,7 @@ export function Composer() {
       const request = requestOf(fields.value);
       if (!request.model) throw new Error('Model: a name is needed.');
       setFailure('');
-      sendRequest(request);
+      sendRequest(request, { traced: fields.value.traced });
     } catch (error) {
       setFailure(error.message);
     }
@@ -111,7 +111,8 @@ export function Composer() {
     <details open=${Boolean(given.more || given.previous)}><summary>Conversation and more fields</summary>
       <div class="field"><label for="previous">Continues the response</label><input id="previous" placeholder="resp_…" autocomplete="off" value=${given.previous} onInput=${(event) => set({ previous: event.currentTarget.value })} /></div>
       <p class="checks"><label><input type="checkbox" checked=${given.store} onChange=${(event) => set({ store: event.currentTarget.checked })} /> store it</label>
-        <label><input type="checkbox" checked=${given.background} onChange=${(event) => set({ background: event.currentTarget.checked })} /> in the background</label></p>
+        <label><input type="checkbox" checked=${given.background} onChange=${(event) => set({ background: event.currentTarget.checked })} /> in the background</label>
+        <label><input type="checkbox" checked=${given.traced} onChange=${(event) => set({ traced: event.currentTarget.checked })} /> ask for a trace</label></p>
       <div class="field"><label for="more">More fields, as JSON</label>${text('more', { rows: 5, class: 'code', placeholder: '{"temperature": 0.2}' })}</div></details>
     ${failure && html`<p class="note bad" role="alert">${visible(failure)}</p>`}
     <p class="actions"><button class="main" type="submit">Send</button> <button type="button" class="quiet" onClick=${() => { fields.value = { ...EMPTY, model: given.model }; }}>Clear</button> <span class="small">or Ctrl + Enter</span></p>

@@ -1,6 +1,6 @@
 // A stream's request and events in forms that are used elsewhere. No secret is in any of them.
 
-import { masked } from './masking.js';
+import { masked, maskedStream } from './masking.js';
 
 const KEY = 'OPENRESPONSES_API_KEY';
 
@@ -29,6 +29,6 @@ for event in client.responses.create(**request, stream=True):
 
 /** The stream as server-sent events, for a test's file: `replay`, `validate` and the inspector read it. */
 export function asFixture(recording) {
-  const frames = recording.events.map(({ event, data }) => `event: ${event.replace(/[\r\n]/g, ' ')}\ndata: ${typeof data === 'string' ? data.replace(/[\r\n]+/g, ' ') : JSON.stringify(masked(data))}\n\n`);
+  const frames = maskedStream(recording.events).map(({ event, data }) => `event: ${event.replace(/[\r\n]/g, ' ')}\ndata: ${typeof data === 'string' ? data.replace(/[\r\n]+/g, ' ') : JSON.stringify(data)}\n\n`);
   return `${frames.join('')}${recording.status.value === 'ended' ? 'data: [DONE]\n\n' : ''}`;
 }

@@ -2,12 +2,13 @@
 
 import { html, useState } from './vendor/preact.js';
 import { Context } from './context.js';
+import { Json } from './json.js';
+import { Traced } from './traced.js';
 import { Tree } from './tree.js';
-import { headOf, pretty, visible, visibleLines } from './text.js';
+import { visible } from './text.js';
 
-const LONGEST = 20_000;
 const MOST_PARTS = 200;
-const TABS = [['event', 'Event'], ['snapshot', 'Snapshot'], ['parts', 'VS Code parts'], ['request', 'Request'], ['context', 'Context']];
+const TABS = [['event', 'Event'], ['snapshot', 'Snapshot'], ['parts', 'VS Code parts'], ['request', 'Request'], ['context', 'Context'], ['trace', 'Trace']];
 
 export function Detail({ recording }) {
   const [tab, setTab] = useState('event');
@@ -18,7 +19,7 @@ export function Detail({ recording }) {
     setTab(TABS[at][0]);
     event.currentTarget.children[at].focus();
   };
-  const Shown = { event: Event, snapshot: Snapshot, parts: Parts, request: Request, context: Context }[tab];
+  const Shown = { event: Event, snapshot: Snapshot, parts: Parts, request: Request, context: Context, trace: Traced }[tab];
   return html`<section class="detail card">
     <div class="tabs" role="tablist" aria-label="Of this moment" onKeyDown=${step}>
       ${TABS.map(([name, label]) => html`<button role="tab" id=${`tab-${name}`} aria-controls="moment" aria-selected=${tab === name}
@@ -52,13 +53,6 @@ export function Findings({ findings, leftOut }) {
     <p><bdi>${visible(each.what)}</bdi></p>
     ${each.asks ? html`<p class="asks">The rule: ${each.asks}</p>` : ''}</li>`)}
     ${leftOut ? html`<li class="ignored">${leftOut} more at this event.</li>` : ''}</ul>`;
-}
-
-export function Json({ value }) {
-  const [all, setAll] = useState(false);
-  const { left, text } = headOf(pretty(value), all ? 2_000_000 : LONGEST);
-  return html`<pre class="json" dir="ltr">${visibleLines(text)}</pre>
-    ${left > 0 && html`<p class="note">${left} characters more. ${!all && html`<button class="link" onClick=${() => setAll(true)}>Show them</button>`}</p>`}`;
 }
 
 function Snapshot({ recording }) {

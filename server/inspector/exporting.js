@@ -1,6 +1,6 @@
 // A stream as one HTML file that needs nothing else: no script runs in it, and the page opens it again.
 
-import { masked } from './masking.js';
+import { masked, maskedStream } from './masking.js';
 import { responseOf } from './protocol/fold.js';
 import { KINDS, SEVERITIES, gist, shortName } from './protocol/kinds.js';
 import { visible, visibleLines } from './text.js';
@@ -23,7 +23,7 @@ export const escaped = (text) => String(text).replace(/[&<>"']/g, (sign) => SIGN
 export const jsonInHtml = (value) => JSON.stringify(value).replace(/[<>&\u2028\u2029]/g, (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, '0')}`);
 
 export function asHtml(recording) {
-  const observations = masked(recording.events);
+  const observations = maskedStream(recording.events);
   const request = masked(recording.request);
   const title = masked(recording.title);
   const response = masked(responseOf(recording.tip)) ?? {};

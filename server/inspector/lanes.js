@@ -1,22 +1,29 @@
-// Lanes by output item with a mark for each event, drawn on a canvas: as many events as there are cost one pass.
+// Lanes by output item with a mark for each event; all of the stream, or a part of it that follows the event that
+// is looked at.
 
-import { html, useEffect, useRef, useState } from './vendor/preact.js';
-import { KINDS } from './protocol/kinds.js';
+import { html, useEffect, useLayoutEffect, useRef, useState } from './vendor/preact.js';
+import { AXIS, ROW, draw, scaleOf } from './drawing.js';
+import { duration } from './events.js';
+import { WHOLE, holding, moved, zoomed } from './protocol/window.js';
 
-const ROW = 24;
 const LABEL = 132;
 const MOST_ROWS = 9;
+const STEP = 2;
+const FINEST = 0.002; // seconds that are seen at least
+const FEWEST = 6; // events that are
 
 export function Lanes({ recording, byTime }) {
   const canvas = useRef(null);
   const [width, setWidth] = useState(800);
   const [scrolled, setScrolled] = useState(0);
+  const seen = recording.seen.value;
   const version = recording.version.value;
   const cursor = recording.cursor.value;
   const rows = recording.lanes.length;
-  const height = Math.min(rows, MOST_ROWS) * ROW + 6;
+  const height = Math.min(rows, MOST_ROWS) * ROW + 6 + AXIS;
   const labels = width < 560 ? 84 : LABEL;
-  const scale = scaleOf(recording, width - labels - 10, byTime);
+  const scale = scaleOf(recording, width - labels - 10, byTime, seen);
+  const here = scale.place(Math.max(cursor, 0));
 
   useEffect(() => {
     const observer = new ResizeObserver(([entry]) => setWidth(Math.max(240, Math.round(entry.contentRect.width))));
@@ -24,9 +31,11 @@ export function Lanes({ recording, byTime }) {
     return () => observer.disconnect();
   }, []);
 
+  useLayoutEffect(() => { recording.seen.value = holding(seen, here); }, [recording, cursor, scale.timed]);
+
   useEffect(() => {
     draw(canvas.current, recording, { width, height, scrolled, labels, scale, cursor });
-  }, [recording, version, cursor, width, height, scrolled, byTime]);
+  }, [recording, version, cursor, width, height, scrolled, byTime, seen]);
 
   useEffect(() => {
     const query = matchMedia('(prefers-color-scheme: dark)');
@@ -39,108 +48,63 @@ export function Lanes({ recording, byTime }) {
     };
   });
 
+  const zoom = (by) => zoomIn(recording, scale, by);
+  const go = (index) => {
+    recording.following.value = false;
+    recording.moveTo(index);
+  };
   const scrub = (event) => {
     if (event.type === 'pointermove' && !(event.buttons & 1)) return;
-    const x = event.clientX - canvas.current.getBoundingClientRect().left - labels;
-    recording.following.value = false;
-    recording.moveTo(scale.indexAt(x));
+    go(scale.indexAt(event.clientX - canvas.current.getBoundingClientRect().left - labels));
   };
   const start = (event) => {
     canvas.current.setPointerCapture(event.pointerId);
     scrub(event);
   };
+  const onWheel = (event) => {
+    const along = event.shiftKey ? event.deltaY : event.deltaX;
+    if (!event.ctrlKey && !along) return;
+    event.preventDefault();
+    if (event.ctrlKey) zoom(event.deltaY < 0 ? 1.25 : 0.8);
+    else recording.seen.value = moved(seen, along / scale.inner);
+  };
+  const keys = {
+    '+': () => zoom(STEP), '=': () => zoom(STEP), '-': () => zoom(1 / STEP), 0: () => { recording.seen.value = WHOLE; },
+    ArrowLeft: () => go(cursor - 1), ArrowRight: () => go(cursor + 1),
+  };
+  const onKeyDown = (event) => {
+    const act = event.ctrlKey || event.metaKey || event.altKey ? undefined : keys[event.key];
+    if (!act) return;
+    event.preventDefault();
+    act();
+  };
   const label = `${recording.length} events in ${rows} lanes. The list of events below has the same, by keyboard.`;
-  return html`<div class="lanes" style=${{ height: `${height}px` }} tabindex=${rows > MOST_ROWS ? 0 : -1}
-      role="group" aria-label="Lanes" onScroll=${(event) => setScrolled(event.currentTarget.scrollTop)}>
-    <div style=${{ height: `${rows * ROW + 6}px` }}>
+  return html`<div class="lanes" style=${{ height: `${height}px` }} tabindex="0" role="group" data-seen=${JSON.stringify(seen)}
+      aria-label="Lanes: plus and minus zoom, 0 shows all, arrow keys move by an event"
+      onKeyDown=${onKeyDown} onWheel=${onWheel} onScroll=${(event) => setScrolled(event.currentTarget.scrollTop)}>
+    <div style=${{ height: `${rows * ROW + 6 + AXIS}px` }}>
       <canvas ref=${canvas} role="img" aria-label=${label} onPointerDown=${start} onPointerMove=${scrub}></canvas>
     </div>
   </div>`;
 }
 
-/** Where an event is: by its time, or by its number where times are not known. */
-function scaleOf(recording, width, byTime) {
-  const inner = Math.max(width, 10);
-  const last = Math.max(recording.length - 1, 1);
-  const until = recording.metrics.last;
-  if (byTime && until > 0) {
-    return {
-      x: (index) => ((recording.events[index].at ?? 0) / until) * inner,
-      indexAt: (x) => recording.indexAt((Math.min(Math.max(x, 0), inner) / inner) * until),
-    };
-  }
-  return {
-    x: (index) => (index / last) * inner,
-    indexAt: (x) => Math.round((Math.min(Math.max(x, 0), inner) / inner) * last),
-  };
+const leastOf = (scale) => (scale.timed ? FINEST : FEWEST) / scale.last;
+
+/** So many times as large, around the event that is looked at. */
+function zoomIn(recording, scale, by) {
+  const here = scale.place(Math.max(recording.cursor.value, 0));
+  recording.seen.value = zoomed(recording.seen.value, by, here, leastOf(scale));
 }
 
-function draw(canvas, recording, { width, height, scrolled, labels, scale, cursor }) {
-  const ratio = window.devicePixelRatio || 1;
-  if (canvas.width !== width * ratio || canvas.height !== height * ratio) {
-    canvas.width = width * ratio;
-    canvas.height = height * ratio;
-    canvas.style.width = `${width}px`;
-    canvas.style.height = `${height}px`;
-  }
-  const style = getComputedStyle(document.documentElement);
-  const colour = (name) => style.getPropertyValue(name).trim();
-  const paper = canvas.getContext('2d');
-  paper.setTransform(ratio, 0, 0, ratio, 0, 0);
-  paper.clearRect(0, 0, width, height);
-  const first = Math.floor(scrolled / ROW);
-  const shown = Math.min(recording.lanes.length - first, Math.ceil(height / ROW) + 1);
-  drawLabels(paper, recording, { first, shown, scrolled, labels, width, colour });
-  drawMarks(paper, recording, { first, shown, scrolled, labels, scale, colour });
-  if (cursor >= 0 && cursor < recording.length) {
-    paper.fillStyle = colour('--cursor');
-    paper.fillRect(labels + scale.x(cursor) - 0.75, 0, 1.5, height);
-  }
-}
-
-function drawLabels(paper, recording, { first, shown, scrolled, labels, width, colour }) {
-  paper.font = '12px system-ui, sans-serif';
-  paper.textBaseline = 'middle';
-  for (let row = 0; row < shown; row += 1) {
-    const y = (first + row) * ROW - scrolled + 3;
-    paper.fillStyle = colour('--line');
-    paper.fillRect(labels, y + ROW / 2, width - labels, 1);
-    paper.fillStyle = colour('--soft');
-    paper.fillText(fitted(paper, recording.lanes[first + row].label, labels - 16), 4, y + ROW / 2);
-  }
-}
-
-function fitted(paper, text, width) {
-  if (paper.measureText(text).width <= width) return text;
-  let kept = text.slice(0, 40);
-  while (kept && paper.measureText(`${kept}…`).width > width) kept = kept.slice(0, -1);
-  return `${kept}…`;
-}
-
-function drawMarks(paper, recording, { first, shown, scrolled, labels, scale, colour }) {
-  const colours = KINDS.map((kind) => colour(`--${kind}`));
-  const drawn = new Float64Array(shown).fill(-9);
-  const { lane, kind, severity } = recording;
-  paper.globalAlpha = 0.85;
-  for (let index = 0; index < recording.length; index += 1) {
-    const row = lane[index] - first;
-    if (row < 0 || row >= shown) continue;
-    const x = scale.x(index);
-    if (x - drawn[row] < 0.5) continue; // it would be on the same pixel
-    drawn[row] = x;
-    paper.fillStyle = colours[kind[index]];
-    paper.fillRect(labels + x - 1, lane[index] * ROW - scrolled + 8, 2, ROW - 10);
-  }
-  paper.globalAlpha = 1;
-  const lasting = new Float64Array(shown).fill(-9);
-  for (const index of recording.pinned) {
-    const row = lane[index] - first;
-    const x = scale.x(index);
-    if (row < 0 || row >= shown || x - lasting[row] < 2) continue;
-    lasting[row] = x;
-    paper.fillStyle = colour(severity[index] === 5 ? '--bad' : severity[index] === 4 ? '--loss' : '--warn');
-    paper.beginPath();
-    paper.arc(labels + x, lane[index] * ROW - scrolled + 7, 3.6, 0, 7);
-    paper.fill();
-  }
+export function Zoom({ recording, byTime }) {
+  recording.version.value;
+  const seen = recording.seen.value;
+  const scale = scaleOf(recording, 1, byTime, seen);
+  const all = seen.span >= 1;
+  const part = scale.timed ? `${duration(seen.span * scale.last)} of ${duration(scale.last)}` : `${Math.round(seen.span * recording.length)} of ${recording.length}`;
+  return html`<div class="zoom" role="group" aria-label="Zoom">
+    <button onClick=${() => zoomIn(recording, scale, 1 / STEP)} disabled=${all} aria-label="Zoom out">−</button>
+    <button onClick=${() => zoomIn(recording, scale, STEP)} disabled=${recording.length < 2 || seen.span <= leastOf(scale)} aria-label="Zoom in">+</button>
+    <button onClick=${() => { recording.seen.value = WHOLE; }} disabled=${all} aria-label="All of it">All</button>
+    ${!all && html`<output class="small">${part}</output>`}</div>`;
 }

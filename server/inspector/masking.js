@@ -12,10 +12,93 @@ const LOOKS = [
   /\/\/[^\s/:@]{1,200}:[^\s/@]{1,200}@/g,
 ];
 
-export function maskedText(text) {
-  let masked = key.value.length >= 6 ? text.replaceAll(key.value, MASK) : text;
-  for (const look of LOOKS) masked = masked.replace(look, (found) => (found.startsWith('//') ? `//${MASK}@` : MASK));
-  return masked;
+export const maskedText = (text) => maskedPieces([text])[0];
+
+/** Texts of which each goes on where the one before ends: a secret over several of them is masked where it begins. */
+export function maskedPieces(pieces) {
+  const spans = spansIn(pieces);
+  if (!spans.length) return pieces;
+  const whole = pieces.join('');
+  let [begin, next] = [0, 0];
+  return pieces.map((piece) => {
+    const end = begin + piece.length;
+    const kept = [];
+    let done = begin;
+    while (next < spans.length && spans[next].begin < end) {
+      const span = spans[next];
+      kept.push(whole.slice(done, Math.max(done, span.begin)), span.begin >= begin ? MASK : '');
+      done = Math.min(Math.max(done, span.end), end);
+      if (span.end > end) break; // it goes on in the next one
+      next += 1;
+    }
+    kept.push(whole.slice(done, end));
+    begin = end;
+    return kept.join('');
+  });
+}
+
+/** Where secrets are, in order: in these texts one after the other, and in each by itself. */
+function spansIn(pieces) {
+  const found = [];
+  let begin = 0;
+  for (const piece of pieces) {
+    look(piece, begin, found);
+    begin += piece.length;
+  }
+  if (pieces.length > 1) look(pieces.join(''), 0, found);
+  found.sort((a, b) => a.begin - b.begin);
+  const spans = [];
+  for (const span of found) {
+    const last = spans.at(-1);
+    if (last && span.begin < last.end) last.end = Math.max(last.end, span.end);
+    else spans.push(span);
+  }
+  return spans;
+}
+
+function look(text, offset, found) {
+  const own = key.value.length >= 6 ? key.value : '';
+  let left = text;
+  const take = (begin, end) => {
+    found.push({ begin: offset + begin, end: offset + end });
+    return '"'.repeat(end - begin); // a word ends there, as where the mask stands
+  };
+  if (own) left = left.replaceAll(own, (_, at) => take(at, at + own.length));
+  for (const each of LOOKS) {
+    left = left.replace(each, (said, at) => (said.startsWith('//') ? `//${take(at + 2, at + said.length - 1)}@` : take(at, at + said.length)));
+  }
+}
+
+const GROWS = new Set(['delta', 'content', 'text', 'value', 'arguments', 'partial_json', 'thinking', 'reasoning', 'reasoning_content', 'refusal', 'input']);
+
+/** Observations without secrets, also where one comes in pieces over several events. */
+export function maskedStream(observations) {
+  const shown = masked(observations);
+  const streams = new Map();
+  const gather = (place, value, copy, depth) => {
+    if (value === null || typeof value !== 'object' || depth > 8) return;
+    for (const [name, each] of Object.entries(value)) {
+      const path = `${place}/${name}`;
+      if (typeof each !== 'string') gather(path, each, copy?.[name], depth + 1);
+      else if (GROWS.has(name) && copy && Object.hasOwn(copy, name)) {
+        if (!streams.has(path)) streams.set(path, []);
+        streams.get(path).push({ copy, name, text: each });
+      }
+    }
+  };
+  observations.forEach(({ event, data, parts, source }, index) => {
+    const copy = shown[index];
+    if (typeof data?.delta === 'string') gather(`${event}:${data.item_id}:${data.output_index}:${data.content_index}:${data.summary_index}`, { delta: data.delta }, copy.data, 0);
+    parts?.forEach((part, at) => gather(`part:${part?.type}`, part, copy.parts[at], 0));
+    source?.forEach((payload, at) => gather('source', payload, copy.source[at], 0));
+  });
+  for (const pieces of streams.values()) {
+    maskedPieces(pieces.map(({ text }) => text)).forEach((piece, at) => {
+      const { copy, name, text } = pieces[at];
+      if (piece !== text) copy[name] = piece;
+    });
+  }
+  return shown;
 }
 
 /** A copy of a JSON value without secrets. What is nested too deeply is left out. */

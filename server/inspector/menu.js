@@ -5,6 +5,7 @@ import { asCurl, asFixture, asPython } from './copying.js';
 import { asHtml } from './exporting.js';
 import { draft } from './composer.js';
 import { close, view } from './session.js';
+import { asRecording } from './traces.js';
 
 const FORMS = [
   ['curl', 'Copy as curl', (recording) => asCurl(recording.request, location.origin), true],
@@ -36,6 +37,12 @@ export function Menu({ recording }) {
     <button class="quiet" onClick=${() => close(recording)}>Close</button>
     <span role="status" class="small">${said}</span>
   </div>`;
+}
+
+/** Of the trace of a stream. */
+export function TraceMenu({ recording, found, again }) {
+  return html`<button class="quiet" onClick=${() => download(asRecording(found.text), 'application/jsonl', `${nameOf(recording)}.trace.jsonl`)}>Save as a recording</button>
+    <button class="quiet" onClick=${again}>Read again</button>`;
 }
 
 const nameOf = (recording) => (recording.responseId || recording.title || 'stream').replace(/[^A-Za-z0-9_.-]+/g, '_').slice(0, 80);

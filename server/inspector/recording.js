@@ -3,21 +3,27 @@
 import { signal } from './vendor/preact.js';
 import { EMPTY, fold, responseOf } from './protocol/fold.js';
 import { itemLabel, kindOf, severityOf } from './protocol/kinds.js';
+import { WHOLE } from './protocol/window.js';
 
 const KEYFRAME = 1000; // events between two kept states
 const DELTA = /\.delta$/;
+
+const NOTHING = { firstOutput: null, lastOutput: null, characters: 0, deltas: 0, usage: null, last: 0 };
 
 let number = 0;
 
 export class Recording {
   /** `timed`: the times are those at which the events were made, not those at which they were read. `sent`: they
-   * count from the sending of the request. */
-  constructor({ title, request = null, timed = true, sent = false }) {
+   * count from the sending of the request; `isServed`: it is a response of this server's. */
+  constructor({ title, request = null, timed = true, sent = false, isServed = false }) {
     this.id = ++number;
     this.title = title;
     this.request = request;
     this.timed = timed;
     this.sent = sent;
+    this.isServed = isServed;
+    this.file = ''; // the recording that it was opened from
+    this.trace = signal({ state: 'unknown' }); // loading, absent, failed, or there: with what is known of it
     this.began = performance.now();
     this.before = 0; // seconds that had passed when the connection was taken up again
     this.events = [];
@@ -28,11 +34,12 @@ export class Recording {
     this.pinned = []; // the numbers of the events with findings
     this.withParts = [];
     this.ends = []; // the observations at the ends of responses
-    this.metrics = { firstOutput: null, lastOutput: null, characters: 0, deltas: 0, usage: null, last: 0 };
+    this.metrics = { ...NOTHING };
     this.requestLosses = '';
     this.version = signal(0); // counts what has come, once a frame
     this.cursor = signal(-1);
     this.following = signal(true);
+    this.seen = signal(WHOLE); // the part of it that the lanes show
     this.status = signal('live'); // live, ended, broken
     this.failure = signal('');
     this.keyframes = [EMPTY];
@@ -94,6 +101,15 @@ export class Recording {
     }
   }
 
+  /** Pin something to an event that it does not have yet. */
+  pin(index, finding) {
+    const isSame = (each) => each.kind === finding.kind && each.where === finding.where && each.what === finding.what;
+    if (!this.events[index] || this.pinned.some((at) => this.events[at].findings?.some(isSame))) return;
+    this.events[index] = { ...this.events[index], findings: [...(this.events[index].findings ?? []), finding] };
+    this.severity[index] = Math.max(this.severity[index], severityOf([finding]));
+    if (!this.pinned.includes(index)) this.pinned.splice(this.pinned.findLastIndex((at) => at < index) + 1, 0, index);
+  }
+
   laneFor(event, data) {
     const index = data?.output_index;
     if (typeof index !== 'number') return 0;
@@ -117,6 +133,15 @@ export class Recording {
       metrics.characters += typeof data?.delta === 'string' ? data.delta.length : 0;
     }
     if (data?.response?.usage) metrics.usage = data.response.usage;
+  }
+
+  /** The times of all events, in seconds since the request, where they came without. */
+  setTimes(times) {
+    this.metrics = { ...NOTHING };
+    this.events = this.events.map((each, index) => ({ ...each, at: times[index] }));
+    this.timed = true;
+    this.sent = true;
+    for (const { event, data, at } of this.events) this.measure(event, data, at);
   }
 
   /** The fold of all events up to and with this one. */

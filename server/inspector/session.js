@@ -3,6 +3,7 @@
 import { signal } from './vendor/preact.js';
 import { ask, linesOf } from './api.js';
 import { Recording } from './recording.js';
+import { attachFile } from './traces.js';
 
 const MOST_OPEN = 8;
 const MOST_EVENTS = 400_000;
@@ -36,17 +37,18 @@ function opened(options) {
   return recording;
 }
 
-/** Send a request and show its stream. */
-export function sendRequest(request) {
-  const recording = opened({ title: String(request.model || 'request'), request, sent: true });
+/** Send a request and show its stream; the server is asked for a trace of it if that is wanted. */
+export function sendRequest(request, { traced = false } = {}) {
+  const recording = opened({ title: String(request.model || 'request'), request, sent: true, isServed: true });
   const body = JSON.stringify(request);
-  return follow(recording, '/inspector/v1/responses', { method: 'POST', body });
+  const headers = traced ? { 'openresponses-trace': '1' } : {};
+  return follow(recording, '/inspector/v1/responses', { method: 'POST', body, headers });
 }
 
 /** Show the stream of a stored response, or of one that runs, from an event's number on. */
 export function openStored(id, { after = -1, status = 'completed', request = null } = {}) {
   const timed = status === 'in_progress' || status === 'queued';
-  const recording = opened({ title: id, timed, request });
+  const recording = opened({ title: id, timed, request, isServed: true });
   return follow(recording, storedPath(id, after));
 }
 
@@ -56,10 +58,11 @@ export function resume(recording) {
   return follow(recording, storedPath(recording.responseId, recording.lastNumber));
 }
 
-/** Show a capture that the server judges. */
-export function openCapture(bytes, title, dialect) {
+/** Show a capture that the server judges; `text` is the file's, where it is a recording. */
+export function openCapture(bytes, title, dialect, text = '') {
   const recording = opened({ title, timed: false });
   recording.following.value = true;
+  attachFile(recording, text);
   const path = `/inspector/v1/captures?dialect=${encodeURIComponent(dialect)}`;
   return follow(recording, path, { method: 'POST', body: bytes, type: 'application/octet-stream' });
 }

@@ -39,6 +39,7 @@ export function Stream({ recording }) {
 }
 
 function Figures({ recording }) {
+  recording.version.value;
   const { metrics } = recording;
   const response = recording.snapshot;
   const usage = metrics.usage;

@@ -1,6 +1,7 @@
 // Pause, step, play and scrub.
 
 import { html, useEffect, useRef, useState } from './vendor/preact.js';
+import { Zoom } from './lanes.js';
 import { resume, stop } from './session.js';
 
 const SPEEDS = [0.25, 1, 4, 16, 64];
@@ -42,6 +43,7 @@ export function Transport({ recording, byTime, setByTime }) {
     <label class="small">Speed <select value=${speed} onChange=${(event) => setSpeed(Number(event.currentTarget.value))}>
       ${SPEEDS.map((each) => html`<option value=${each}>${each}×</option>`)}</select></label>
     ${recording.timed && html`<label class="small"><input type="checkbox" checked=${byTime} onChange=${(event) => setByTime(event.currentTarget.checked)} /> true gaps</label>`}
+    <${Zoom} recording=${recording} byTime=${byTime && recording.timed} />
     ${status === 'live' && html`<button onClick=${() => stop(recording)}>Stop</button>`}
     ${status === 'live' && !following && html`<button class="main" onClick=${() => recording.follow()}>Go live</button>`}
     ${status === 'broken' && recording.responseId && html`<button onClick=${() => resume(recording)}>Resume after ${recording.lastNumber}</button>`}

@@ -66,14 +66,14 @@ INSPECTOR: Final[dict[tuple[str, str], Operation]] = {
     ),
     ("post", "/inspector/v1/captures"): Operation(
         id="inspect_capture",
-        summary="Observe a capture of any dialect",
-        description="The body is the capture, as `application/octet-stream`. Nothing of it is kept. "
-        + _OBSERVED,
+        summary="Observe a capture of any dialect, a recording or a trace",
+        description="The body is the file, as `application/octet-stream`. Nothing of it is kept. Of a "
+        "recording or a trace the upstreams' answers are observed, at their times. " + _OBSERVED,
         text=_LINES,
         parameters=(
             Parameter(
                 "dialect",
-                "What it is in.",
+                "What a capture is in, or the answers of a recording; `auto` finds out.",
                 {"enum": ["auto", "codex", "vscode", "anthropic", "responses", "copilot", "chat"]},
             ),
         ),

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import islice
 from typing import Final
 
-from bridge.diagnostics import Diagnostic
 from bridge.dialects import responses
 from bridge.dialects.base import type_of
 from bridge.errors import WireError
@@ -14,6 +12,7 @@ from bridge.protocol.codec import decode_event, decode_response
 from bridge.protocol.events import Event, ResponseCreated
 from server.captures.judging import CaptureJudge
 from server.captures.reader import Payload, begins_response
+from server.captures.reported import Reported
 from server.captures.sources import AUTO, Source, dialect_of, open_source
 from server.terminal.watched import WatchedResponse
 
@@ -33,7 +32,7 @@ class Inspection:
         self._now = now
         self._judge = CaptureJudge()
         self._foreign: Source | None = None
-        self._seen_cases = 0
+        self._reported: Reported | None = None
         self._seen = False
         self._over = False  # what begins now is another response
 
@@ -46,7 +45,6 @@ class Inspection:
                 self._foreign = open_source(self._source_name, payload, _WIRE)
         if self._foreign is not None:
             self._take(self._foreign.feed(payload))
-            self._pin()
         elif payload.value is None:
             self._latest().accuse(self._judge.feed(payload))
         else:
@@ -81,17 +79,17 @@ class Inspection:
     def _take(self, events: Iterable[Event]) -> None:
         for event in events:
             if isinstance(event, ResponseCreated) and self.watched and self.watched[-1].ended:
-                self._seen_cases = 0
+                self._pin()  # what showed at the end of the one before
+                self._reported = None  # each answer has a report of its own
                 self._begin()
             self._latest().feed(event)
+            self._pin()
 
     def _pin(self) -> None:
         assert self._foreign is not None
-        cases = self._foreign.cases
-        if len(cases) > self._seen_cases:
-            new: list[Diagnostic] = list(islice(cases, self._seen_cases, None))
+        self._reported = self._reported or Reported(self._foreign.cases)
+        if new := self._reported.new():
             self._latest().pin(new)
-            self._seen_cases = len(cases)
 
     def _latest(self) -> WatchedResponse:
         return self.watched[-1] if self.watched else self._begin()

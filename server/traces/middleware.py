@@ -18,6 +18,7 @@ _DIALECTS: Final = {
     "/v1/chat/completions": "chat",
     "/v1/messages": "anthropic",
     "/vscode/v1/chat": "vscode",
+    "/inspector/v1/responses": "inspector",
 }
 
 

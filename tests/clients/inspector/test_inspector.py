@@ -1,6 +1,6 @@
-"""The inspector's page in Chromium. With SCREENSHOTS it leaves pictures of what it sees in that folder."""
+"""The inspector's page in Chromium."""
 
-import os
+import json
 import re
 import shutil
 import subprocess
@@ -12,19 +12,26 @@ import pytest
 
 from server.config import hashed
 from server.settings import Settings, UpstreamSettings
+from tests.support.inspecting import cut_off, dropped, frames, picture, send
 from tests.support.serving import call, serving
 from tests.support.stores import streamed
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk
 from tests.support.upstream import call as tool_call
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
-sync_api = pytest.importorskip("playwright.sync_api")
-
-CHROMIUM = shutil.which("chromium")
-FLAGS = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-PICTURES = os.environ.get("SCREENSHOTS")
+SLOW = b"".join(
+    json.dumps(line).encode() + b"\n"
+    for line in (
+        {"type": "recording", "version": 1},
+        {"type": "exchange", "exchange": 1, "at": 0, "dialect": "chat", "upstream": "slow"},
+        {"type": "answer", "exchange": 1, "at": 0, "status": 200},
+        {"type": "chunk", "exchange": 1, "at": 0.0001, "text": chunk(content="a").decode()},
+        {"type": "chunk", "exchange": 1, "at": 0.0007, "text": chunk(content="b").decode()},
+        {"type": "chunk", "exchange": 1, "at": 12345.0007, "text": chunk("stop").decode() + DONE.decode()},
+    )
+)
 ANSWER = "Both are fine today: Lima has 19 degrees and light cloud, Oslo two degrees and snow. "
-MANY = 100_000
+FEW, MANY = 1_000, 100_000
 WAIT = 0.3  # seconds before the first token
 
 
@@ -60,49 +67,6 @@ def base(upstream: ScriptedUpstream) -> Iterator[str]:
     upstreams = [UpstreamSettings(url=upstream.url, name="scripted", dialect="chat")]
     with serving(Settings(store="memory:", upstreams=upstreams, max_body_bytes=100_000_000)) as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip("needs Chromium (apt install chromium)")
-    with sync_api.sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
-        yield running
-        running.close()
-
-
-@pytest.fixture
-def page(browser: Any, base: str) -> Iterator[Any]:
-    """The page; what it logs as an error, and what a policy refuses, fails the test."""
-    found = browser.new_page(viewport={"width": 1440, "height": 900})
-    errors: list[str] = []
-    found.on("pageerror", lambda error: errors.append(str(error)))
-    found.on(
-        "console", lambda said: errors.append(said.text) if "Content Security Policy" in said.text else None
-    )
-    found.goto(f"{base}/inspector")
-    yield found
-    found.close()
-    assert errors == []
-
-
-def send(page: Any, model: str, text: str = "The weather in Lima and Oslo?") -> None:
-    page.get_by_role("button", name="Request", exact=True).click()
-    page.fill("#model", model)
-    page.fill("#input", text)
-    page.get_by_role("button", name="Send", exact=True).click()
-
-
-def dropped(page: Any, data: bytes, name: str = "capture.sse") -> None:
-    page.get_by_role("button", name="Capture", exact=True).click()
-    page.set_input_files("#file", {"name": name, "mimeType": "text/plain", "buffer": data})
-
-
-def picture(page: Any, name: str) -> None:
-    if PICTURES:
-        Path(PICTURES).mkdir(exist_ok=True)
-        page.screenshot(path=f"{PICTURES}/{name}.png")
 
 
 def test_a_live_stream_with_thinking_text_and_two_tools(page: Any) -> None:
@@ -167,33 +131,86 @@ def test_two_are_compared(page: Any) -> None:
 
 
 def test_100_000_events_stay_smooth(page: Any) -> None:
+    dropped(page, streamed("word ", FEW)[1].data)
+    page.get_by_text(f"/ {FEW + 7}").wait_for()
+    few = frames(page)
     dropped(page, streamed("word ", MANY)[1].data)
     page.get_by_text(f"/ {MANY + 7}").wait_for(timeout=120_000)
-    frames = page.evaluate(_FRAMES)
     assert page.locator(".event").count() < 100
-    assert frames["scroll"]["median"] < 50, frames
-    assert frames["scrub"]["median"] < 100, frames
+    for zoom in (0, 5):
+        for _ in range(zoom):
+            page.get_by_role("button", name="Zoom in").click()
+        measured = frames(page)
+        print(f"{FEW} events", few, f"{MANY} events, zoomed {zoom} times", measured)
+        assert measured["scroll"]["median"] < 3 * few["scroll"]["median"]
+        assert measured["scrub"]["median"] < 5 * few["scrub"]["median"]
 
 
-_FRAMES = """async () => {
-  const measured = async (move) => {
-    const spent = []; let last = performance.now();
-    for (let at = 0; at < 60; at += 1) {
-      move(at / 59); await new Promise(requestAnimationFrame);
-      const now = performance.now(); spent.push(now - last); last = now;
-    }
-    spent.sort((a, b) => a - b);
-    return { median: spent[30], worst: spent[59] };
-  };
-  const list = document.querySelector('.events'); const slider = document.querySelector('.scrub');
-  return {
-    scroll: await measured((part) => { list.scrollTop = part * list.scrollHeight; }),
-    scrub: await measured((part) => {
-      slider.value = Math.floor(part * slider.max);
-      slider.dispatchEvent(new Event('input', { bubbles: true }));
-    }),
-  };
-}"""
+def cursor_at(page: Any) -> float:
+    """Where the lanes have the event that is looked at, in pixels."""
+    found: float = page.evaluate(_CURSOR)
+    return found
+
+
+_CURSOR = """() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => {
+  const canvas = document.querySelector('.lanes canvas');
+  const { data } = canvas.getContext('2d').getImageData(0, 1, canvas.width, 1);
+  let [sum, count] = [0, 0];
+  for (let x = 0; x < canvas.width; x += 1) if (data[4 * x + 3] > 60) { sum += x; count += 1; }
+  done(count ? sum / count : -1);
+})))"""
+
+
+def test_lanes_zoom_and_keep_the_event_in_view(page: Any) -> None:
+    send(page, "weather")
+    page.locator(".figures .status.completed").wait_for()
+    lanes = page.get_by_role("group", name="Lanes")
+
+    def seen() -> dict[str, float]:
+        found: dict[str, float] = json.loads(lanes.get_attribute("data-seen"))
+        return found
+
+    def distance() -> float:
+        before = cursor_at(page)
+        lanes.press("ArrowRight")
+        return cursor_at(page) - before
+
+    page.get_by_role("slider", name="Event").fill("12")
+    here, plain = cursor_at(page), distance()
+    page.get_by_role("slider", name="Event").fill("12")
+    for _ in range(2):
+        lanes.press("+")
+    page.get_by_role("button", name="Zoom in").click()
+    assert seen()["span"] == pytest.approx(1 / 8)
+    assert cursor_at(page) == pytest.approx(here, abs=2)  # it stays where it was
+    assert distance() == pytest.approx(8 * plain, rel=0.2, abs=4)  # gaps are as true as before
+    for _ in range(45):
+        lanes.press("ArrowRight")
+        assert cursor_at(page) > 84
+    assert seen()["from"] > 0.2
+    page.get_by_role("button", name="Zoom out").click()
+    assert seen()["span"] == pytest.approx(1 / 4)
+    lanes.press("0")
+    assert seen() == {"from": 0, "span": 1}
+    page.get_by_label("true gaps").uncheck()
+    for _ in range(12):
+        lanes.press("+")
+    assert cursor_at(page) > 84
+    assert page.get_by_role("button", name="Zoom in").is_disabled()
+
+
+@pytest.mark.parametrize("width", [1440, 1024, 390])
+def test_no_gap_between_events_is_cut_off(page: Any, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    send(page, "weather")
+    page.locator(".figures .status.completed").wait_for()
+    page.locator(".list .events").evaluate("list => { list.scrollTop = 0; }")
+    assert "+" in "".join(page.locator(".list .event .time").all_inner_texts())
+    assert cut_off(page, ".list .event .time, .list .event .number") == []
+    dropped(page, SLOW, "slow.jsonl")
+    page.locator(".list .event .time", has_text="+206 min").first.wait_for()
+    assert cut_off(page, ".list .event .time, .list .event .number") == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_a_key_is_asked_for_used_and_forgotten(browser: Any) -> None:

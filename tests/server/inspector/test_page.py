@@ -1,6 +1,7 @@
 """What leaves the page, and what it keeps of a stream; its modules run in Node.js."""
 
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -27,10 +28,15 @@ SECRETS = ("sk-abcdefghijklmnopqrstuvwx", "Bearer abcdefghij.klm", "ghp_ABCDEFGH
 
 
 def run(
-    observations: list[dict[str, Any]], request: dict[str, Any], pairs: Any = (), title: str = "t"
+    observations: list[dict[str, Any]],
+    request: dict[str, Any],
+    pairs: Any = (),
+    title: str = "t",
+    trace: str = "",
 ) -> Any:
     assert NODE is not None
     asked = {"title": title, "key": KEY, "request": request, "observations": observations, "pairs": pairs}
+    asked["trace"] = trace
     root = (REPOSITORY / "server/inspector").as_uri() + "/"
     command = [NODE, str(Path(__file__).with_name("page.mjs")), root]
     done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, timeout=50)
@@ -152,3 +158,101 @@ def test_two_values_are_compared_by_structure() -> None:
 
 def test_times_go_on_where_a_connection_is_taken_up_again() -> None:
     assert run([], {"model": "m"})["times"] == [1, 5, 5, 7]
+
+
+def test_a_secret_that_comes_in_pieces_is_masked_in_all_of_them() -> None:
+    said = " ".join(SECRETS)
+    events = [json.loads(data.removeprefix(b"data: ")) for data in _frames(said)]
+    sent = [{"at": 0, "event": event["type"], "data": event, "findings": []} for event in events]
+    for each in sent:
+        if "delta" in each["data"]:
+            each["parts"] = [{"type": "LanguageModelTextPart", "value": each["data"]["delta"]}]
+            each["source"] = [{"choices": [{"delta": {"content": each["data"]["delta"]}}]}]
+    found = run(sent, {})
+    shown = found["read"]["observations"]
+    deltas = [each["data"]["delta"] for each in shown if "delta" in each["data"]]
+    parts = [part["value"] for each in shown for part in each.get("parts", ())]
+    source = [part["choices"][0]["delta"]["content"] for each in shown for part in each.get("source", ())]
+    assert "".join(deltas) == "".join(parts) == "".join(source) == " ".join(["[masked]"] * len(SECRETS))
+    assert "".join(json.loads(f"[{','.join(_deltas(found['fixture']))}]")) == "".join(deltas)
+
+
+def _frames(said: str) -> list[bytes]:
+    """A stream of this text, three characters an event."""
+    pieces = iter([said[at : at + 3] for at in range(0, len(said), 3)])
+    marked = streamed("PIECE", -(-len(said) // 3))[1].data.splitlines()
+    frames = [line for line in marked if line.startswith(b"data: {")]
+    return [
+        line.replace(b"PIECE", next(pieces).encode(), 1)
+        if b'.delta"' in line
+        else line.replace(b"PIECE" * -(-len(said) // 3), said.encode())
+        for line in frames
+    ]
+
+
+def _deltas(fixture: str) -> list[str]:
+    return re.findall(r'"delta":("[^"]*")', fixture)
+
+
+def test_a_trace_is_saved_without_secrets_wherever_its_chunks_end() -> None:
+    said = " ".join(SECRETS)
+    chunks = [
+        {"type": "chunk", "exchange": number % 2, "at": number, "text": said[number // 2 * 5 :][:5]}
+        for number in range(2 * (len(said) // 5 + 1))
+    ]
+    head = [{"type": "recording", "version": 1}]
+    head += [{"type": "exchange", "exchange": each, "at": 0, "body": {"input": said}} for each in (0, 1)]
+    saved = run([], {}, trace="".join(json.dumps(line) + "\n" for line in [*head, *chunks]) + '{"type":"chu')
+    lines = [json.loads(line) for line in saved["saved"].splitlines()]
+    assert [line["type"] for line in lines] == [line["type"] for line in [*head, *chunks]]
+    hidden = " ".join(["[masked]"] * len(SECRETS))
+    for exchange in (0, 1):
+        texts = [line["text"] for line in lines if line["type"] == "chunk" and line["exchange"] == exchange]
+        assert "".join(texts) == hidden
+    assert lines[1]["body"]["input"] == hidden
+
+
+def test_events_belong_to_chunks_by_times_and_texts() -> None:
+    only, by_text, nearest, before, in_order = 1, 2, 3, 4, 6
+    events = [{"sequence_number": at, "type": "e", "delta": text} for at, text in enumerate("abcdxy")]
+    asked = {"type": "exchange", "at": 0}
+
+    def passed(exchange: int, at: float, text: str) -> dict[str, Any]:
+        return {"type": "chunk", "exchange": exchange, "at": at, "text": text}
+
+    def sent(at: float, *numbers: int) -> dict[str, Any]:
+        return passed(1, at, "".join(f"data: {json.dumps(events[each])}\n\n" for each in numbers))
+
+    lines = [
+        {**asked, "exchange": 1, "leg": "client"},
+        {**asked, "exchange": 2, "leg": "upstream"},
+        sent(0.5, 0),  # before the upstream had sent anything
+        passed(2, 1.0, '"b"'),
+        sent(1.1, 1),
+        passed(2, 2.0, '"c"'),
+        passed(2, 2.1, '"d"'),
+        sent(2.2, 2, 3),
+        passed(2, 3.0, "neither"),
+        sent(3.1, 4),
+        passed(2, 4.0, '"y"'),
+    ]
+    observed = [{"at": 0, "event": "e", "data": event} for event in events]
+    found = run(observed, {}, trace="".join(json.dumps(line) + "\n" for line in lines))
+    assert found["links"] == [
+        [0, before, 0, 1],
+        [1, only, 1, 2],
+        [2, by_text, 2, 3],
+        [3, by_text, 2, 3],
+        [4, nearest, 1, 4],
+        [5, in_order, 1, 0],
+    ]
+
+
+def test_a_window_keeps_what_is_looked_at() -> None:
+    found = run([], {})
+    for window in found["windows"]:
+        assert 0 <= window["from"] <= window["place"] <= window["from"] + window["span"] <= 1 + 1e-9
+    spans = [round(window["span"], 6) for window in found["windows"]]
+    assert spans == [0.5, 0.25, 0.0625, 0.001, 0.002, 0.002, 1]
+    assert [len(each) for each in found["ticks"]] == [6, 3, 0, 1]
+    assert found["ticks"][0] == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1])

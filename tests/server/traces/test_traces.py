@@ -377,3 +377,12 @@ def test_no_file_stays_open(app: InProcess, upstream: ScriptedUpstream, folder: 
 
 def _linked(descriptor: str) -> bool:
     return os.path.lexists(f"/proc/self/fd/{descriptor}")
+
+
+def test_a_request_of_the_inspector_is_traced(app: InProcess, upstream: ScriptedUpstream) -> None:
+    upstream.scripts["m"] = Script(text("Hello"))
+    reply = app.call("POST", "/inspector/v1/responses", {"model": "m", "input": "Hi"})
+    records = trace_of(app, reply)
+    (client,) = legs(records)["client"]
+    assert (client.path, client.dialect) == ("/inspector/v1/responses", "inspector")
+    assert b"".join(chunks(records, client.exchange)) == reply.body
