@@ -3,8 +3,8 @@
     python -m tests.benchmarks.served.model PORT
 
 `burst-N`: N tokens, each in a chunk of its own. `paced-N`: N tokens, thirty a second, each with the time at
-which it was written. `arguments-N`: the arguments of a call in N fragments. Not streamed, it is one short
-answer.
+which it was written; `slow-N`: one a second. `arguments-N`: the arguments of a call in N fragments. Not
+streamed, it is one short answer.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ import uvloop
 
 from tests.benchmarks.served.frames import CHAT, RESPONSES, Spoken
 
-_PATTERN: Final = re.compile(rb'"model"\s*:\s*"(burst|paced|arguments)-(\d{1,6})"')
+_PATTERN: Final = re.compile(rb'"model"\s*:\s*"(burst|paced|slow|arguments)-(\d{1,6})"')
 _LENGTH: Final = re.compile(rb"(?i)content-length: (\d{1,9})")
 _STREAM: Final = re.compile(rb'"stream"\s*:\s*true')
 _AT_ONCE: Final = 16  # tokens between two looks at the other connections
-PAUSE: Final = 1 / 30  # seconds between two tokens
+PAUSES: Final = {b"paced": 1 / 30, b"slow": 1.0}
+"""Seconds between two tokens."""
 _HEAD: Final = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n"
     b"cache-control: no-store\r\n\r\n"
@@ -66,8 +67,9 @@ class _Connection(asyncio.Protocol):
         asked = _PATTERN.search(body)
         if asked is None or not _STREAM.search(body):
             self._out.write(_whole(spoken.whole))
-        elif asked[1] == b"paced":
-            self._task = asyncio.get_running_loop().create_task(self._paced(spoken, int(asked[2])))
+        elif asked[1] in PAUSES:
+            paced = self._paced(spoken, int(asked[2]), PAUSES[asked[1]])
+            self._task = asyncio.get_running_loop().create_task(paced)
         else:
             self._task = asyncio.get_running_loop().create_task(self._burst(spoken, asked[1], int(asked[2])))
 
@@ -83,12 +85,12 @@ class _Connection(asyncio.Protocol):
         tail = spoken.call_tail if calls else spoken.tail(_TOKEN * tokens, tokens)
         self._out.write(_chunk(tail) + _LAST)
 
-    async def _paced(self, spoken: Spoken, tokens: int) -> None:
+    async def _paced(self, spoken: Spoken, tokens: int, pause: float) -> None:
         loop = asyncio.get_running_loop()
         self._out.write(_HEAD + _chunk(spoken.head))
         begun, said = loop.time(), []
         for number in range(tokens):
-            await asyncio.sleep(begun + (number + 1) * PAUSE - loop.time())
+            await asyncio.sleep(begun + (number + 1) * pause - loop.time())
             said.append(f" @{time.monotonic_ns()};")
             self._out.write(_chunk(spoken.token(said[-1], number)))
         self._out.write(_chunk(spoken.tail("".join(said), tokens)) + _LAST)

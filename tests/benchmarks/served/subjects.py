@@ -30,10 +30,15 @@ class Subject(NamedTuple):
 
 
 class Process(NamedTuple):
-    """A subject that answers on `port`; `pids` are its processes."""
+    """A subject that answers on `port`; `pid` is its first process, the others are children of that."""
 
     port: int
-    pids: list[int]
+    pid: int
+
+    @property
+    def pids(self) -> list[int]:
+        """Those that there are now."""
+        return [self.pid, *_children(self.pid)]
 
     def cpu(self) -> float:
         """Seconds that its threads have had a core, from the scheduler's own count."""
@@ -62,13 +67,15 @@ def free_port() -> int:
         return port
 
 
-def pinned(core: int, command: list[str]) -> list[str]:
-    return ["taskset", "-c", str(core), *command] if shutil.which("taskset") else command
+def pinned(core: int | None, command: list[str]) -> list[str]:
+    return ["taskset", "-c", str(core), *command] if core is not None and shutil.which("taskset") else command
 
 
 @contextmanager
-def running(subject: Subject, model_port: int, folder: Path) -> Iterator[Process | None]:
-    """None when it is not installed."""
+def running(
+    subject: Subject, model_port: int, folder: Path, core: int | None = MEASURED
+) -> Iterator[Process | None]:
+    """On one core, or on all. None when it is not installed."""
     port = free_port()
     folder.mkdir()
     command = subject.command(port, model_port, folder)
@@ -78,11 +85,11 @@ def running(subject: Subject, model_port: int, folder: Path) -> Iterator[Process
     environment = {**os.environ, "HOME": str(folder), "no_proxy": "127.0.0.1"}
     with (folder / "output").open("w") as output:
         process = subprocess.Popen(
-            pinned(MEASURED, command), cwd=folder, env=environment, stdout=output, stderr=output
+            pinned(core, command), cwd=folder, env=environment, stdout=output, stderr=output
         )
     try:
         _wait_for(port, process, subject.name, folder)
-        yield Process(port, [process.pid, *_children(process.pid)])
+        yield Process(port, process.pid)
     finally:
         process.terminate()
         process.wait(20)

@@ -1,0 +1,165 @@
+"""More of one machine: what a second worker adds, and many streams that are open at once.
+
+    python -m tests.benchmarks.served.scale [--quick]
+
+Two workers share their cores with the model's side and the clients where there are two cores in all, so that
+twice as much can't come out of them: beside the requests a second stands what a request costs, over all
+processes of the server. It stays what it was when workers do not hold each other up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Final, NamedTuple
+
+import msgspec
+
+from tests.benchmarks.served.clients import Found, Load
+from tests.benchmarks.served.subjects import Process, Subject, free_port, ours, running
+
+_PATIENCE: Final = 240.0  # seconds for one load
+_WORKERS: Final = (1, 2)
+
+
+class Scale(NamedTuple):
+    """Of one run: `requests` of each kind for the workers, in `rounds`; streams that are `open` at once."""
+
+    requests: int
+    rounds: int
+    open: int
+
+
+FULL: Final = Scale(4_000, 3, 2_000)
+QUICK: Final = Scale(400, 1, 200)
+_KINDS: Final = {
+    "plain requests": ("short-1", False),
+    "streams of 20 tokens": ("burst-20", True),
+}
+
+
+class _Took(NamedTuple):
+    """Requests a second, and seconds of CPU of one."""
+
+    rate: float
+    cpu: float
+
+
+def run(scale: Scale) -> str:
+    """Both tables."""
+    return "\n".join([*_workers(scale), "", *_open(scale)])
+
+
+def _workers(scale: Scale) -> Iterator[str]:
+    found: dict[tuple[int, str], list[_Took]] = {}
+    with _served(*_WORKERS) as processes:
+        for process in processes.values():
+            _loaded(process, "burst-20", 200, 32)
+        for _ in range(scale.rounds):
+            for kind in _KINDS:
+                for count, process in processes.items():
+                    found.setdefault((count, kind), []).append(_took(process, kind, scale.requests))
+    title = "workers on all cores, with the model's side and the clients beside them"
+    yield from (title, "-" * len(title))
+    for kind in _KINDS:
+        one, two = (_median(found[count, kind]) for count in _WORKERS)
+        yield (
+            f"{kind:<22} 1 worker {one.rate:>7,.0f}/s {one.cpu * 1e6:>7,.0f} µs each   "
+            f"2 workers {two.rate:>7,.0f}/s {two.cpu * 1e6:>7,.0f} µs each   "
+            f"{two.rate / one.rate:.2f} × as many, {two.cpu / one.cpu:.2f} × the CPU of one"
+        )
+
+
+def _median(rounds: list[_Took]) -> _Took:
+    return _Took(median(each.rate for each in rounds), median(each.cpu for each in rounds))
+
+
+def _took(process: Process, kind: str, count: int) -> _Took:
+    model, streamed = _KINDS[kind]
+    before = process.cpu()
+    found = _loaded(process, model, count, 32, streamed=streamed)
+    return _Took(count / found.seconds, (process.cpu() - before) / count)
+
+
+def _open(scale: Scale) -> Iterator[str]:
+    """Streams of a token a second, begun over ten seconds, so that for ten more all of them are open."""
+    title = f"{scale.open:,} open streams"
+    yield from (title, "-" * len(title))
+    with _served(1) as processes:
+        process = processes[1]
+        _loaded(process, "slow-2", 20, 20)
+        before = process.resident()
+        client = _begin(process, Load(process.port, PATH, _body("slow-20"), scale.open, scale.open, 10.0))
+        time.sleep(15)
+        peak = process.resident()
+        found = _end(client, scale.open)
+        yield (
+            f"{found.failed} failed; first event, 99 of 100 within {found.first * 1e3:,.0f} ms; "
+            f"{(peak - before) * 1024 / scale.open:,.0f} KB each; {process.resident():,.0f} MB after them"
+        )
+
+
+PATH: Final = "/v1/responses"
+
+
+def _body(model: str, *, streamed: bool = True) -> str:
+    return json.dumps({"model": model, "input": "Say something.", "stream": streamed, "store": False})
+
+
+def _loaded(process: Process, model: str, count: int, together: int, *, streamed: bool = True) -> Found:
+    asked = Load(process.port, PATH, _body(model, streamed=streamed), count, together)
+    return _end(_begin(process, asked), count)
+
+
+def _begin(_process: Process, asked: Load) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tests.benchmarks.served.clients", msgspec.json.encode(asked).decode()]
+    return subprocess.Popen(command, stdout=subprocess.PIPE)
+
+
+def _end(client: subprocess.Popen[bytes], count: int) -> Found:
+    output, _ = client.communicate(timeout=_PATIENCE)
+    found = msgspec.json.decode(output, type=Found)
+    if found.failed == count:
+        raise RuntimeError("every request failed")
+    return found
+
+
+@contextmanager
+def _served(*workers: int) -> Iterator[dict[int, Process]]:
+    """A server with so many workers each, over one model's side."""
+    port = free_port()
+    model = subprocess.Popen([sys.executable, "-m", "tests.benchmarks.served.model", str(port)])
+    try:
+        time.sleep(1)
+        with tempfile.TemporaryDirectory(prefix="orb-scale-") as name:
+            yield from _running(list(workers), port, Path(name), {})
+    finally:
+        model.kill()
+        model.wait()
+
+
+def _running(
+    workers: list[int], port: int, folder: Path, there: dict[int, Process]
+) -> Iterator[dict[int, Process]]:
+    if not workers:
+        yield there
+        return
+    count, *others = workers
+    subject = Subject(f"ours-{count}", ours("--workers", str(count)), PATH)
+    with running(subject, port, folder / subject.name, core=None) as process:
+        assert process is not None
+        yield from _running(others, port, folder, {**there, count: process})
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.served.scale")
+    parser.add_argument("--quick", action="store_true", help="fewer requests, less certain")
+    print(run(QUICK if parser.parse_args().quick else FULL))
