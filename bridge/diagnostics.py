@@ -38,13 +38,16 @@ class Diagnostics:
 
     def note(self, kind: Kind, where: str, what: str, times: int = 1) -> bool:
         """Count one case. True when it is the first of its kind."""
-        key = (kind, where, what)
-        count = self._counts.get(key)
-        if count is None and len(self._counts) >= self._limit:
+        key, counts = (kind, where, what), self._counts
+        count = counts.get(key)
+        if count is not None:
+            counts[key] = count + times
+            return False
+        if len(counts) >= self._limit:
             self.dropped += times
             return False
-        self._counts[key] = (count or 0) + times
-        return count is None
+        counts[key] = times
+        return True
 
     def repair(self, where: str, what: str) -> bool:
         return self.note("repair", where, what)

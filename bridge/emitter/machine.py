@@ -134,8 +134,10 @@ class ResponseStreamStateMachine:
         if self._live.phase is not _IN_PROGRESS:
             raise self._refusal("text")
         part = self._blocks.text_part
-        if part is None or logprobs or not _is_plain(delta):
+        if part is None or logprobs or type(delta) is not str or not delta:
             return self._say("text", TEXT, delta, logprobs)
+        if not delta.isascii() and not is_whole(delta):
+            return self._say("text", TEXT, delta, None)
         # the common delta: a text part is open and nothing is held back, so it goes out as it is
         part.write(delta)
         return [
@@ -165,7 +167,7 @@ class ResponseStreamStateMachine:
         if self._live.phase is not _IN_PROGRESS:
             raise self._refusal("reasoning")
         part = self._blocks.raw_part
-        if part is None or not _is_plain(delta):
+        if part is None or type(delta) is not str or not (delta.isascii() or is_whole(delta)) or not delta:
             delta = text_of("reasoning", delta)
             return self._blocks.think(delta) if delta else []
         part.write(delta)
@@ -386,11 +388,6 @@ class ResponseStreamStateMachine:
     def _extension(self, type: str, fields: dict[str, Any]) -> Event:
         head = {"type": type, "sequence_number": self._number()}
         return UnknownEvent(head | {name: value for name, value in fields.items() if name not in head})
-
-
-def _is_plain(delta: object) -> bool:
-    """Whether a delta may go out as it is: some text, free of half surrogate pairs."""
-    return type(delta) is str and delta != "" and (delta.isascii() or is_whole(delta))
 
 
 def _random_id(prefix: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import isfinite
 from sys import float_info, maxsize
 from typing import Any, Final, TypeVar
@@ -29,8 +29,8 @@ from bridge.protocol.unknown import UnknownEvent, enc_hook
 from bridge.protocol.websocket import ResponseCreateMessage
 
 T = TypeVar("T", bound=msgspec.Struct)
-# what a strict decoder raises: the slow way then says what it is, or puts it right
-_REFUSED = (msgspec.MsgspecError, RecursionError, UnicodeError)
+REFUSED: Final = (msgspec.MsgspecError, RecursionError, UnicodeError)
+"""What a strict decoder raises: the slow way then says what it is, or puts it right."""
 
 EVENT_STRUCTS: Final = frozenset({*vocabulary.EVENTS.structs.values(), UnknownEvent})
 """The types of events."""
@@ -51,7 +51,8 @@ class _Tagged(msgspec.Struct):
 
 
 _encoder = msgspec.json.Encoder(enc_hook=enc_hook)
-_events: msgspec.json.Decoder[Any] = msgspec.json.Decoder(KnownEvent)
+decode_known_event: Final[Callable[[bytes | str], Any]] = msgspec.json.Decoder(KnownEvent).decode
+"""One event of a published type without any fault. Raises one of REFUSED for all else."""
 _items: msgspec.json.Decoder[Any] = msgspec.json.Decoder(KnownItem)
 _response: msgspec.json.Decoder[Response] = msgspec.json.Decoder(Response)
 _create: msgspec.json.Decoder[CreateResponse] = msgspec.json.Decoder(CreateResponse)
@@ -133,9 +134,9 @@ def decode_event(data: bytes | str, repairs: list[Repair] | None = None) -> Even
     Raises WireError when the data is not a JSON object.
     """
     try:
-        return _events.decode(data)  # type: ignore[no-any-return]
-    except _REFUSED:
-        return event_from(_object(decode_json(data) if repairs is None else decode_frame(data)), repairs)
+        return decode_known_event(data)  # type: ignore[no-any-return]
+    except REFUSED:
+        return event_from(json_object(decode_json(data) if repairs is None else decode_frame(data)), repairs)
 
 
 def event_from(value: dict[str, Any], repairs: list[Repair] | None = None) -> Event:
@@ -171,17 +172,17 @@ def check_event(data: bytes | str) -> Event:
     Raises SchemaError with the path of the first deviation, WireError when it is not a JSON object.
     """
     try:
-        return _events.decode(data)  # type: ignore[no-any-return]
-    except _REFUSED:
-        return build(vocabulary.EVENTS, _object(decode_json(data)), Strict())  # type: ignore[no-any-return]
+        return decode_known_event(data)  # type: ignore[no-any-return]
+    except REFUSED:
+        return build(vocabulary.EVENTS, json_object(decode_json(data)), Strict())  # type: ignore[no-any-return]
 
 
 def decode_item(data: bytes | str, repairs: list[Repair] | None = None) -> Item:
     """One output item, repaired like an event."""
     try:
         return _items.decode(data)  # type: ignore[no-any-return]
-    except _REFUSED:
-        return item_from(_object(decode_json(data)), repairs)
+    except REFUSED:
+        return item_from(json_object(decode_json(data)), repairs)
 
 
 def item_from(value: dict[str, Any], repairs: list[Repair] | None = None) -> Item:
@@ -197,9 +198,9 @@ def decode_response(data: bytes | str, repairs: list[Repair] | None = None) -> R
     """A response resource, repaired like an event."""
     try:
         return _response.decode(data)
-    except _REFUSED:
+    except REFUSED:
         mode = Repairing()
-        response: Response = build_struct(Response, _object(decode_json(data)), mode)
+        response: Response = build_struct(Response, json_object(decode_json(data)), mode)
         if repairs is not None:
             repairs.extend(mode.repairs)
         return response
@@ -229,7 +230,7 @@ def _is_tagged(data: bytes | str, tag: str) -> bool:
     """The type alone; the other fields are skipped."""
     try:
         return bool(_tagged.decode(data).type == tag)
-    except _REFUSED:
+    except REFUSED:
         return False
 
 
@@ -239,7 +240,7 @@ def _request(decoder: msgspec.json.Decoder[T], struct: type[T], data: bytes | st
         if has_known_names(struct, data):
             return with_beyond(request, [])
         return with_beyond(request, fields_beyond(struct, _anything.decode(data)))
-    except _REFUSED:
+    except REFUSED:
         pass
     value = request_object(data)
     try:
@@ -264,7 +265,8 @@ def request_object(data: bytes | str) -> dict[str, Any]:
     raise InvalidRequestError(InvalidRequestError.INVALID_JSON, message)
 
 
-def _object(value: Any) -> dict[str, Any]:
+def json_object(value: Any) -> dict[str, Any]:
+    """A value that is an object, as it is. Raises WireError for any other."""
     if isinstance(value, dict):
         return value
     raise WireError(WireError.INVALID_SHAPE, f"expected a JSON object, got {type(value).__name__}")
@@ -280,12 +282,19 @@ _PREFIXES = {struct: _prefix(tag) for tag, struct in vocabulary.EVENTS.structs.i
 
 def encode_sse(events: Iterable[Event]) -> bytes:
     """Events → SSE frames, `event:` equal to `type`, LF line ends (specification, "Streaming")."""
-    pieces: list[bytes] = []
-    for event in events:
-        prefix = _PREFIXES.get(type(event)) or _prefix(event.type)
+    if type(events) is list and len(events) == 1:
+        # a token that came by itself: three pieces and no buffer
         try:
-            data = _encoder.encode(event)
+            return b"".join((_PREFIXES[type(events[0])], _encoder.encode(events[0]), b"\n\n"))
+        except (KeyError, UnicodeEncodeError):
+            pass  # an unknown type, or half a surrogate pair
+    buffer = bytearray()
+    for event in events:
+        buffer += _PREFIXES.get(type(event)) or _prefix(event.type)
+        begin = len(buffer)
+        try:
+            _encoder.encode_into(event, buffer, -1)
         except UnicodeEncodeError:
-            data = encode(event)
-        pieces += (prefix, data, b"\n\n")
-    return b"".join(pieces)
+            buffer[begin:] = encode(event)
+        buffer += b"\n\n"
+    return bytes(buffer)

@@ -43,7 +43,8 @@ class CallFeeder:
             pending, track.pending = track.pending, ""
             if not pending.startswith(delta):
                 delta = pending + delta
-        track.part("call", 0).add(delta)
+        said = track.payload = track.part("call", 0)
+        said.add(delta)
         out += self._machine.tool_call(track.slot, None, None, delta)
 
     def payload_done(self, track: Track, whole: str, out: list[Event]) -> None:

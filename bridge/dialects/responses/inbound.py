@@ -19,7 +19,7 @@ from bridge.emitter.finish_reasons import INCOMPLETE_ITEM, UNKNOWN
 from bridge.emitter.stream import ResponseStream
 from bridge.errors import BridgeError
 from bridge.protocol import events as ev
-from bridge.protocol.codec import decode_event, decode_frame, event_from
+from bridge.protocol.codec import REFUSED, decode_event, decode_frame, decode_known_event, event_from
 from bridge.protocol.errors import ErrorPayload
 from bridge.protocol.events import Event
 from bridge.protocol.lenient import MISSING, Repair
@@ -56,6 +56,7 @@ class Inbound:
         self.diagnostics = machine.diagnostics
         self._adopt = adopt
         self._items = ItemFeeder(machine)
+        self._quick = self._items.quick
         self._expected = 0
         self._error: ErrorPayload | None = None
         self._frames = 0
@@ -75,11 +76,19 @@ class Inbound:
         `event` is the SSE event's name, for servers that leave `type` out of the data."""
         self._frames += 1
         try:
-            decoded = decode_event(data, self._repairs)
-            if self._repairs:
-                decoded = self._repaired(decoded, data, event)
-        except BridgeError as error:
-            return self._unreadable(data, error)
+            decoded = decode_known_event(data)
+        except REFUSED:
+            return self._lenient(data, event)
+        quick = self._quick.get(type(decoded))
+        if quick is not None and decoded.sequence_number == self._expected:
+            try:
+                events = quick(decoded)
+            except BridgeError as error:
+                events = self._give_up(decoded, error) if self.machine.phase is _IN_PROGRESS else None
+            # one that gives nothing may have come after the end, which the long way notes
+            if events or (events is not None and self.machine.phase is _IN_PROGRESS):
+                self._expected += 1
+                return events
         return self.event(decoded)
 
     def event(self, event: Event) -> list[Event]:
@@ -101,6 +110,16 @@ class Inbound:
         return out
 
     # ── frames ─────────────────────────────────────────────────────────────────────────────────────
+    def _lenient(self, data: bytes, event: str) -> list[Event]:
+        """A frame that strict decoding refused: something to repair, an unknown event, no event at all."""
+        try:
+            decoded = decode_event(data, self._repairs)
+            if self._repairs:
+                decoded = self._repaired(decoded, data, event)
+        except BridgeError as error:
+            return self._unreadable(data, error)
+        return self.event(decoded)
+
     def _repaired(self, event: Event, data: bytes, frame_type: str) -> Event:
         repairs, self._repairs = self._repairs, []
         if not event.type and frame_type:
@@ -126,7 +145,7 @@ class Inbound:
         if not frame:
             self.diagnostics.ignored("frame", "empty")
         elif self._live(None, out):
-            self._give_up(f"frame {self._frames} of the upstream's stream: {error.message}", out)
+            out += self._broken(f"frame {self._frames} of the upstream's stream: {error.message}")
         return out
 
     def _misnumbered(self, number: int) -> None:
@@ -145,10 +164,13 @@ class Inbound:
         try:
             self._handlers[kind](event, out)
         except BridgeError as error:
-            self._give_up(f"the upstream's {event.type}: {error.message}", out)
+            out += self._give_up(event, error)
 
-    def _give_up(self, what: str, out: list[Event]) -> None:
-        out += self.machine.fail(failure("upstream_invalid", what))
+    def _give_up(self, event: Event, error: BridgeError) -> list[Event]:
+        return self._broken(f"the upstream's {event.type}: {error.message}")
+
+    def _broken(self, what: str) -> list[Event]:
+        return self.machine.fail(failure("upstream_invalid", what))
 
     # ── the response ───────────────────────────────────────────────────────────────────────────────
     def _live(self, event: Event | None, out: list[Event]) -> bool:

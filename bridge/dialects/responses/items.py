@@ -13,6 +13,7 @@ from typing import Any, Final
 from msgspec import UNSET, structs
 
 from bridge.dialects.responses.calls import CallFeeder
+from bridge.dialects.responses.quick import QuickDeltas
 from bridge.dialects.responses.text import TextFeeder, kind_of
 from bridge.dialects.responses.tracks import Tracks
 from bridge.dialects.responses.types import CALLS, Track
@@ -28,7 +29,7 @@ _EMPTY: Final[tuple[Any, ...]] = (None, UNSET, "", [], {})
 
 class ItemFeeder:
     """Keeps the tracks. `handlers` maps each event struct to the calls it makes; what those give is
-    appended to the list that the handler is given."""
+    appended to the list that the handler is given. `quick` are the readers that are asked before them."""
 
     def __init__(self, machine: ResponseStream) -> None:
         self._machine = machine
@@ -36,6 +37,7 @@ class ItemFeeder:
         self._tracks = Tracks(machine.diagnostics)
         self._texts = TextFeeder(machine)
         self._calls = CallFeeder(machine, self._texts)
+        self.quick = QuickDeltas(machine, self._tracks, self._texts).readers
         self._announced: set[str] = set()
         self.handlers: dict[type[Any], Handler] = {
             ev.OutputItemAdded: self._added,

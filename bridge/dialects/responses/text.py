@@ -25,12 +25,12 @@ _KINDS = {
 
 
 class TextFeeder:
-    """Knows which item the machine has open. `cut`: a message or reasoning ended as incomplete."""
+    """`open` is the item that the machine has open. `cut`: a message or reasoning ended as incomplete."""
 
     def __init__(self, machine: ResponseStream) -> None:
         self._machine = machine
         self._diagnostics = machine.diagnostics
-        self._open: Track | None = None
+        self.open: Track | None = None
         # the text part that grows now: its place as its deltas name it, and what was said of it
         self.place: tuple[str, int, int] | None = None
         self.said = Said()
@@ -44,16 +44,16 @@ class TextFeeder:
 
     def leave(self) -> None:
         """Something else begins, and the machine closes what is open."""
-        self._open = self.place = None
+        self.open = self.place = None
 
     def reach(
         self, track: Track, kind: str, index: int, out: list[Event], output_index: int | None = None
     ) -> Said:
         """Make this part the machine's open one. `output_index` makes it the `place` of text."""
-        if self._open is track and self.place == (track.item_id, output_index, index):
+        if self.open is track and self.place == (track.item_id, output_index, index):
             return self.said  # it is: the delta came under another id
         self.place = None
-        if self._open is not track:
+        if self.open is not track:
             self._begin(track, out)
         if kind == "summary":
             track.summary = index
@@ -70,15 +70,15 @@ class TextFeeder:
 
     def announce(self, track: Track, item: it.ReasoningItem, out: list[Event]) -> None:
         """Open a reasoning item before it has text: clients show that the model thinks."""
-        self._open, self.place, track.opened = track, None, True
+        self.open, self.place, track.opened = track, None, True
         out += self._machine.item_added(item)
 
     def _begin(self, track: Track, out: list[Event]) -> None:
-        if self._open is not None:
+        if self.open is not None:
             out += self._machine.block_done()
         if track.said or track.opened:
             self._diagnostics.repair("output_index", "items interleaved, the rest of one follows as another")
-        self._open = track
+        self.open = track
         track.leave_parts()
         phase = track.item.phase or None if isinstance(track.item, it.Message) else None
         self._machine.expect_item(track.item_id, phase)
@@ -127,7 +127,7 @@ class TextFeeder:
         self.whole(track, kind, index, part.text, out, part.logprobs or None)
         sent = track.said[kind, index].citations if (kind, index) in track.said else 0
         for annotation in part.annotations[sent:]:
-            if self._open is track and track.content == (kind, index):
+            if self.open is track and track.content == (kind, index):
                 self._diagnostics.repair("annotation", "stood in the finished part only")
                 self.cite(track, index, annotation, out)
             else:
@@ -135,7 +135,7 @@ class TextFeeder:
 
     def part_done(self, track: Track, kind: str, index: int, out: list[Event]) -> None:
         """The upstream ends a part: so does the machine, raw reasoning and a summary beside it both."""
-        if self._open is not track:
+        if self.open is not track:
             return
         if kind == "summary":
             over = track.summary == index and (track.content is None or track.sealed)
@@ -172,7 +172,7 @@ class TextFeeder:
                 self._encrypted(track, item.encrypted_content, out)
         cut = item.status == "incomplete"
         self.cut = self.cut or cut
-        if self._open is track:
+        if self.open is track:
             self.leave()
             out += self._machine.block_done(cut=cut)
         elif cut:
@@ -201,7 +201,7 @@ class TextFeeder:
         return any(track.differs(kind, texts.get(kind, [])) for kind in ("text", "refusal"))
 
     def _encrypted(self, track: Track, content: str, out: list[Event]) -> None:
-        if self._open is not track:
+        if self.open is not track:
             self._diagnostics.repair("encrypted_content", "came late, sent in an item of its own")
             self._begin(track, out)
         out += self._machine.reasoning_encrypted(content)

@@ -12,21 +12,22 @@ from bridge.dialects.responses.types import CALLS, Track
 from bridge.protocol.items import Item
 
 _MISSING = "missing, begun here"
+RENAMED = "changed within an item, the index was followed"
 
 
 class Tracks:
-    """All items of a stream, in order of first appearance."""
+    """All items of a stream, in order of first appearance. `by_index` has those that began last at theirs."""
 
     def __init__(self, diagnostics: Diagnostics) -> None:
         self._diagnostics = diagnostics
         self._all: list[Track] = []
-        self._by_index: dict[int, Track] = {}
+        self.by_index: dict[int, Track] = {}
         self._by_id: dict[str, Track] = {}
         self._listed: set[int] = set()  # slots of the items that the terminal response has
 
     def of_text(self, event: str, output_index: int, item_id: str, kind: str) -> Track:
         """The item that an event with text of this kind belongs to, begun when there is none."""
-        here = self._by_index.get(output_index)
+        here = self.by_index.get(output_index)
         if here is not None and not here.holds(kind):
             here = None
         if here is not None and here.item_id == item_id:
@@ -37,9 +38,14 @@ class Tracks:
             return named
         if here is not None:
             if item_id:
-                self._diagnostics.repair("item_id", "changed within an item, the index was followed")
+                self._diagnostics.repair("item_id", RENAMED)
             return here
         return self.implied(output_index, item_id)
+
+    def renames(self, track: Track | None, output_index: int, item_id: str) -> bool:
+        """Whether an event for this index, under another id than the track's, is about the track since
+        nothing has that id: the quick way of `of_text`. The caller notes it as RENAMED."""
+        return self.by_index.get(output_index) is track and item_id not in self._by_id and item_id != ""
 
     def implied(self, output_index: int, item_id: str) -> Track:
         """An item that nobody announced."""
@@ -48,13 +54,13 @@ class Tracks:
 
     def of_progress(self, output_index: object, item_id: object) -> Track | None:
         """The announced and open item that a progress event belongs to."""
-        here = self._by_index.get(output_index) if isinstance(output_index, int) else None
+        here = self.by_index.get(output_index) if isinstance(output_index, int) else None
         named = self._by_id.get(item_id) if isinstance(item_id, str) else None
         return next((each for each in (here, named) if each and each.announced and not each.closed), None)
 
     def added(self, output_index: int, item: Item) -> Track | None:
         """The item that begins; None when it had begun before."""
-        here = self._by_index.get(output_index)
+        here = self.by_index.get(output_index)
         if here is not None and not here.closed:
             if here.item is None and here.holds_item(item):
                 self._diagnostics.repair("response.output_item.added", "came after the item's first text")
@@ -68,7 +74,7 @@ class Tracks:
 
     def done(self, output_index: int, item: Item) -> Track:
         """The item that ends, begun when nobody announced it."""
-        here = self._by_index.get(output_index)
+        here = self.by_index.get(output_index)
         if here is None or here.item_id != item.id:
             named = self._by_id.get(item.id)
             here = named if named is not None and named.holds_item(item) else here
@@ -108,12 +114,12 @@ class Tracks:
             for track in left:
                 if isinstance(track.item, CALLS) and track.item.call_id == item.call_id:
                     return track
-        here = self._by_index.get(index)
+        here = self.by_index.get(index)
         return here if fits(here) else next(iter(left), None)
 
     def _begin(self, output_index: int, track: Track) -> Track:
         self._all.append(track)
-        self._by_index[output_index] = track
+        self.by_index[output_index] = track
         if track.item_id:
             self._by_id.setdefault(track.item_id, track)
         return track

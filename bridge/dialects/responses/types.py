@@ -7,7 +7,7 @@ from zlib import crc32
 from bridge.protocol.items import CustomToolCall, FunctionCall, Item
 
 _UTF_16 = "utf-16-le"
-_MANY = 64  # deltas
+MANY = 64  # deltas that wait to be counted
 CALLS = (FunctionCall, CustomToolCall)
 
 # kind of text → the items that can hold them
@@ -27,34 +27,36 @@ class Said:
     are counted by the dozen, which costs less.
     """
 
-    __slots__ = ("_check", "_recent", "_size", "citations")
+    __slots__ = ("_check", "_size", "citations", "recent")
 
     def __init__(self) -> None:
         self._size = 0
         self._check = 0
-        self._recent: list[str] = []
+        self.recent: list[str] = []
         self.citations = 0
 
     def add(self, delta: str) -> None:
-        self._recent.append(delta)
-        if len(self._recent) == _MANY:
-            self._count()
+        recent = self.recent
+        recent.append(delta)
+        if len(recent) >= MANY:
+            self.count()
 
-    def _count(self) -> None:
-        data = "".join(self._recent).encode(_UTF_16, "surrogatepass")
-        self._recent.clear()
+    def count(self) -> None:
+        """Count the recent deltas."""
+        data = "".join(self.recent).encode(_UTF_16, "surrogatepass")
+        self.recent.clear()
         self._size += len(data)
         self._check = crc32(data, self._check)
 
     @property
     def size(self) -> int:
         """Bytes so far."""
-        self._count()
+        self.count()
         return self._size
 
     def rest(self, whole: str) -> str | None:
         """What `whole` has beyond what was said; None when it does not begin with that."""
-        self._count()
+        self.count()
         data = whole.encode(_UTF_16, "surrogatepass")
         if crc32(data[: self._size]) != self._check:
             return None
@@ -74,6 +76,7 @@ class Track:
         "kind",
         "named",
         "opened",
+        "payload",
         "pending",
         "said",
         "sealed",
@@ -92,6 +95,7 @@ class Track:
         self.summary: int | None = None
         self.sealed = False
         self.pending = ""
+        self.payload: Said | None = None  # of a call, once some of its arguments or input were sent on
         self.named = False  # its call was opened in the machine
         self.opened = False  # its reasoning item was, before it had text
         self.announced = False  # its item was, which a server fills by itself

@@ -246,6 +246,13 @@ def test_frames_are_named_by_type_and_hold_the_json() -> None:
     assert encode_sse(iter(events)) == encode_sse(events)
 
 
+def test_events_that_leave_together_are_the_bytes_of_each() -> None:
+    half = OutputTextDelta(4, "m", 0, 0, f"a{HIGH}", [])
+    events: list[Any] = [decode_event(json.dumps(DELTA)), half, UnknownEvent({"type": "acme:x"}), half]
+    assert encode_sse(events) == b"".join(encode_sse([event]) for event in events)
+    assert b'"delta":"a\\ud83d"' in encode_sse([half])
+
+
 @pytest.mark.parametrize("kind", ["a:b\ndata: forged", "a:b\r\n\r\nevent: x", "a:b\r", f"a:{HIGH}", ""])
 def test_a_type_can_not_forge_frames(kind: str) -> None:
     data = encode_sse([UnknownEvent({"type": kind, "sequence_number": 1})])

@@ -63,10 +63,10 @@ class DeltaReader:
             if raw:
                 return None if calls else self._machine.reasoning(raw)
             if calls and len(calls) == 1 and (self._think is None or self._think.settled):
-                more = self._resolver.continues(calls[0])
-                if more is None:
+                call = self._resolver.continues(calls[0])
+                if call is None:
                     return self.call(calls[0])
-                return self._machine.tool_call(more[0], None, None, more[1])
+                return self._machine.tool_call(call.slot, None, None, call.last)
         elif not calls and not raw and isinstance(content, str):
             return self.text(content)
         return None

@@ -24,9 +24,10 @@ from bridge.tools.nesting import Nesting
 LEGACY_INDEX = -1  # the one call of the old `function_call` field
 _WHERE = "tool_calls"
 _NO_FUNCTION = ChatFunction()
-_OPENERS = ("{", "[")
 _LOOKED_BACK = 64  # calls among which the one that is unfinished is looked for
-_BEGINNERS = frozenset("{[ \t\r\n")
+_SPACES = "".join(filter(str.isspace, map(chr, range(0x3001))))
+_BEGINNERS = frozenset("{[" + _SPACES)  # how arguments may begin
+_ENDERS = frozenset("}]" + _SPACES)  # how whole arguments end
 _BEGINNING = re.compile(r"\s*[{\[]")  # arguments may begin here
 
 
@@ -40,8 +41,9 @@ class Fragment(NamedTuple):
     type: str
 
 
-class _Call:
-    """One call as far as it has come. Its text is kept to know a call that comes again."""
+class Call:
+    """One call as far as it has come, `last` the latest piece of its arguments. Its text is kept to know a
+    call that comes again."""
 
     __slots__ = (
         "_nesting",
@@ -65,7 +67,7 @@ class _Call:
         self.name = ""
         self._text = StringIO()
         self.write = self._text.write
-        self.last = ""  # the last piece that was written
+        self.last = ""
         self._nesting = Nesting()
         self._read = 0  # characters that `_nesting` has seen
         self._whole = False  # as of then
@@ -95,30 +97,30 @@ class ToolCallResolver:
 
     def __init__(self, diagnostics: Diagnostics) -> None:
         self._diagnostics = diagnostics
-        self._calls: list[_Call] = []
-        self._by_id: dict[str, _Call] = {}
-        self._by_index: dict[int | None, _Call] = {}
+        self._calls: list[Call] = []
+        self._by_id: dict[str, Call] = {}
+        self._by_index: dict[int | None, Call] = {}
 
-    def continues(self, fragment: ChatToolCall) -> tuple[int, str] | None:
+    def continues(self, fragment: ChatToolCall) -> Call | None:
         """The quick `resolve` of a call that goes on, its id and name left out, blank or repeated, as most
-        fragments are: (slot, arguments). None for whatever takes a closer look, with nothing done.
+        fragments are: the call, with these arguments as its `last`. None for whatever takes a closer look,
+        with nothing done.
         """
-        function = fragment.function
-        known = self._by_index.get(fragment.index)
+        function, known = fragment.function, self._by_index.get(fragment.index)
         if function is None or known is None:
             return None
-        arguments, name, call_id = function.arguments, function.name, fragment.id
-        if not arguments or not isinstance(arguments, str):
+        arguments, name, call_id, last = function.arguments, function.name, fragment.id, known.last
+        if not arguments or type(arguments) is not str:
             return None
         if name and name != known.name:
             return None
         if call_id and self._by_id.get(call_id) is not known:
             return None
-        if arguments[0] in _BEGINNERS and arguments.lstrip()[:1] in _OPENERS:
+        if arguments[0] in _BEGINNERS and last and last[-1] in _ENDERS:
             return None
         known.last = arguments
         known.write(arguments)
-        return known.slot, arguments
+        return known
 
     def resolve(self, fragment: ChatToolCall) -> Fragment | None:
         """The call that a streamed fragment belongs to; None when it says nothing, or nothing more."""
@@ -158,14 +160,14 @@ class ToolCallResolver:
         self._repair("arguments were parsed already, written as JSON text again")
         return msgspec.json.encode(arguments).decode()
 
-    def _open(self, index: int | None, kind: str) -> _Call:
-        call = _Call(len(self._calls), index, kind)
+    def _open(self, index: int | None, kind: str) -> Call:
+        call = Call(len(self._calls), index, kind)
         self._calls.append(call)
         if index is not None:
             self._by_index[index] = call
         return call
 
-    def _take(self, call: _Call, call_id: str, name: str, arguments: str) -> Fragment:
+    def _take(self, call: Call, call_id: str, name: str, arguments: str) -> Fragment:
         named = "" if call.name else name
         identified = "" if call.id else call_id
         call.name = call.name or name
@@ -177,13 +179,13 @@ class ToolCallResolver:
             call.write(arguments)
         return Fragment(call.slot, identified or None, named or None, arguments, call.type)
 
-    def _is_repeat(self, call: _Call | None, arguments: str) -> bool:
+    def _is_repeat(self, call: Call | None, arguments: str) -> bool:
         if call is None or not _starts_anew(call, arguments) or not _same_json(arguments, call.arguments):
             return False
         self._repair("the whole arguments came again, dropped")
         return True
 
-    def _find(self, call_id: str, index: int | None, name: str, arguments: str) -> _Call | None:
+    def _find(self, call_id: str, index: int | None, name: str, arguments: str) -> Call | None:
         if call_id:
             known = self._by_id.get(call_id)
             if known is not None:
@@ -196,14 +198,14 @@ class ToolCallResolver:
             return self._unless_another(known, name, arguments, "two calls came on one index, kept apart")
         return self._of_unseen_index(index, name, arguments)
 
-    def _of_id(self, known: _Call, index: int | None, name: str, arguments: str) -> _Call | None:
+    def _of_id(self, known: Call, index: int | None, name: str, arguments: str) -> Call | None:
         if index is not None and index != known.index and index not in self._by_index:
             # its head stood on a busy index, its tail on its own (field case 2)
             self._by_index[index] = known
             self._repair("the index changed within a call, the id was followed")
         return self._unless_another(known, name, arguments, "two calls came under one id, kept apart")
 
-    def _of_unseen_id(self, index: int | None, name: str, arguments: str) -> _Call | None:
+    def _of_unseen_id(self, index: int | None, name: str, arguments: str) -> Call | None:
         known = self._by_index.get(index) if index is not None else self._last
         if known is None:
             return None
@@ -218,7 +220,7 @@ class ToolCallResolver:
         self._repair("another id came on a busy index: another call")
         return None
 
-    def _of_unseen_index(self, index: int, name: str, arguments: str) -> _Call | None:
+    def _of_unseen_index(self, index: int, name: str, arguments: str) -> Call | None:
         last = self._last
         if name or last is None or not last.last or last.whole or arguments.lstrip().startswith("{"):
             return None
@@ -226,34 +228,34 @@ class ToolCallResolver:
         self._repair("the index changed within a call, the open call was followed")
         return last
 
-    def _of_none(self, name: str, arguments: str) -> _Call | None:
+    def _of_none(self, name: str, arguments: str) -> Call | None:
         if name:
             return None if self._last is None or _is_another(self._last, name, arguments) else self._last
         unfinished = [call for call in self._calls[-_LOOKED_BACK:] if not call.whole]
         return unfinished[0] if len(unfinished) == 1 else self._last
 
-    def _unless_another(self, known: _Call, name: str, arguments: str, repair: str) -> _Call | None:
+    def _unless_another(self, known: Call, name: str, arguments: str, repair: str) -> Call | None:
         if not _is_another(known, name, arguments):
             return known
         self._repair(repair)
         return None
 
     @property
-    def _last(self) -> _Call | None:
+    def _last(self) -> Call | None:
         return self._calls[-1] if self._calls else None
 
     def _repair(self, what: str) -> None:
         self._diagnostics.repair(_WHERE, what)
 
 
-def _is_another(known: _Call, name: str, arguments: str) -> bool:
+def _is_another(known: Call, name: str, arguments: str) -> bool:
     """A name where one was given already: another call, unless it may be the same name repeated."""
     if not name or not known.name:
         return False
     return name != known.name or _starts_anew(known, arguments)
 
 
-def _starts_anew(known: _Call, arguments: str) -> bool:
+def _starts_anew(known: Call, arguments: str) -> bool:
     """These arguments begin where those of the call are complete already."""
     return _BEGINNING.match(arguments) is not None and known.whole
 
