@@ -47,7 +47,10 @@ class Company:
     ) -> bool:
         self._timer.cancel()
         if self._task is not None:
-            await end_tasks([self._task])
+            # It keeps the traceback of its cancellation, and that this object: with a reference back all that
+            # the answer was made of would stay until a look for garbage.
+            task, self._task = self._task, None
+            await end_tasks([task])
         mine = self._cancelled > 0
         for _ in range(self._cancelled):
             self._making.uncancel()

@@ -168,6 +168,9 @@ def checked(settings: Settings) -> Any:
 
 
 def _serve(settings: Settings) -> None:
+    from server.serving.ahead import import_structlog
+
+    import_structlog()
     from server.logs import configure_logs
     from server.serving.listening import allow_files, listen
 

@@ -91,6 +91,7 @@ class HttpConnection(HttpToolsProtocol):
             cycle.disconnected = True
             cycle.message_event.set()
         super().connection_lost(exc)
+        self.app = self._application  # `_answer` refers to this object, which would stay for a while
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()

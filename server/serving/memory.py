@@ -20,6 +20,8 @@ _SETTINGS: Final = {
     _ARENA_MAX: ("MALLOC_ARENA_MAX", 2),
 }
 
+_ENOUGH: Final = 50  # requests, after which it is worth to look what can be given back
+_IDLE: Final = 20  # ticks in a row
 _NEW_OBJECTS: Final = 5_000  # between two looks for garbage; 700 are what some fragments of one request make
 
 
@@ -29,6 +31,31 @@ def look_less_for_garbage() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_NEW_OBJECTS, *gc.get_threshold()[1:])
+
+
+class GivingBack:
+    """Gives memory back when a process that had something to do is idle: what refers to itself is freed, and
+    what the C library keeps of freed blocks goes to the system. Only then, as it takes some milliseconds."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+        self._idle = 0
+
+    def tick(self, requests: int, busy: bool) -> None:
+        """Called ten times a second; `requests` is how many there have been, `busy` that one is being
+        answered."""
+        self._idle = 0 if busy else self._idle + 1
+        if self._idle == _IDLE and requests - self._seen >= _ENOUGH:
+            self._seen = requests
+            give_back_now()
+
+
+def give_back_now() -> None:
+    """Free what only refers to itself, and return what the C library holds of freed memory."""
+    gc.collect()
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):  # musl has no malloc_trim
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def give_back_freed_memory() -> None:

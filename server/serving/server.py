@@ -21,8 +21,9 @@ from starlette.applications import Starlette
 from server.connections.http import HttpConnection
 from server.connections.registry import ConnectionRegistry
 from server.service import Service
+from server.serving.ahead import import_for_requests
 from server.serving.leaving import PACE_OF, Leaving, Pace
-from server.serving.memory import look_less_for_garbage
+from server.serving.memory import GivingBack, look_less_for_garbage
 from server.settings import Settings, seconds_of
 
 _ANSWERED_WITHIN: Final = 3  # seconds for connections that are still open when all responses have ended
@@ -46,6 +47,8 @@ class Server(uvicorn.Server):
         assert drain is not None
         self.leaving = Leaving(drain, settings.limits.grace)
         self._moving: asyncio.Task[None] | None = None
+        self._giving_back = GivingBack()
+        import_for_requests()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -84,6 +87,8 @@ class Server(uvicorn.Server):
         if await super().on_tick(counter):
             return True
         if self.leaving.pace is None:
+            busy = bool(self.server_state.tasks or self._service.running)
+            self._giving_back.tick(self.server_state.total_requests, busy)
             return False
         if self._moving is None:
             self._moving = self._begin_to_leave()

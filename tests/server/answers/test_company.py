@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
@@ -92,3 +94,23 @@ async def test_the_cancellation_of_another_is_passed_on() -> None:
         await task
     assert ended == [False]
     assert asyncio.all_tasks() == before
+
+
+async def test_nothing_of_an_answer_waits_for_garbage_to_be_looked_for() -> None:
+    """What went along with it was cancelled, and its traceback refers to all that the answer was made of."""
+
+    class Answer:
+        async def accompany(self, _begun: float) -> bool:
+            return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    answer = Answer()
+    made = weakref.ref(answer)
+    gc.disable()
+    try:
+        async with Company(answer.accompany, SOON):
+            await asyncio.sleep(20 * SOON)
+        del answer
+        await asyncio.sleep(0)
+        assert made() is None
+    finally:
+        gc.enable()

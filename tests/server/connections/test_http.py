@@ -1,8 +1,11 @@
 """Law S8, before a request is known: what a hostile HTTP client can hold open and make us read."""
 
+import asyncio
+import gc
 import json
 import socket
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -336,3 +339,24 @@ def test_slow_reader_is_not_cut_off(hasty: str, upstream: ScriptedUpstream) -> N
             time.sleep(0.02)
         assert client.read(until=b"[DONE]").endswith(b"[DONE]\n\n\r\n0\r\n\r\n")
     assert size < 1_000_000, "it was not slow"
+
+
+def test_nothing_of_a_connection_waits_for_garbage_to_be_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[weakref.ref[HttpConnection]] = []
+    begin = HttpConnection.connection_made
+
+    def noted(connection: HttpConnection, transport: asyncio.Transport) -> None:
+        begin(connection, transport)
+        made.append(weakref.ref(connection))
+
+    monkeypatch.setattr(HttpConnection, "connection_made", noted)
+    gc.disable()
+    try:
+        with serving(Settings()) as base:
+            assert call(base, "GET", "/healthz").status == 200
+            ends = time.monotonic() + PATIENCE
+            while any(each() is not None for each in made) and time.monotonic() < ends:
+                time.sleep(0.01)
+            assert [each() for each in made] == [None]
+    finally:
+        gc.enable()

@@ -1,0 +1,44 @@
+"""A process gives memory back when it is idle after it had something to do, and not while it has."""
+
+import pytest
+
+from server.serving import memory
+from server.serving.memory import GivingBack
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    times: list[int] = []
+    monkeypatch.setattr(memory, "give_back_now", lambda: times.append(1))
+    return times
+
+
+def ticks(giving: GivingBack, requests: int, *, busy: bool = False) -> None:
+    for _ in range(100):
+        giving.tick(requests, busy)
+
+
+def test_memory_is_given_back_once_after_a_load(given: list[int]) -> None:
+    giving = GivingBack()
+    ticks(giving, 1_000, busy=True)
+    assert given == []
+    ticks(giving, 1_000)
+    assert given == [1]
+    ticks(giving, 2_000, busy=True)
+    ticks(giving, 2_000)
+    assert given == [1, 1]
+
+
+def test_a_few_requests_are_not_worth_it(given: list[int]) -> None:
+    giving = GivingBack()
+    for requests in range(10):
+        ticks(giving, requests)
+    assert given == []
+
+
+def test_what_was_not_worth_it_adds_up(given: list[int]) -> None:
+    giving = GivingBack()
+    for requests in range(0, 60, 10):
+        giving.tick(requests, busy=True)
+        ticks(giving, requests)
+    assert given == [1]

@@ -1,0 +1,123 @@
+"""What a server imports before it listens is all that its requests need."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+from starlette.routing import Route
+
+from server.app import _ROUTES
+from tests.support.processes import base_of
+from tests.support.serving import call
+from tests.support.shared import REPOSITORY
+from tests.support.upstream import ScriptedUpstream
+
+_IMPORTED: Final = re.compile(r"^import time: +\d+ \| +\d+ \| +(\S+)$", re.MULTILINE)
+_ASKED: Final[dict[str, Any]] = {"model": "demo", "input": "Hello"}
+_SAID: Final[dict[str, Any]] = {"model": "demo", "messages": [{"role": "user", "content": "Hello"}]}
+_FORMAT: Final = {"type": "json_schema", "name": "a", "schema": {"type": "object"}}
+# a request to each route that makes or shows something; compaction seals, for which cryptography is imported
+_REQUESTS: Final[list[tuple[str, str, Any]]] = [
+    ("POST", "/v1/responses", {**_ASKED, "stream": True}),
+    ("POST", "/v1/responses", _ASKED),
+    ("POST", "/v1/responses", {**_ASKED, "background": True}),
+    ("POST", "/v1/responses", {**_ASKED, "text": {"format": _FORMAT}}),
+    ("POST", "/v1/responses/input_tokens", _ASKED),
+    ("POST", "/v1/chat/completions", {**_SAID, "stream": True}),
+    ("POST", "/v1/chat/completions", _SAID),
+    ("POST", "/v1/messages", {**_SAID, "max_tokens": 9, "stream": True}),
+    ("POST", "/v1/messages", {**_SAID, "max_tokens": 9}),
+    ("POST", "/v1/messages/count_tokens", _SAID),
+    ("POST", "/vscode/v1/chat", _SAID),
+    ("POST", "/vscode/v1/tokens", {"model": "demo", "text": "Hello"}),
+    ("POST", "/inspector/v1/captures", {}),
+    ("POST", "/inspector/v1/context", {}),
+    ("POST", "/inspector/v1/responses", _ASKED),
+    *(
+        ("GET", route.path.partition("{")[0] + "x" * ("{" in route.path), None)
+        for route in _ROUTES
+        if isinstance(route, Route) and (route.methods is None or "GET" in route.methods)
+    ),
+]
+
+
+class Served(NamedTuple):
+    base: str
+    log: Path
+
+    def imported(self) -> list[str]:
+        """The modules that were imported so far, in this order."""
+        return _IMPORTED.findall(self.log.read_text())
+
+
+@contextmanager
+def served(folder: Path, *flags: str) -> Iterator[Served]:
+    log = folder / "log"
+    command = [sys.executable, "-X", "importtime", "-m", "server", "serve", "--port", "0", *flags]
+    with (
+        log.open("w") as written,
+        subprocess.Popen(
+            command,
+            cwd=REPOSITORY,
+            env={**os.environ, "XDG_DATA_HOME": str(folder)},
+            stdout=subprocess.PIPE,
+            stderr=written,
+            text=True,
+        ) as process,
+    ):
+        try:
+            base = base_of(process)
+            assert call(base, "GET", "/healthz").status == 200
+            yield Served(base, log)
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(15)
+
+
+@pytest.mark.parametrize("store", ["memory://", "sqlite:"])
+@pytest.mark.parametrize("upstream_at", ["", "/v1"], ids=["demo", "chat"])
+def test_no_request_imports_anything(
+    tmp_path: Path, upstream: ScriptedUpstream, store: str, upstream_at: str
+) -> None:
+    flags = ["--upstream", upstream.url] if upstream_at else []
+    with served(tmp_path, "--store", store, *flags) as server:
+        before = len(server.imported())
+        assert before > 300
+        for method, path, body in _REQUESTS:
+            call(server.base, method, path, body)
+            assert server.imported()[before:] == [], f"{method} {path}"
+
+
+def test_a_server_without_a_database_loads_none_and_no_colours(tmp_path: Path) -> None:
+    with served(tmp_path, "--store", "memory://") as server:
+        imported = set(server.imported())
+    loaded = {name.partition(".")[0] for name in imported}
+    unused = {
+        "aiohttp",
+        "alembic",
+        "attr",
+        "cryptography",
+        "pygments",
+        "redis",
+        "sqlalchemy",
+        "tokenizers",
+    }
+    assert loaded & unused == set()
+    assert "rich.console" not in imported  # rich itself is logged where it is refused, too
+    assert {"structlog", "starlette", "uvicorn"} <= loaded
+
+
+def test_a_database_that_is_up_to_date_is_not_looked_at_by_alembic(tmp_path: Path) -> None:
+    with served(tmp_path) as server:
+        assert "alembic" in server.imported()
+    with served(tmp_path) as server:
+        loaded = server.imported()
+    assert "sqlalchemy" in loaded
+    assert not {"alembic", "sqlalchemy.orm", "sqlalchemy.ext.asyncio"} & set(loaded)
