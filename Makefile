@@ -82,10 +82,11 @@ install: $(TEST)
 clients: $(CLIENTS)
 	$(BIN)/python -m pytest -m clients -o filterwarnings=default --disable-warnings --durations 5 $(PYTEST_ARGS)
 
-# The inspector's page in Chromium (apt), with axe-core (npm); screenshots also rewrites docs/images.
+# The inspector's page and the site in Chromium (apt), with axe-core (npm); screenshots also rewrites docs/images.
 browser: $(TEST)
 	$(PIP_INSTALL) --only-binary :all: --editable '.[browser]'
-	$(BIN)/python -m pytest -m browser -rs --durations 5 $(PYTEST_ARGS) tests/clients/inspector
+	test -d build/site || $(MAKE) docs
+	$(BIN)/python -m pytest -m browser -rs --durations 5 $(PYTEST_ARGS) tests/clients/inspector tests/clients/site
 
 screenshots: $(TEST)
 	SCREENSHOTS=docs/images $(MAKE) browser

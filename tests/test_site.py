@@ -69,6 +69,13 @@ def test_the_script_of_diagrams_is_on_their_pages_alone(hooks: dict[str, Any]) -
     assert hooks["on_post_page"]("<head></head>", here, None) == "<head></head>"
 
 
+def test_the_search_has_a_name(hooks: dict[str, Any]) -> None:
+    """As the theme writes it; what a page has in fact, tests/clients/site looks at."""
+    here = SimpleNamespace(url="x.html", file=SimpleNamespace(src_uri="x.md"))
+    search = '<div class="md-search" data-md-component="search" role="dialog">'
+    assert 'role="dialog" aria-label="Search">' in hooks["on_post_page"](search, here, None)
+
+
 def test_every_page_is_in_the_site() -> None:
     if not SITE.exists():
         pytest.skip("the site is not built: make docs")

@@ -54,6 +54,7 @@ MERMAID_SHA256 = "74d7c46dabca328c2294733910a8aa1ed0c37451776e8d5295da38a2b758fb
 MERMAID_FILE = "assets/mermaid.min.js"
 _LINK = re.compile(r"\[([^][\n]+)\]\(([^()\s:#]+)(#[^()\s]+)?\)")
 _LOADED = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=["']?((?:https?:)?//[^"'\s>]+)""")
+_SEARCH = 'data-md-component="search" role="dialog"'
 _NAMED_FENCE = re.compile(r"^```(\w+) (\S+)$")
 
 
@@ -93,6 +94,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name, (title, modules) in API.items():
         listed = "\n\n".join(f"::: {module}" for module in modules)
         files.append(File.generated(config, f"api/{name}.md", content=f"# {title}\n\n{listed}\n"))
+    style = Path(__file__).with_name("site.css")
+    files.append(File.generated(config, "assets/site.css", abs_src_path=str(style)))
     script = mermaid()
     if script is not None:
         files.append(File.generated(config, MERMAID_FILE, abs_src_path=str(script)))
@@ -135,10 +138,12 @@ def _led(match: re.Match[str], name: str, source: str, files: Files) -> str:
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """The script of the diagrams, on the pages that have one: the theme would ask another address for it.
-    Raises PluginError for a page that loads anything from another address."""
+    """The search with a name, which the theme leaves out, and the script of the diagrams on the pages that
+    have one: the theme would ask another address for it. Raises PluginError for a page that loads anything
+    from another address."""
     if found := _LOADED.search(output):
         raise PluginError(f"{page.file.src_uri} loads {found[1]} from another address")
+    output = output.replace(_SEARCH, f'{_SEARCH} aria-label="Search"')
     if '<pre class="mermaid">' not in output:
         return output
     script = f'<script src="{get_relative_url(MERMAID_FILE, page.url)}"></script>'

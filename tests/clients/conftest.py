@@ -30,6 +30,9 @@ PACKAGES = (
     "@ai-sdk/openai",
 )
 INSTALL_SECONDS = 600
+CHROMIUM_FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
+)
 Run = Callable[[str, str], Any]
 
 
@@ -81,3 +84,27 @@ def run_js(node: Path, base: str) -> Run:
         return json.loads(done.stdout.splitlines()[-1])
 
     return run
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Debian's Chromium, without a window, as Playwright drives it."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    program = shutil.which("chromium")
+    if program is None:
+        pytest.skip("needs Chromium (apt install chromium)")
+    with sync_api.sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=program, args=CHROMIUM_FLAGS.split())
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The script that judges a page."""
+    if shutil.which("npm") is None:
+        pytest.skip("needs npm")
+    folder = tmp_path_factory.mktemp("axe")
+    command = ["npm", "install", "--silent", "--no-save", "--prefix", str(folder), "axe-core@4.14.1"]
+    subprocess.run(command, check=True, capture_output=True, timeout=100)
+    return (folder / "node_modules" / "axe-core" / "axe.min.js").read_text()

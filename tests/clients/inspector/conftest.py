@@ -1,24 +1,9 @@
-"""Chromium, and the inspector's page of the server that a module has as `base`."""
+"""The inspector's page of the server that a module has as `base`."""
 
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-FLAGS = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api")
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("needs Chromium (apt install chromium)")
-    with sync_api.sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium, args=FLAGS.split())
-        yield running
-        running.close()
 
 
 @pytest.fixture
