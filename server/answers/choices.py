@@ -22,7 +22,7 @@ from bridge.dialects.chat_completions import (
 )
 from bridge.errors import BridgeError
 from bridge.protocol import codec
-from server.answers.delivery import Answer, Streaming, Whole, failure_of, to_nobody
+from server.answers.delivery import Answer, Streaming, Whole, failure_of
 from server.answers.foreign import CHAT, chat_options
 from server.budget import Hold
 from server.gate import Gate
@@ -64,7 +64,7 @@ class Several(Answer):
     async def _make(self, send: Send) -> None:
         raise NotImplementedError
 
-    async def _run_all(self, delivers: Sequence[Deliver]) -> None:
+    async def _run_all(self, delivers: Sequence[Deliver | None]) -> None:
         """All runs to their ends. Raises the first one's error when nobody has an answer."""
         async with anyio.create_task_group() as tasks:
             for number, deliver in enumerate(delivers):
@@ -72,7 +72,7 @@ class Several(Answer):
         if len(self._refused) == len(self._runs):
             raise self._refused[0]
 
-    async def _run_one(self, number: int, deliver: Deliver) -> None:
+    async def _run_one(self, number: int, deliver: Deliver | None) -> None:
         run = self._runs[number]
         try:
             await run.generate(deliver)
@@ -119,7 +119,7 @@ class WholeChoices(Several, Whole):
     """One completion of all choices when they have ended."""
 
     async def _make(self, send: Send) -> None:
-        await self._run_all([to_nobody] * len(self._runs))
+        await self._run_all([None] * len(self._runs))
         for number, error in self._refused.items():
             self._runs[number].refuse(error)
         answer = completions(

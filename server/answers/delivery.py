@@ -205,16 +205,12 @@ class WholeAnswer(Whole):
         self._form = form
 
     async def _answer(self, send: Send) -> None:
-        await self._run.generate(to_nobody, anywhere=True)
+        await self._run.generate(None)
         response = self._run.translation.snapshot
         body = self._form.whole(response)
         if body is None or (response.error is not None and not response.output):
             raise failure_of(self._run.translation)
         await self._send(send, body)
-
-
-async def to_nobody(_batch: Batch) -> None:
-    """Deliver nothing: the response is read when it has ended."""
 
 
 def failure_of(translation: Translation) -> HttpError:

@@ -83,9 +83,10 @@ class Run:
         self.in_line = False  # it is `making` in the background and waits for its turn
 
     async def generate(
-        self, deliver: Deliver, *, may_fall_behind: bool = False, anywhere: bool = False
+        self, deliver: Deliver | None, *, may_fall_behind: bool = False, anywhere: bool = False
     ) -> None:
-        """Run to the end, delivering the events of each read together. When this is cancelled, a response
+        """Run to the end, delivering the events of each read together; without `deliver` its client is sent
+        nothing before the end. When this is cancelled, a response
         that is stored goes on without its client, and another one is broken off. With `may_fall_behind` a
         stored one also goes on without a client that is too slow, and this returns: `client.is_behind`.
         `anywhere` is as `Client.attach` has it.
@@ -93,7 +94,10 @@ class Run:
         Raises UpstreamError when the upstream fails before anything was delivered (law S5) and StoreError
         when not even its beginning can be stored; after that a failure is delivered as events.
         """
-        self.client.attach(deliver, may_fall_behind=may_fall_behind, anywhere=anywhere)
+        if deliver is not None:
+            self.client.attach(deliver, may_fall_behind=may_fall_behind, anywhere=anywhere)
+        elif self.keeping is not None:
+            self.keeping.unheard = True
         try:
             await (self._make() if self.keeping is None else self.client.wait(self.start()))
         finally:
@@ -272,5 +276,11 @@ class Run:
     def _end_instead(self, last: Event) -> None:
         """This end is sent instead. Raises HttpError when it is a failure and nothing was sent yet."""
         self.translation.end_instead(last)
-        if not self._known and self.translation.failure is not None:
+        unknown = self._is_secret or not self._known
+        if unknown and self.translation.failure is not None:
             raise self.translation.failure
+
+    @property
+    def _is_secret(self) -> bool:
+        """Nothing of it was sent or stored, whatever was made of it."""
+        return self.keeping is not None and self.keeping.unheard and not self.keeping.held

@@ -24,7 +24,7 @@ from server.sessions.endings import LOST, failed_instead
 from server.sessions.errors import LeaseLost, StoreError, no_answer
 from server.sessions.log_writer import LogWriter
 from server.sessions.record_writer import RecordWriter
-from server.sessions.stored_end import stored_end
+from server.sessions.stored_end import is_there, stored_end
 from server.sessions.unseen import shows_output
 from server.sessions.withheld import Withheld
 
@@ -95,6 +95,9 @@ class ResponseSessionPersistenceTransformer:
         self._shared = shared
         self.seen = False
         """Something of the response is stored that may have been sent; in the background, of its output."""
+        self.unheard = False
+        """Nothing of it is sent before its end, so that its beginning need not be stored before it passes:
+        it is stored with the first checkpoint that is due, or with the end."""
         self._final: Response | None = None
         self._ended_elsewhere = self._made_elsewhere = False
         self._next_at = clock() + interval
@@ -107,8 +110,9 @@ class ResponseSessionPersistenceTransformer:
 
     @property
     def flows(self) -> bool:
-        """What passes now waits for nothing: the beginning is stored, and the log is in this process."""
-        return self.seen and self._log.at_hand
+        """What passes now waits for nothing: the beginning is stored, and the log is in this process; or
+        neither is needed yet."""
+        return self._log.at_hand if self.seen else self.unheard
 
     @property
     def saved(self) -> bool:
@@ -161,7 +165,7 @@ class ResponseSessionPersistenceTransformer:
         """Keep a batch; what may leave instead of it, which differs when the end could not be stored.
 
         Raises StoreError when not even the beginning can be stored, with the first output of a response in
-        the background: nothing of these events may be sent then.
+        the background: nothing of these events may be sent then. What is unheard may have passed before.
         """
         if type(events[-1]) in TERMINAL_EVENTS:
             return await self._end(events)
@@ -173,6 +177,8 @@ class ResponseSessionPersistenceTransformer:
         self._note(events)
         self._withheld.passed()
         if not self.seen:
+            if self.unheard:
+                return self._record.check()
             # Before it is sent: a response in the background is made again as long as no output is stored.
             await self.checkpoint(always=True)
             self.seen = not self._in_background or shows_output(events)
@@ -187,7 +193,8 @@ class ResponseSessionPersistenceTransformer:
     def due(self, now: float) -> bool:
         """Whether a checkpoint has something to do: frames to store, or an end to store after all. It does
         not renew the lease of a run without new events (`Keeper` does)."""
-        return self.held and now >= self._next_at and (bool(self._record.pending) or self._final is not None)
+        kept = self.held or (self.unheard and not self.saved)
+        return kept and now >= self._next_at and (bool(self._record.pending) or self._final is not None)
 
     async def checkpoint(self, *, always: bool = False) -> None:
         """Store what has passed since the last one and renew the lease. A checkpoint that fails is made up
@@ -202,6 +209,7 @@ class ResponseSessionPersistenceTransformer:
                     await self._record.progress_in_time()
                 else:
                     await self._record.progress()
+                self.seen = self.seen or self.unheard
             except StoreError as error:
                 if always:
                     raise
@@ -265,19 +273,11 @@ class ResponseSessionPersistenceTransformer:
         seen = self.batch.first - 1
         found = await stored_end(self._store, self.response_id, self._owner, seen, self._patience)
         if found is None:
-            self._made_elsewhere = await self._is_there()
+            self._made_elsewhere = await is_there(self._store, self.response_id, self._owner, self._patience)
             return self._failed(events, LOST)
         self._ended_elsewhere = True
         self.batch = found.frames
         return found.events
-
-    async def _is_there(self) -> bool:
-        """It was not deleted, as far as that can be known."""
-        try:
-            async with asyncio.timeout(self._patience):
-                return await self._store.standing(self.response_id, self._owner) is not None
-        except (StoreError, TimeoutError):
-            return False
 
     def _failed(self, events: list[Event], error: BridgeError) -> list[Event]:
         """The end to send when the real one could not be stored. It is stored when that is possible again."""

@@ -49,6 +49,7 @@ class RecordWriter:
         self._patience = patience
         self._clock = clock
         self._upstream = upstream
+        self._refusal: StoreError | None = None
         self.stored = stored
         """The record is stored."""
         self.saved = False
@@ -70,9 +71,18 @@ class RecordWriter:
             response = None if frames is None else self._snapshot()
             await self._store.checkpoint(self._record.response.id, lease, response, frames)
         else:
-            await self._store.put(replace(self._record, response=self._snapshot(), lease=lease), frames)
+            try:
+                await self._store.put(replace(self._record, response=self._snapshot(), lease=lease), frames)
+            except StoreError as error:
+                self._refusal = error
+                raise
             self.stored = True
         del self.pending[:passed]
+
+    def check(self) -> None:
+        """Raises StoreError when the store refused the beginning."""
+        if self._refusal is not None and not self.stored:
+            raise self._refusal
 
     async def give_back(self) -> None:
         """Let whichever worker takes it make the response."""
@@ -107,7 +117,10 @@ class RecordWriter:
         self.saved = True
 
     async def insist_on_end(self, response: Response, deadline: float) -> None:
-        """Store the end, again and again until then."""
+        """Store the end, again and again until then; once where it is the beginning too, of which nothing was
+        sent: then it can be refused."""
+        if not self.stored:
+            return await self._in_time(self.end(response), max(self._patience, _BEGINNING))
         pause = _FIRST_PAUSE
         while True:
             try:

@@ -48,6 +48,15 @@ async def stored_end(
         await asyncio.sleep(_LOOK_AGAIN)
 
 
+async def is_there(store: ResponseStore, response_id: str, owner: str, seconds: float) -> bool:
+    """The response was not deleted, as far as that can be known in so many `seconds`."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await store.standing(response_id, owner) is not None
+    except (StoreError, TimeoutError):
+        return False
+
+
 async def _read(store: ResponseStore, response_id: str, owner: str, seen: int) -> StoredEnd | None:
     data = b"".join([piece.data async for piece in store.frames(response_id, owner, seen)])
     events = _events_in(data)

@@ -18,9 +18,11 @@ from server.sessions.errors import StoreError
 from server.sessions.presence import Presence
 from server.sessions.sql.failures import FAILURES, store_error
 from server.sessions.sql.tables import OLDEST, REVISION, VERSION_TABLE, usable
+from server.sessions.sql.usual_writes import UsualWrite
 from server.tasks import in_time
 
 T = TypeVar("T")
+W = TypeVar("W")
 Work = Callable[[Connection], T]
 
 PATIENCE: Final = 10.0
@@ -62,6 +64,11 @@ class Database(ABC):
         return await self._run(self._writing, work)
 
     @abstractmethod
+    async def write_at_once(self, write: UsualWrite) -> bool:
+        """The same for a usual write; False when nothing was written, and the general way is to be gone.
+        Raises StoreError."""
+
+    @abstractmethod
     def presence(self, process: str, lease: float, name: str) -> Presence:
         """As `ResponseStore.presence`; `name` is the store's."""
 
@@ -82,7 +89,7 @@ class Database(ABC):
     @abstractmethod
     async def _see_to_the_tables(self) -> None: ...
 
-    async def _run(self, run: Callable[[Work[T]], Coroutine[Any, Any, T]], work: Work[T]) -> T:
+    async def _run(self, run: Callable[[W], Coroutine[Any, Any, T]], work: W) -> T:
         if not self._opened or self._has_moved():
             await self.open()
         try:
@@ -102,7 +109,7 @@ class Database(ABC):
         self.was_full = self.was_full or failure.code == StoreError.FULL
         return failure
 
-    async def _once(self, run: Callable[[Work[T]], Coroutine[Any, Any, T]], work: Work[T]) -> T:
+    async def _once(self, run: Callable[[W], Coroutine[Any, Any, T]], work: W) -> T:
         # Also whoever cancels a call, for a time limit of its own, does not wait for the driver.
         return await in_time(run(work), _CALL_SECONDS)
 

@@ -8,9 +8,11 @@ from functools import partial
 from typing import Any, Final
 
 import structlog
-from psycopg import AsyncCursor, pq
+from psycopg import AsyncConnection, AsyncCursor, pq
+from psycopg import Error as DriverError
 from sqlalchemy import URL, Connection, NullPool, text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.util import greenlet_spawn
 
 from server.sessions.presence import Presence, SeveralWays, by_files, shared_folder
 from server.sessions.sql.clock import ServerClock
@@ -25,9 +27,10 @@ from server.sessions.sql.database import (
 )
 from server.sessions.sql.process_connections import ProcessConnections
 from server.sessions.sql.tables import REVISION
+from server.sessions.sql.usual_writes import UsualWrite, postgres_statement
 
 _log = structlog.get_logger(__name__)
-_CONNECTIONS: Final = 10  # to write, and as many to read
+_CONNECTIONS: Final = 10  # to read, and as many to write, half of them for usual writes
 _RECYCLED_AFTER: Final = 1800  # seconds
 
 
@@ -58,7 +61,7 @@ class Postgres(Database):
     def __init__(self, url: URL) -> None:
         super().__init__()
         self._url = url
-        self._writer, self._reader = _engines(url)
+        self._writer, self._reader, self._at_once = _engines(url)
         self._clock = ServerClock()
 
     async def now(self) -> float:
@@ -69,8 +72,11 @@ class Postgres(Database):
         return self._clock.now()
 
     async def close(self) -> None:
-        await self._writer.dispose()
-        await self._reader.dispose()
+        for engine in (self._writer, self._reader, self._at_once):
+            await engine.dispose()
+
+    async def write_at_once(self, write: UsualWrite) -> bool:
+        return await self._run(self._writing_at_once, write)
 
     def presence(self, process: str, lease: float, name: str) -> Presence:
         connected = ProcessConnections(partial(_one_connection, self._url), process, lease)
@@ -84,6 +90,21 @@ class Postgres(Database):
         async with self._writer.begin() as connection:
             return await connection.run_sync(work)
 
+    async def _writing_at_once(self, write: UsualWrite) -> bool:
+        statement, values = postgres_statement(write)
+        try:
+            connection = await self._at_once.raw_connection()
+        except DriverError:
+            return False  # the general way says what is wrong, and connects again
+        driver: AsyncConnection[Any] = connection.driver_connection  # type: ignore[assignment]
+        try:
+            return await (await driver.execute(statement, values)).fetchone() is not None
+        except DriverError:
+            return False
+        finally:
+            is_idle = driver.info.transaction_status == pq.TransactionStatus.IDLE
+            await greenlet_spawn(connection.close if is_idle else connection.invalidate)
+
     async def _see_to_the_tables(self) -> None:
         revision = await self._reading(revision_of)
         if revision is None:
@@ -93,21 +114,24 @@ class Postgres(Database):
             _log.warning("store.other_revision", at=revision, known=REVISION)
 
 
-def _engines(url: URL) -> tuple[AsyncEngine, AsyncEngine]:
-    """One to write with, in transactions, and one to read with, each statement by itself."""
+def _engines(url: URL) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
+    """One to write with, in transactions; one to read with, and one for usual writes, each statement by
+    itself."""
 
-    def engine(**options: Any) -> AsyncEngine:
+    def engine(connections: int, **options: Any) -> AsyncEngine:
         return create_async_engine(
             url,
             connect_args=_CONNECT,
-            pool_size=_CONNECTIONS,
+            pool_size=connections,
             max_overflow=0,
             pool_timeout=PATIENCE,
             pool_recycle=_RECYCLED_AFTER,
             **options,
         )
 
-    return engine(), engine(isolation_level="AUTOCOMMIT", pool_reset_on_return=None)
+    single: dict[str, Any] = {"isolation_level": "AUTOCOMMIT", "pool_reset_on_return": None}
+    half = _CONNECTIONS // 2
+    return engine(_CONNECTIONS - half), engine(_CONNECTIONS, **single), engine(half, **single)
 
 
 def _one_connection(url: URL, name: str) -> AsyncEngine:

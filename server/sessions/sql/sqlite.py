@@ -26,6 +26,7 @@ from server.sessions.sql.database import (
 from server.sessions.sql.failures import file_error
 from server.sessions.sql.locations import file_of, make_private_file
 from server.sessions.sql.tables import REVISION
+from server.sessions.sql.usual_writes import UsualWrite, write_to_sqlite
 from server.sessions.sql.watched_file import WatchedFile
 
 _READERS: Final = 4
@@ -55,6 +56,9 @@ class Sqlite(Database):
         ):
             await asyncio.to_thread(threads.shutdown)
             engine.dispose()
+
+    async def write_at_once(self, write: UsualWrite) -> bool:
+        return await self.write(partial(write_to_sqlite, write=write))
 
     def presence(self, process: str, lease: float, name: str) -> Presence:
         file = file_of(self._url)

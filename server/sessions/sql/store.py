@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from bridge.protocol.response import Response
 from server.frames import Frames, Piece
 from server.sessions.base import ANY_SIZE, InputPage, Lease, Order, Standing, StoredResponse, Turn
 from server.sessions.errors import LeaseLost
+from server.sessions.item_locations import output_names
 from server.sessions.presence import Presence
 from server.sessions.records import HIDDEN, can_be_id, input_rows, lease_of, row_of
 from server.sessions.sql import queries
@@ -37,6 +38,7 @@ from server.sessions.sql.record_rows import (
     row_in,
 )
 from server.sessions.sql.usage_rows import SqlUsage
+from server.sessions.sql.usual_writes import UsualWrite, is_usual
 
 _HIGHEST: Final = 2**62  # what a column takes, and more than any sequence number
 _SWEPT_AT_ONCE: Final = 100  # with what was kept for each alone
@@ -83,6 +85,9 @@ class SqlStore:
     async def put(self, record: StoredResponse, frames: Frames | None = None) -> None:
         row = row_of(record, self._clock(), frames.last if frames else -1)
         items = input_rows(record)
+        names = output_names(record.response) if record.lease is None else []
+        if is_usual(frames) and await self._database.write_at_once(UsualWrite(row, {}, frames, items, names)):
+            return
 
         def work(connection: Connection) -> None:
             put_response(connection, self._dialect, row)
@@ -108,7 +113,8 @@ class SqlStore:
 
         if not can_be_id(response_id):
             raise LeaseLost(response_id, lease.worker)
-        await self._database.write(work)
+        if not await self._changed(response_id, lease.worker, changes, frames):
+            await self._database.write(work)
 
     async def renew(self, held: Mapping[str, str], until: float) -> set[str]:
         renewed: set[str] = set()
@@ -128,7 +134,8 @@ class SqlStore:
 
         if not can_be_id(response_id):
             raise LeaseLost(response_id, worker)
-        await self._database.write(work)
+        if not await self._changed(response_id, worker, changes, frames, output_names(response)):
+            await self._database.write(work)
 
     async def acquire(self, response_id: str, lease: Lease, now: float) -> StoredResponse | None:
         if not can_be_id(response_id):
@@ -249,6 +256,20 @@ class SqlStore:
             return list(connection.execute(statement, values).all())
 
         return await self._database.read(work)
+
+    async def _changed(
+        self,
+        response_id: str,
+        worker: str,
+        changes: dict[str, Any],
+        frames: Frames | None,
+        names: Sequence[bytes] = (),
+    ) -> bool:
+        """Change the row of a run and add to it, where that is a usual write; whether it was one."""
+        if "response" not in changes or not is_usual(frames):
+            return False
+        named = {"of_id": response_id, "of_worker": worker, **changes}
+        return await self._database.write_at_once(UsualWrite(None, named, frames, names=names))
 
     def _changes(
         self, response: Response | None, frames: Frames | None, lease_until: float | None

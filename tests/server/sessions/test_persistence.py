@@ -17,7 +17,7 @@ from server.frames import Frames, joined
 from server.sessions import persistence
 from server.sessions.base import NOBODY, Lease, StoredResponse
 from server.sessions.endings import closing_events, interrupted
-from server.sessions.errors import StoreError
+from server.sessions.errors import StoreError, no_answer
 from server.sessions.persistence import ResponseSessionPersistenceTransformer
 from server.sessions.stored_end import stored_end
 from tests.support.failing_store import FailingStore, as_store
@@ -397,3 +397,60 @@ async def test_log_is_closed_when_the_end_is_stored_after_all(bench: Bench) -> N
     async with asyncio.timeout(5):
         logged = b"".join([frames.data async for frames in bench.log.read(bench.id)])
     assert logged == encode_sse(bench.sent)
+
+
+# --- what nobody is sent before its end -------------------------------------------------------------------
+
+
+@pytest.fixture
+def unheard(bench: Bench) -> Bench:
+    bench.kept.unheard = True
+    return bench
+
+
+async def test_s1_what_nobody_hears_before_its_end_is_stored_once(unheard: Bench) -> None:
+    await unheard.take(unheard.machine.start())
+    await unheard.take(unheard.machine.text("Hello"))
+    assert unheard.kept.flows
+    assert not unheard.kept.due(unheard.time.now)
+    await unheard.take(unheard.machine.finish("stop"))
+    assert unheard.store.calls == ["put"]
+    record = await unheard.record()
+    assert (record.response, record.lease) == (unheard.machine.snapshot, None)
+    assert await unheard.stored_bytes() == encode_sse(unheard.sent)
+    with pytest.raises(LogGone):
+        await anext(unheard.log.read(unheard.id))
+
+
+async def test_s1_what_nobody_hears_is_stored_after_a_while(unheard: Bench) -> None:
+    """And from then on as any other response."""
+    await unheard.take(unheard.machine.start())
+    await unheard.take(unheard.machine.text("Hello"))
+    unheard.time.now += 1.0
+    assert unheard.kept.due(unheard.time.now)
+    assert not unheard.kept.seen
+    await unheard.kept.checkpoint()
+    record = await unheard.record()
+    assert (record.response.status, record.response.output_text) == ("in_progress", "Hello")
+    assert record.lease is not None
+    assert unheard.kept.seen
+    assert unheard.kept.held
+    await unheard.take(unheard.machine.text(" world"))
+    assert [frames.last async for frames in unheard.log.read(unheard.id, record.last_sequence, wait=False)]
+    await unheard.take(unheard.machine.finish("stop"))
+    assert unheard.store.calls == ["put", "finish"]
+    assert await unheard.stored_bytes() == encode_sse(unheard.sent)
+
+
+async def test_what_nobody_heard_and_cannot_be_stored_is_refused(unheard: Bench) -> None:
+    """Soon, before all of it is made; nothing of it was sent."""
+    await unheard.take(unheard.machine.start() + unheard.machine.text("Hello"))
+    unheard.store.down.add("put")
+    unheard.time.now += 1.0
+    await unheard.kept.checkpoint()
+    with pytest.raises(StoreError):
+        await unheard.take(unheard.machine.text(" world"))
+    assert not unheard.kept.seen
+    unheard.store.down.clear()
+    await unheard.take(unheard.machine.fail(no_answer()))
+    assert (await unheard.record()).response.status == "failed"
