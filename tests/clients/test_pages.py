@@ -9,6 +9,8 @@ import pytest
 
 from server.settings import Settings
 from tests.support.documents import Block, blocks_of, pages
+from tests.support.reader import Reader
+from tests.support.readme import commands
 from tests.support.serving import serving
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(700)]
@@ -26,6 +28,17 @@ def output_of(command: list[str], folder: Path) -> str:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
+
+
+def test_codex_in_front_of_a_model_of_ones_own(node: Path, tmp_path: Path) -> None:
+    """The README's model under the README's command; it ends, as the model does not call again for a result."""
+    reader = Reader(Path(sys.executable), tmp_path)
+    reader.files_of("README.md")
+    _, serve, _, run_codex = commands("README.md", "Emit from your own model")
+    variables = {"PATH": f"{node / 'node_modules' / '.bin'}:{reader.path}"}
+    with reader.serving(serve):
+        said = reader.run(f"{run_codex} -- exec --skip-git-repo-check 'Hello' < /dev/null", **variables)
+    assert said.strip() == "Let me look that up."
 
 
 def of(language: str) -> list[Block]:

@@ -64,13 +64,19 @@ def test_a_real_model(reader: Reader) -> None:
 
 
 def test_emit_from_your_own_model(reader: Reader) -> None:
-    install, serve, ask = commands("README.md", "Emit from your own model")
+    install, serve, ask, run_codex = commands("README.md", "Emit from your own model")
     assert install == "pip install 'openresponses-bridge[server]'", "what the environment of the wheel has"
-    assert len([line for line in files("README.md")["my_model.py"].splitlines() if line]) <= 10
+    assert len([line for line in files("README.md")["my_model.py"].splitlines() if line]) <= 12
     with reader.serving(serve):
         stream = reader.run(ask)
         (reader.folder / "capture.sse").write_text(stream)
         reader.run("openresponses-bridge validate capture.sse")
+        agent = reader.folder / "agent"
+        agent.write_text('#!/bin/sh\necho "$*"\n')
+        agent.chmod(0o755)
+        assert 'model="mine"' in reader.run(
+            f"{run_codex} --program ./agent"
+        )  # test_pages.py has the real one
     assert "Let me look that up." in stream
     assert '"name":"get_weather"' in stream
     assert stream.endswith("data: [DONE]\n\n")
@@ -135,7 +141,7 @@ def test_keep_and_resume_sessions(reader: Reader) -> None:
 
 def test_test_your_own_server(reader: Reader) -> None:
     conform, validate, inspect, replay = commands("README.md", "Test your own server")
-    _, serve, ask = commands("README.md", "Emit from your own model")
+    _, serve, ask, _ = commands("README.md", "Emit from your own model")
     with reader.serving(serve):
         (reader.folder / "capture.sse").write_text(reader.run(ask))
         reader.run("python -m pytest -q -p no:cacheprovider test_my_server.py")
