@@ -7,7 +7,7 @@ import argparse
 from server.terminal.progress import progress
 from tests.benchmarks import dialects, growth, in_process, keeping, readers, sessions
 from tests.benchmarks.harness import table
-from tests.benchmarks.served import compare, report, scale
+from tests.benchmarks.served import compare, report, scale, starting
 from tests.benchmarks.served.subjects import SUBJECTS
 from tests.benchmarks.served.works import works
 
@@ -32,6 +32,7 @@ def main() -> None:
         lambda: keeping.run(keeping.QUICK if quick else keeping.FULL),
         lambda: readers.run([20] if quick else [100, 500]),
         lambda: scale.run(scale.QUICK if quick else scale.FULL),
+        lambda: starting.run(starting.QUICK if quick else starting.FULL),
         lambda: compare.run(works(quick), list(SUBJECTS), 1 if quick else 3, to),
     ]
     with progress("measuring", len(parts)) as advance:

@@ -66,7 +66,7 @@ def works(quick: bool) -> list[Work]:
 
 def measured(subject: Subject, process: Process, work: Work) -> float:
     """The figure of one round. Raises RuntimeError when a request failed."""
-    asked = _load(subject, process, work)
+    asked = load_of(subject, process.port, work)
     before = process.cpu()
     command = [sys.executable, "-m", "tests.benchmarks.served.clients", msgspec.json.encode(asked).decode()]
     done = subprocess.run(pinned(BESIDE, command), capture_output=True, timeout=_PATIENCE, check=False)
@@ -80,12 +80,11 @@ def measured(subject: Subject, process: Process, work: Work) -> float:
     return figures[work.figure]
 
 
-def _load(subject: Subject, process: Process, work: Work) -> Load:
+def load_of(subject: Subject, port: int, work: Work) -> Load:
+    """What the clients are to ask of a subject on this port."""
     body: dict[str, object] = {"model": work.model, "stream": work.streamed}
     if subject.path.endswith("completions"):
         body["messages"] = [{"role": "user", "content": "Say something."}]
     else:
         body |= {"input": "Say something.", "store": False}
-    return Load(
-        process.port, subject.path, json.dumps(body), work.count, work.together, work.over, work.stamped
-    )
+    return Load(port, subject.path, json.dumps(body), work.count, work.together, work.over, work.stamped)
