@@ -1,8 +1,8 @@
 // Two streams that are open, side by side, by structure: their requests, their snapshots or their events.
 
-import { html, useMemo, useState } from './vendor/preact.js';
+import { html, useEffect, useMemo, useState } from './vendor/preact.js';
 import { differences } from './protocol/difference.js';
-import { open } from './session.js';
+import { compared, open } from './session.js';
 import { headOf, pretty, visible } from './text.js';
 
 const MOST_EVENTS = 20_000;
@@ -15,8 +15,14 @@ const SUBJECTS = {
 
 export function Compare() {
   const recordings = open.value;
-  const [[left, right], setPair] = useState([recordings.at(-2)?.id, recordings.at(-1)?.id]);
-  const [subject, setSubject] = useState('snapshot');
+  const { subject } = compared.value;
+  const [left, right] = ['left', 'right'].map((side) => compared.value[side] || undefined);
+  const set = (changes) => { compared.value = { ...compared.value, ...changes }; };
+  useEffect(() => { // of those that are closed the latest take the place
+    const isOpen = (id) => recordings.some((each) => each.id === id);
+    if (!isOpen(left) || !isOpen(right)) set({ left: recordings.at(-2)?.id ?? 0, right: recordings.at(-1)?.id ?? 0 });
+  }, [recordings, left, right]);
+  useEffect(() => () => set({ left: 0, right: 0 }), []);
   const [loose, setLoose] = useState(true);
   const a = recordings.find((each) => each.id === left);
   const b = recordings.find((each) => each.id === right);
@@ -29,9 +35,9 @@ export function Compare() {
   const known = a && b && SUBJECTS[subject][1](a) && SUBJECTS[subject][1](b);
   return html`<section class="compare card">
     <h1>Compare</h1>
-    <div class="row">${pick(left, 'First', (id) => setPair([id, right]))}${pick(right, 'Second', (id) => setPair([left, id]))}
-      <div class="field"><label for="subject">By their</label><select id="subject" value=${subject} onChange=${(event) => setSubject(event.currentTarget.value)}>${Object.entries(SUBJECTS).map(([name, [label]]) => html`<option value=${name}>${label.toLowerCase()}</option>`)}</select></div>
-      <label class="small"><input type="checkbox" checked=${loose} onChange=${(event) => setLoose(event.currentTarget.checked)} /> without ids, times and numbers</label></div>
+    <div class="row">${pick(left, 'First', (id) => set({ left: id }))}${pick(right, 'Second', (id) => set({ right: id }))}
+      <div class="field"><label for="subject">By their</label><select id="subject" value=${subject} onChange=${(event) => set({ subject: event.currentTarget.value })}>${Object.entries(SUBJECTS).map(([name, [label]]) => html`<option value=${name} selected=${name === subject}>${label.toLowerCase()}</option>`)}</select></div>
+      <label class="small"><input type="checkbox" checked=${loose} onChange=${(event) => setLoose(event.currentTarget.checked)} /> whatever the ids, times and numbers</label></div>
     <p role="status">${known ? (found.length ? `${found.length} difference${found.length > 1 ? 's' : ''}${found.length >= 2000 ? ' and more' : ''}.` : `Their ${name} are the same.`) : `One of them has no ${name}.`}</p>
     ${found.length > 0 && html`<div class="table" tabindex="0" role="region" aria-label="Differences"><table>
       <thead><tr><th scope="col">Path</th><th scope="col">First</th><th scope="col">Second</th></tr></thead>

@@ -5,6 +5,7 @@ import { asCurl, asFixture, asPython } from './copying.js';
 import { asHtml } from './exporting.js';
 import { draft } from './composer.js';
 import { close, view } from './session.js';
+import { compareWithBefore } from './stored.js';
 import { asRecording } from './traces.js';
 
 const FORMS = [
@@ -34,6 +35,7 @@ export function Menu({ recording }) {
       onClick=${() => copy(form(recording))}>${label}</button>`)}
     <button class="quiet" onClick=${() => download(asHtml(recording), 'text/html', `${nameOf(recording)}.html`)}>Export as HTML</button>
     <button class="quiet" disabled=${!recording.request} onClick=${again}>Edit and send again</button>
+    <button class="quiet" disabled=${!isContinuation(recording)} onClick=${() => compareWithBefore(recording.responseId)}>Compare with the one before</button>
     <button class="quiet" onClick=${() => close(recording)}>Close</button>
     <span role="status" class="small">${said}</span>
   </div>`;
@@ -44,6 +46,8 @@ export function TraceMenu({ recording, found, again }) {
   return html`<button class="quiet" onClick=${() => download(asRecording(found.text), 'application/jsonl', `${nameOf(recording)}.trace.jsonl`)}>Save as a recording</button>
     <button class="quiet" onClick=${again}>Read again</button>`;
 }
+
+const isContinuation = ({ isServed, responseId, request, snapshot }) => isServed && responseId && (request?.previous_response_id || snapshot?.previous_response_id);
 
 const nameOf = (recording) => (recording.responseId || recording.title || 'stream').replace(/[^A-Za-z0-9_.-]+/g, '_').slice(0, 80);
 

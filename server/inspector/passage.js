@@ -20,7 +20,7 @@ export function Passage({ passage, onEvent }) {
 function Request({ line }) {
   const { type: _, exchange: _number, at: _at, body, text, base64, ...head } = line;
   return html`<${Json} value=${head} />
-    <h4>Body</h4><${Json} value=${body ?? text ?? base64 ?? null} />`;
+    <h3>Body</h3><${Json} value=${body ?? text ?? base64 ?? null} />`;
 }
 
 function Other({ line }) {
@@ -33,7 +33,7 @@ function Chunk({ passage }) {
   const [before, after] = [exchange.chunks[chunk - 2], exchange.chunks[chunk]];
   const { left, text } = headOf(textIn(passage), LONGEST);
   const gap = before ? `, ${duration(passage.at - before.at)} after the one before` : '';
-  return html`<h4>Chunk ${chunk} of ${exchange.chunks.length}: ${bytesOf(passage.size ??= bytesIn(passage).length)}${gap}</h4>
+  return html`<h3>Chunk ${chunk} of ${exchange.chunks.length}: ${bytesOf(passage.size ??= bytesIn(passage).length)}${gap}</h3>
     <pre class="json" dir="ltr">${before && html`<span class="beside">${visibleLines(tailOf(textIn(before), BESIDE).text)}</span>`}<span class="edge" role="img" aria-label="It begins here">⟦</span>${visibleLines(text)}<span class="edge" role="img" aria-label="It ends here">⟧</span>${after && html`<span class="beside">${visibleLines(headOf(textIn(after), BESIDE).text)}</span>`}</pre>
     ${left > 0 && html`<p class="note">${left} characters more.</p>`}`;
 }

@@ -13,6 +13,8 @@ export const current = signal(null);
 /** Which part of the page is shown: request, stored, capture, compare, stream. */
 export const view = signal('request');
 export const notice = signal('');
+/** What is compared: the ids of two that are open, and by what. */
+export const compared = signal({ left: 0, right: 0, subject: 'snapshot' });
 
 const running = new Map();
 
@@ -45,11 +47,12 @@ export function sendRequest(request, { traced = false } = {}) {
   return follow(recording, '/inspector/v1/responses', { method: 'POST', body, headers });
 }
 
-/** Show the stream of a stored response, or of one that runs, from an event's number on. */
+/** Show the stream of a stored response, or of one that runs, from an event's number on; it is returned at once. */
 export function openStored(id, { after = -1, status = 'completed', request = null } = {}) {
   const timed = status === 'in_progress' || status === 'queued';
   const recording = opened({ title: id, timed, request, isServed: true });
-  return follow(recording, storedPath(id, after));
+  follow(recording, storedPath(id, after));
+  return recording;
 }
 
 /** Go on with a stream that broke off, after its last event. */

@@ -4,7 +4,7 @@ import { html, signal, useEffect, useState } from './vendor/preact.js';
 import { ask, askJson } from './api.js';
 import { continueFrom } from './composer.js';
 import { key } from './keys.js';
-import { openStored, view } from './session.js';
+import { compared, notice, open, openStored, view } from './session.js';
 import { visible } from './text.js';
 
 const STATUSES = ['', 'completed', 'incomplete', 'failed', 'cancelled', 'in_progress', 'queued'];
@@ -73,6 +73,7 @@ function Row({ row, onConversation }) {
     <td><button class="link" onClick=${() => openOne(row)}><bdi>${visible(row.asked) || visible(row.id)}</bdi></button></td>
     <td class="count">${row.last_sequence + 1}</td>
     <td class="nowrap"><button class="quiet" onClick=${onConversation} aria-label=${`The conversation of ${visible(row.id)}`}>Conversation</button>
+      <button class="quiet" disabled=${!row.previous_response_id} onClick=${() => compareWithBefore(row.id)} aria-label=${`Compare ${visible(row.id)} with the one before`}>Compare</button>
       <button class="quiet" aria-label=${`Continue ${visible(row.id)}`} onClick=${() => {
         continueFrom(row.id, row.model);
         view.value = 'request';
@@ -90,6 +91,26 @@ export async function openOne(row, after = -1) {
     // the stream says what is wrong
   }
   return openStored(row.id, { after, status, request });
+}
+
+/** Compare the request of a response with the one before it in its conversation; both are opened if they are not. */
+export async function compareWithBefore(id) {
+  try {
+    const { data: turns } = await askJson(`/inspector/v1/responses?${new URLSearchParams({ conversation: id })}`);
+    if (turns.length < 2) throw new Error(`What came before ${id} is not stored, or is another key's.`);
+    const [right, left] = [await openedOnce(turns[0]), await openedOnce(turns[1])];
+    compared.value = { left: left.id, right: right.id, subject: 'request' };
+    view.value = 'compare';
+  } catch (error) {
+    notice.value = error.message;
+  }
+}
+
+async function openedOnce(row) {
+  const found = open.value.find((each) => each.isServed && each.request && each.responseId === row.id);
+  if (!found) return openOne(row);
+  open.value = [...open.value.filter((each) => each !== found), found]; // the oldest are closed when there are many
+  return found;
 }
 
 function query({ search, status, model, span, conversation }, after) {

@@ -5,6 +5,8 @@ import { masked, maskedPieces } from './masking.js';
 import { eventAfter, isRecording, linked, readTrace, textIn } from './protocol/trace.js';
 
 const MOST = 100_000_000; // characters
+const MOST_NOTES = 200; // that are pinned to events
+const LONGEST = 500; // characters of what one says
 const PINNED = ['repair', 'loss', 'ignored', 'warning', 'retry', 'failover'];
 
 /** Fetch the trace of a stored response, or of one that runs. */
@@ -18,7 +20,9 @@ export async function fetchTrace(recording) {
   recording.trace.value = { state: 'loading' };
   try {
     const answer = await ask(`/v1/responses/${encodeURIComponent(id)}/trace`);
-    takeTrace(recording, await answer.text());
+    const text = await answer.text();
+    if (text.length > MOST) throw new Error('The trace is too large to be shown here.');
+    takeTrace(recording, text);
   } catch (error) {
     recording.trace.value = error.code === 'trace_not_found' ? { state: 'absent', during } : { state: 'failed', said: error.message };
   }
@@ -42,8 +46,9 @@ function takeTrace(recording, text, isOwn = false) {
   if (!recording.timed && asked && links.length && links.every(({ sent }) => sent)) {
     recording.setTimes(links.map(({ sent }) => Math.max(sent.at - asked.asked.at, 0)));
   }
-  for (const { at, line } of trace.notes) {
-    if (PINNED.includes(line.kind)) recording.pin(eventAfter(links, at), { kind: line.kind, where: String(line.where ?? ''), what: String(line.what ?? '') });
+  const said = (text) => String(text ?? '').slice(0, LONGEST);
+  for (const { at, line } of trace.notes.filter((each) => PINNED.includes(each.line.kind)).slice(0, MOST_NOTES)) {
+    recording.pin(eventAfter(links, at), { kind: line.kind, where: said(line.where), what: said(line.what) });
   }
   recording.flush();
 }

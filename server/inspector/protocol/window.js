@@ -26,7 +26,8 @@ export function ticks(from, until, most) {
   if (!(least > 0)) return [];
   const power = 10 ** Math.floor(Math.log10(least));
   const step = [1, 2, 5, 10].find((each) => each * power >= least * 0.999) * power;
+  const first = Math.ceil(from / step);
   const found = [];
-  for (let at = Math.ceil(from / step); at * step <= until; at += 1) found.push(at * step);
+  for (let next = 0; next <= most && (first + next) * step <= until; next += 1) found.push((first + next) * step);
   return found;
 }

@@ -1,6 +1,6 @@
 """The inspector's page of the server that a module has as `base`."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -19,3 +19,18 @@ def page(browser: Any, base: str) -> Iterator[Any]:
     yield found
     found.close()
     assert errors == []
+
+
+@pytest.fixture(scope="session")
+def faults(axe: str) -> Callable[[Any], list[str]]:
+    """What axe-core finds wrong with a page as it stands."""
+
+    def found(page: Any) -> list[str]:
+        page.evaluate(f"() => {{ {axe} }}")
+        faults: list[str] = page.evaluate(
+            "() => axe.run().then(({violations}) => violations.map(v => v.id + ': ' + "
+            "v.nodes.slice(0, 3).map(n => n.html.slice(0, 120)).join(' | ')))"
+        )
+        return faults
+
+    return found

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -127,6 +127,46 @@ def test_two_are_compared(page: Any) -> None:
     page.get_by_text("1 difference.").wait_for()
 
 
+def test_two_of_a_conversation_are_compared_in_one_step(page: Any, base: str) -> None:
+    def made(asked: Any, **more: Any) -> dict[str, Any]:
+        reply = call(base, "POST", "/v1/responses", {"model": "weather", "input": asked, **more})
+        assert reply.status == 200, reply.body
+        found: dict[str, Any] = reply.json
+        return found
+
+    before = made("Lima and Oslo?")
+    results = [
+        {"type": "function_call_output", "call_id": item["call_id"], "output": "fine"}
+        for item in before["output"]
+        if item["type"] == "function_call"
+    ]
+    assert len(results) == 2
+    asked = [*results, {"role": "user", "content": "And once more?"}]
+    first, second = before["id"], made(asked, previous_response_id=before["id"])["id"]
+    page.get_by_role("button", name="Stored", exact=True).click()
+    assert page.get_by_role("button", name=f"Compare {first} with the one before").is_disabled()
+    page.get_by_role("button", name=f"Compare {second} with the one before").click()
+    page.get_by_role("heading", name="Compare").wait_for()
+    assert page.locator("#subject").input_value() == "request"
+    shown = page.locator(".compare table").inner_text()
+    assert "Lima and Oslo?" in shown
+    assert "And once more?" in shown
+    assert first in shown  # what the second one continues
+    for subject in ("snapshot", "events", "parts"):
+        page.get_by_label("By their").select_option(subject)
+        page.locator(".compare [role=status]", has_text="difference").wait_for()
+        rows = page.locator(".compare tbody tr").all_inner_texts()
+        # usage and the chain differ, and nothing else
+        assert all(re.search("usage|previous_response_id|prompt_tokens", row) for row in rows), rows
+    page.get_by_label("whatever the ids").uncheck()
+    page.get_by_label("By their").select_option("snapshot")
+    page.locator(".compare tbody", has_text=f"{first}").wait_for()
+    page.locator(".opened button", has_text=second[:20]).click()
+    page.get_by_role("button", name="Compare with the one before").click()
+    page.get_by_role("heading", name="Compare").wait_for()
+    assert page.locator(".opened button").count() == 2  # they were open
+
+
 def test_100_000_events_stay_smooth(page: Any) -> None:
     dropped(page, streamed("word ", FEW)[1].data)
     page.get_by_text(f"/ {FEW + 7}").wait_for()
@@ -229,22 +269,24 @@ def test_a_key_is_asked_for_used_and_forgotten(browser: Any) -> None:
         page.close()
 
 
-def test_axe_finds_nothing(page: Any, axe: str) -> None:
-    def faults(where: str) -> list[str]:
-        page.evaluate(f"() => {{ {axe} }}")
-        found = page.evaluate(
-            "() => axe.run().then(({violations}) => violations.map(v => v.id + ': ' + "
-            "v.nodes.slice(0, 3).map(n => n.html.slice(0, 120)).join(' | ')))"
-        )
-        return [f"{where}: {each}" for each in found]
+def test_axe_finds_nothing(page: Any, faults: Callable[[Any], list[str]]) -> None:
+    def look(where: str) -> list[str]:
+        return [f"{where}: {each}" for each in faults(page)]
 
-    found = faults("request")
+    found = look("request")
     for theme in ("light", "dark"):
         page.get_by_label("Theme").select_option(theme)
         for name in ("Stored", "Capture", "Compare"):
             page.get_by_role("button", name=name, exact=True).click()
-            found += faults(f"{name} {theme}")
+            found += look(f"{name} {theme}")
         send(page, "weather")
         page.locator(".status.completed").first.wait_for()
-        found += faults(f"stream {theme}")
+        page.get_by_role("button", name="Zoom in").click()
+        found += look(f"stream {theme}")
+        page.get_by_role("tab", name="Trace").click()
+        page.locator(".absent").wait_for()
+        found += look(f"no trace {theme}")
+    page.get_by_role("button", name="Compare", exact=True).click()
+    page.locator(".compare [role=status]").wait_for()
+    found += look("compared")
     assert found == []

@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from server.config import hashed
 from server.recordings.reader import read_recording
 from server.recordings.records import Chunk
 from server.settings import Retries, Settings, Tracing, UpstreamSettings
-from tests.support.inspecting import dropped, frames, open_stored, picture, send
+from tests.support.inspecting import cut_off, dropped, frames, open_stored, picture, send
 from tests.support.serving import call, serving
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk, refusal
 
@@ -290,17 +290,49 @@ def test_what_strangers_wrote_stays_text(page: Any, base: str) -> None:
             "times": 10**15,
         },
         {"type": "note", "at": 0.3, "kind": HOSTILE, "where": "__proto__", "what": "constructor"},
+        {"type": "note", "at": 9e15, "kind": "end", "where": "completed"},
+        *({"type": "note", "at": 0.3, "kind": "loss", "what": f"{at}"} for at in range(5_000)),
         {"type": "end", "exchange": 1, "at": 0.4, "how": "cut", "code": HOSTILE, "reason": HOSTILE},
     ]
     data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
     dropped(page, data, f"{HOSTILE}.jsonl")
     page.locator(".figures .status.completed").wait_for()
     open_trace(page)
-    for row in range(page.locator(".passage").count()):
+    page.get_by_label("What passed").press("Home")
+    for row in range(12):
         page.locator(".passage").nth(row).click()
+    page.get_by_label("What passed").press("End")
+    page.locator(".passage-shown", has_text="9000000000000000").wait_for()
     assert page.title() == "Inspector"
     assert page.locator("main img, main iframe, main a").count() == 0
     assert "\u202e" not in page.locator("main").inner_text()
+
+
+def test_axe_finds_nothing_in_a_trace(page: Any, base: str, faults: Callable[[Any], list[str]]) -> None:
+    open_stored(page, made(base, "busy"))
+    open_trace(page)
+    for theme in ("light", "dark"):
+        page.get_by_label("Theme").select_option(theme)
+        for kind in ("status 503", "is asked again", "chunk 1"):
+            page.locator(".passage", has_text=kind).first.click()
+            assert faults(page) == [], (theme, kind)
+        page.set_viewport_size({"width": 390, "height": 900})
+        assert faults(page) == [], theme
+        page.set_viewport_size({"width": 1440, "height": 900})
+
+
+@pytest.mark.parametrize("width", [1440, 1024, 390])
+def test_a_trace_has_room(page: Any, base: str, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    open_stored(page, made(base, "words"))
+    open_trace(page)
+    at_event(page, "degrees")
+    page.locator(".passage.origin").wait_for()
+    assert cut_off(page, ".passage .time, .passage .mark") == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    box, row = page.locator(".traced .events").bounding_box(), page.locator(".passage.origin").bounding_box()
+    assert box["y"] - 1 <= row["y"]
+    assert row["y"] + row["height"] <= box["y"] + box["height"] + 1
 
 
 def test_a_long_trace_stays_smooth(page: Any) -> None:

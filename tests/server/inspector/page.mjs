@@ -36,7 +36,7 @@ const windows = [[2, 0.9], [2, 0.9], [4, 0.1], [1e9, 0.5], [1 / 2, 0.5], [0, 0.2
   return { ...seen, place };
 });
 process.stdout.write(JSON.stringify({
-  saved: asRecording(trace), links, windows, ticks: [[0, 1, 5], [0.31, 0.32, 4], [0, 0, 3], [5, 5.00001, 1]].map(([a, b, most]) => ticks(a, b, most)),
+  saved: asRecording(trace), links, windows, ticks: [[0, 1, 5], [0.31, 0.32, 4], [0, 0, 3], [5, 5.00001, 1], [9e15, 9e15 + 2, 5]].map(([a, b, most]) => ticks(a, b, most)),
   page, read: readExported(page), curl: asCurl(request, 'http://h'), python: asPython(request, 'http://h'), fixture: asFixture(recording),
   snapshot: recording.snapshot, again, pinned: recording.pinned, lanes: recording.lanes.map(({ label }) => label),
   times: broken.events.map((each) => each.at), differences: pairs.map(([a, b]) => differences(a, b)),

@@ -1,5 +1,6 @@
 """What leaves the page, and what it keeps of a stream; its modules run in Node.js."""
 
+import base64
 import json
 import re
 import shlex
@@ -156,6 +157,63 @@ def test_two_values_are_compared_by_structure() -> None:
     assert len(bounded) == 1
 
 
+LONG = "resp_0123456789abcdef"
+
+
+def _turn(name: str, answer: str = "9") -> dict[str, Any]:
+    """A response with a call and its result, all ids made of this name."""
+    return {
+        "object": "response",
+        "id": f"{LONG}{name}",
+        "previous_response_id": f"resp_before_{name}",
+        "created_at": len(name),
+        "metadata": {"id": "mine"},
+        "output": [
+            {"type": "function_call", "id": f"fc_{name}_1", "call_id": f"call_{name}_1", "name": "f"},
+            {"type": "function_call", "id": f"fc_{name}_2", "call_id": f"call_{name}_2", "name": "f"},
+            {
+                "type": "function_call_output",
+                "id": f"fco_{name}",
+                "call_id": f"call_{name}_2",
+                "output": answer,
+            },
+            {"type": "message", "id": f"msg_{name}", "content": f"As call_{name}_2 says, for {LONG}{name}."},
+        ],
+    }
+
+
+def test_equal_answers_do_not_differ_by_their_ids_and_others_do() -> None:
+    one, two = _turn("one"), _turn("other")
+    twisted = json.loads(json.dumps(_turn("other")))
+    twisted["output"][2]["call_id"] = "call_other_1"
+    named = {**two, "metadata": {"id": "another"}}
+    longer = {**two, "output": [{"type": "reasoning", "id": "rs_1"}, *two["output"]]}
+    marks = [
+        [
+            {
+                "type": "LanguageModelDataPart",
+                "mimeType": "stateful_marker",
+                "data": _encoded(f"m\\{turn['id']}"),
+            }
+        ]
+        for turn in (one, two)
+    ]
+    pairs = [[one, two], [one, twisted], [one, named], [one, longer]]
+    pairs += [marks, [f"{LONG}1, {LONG}2", f"{LONG}3, {LONG}3"]]
+    pairs += [[[one, marks[0]], [two, marks[1]]], [[one, marks[0]], [two, [{**marks[1][0], "data": "QQ=="}]]]]
+    same, swapped, renamed, added, alone, text, marked, unlike = run([], {}, pairs)["differences"]
+    assert same == marked == alone == []
+    assert len(text) == 1
+    assert [each["path"] for each in swapped] == ["$.output[2].call_id"]
+    assert [each["path"] for each in renamed] == ["$.metadata.id"]
+    assert [(each["path"], each["kind"]) for each in added] == [("$.output[0]", "added")]
+    assert [(each["path"], each["b"]) for each in unlike] == [("$[1][0].data", "A")]
+
+
+def _encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
 def test_times_go_on_where_a_connection_is_taken_up_again() -> None:
     assert run([], {"model": "m"})["times"] == [1, 5, 5, 7]
 
@@ -254,5 +312,6 @@ def test_a_window_keeps_what_is_looked_at() -> None:
         assert 0 <= window["from"] <= window["place"] <= window["from"] + window["span"] <= 1 + 1e-9
     spans = [round(window["span"], 6) for window in found["windows"]]
     assert spans == [0.5, 0.25, 0.0625, 0.001, 0.002, 0.002, 1]
-    assert [len(each) for each in found["ticks"]] == [6, 3, 0, 1]
+    assert [len(each) for each in found["ticks"]][:4] == [6, 3, 0, 1]
+    assert len(found["ticks"][4]) <= 6  # times beyond the precision of numbers end too
     assert found["ticks"][0] == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1])
