@@ -126,6 +126,12 @@ def _chat_text() -> _Stream:
     return _Stream(chat_completions.Inbound, [streams.chat_chunk("first")], _alike(streams.chat_chunk()))
 
 
+def _padded(stream: _Stream) -> _Stream:
+    """OpenAI pads each frame, so that no two have the same bytes around what they say."""
+    value = msgspec.json.decode(stream.frame(0))
+    return stream._replace(frame=lambda number: _json(value | {"obfuscation": f"{number:x}"}))
+
+
 def _chat_arguments() -> _Stream:
     opening = [streams.chat_tool_chunk("", call_id="call_1", name="lookup")]
     return _Stream(chat_completions.Inbound, opening, _alike(streams.chat_tool_chunk(streams.TOKEN)))
@@ -133,6 +139,7 @@ def _chat_arguments() -> _Stream:
 
 STREAMS = {
     "chat text": _chat_text,
+    "chat text, padded": lambda: _padded(_chat_text()),
     "anthropic text": _anthropic_text,
     "responses text": _responses_text,
     "responses text, ids rotating": _responses_rotating,
@@ -140,6 +147,7 @@ STREAMS = {
     "copilot text": _copilot,
     "vscode text": _vscode,
     "chat arguments": _chat_arguments,
+    "chat arguments, padded": lambda: _padded(_chat_arguments()),
     "anthropic arguments": _anthropic_arguments,
     "responses arguments": _responses_arguments,
 }

@@ -1,6 +1,7 @@
 """What every dialect is made of: its entry, the shape of its two halves, the codes of failures, the
 reading of fields."""
 
+from bridge.dialects.base.alike import AlikeFrames
 from bridge.dialects.base.configuration import configured, is_update
 from bridge.dialects.base.counts import counted, counts_of
 from bridge.dialects.base.dialect import (
@@ -66,6 +67,7 @@ __all__ = [
     "STORE_OF_CHAT",
     "TRIGGER",
     "UPSTREAM_ERROR",
+    "AlikeFrames",
     "AnyItem",
     "Chunk",
     "ClientSide",

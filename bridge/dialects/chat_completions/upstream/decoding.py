@@ -1,4 +1,4 @@
-"""Bytes → chunks, in three readings.
+"""Bytes → chunks, in three readings. Before them stands `AlikeFrames`, for a chunk like the one before it.
 
 Plain: a chunk from the middle of a stream, a piece of text, of reasoning or of one call, and nothing else.
 Nearly every chunk is one. Decoding strictly is all the checking that it needs, which saves a sixth of what
@@ -64,6 +64,17 @@ class PlainChunk(Struct, gc=False):
 decode_plain = msgspec.json.Decoder(PlainChunk).decode
 decode_output = msgspec.json.Decoder(ChatOutput).decode
 UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+def content_of(data: bytes) -> str | None:
+    """The text of a plain chunk. Raises one of UNDECODABLE for any other chunk."""
+    return decode_plain(data).choices[0].delta.content
+
+
+def arguments_of(data: bytes) -> object:
+    """The arguments of a plain chunk's fragment, None where it has none. Raises as `content_of` does."""
+    calls = decode_plain(data).choices[0].delta.tool_calls
+    return None if calls is None or calls[0].function is None else calls[0].function.arguments
 
 
 # ── lenient ────────────────────────────────────────────────────────────────────────────────────────

@@ -6,16 +6,18 @@ Within a chunk the order is the one a model thinks in: reasoning, text, refusal,
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from bridge.dialects.chat_completions.types import (
     ChatAnnotation,
     ChatDelta,
+    ChatFunction,
     ChatLogProbs,
     ChatToolCall,
     ReasoningDetail,
 )
-from bridge.dialects.chat_completions.upstream.decoding import PlainDelta
+from bridge.dialects.chat_completions.upstream.decoding import PlainDelta, arguments_of, content_of
 from bridge.dialects.chat_completions.upstream.think_tags import ThinkTags
 from bridge.dialects.chat_completions.upstream.tool_calls import LEGACY_INDEX, Fragment, ToolCallResolver
 from bridge.dialects.chat_completions.upstream.usage import logprobs_of
@@ -24,6 +26,15 @@ from bridge.protocol.content import LogProb, UrlCitation
 from bridge.protocol.events import Event
 
 Text = Callable[[str], list[Event]]
+
+
+class Pieces(NamedTuple):
+    """The string that a chunk holds, what reads it of any such chunk, and what takes the next one, as the
+    quick ways do: None for one that takes a closer look, with nothing done."""
+
+    text: str
+    read: Callable[[bytes], object]
+    take: Callable[[str], list[Event] | None]
 
 
 class DeltaReader:
@@ -63,13 +74,31 @@ class DeltaReader:
             if raw:
                 return None if calls else self._machine.reasoning(raw)
             if calls and len(calls) == 1 and (self._think is None or self._think.settled):
-                call = self._resolver.continues(calls[0])
-                if call is None:
-                    return self.call(calls[0])
-                return self._machine.tool_call(call.slot, None, None, call.last)
+                fragment, function = calls[0], calls[0].function
+                events = None if function is None else self.goes_on(fragment, function, function.arguments)
+                return self.call(fragment) if events is None else events
         elif not calls and not raw and isinstance(content, str):
             return self.text(content)
         return None
+
+    def goes_on(
+        self, fragment: ChatToolCall, function: ChatFunction, arguments: object
+    ) -> list[Event] | None:
+        """The quick way for a fragment with these arguments of a call that is known; None for all others."""
+        call = self._resolver.continues(fragment, function, arguments)
+        return None if call is None else self._machine.tool_call(call.slot, None, None, call.last)
+
+    def next_of(self, delta: PlainDelta) -> Pieces | None:
+        """What takes the string of the next chunk if it is one that differs from this in a string alone. None
+        while text has to be looked at before it goes on."""
+        if delta.tool_calls:
+            fragment, function = delta.tool_calls[0], delta.tool_calls[0].function
+            if function is None or not isinstance(function.arguments, str):
+                return None
+            return Pieces(function.arguments, arguments_of, partial(self.goes_on, fragment, function))
+        if not delta.content or self._think is not None or self._probabilities:
+            return None
+        return Pieces(delta.content, content_of, self._machine.text)
 
     def delta(self, delta: ChatDelta, logprobs: ChatLogProbs | None, events: list[Event]) -> None:
         """All that a chunk's delta says; the events are appended as they come."""

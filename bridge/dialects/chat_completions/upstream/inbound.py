@@ -6,11 +6,18 @@ and ended as a failure where it is not: an upstream that contradicts itself or i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from bridge.dialects.base import INVALID_JSON, INVALID_SHAPE, counted, failure
+from bridge.dialects.base import INVALID_JSON, INVALID_SHAPE, AlikeFrames, counted, failure
 from bridge.dialects.chat_completions.types import ChatChoice, ChatOutput, ChatUsage
-from bridge.dialects.chat_completions.upstream.decoding import UNDECODABLE, decode_output, decode_plain, read
+from bridge.dialects.chat_completions.upstream.decoding import (
+    UNDECODABLE,
+    PlainDelta,
+    decode_output,
+    decode_plain,
+    read,
+)
 from bridge.dialects.chat_completions.upstream.deltas import DeltaReader
 from bridge.dialects.chat_completions.upstream.ending import FinishState, is_error_object, reported
 from bridge.dialects.chat_completions.upstream.usage import usage_of
@@ -35,6 +42,7 @@ class Inbound:
     """
 
     __slots__ = (
+        "_alike",
         "_choice",
         "_deltas",
         "_ended",
@@ -43,6 +51,7 @@ class Inbound:
         "_live",
         "_machine",
         "_misses",
+        "_next",
         "_number",
         "_plain",
         "_usage",
@@ -61,6 +70,9 @@ class Inbound:
         self._usage: ChatUsage | None = None
         self._finish = FinishState(machine.diagnostics)
         self._frames = 0
+        self._alike = AlikeFrames()
+        # takes the string of a chunk that is like the one before it
+        self._next: Callable[[str], list[Event] | None] | None = None
         self._plain = False  # the next chunk is likely to say one thing only
         self._misses = 0 if choice is None else _MISSES  # among others a choice does not go on plainly
         self._whole = False  # a complete answer came in one object
@@ -69,6 +81,18 @@ class Inbound:
 
     def feed(self, data: bytes, event: str = "") -> list[Event]:
         """One frame's payload: a chunk, a whole completion, an error, or `[DONE]`."""
+        if self._next is not None:
+            said = self._alike.string_of(data)
+            if said:
+                self._frames += 1
+                try:
+                    events = self._next(said)
+                except BridgeError as error:
+                    events = self._fail(error)
+                if events is not None:
+                    return events
+                self._frames -= 1
+            self._next = None
         if self._plain:
             try:
                 delta = decode_plain(data).choices[0].delta
@@ -85,6 +109,8 @@ class Inbound:
                 except BridgeError as error:
                     plain = self._fail(error)
                 if plain is not None:
+                    if self._alike.learns and self._plain:
+                        self._learn(data, delta)
                     return plain
                 self._frames -= 1
         if not self._live:
@@ -100,6 +126,11 @@ class Inbound:
     def close(self) -> list[Event]:
         """The upstream has ended. Without `[DONE]` or a finish reason before, it was cut."""
         return [] if self._ended else [*self._begin(), *self._end(self._whole)]
+
+    def _learn(self, data: bytes, delta: PlainDelta) -> None:
+        pieces = self._deltas.next_of(delta)
+        if pieces is not None and self._alike.learn(data, self._frames, pieces.text, pieces.read):
+            self._next = pieces.take
 
     # ── frames that are not plain ──────────────────────────────────────────────────────────────────
     def _one(self, output: ChatOutput) -> list[Event] | None:
@@ -223,7 +254,7 @@ class Inbound:
             self._machine.usage(counted(usage_of(self._usage, self.diagnostics), self.diagnostics))
 
     def _over(self) -> None:
-        self._live, self._ended, self._plain = False, True, False
+        self._live, self._ended, self._plain, self._next = False, True, False, None
 
     def _fail(self, error: ErrorPayload | BridgeError) -> list[Event]:
         self._over()

@@ -101,17 +101,15 @@ class ToolCallResolver:
         self._by_id: dict[str, Call] = {}
         self._by_index: dict[int | None, Call] = {}
 
-    def continues(self, fragment: ChatToolCall) -> Call | None:
-        """The quick `resolve` of a call that goes on, its id and name left out, blank or repeated, as most
-        fragments are: the call, with these arguments as its `last`. None for whatever takes a closer look,
-        with nothing done.
+    def continues(self, fragment: ChatToolCall, function: ChatFunction, arguments: object) -> Call | None:
+        """The quick `resolve` of a call that goes on by these arguments, its id and name left out, blank or
+        repeated, as most fragments are: the call, with the arguments as its `last`. None for whatever takes a
+        closer look, with nothing done.
         """
-        function, known = fragment.function, self._by_index.get(fragment.index)
-        if function is None or known is None:
+        known = self._by_index.get(fragment.index)
+        if known is None or not arguments or type(arguments) is not str:
             return None
-        arguments, name, call_id, last = function.arguments, function.name, fragment.id, known.last
-        if not arguments or type(arguments) is not str:
-            return None
+        name, call_id, last = function.name, fragment.id, known.last
         if name and name != known.name:
             return None
         if call_id and self._by_id.get(call_id) is not known:

@@ -1,5 +1,6 @@
 """Plain chunks go a shorter way: what leaves is what the long way gives, whatever comes between them."""
 
+from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -205,6 +206,26 @@ def test_text_and_reasoning_take_no_long_way(monkeypatch: pytest.MonkeyPatch) ->
     said = [chunk(content=None, reasoning_content="hm"), chunk(content="Hello"), chunk(content="you")]
     events = [inbound.feed(data)[-1] for data in said]
     assert [event.delta for event in events] == ["hm", "Hello", "you"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("opening", "made"),
+    [
+        ([], lambda text: chunk(content=text)),
+        ([CALL], lambda text: calls(part(text, index=0))),
+        ([CALL], lambda text: calls(SHAPES["all repeated"] | {"function": {"name": "f", "arguments": text}})),
+    ],
+    ids=["text", "arguments", "arguments, all repeated"],
+)
+def test_chunks_that_differ_in_a_string_alone_are_not_decoded(
+    opening: list[bytes], made: Callable[[str], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inbound = Inbound(new_machine())
+    for data in [*opening, made("a"), made("b"), made("c")]:
+        inbound.feed(data)
+    monkeypatch.setattr(inbounds, "decode_plain", None)
+    events = [inbound.feed(made(text))[-1] for text in ("d", "é", '"\\', "{")]
+    assert [event.delta for event in events] == ["d", "é", '"\\', "{"]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("capture", [*shared_files("chat"), *shared_files("chat-irespdelta", "*.sse")])

@@ -1,0 +1,65 @@
+"""Frames that are alike but for one string, of which only that string is decoded.
+
+Most servers send the pieces of one text in frames that have all else in common. When a frame was read, the
+bytes around its string are kept. A later frame with the same bytes around another string says the same with
+that string: JSON has no other reading, since it was tried that the string there can be exchanged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+_EXCHANGED: Final = "what stands here is exchanged"
+_ENCODED: Final = msgspec.json.encode(_EXCHANGED)
+_FEW: Final = 8  # frames; what was learnt for fewer was not worth it
+_WASTED: Final = 16  # how often that may be before nothing is learnt any more
+_decode = msgspec.json.Decoder(str).decode
+
+
+class AlikeFrames:
+    """What the frames have in common, learnt from one of them. Costs nothing more once a stream's frames have
+    been found to differ in more than a string."""
+
+    __slots__ = ("_begin", "_end", "_head", "_learnt", "_tail", "_wasted", "learns")
+
+    def __init__(self) -> None:
+        self._head = self._tail = b""
+        self._begin = self._end = 0
+        self._learnt = 0  # the frame from which it was
+        self._wasted = 0
+        self.learns = True
+
+    def learn(self, data: bytes, number: int, said: str, read: Callable[[bytes], object]) -> bool:
+        """Frame `number` says `said`, as `read` reads it: whether it is known now where its string stands.
+        `read` raises msgspec.MsgspecError for a frame that it does not take."""
+        if number - self._learnt < _FEW:
+            self._wasted += 1
+            self.learns = self._wasted < _WASTED
+        self._learnt = number
+        for string in (msgspec.json.encode(said), json.dumps(said).encode()):
+            head, found, tail = data.partition(string)
+            if found and _ENCODED not in data and _reads(read, head + _ENCODED + tail):
+                self._head, self._tail = head, tail
+                self._begin, self._end = len(head), -len(tail)
+                return True
+        return False
+
+    def string_of(self, data: bytes) -> str | None:
+        """The string of a frame that is like the one that was learnt from; None for any other."""
+        if data.startswith(self._head) and data.endswith(self._tail):
+            try:
+                return _decode(data[self._begin : self._end])
+            except (msgspec.MsgspecError, UnicodeError):
+                pass
+        return None
+
+
+def _reads(read: Callable[[bytes], object], data: bytes) -> bool:
+    try:
+        return read(data) == _EXCHANGED
+    except (msgspec.MsgspecError, UnicodeError):
+        return False
