@@ -31,7 +31,7 @@ def output_of(command: list[str], folder: Path) -> str:
 
 
 def test_codex_in_front_of_a_model_of_ones_own(node: Path, tmp_path: Path) -> None:
-    """The README's model under the README's command; it ends, as the model does not call again for a result."""
+    """The README's model under the README's command; it ends: the model calls once."""
     reader = Reader(Path(sys.executable), tmp_path)
     reader.files_of("README.md")
     _, serve, _, run_codex = commands("README.md", "Emit from your own model")
