@@ -16,6 +16,7 @@ from server.upstreams.retry_after import passed_on
 _MESSAGE_FIELDS: Final = ("message", "detail", "error_description", "reason")
 _FORGOTTEN: Final = "previous_response_not_found"
 _LINKS: Final = ("previous_response_id", "response_id")  # what an error about the link names as its parameter
+_NOT_THERE: Final = (404, 405)  # without an error of an API: most often another API is there
 _LONGEST_MESSAGE: Final = 2000  # characters
 
 Clean = Callable[[str], str]
@@ -97,4 +98,5 @@ def _name(fields: dict[str, Any], name: str, clean: Clean) -> str | None:
 def _no_message(status: int, headers: Mapping[str, str], body: bytes) -> str:
     kind = headers.get("content-type", "").partition(";")[0].strip() or "no content type"
     what = f"a body of type {kind}" if body.strip() else "an empty body"
-    return f"the upstream answered with status {status} and {what}"
+    why = "; does it speak the dialect that it is set up with?" if status in _NOT_THERE else ""
+    return f"the upstream answered with status {status} and {what}{why}"

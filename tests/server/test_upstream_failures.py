@@ -96,6 +96,24 @@ def test_s5_message_is_found_in_other_servers_shapes(
     assert (reply.status, reply.error["message"]) == (500, message)
 
 
+@pytest.mark.parametrize(
+    ("status", "body", "asks"),
+    [
+        (404, b"Not Found", True),
+        (405, b"", True),
+        (404, b'{"detail": "No such model"}', False),
+        (400, b"", False),
+    ],
+)
+def test_s5_a_path_that_is_not_there_asks_for_the_dialect(
+    bridged: str, upstream: ScriptedUpstream, status: int, body: bytes, asks: bool
+) -> None:
+    upstream.scripts["elsewhere"] = Script([body] if body else [], status, {"content-type": "text/plain"})
+    reply = respond(bridged, model="elsewhere")
+    assert reply.status == status
+    assert ("does it speak the dialect" in reply.error["message"]) == asks
+
+
 LIES = {
     "html": Script([b"<html>Welcome</html>"], headers={"content-type": "text/html"}),
     "another json": Script([b'{"hello": "world"}'], headers=JSON),
