@@ -87,7 +87,7 @@ def _rounded(value: float) -> str:
 
 def _said(results: Results) -> str:
     rounds = max((len(each) for work in results.works for each in work.rounds.values()), default=0)
-    many = f"the median of {rounds} rounds" if rounds > 1 else "one round, a sample"
+    many = f"the median of {rounds} rounds" if rounds > 1 else "one round on a machine in use, a sample only"
     missing = f" Not installed there: {', '.join(results.missing)}." if results.missing else ""
     return f"{results.date}; {results.machine}; {many}.{missing}"
 
