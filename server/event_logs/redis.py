@@ -7,6 +7,7 @@ while, so that a writer elsewhere, which does not know that, does not begin it a
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from itertools import chain
 from typing import Any, Final
 
 from redis.asyncio import Redis
@@ -16,6 +17,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, ResponseError
 
 from server.event_logs.base import LIFETIME, LINGER, MARKED, LogError, LogGone
+from server.event_logs.redis_appends import Appends
 from server.event_logs.redis_calls import Calls, NotAbove
 from server.event_logs.redis_entries import (
     CLOSED,
@@ -30,7 +32,8 @@ from server.event_logs.redis_pages import Pages
 from server.event_logs.redis_tails import Tails
 from server.frames import Frames
 
-_PAGING: Final = 8
+_WHERE_IT_IS: Final = ("NOMKSTREAM", "MAXLEN", "~")
+_PAGING: Final = 7
 """Connections for all readers that are behind."""
 
 
@@ -72,6 +75,7 @@ class RedisLog:
         """Open logs of this worker that Redis will drop some day; none after an outage, as a Redis that was
         restarted has forgotten them."""
         self._persist = Calls(patience, self._expiring.clear)
+        self._appends = Appends(self._writer, self._expiring.clear)
         self._pages = Pages(self._pager, self._persist)
         self._tails = Tails(self._follower, self._persist, self._pages)
 
@@ -108,6 +112,10 @@ class RedisLog:
     async def append(self, run_id: str, frames: Frames) -> None:
         key, entry = self._key(run_id), entry_id(frames.last)
         fields = fields_of(frames)
+        if run_id in self._expiring and await self._appends.add(
+            ("XADD", key, *_WHERE_IT_IS, self._max_entries, entry, *chain.from_iterable(fields.items()))
+        ):
+            return
 
         async def add() -> None:
             bounds: dict[str, Any] = {"maxlen": self._max_entries, "approximate": True}
@@ -164,6 +172,7 @@ class RedisLog:
 
     async def shutdown(self) -> None:
         await self._tails.close()
+        self._appends.close()
         await self._writer.aclose()
         await self._follower.aclose()
         await self._pager.aclose(close_connection_pool=True)
