@@ -22,7 +22,7 @@ export async function fetchTrace(recording) {
     const answer = await ask(`/v1/responses/${encodeURIComponent(id)}/trace`);
     const text = await answer.text();
     if (text.length > MOST) throw new Error('The trace is too large to be shown here.');
-    takeTrace(recording, text);
+    takeTrace(recording, text, during);
   } catch (error) {
     recording.trace.value = error.code === 'trace_not_found' ? { state: 'absent', during } : { state: 'failed', said: error.message };
   }
@@ -34,14 +34,14 @@ export function attachFile(recording, text) {
 }
 
 /** What is in the file that was attached, once the stream of it has been read. */
-export const takeFile = (recording) => takeTrace(recording, recording.file, true);
+export const takeFile = (recording) => takeTrace(recording, recording.file, recording.status.value, true);
 
-function takeTrace(recording, text, isOwn = false) {
+function takeTrace(recording, text, during, isOwn = false) {
   const trace = readTrace(text);
   const shown = [...trace.exchanges.values()];
   const begin = isOwn ? (shown.find(({ leg }) => leg === 'upstream') ?? shown[0])?.asked.at ?? 0 : null;
   const links = linked(trace, recording.events, begin);
-  recording.trace.value = { state: 'there', during: recording.status.value, text, trace, links };
+  recording.trace.value = { state: 'there', during, text, trace, links };
   const asked = shown.find(({ leg }) => leg === 'client');
   if (!recording.timed && asked && links.length && links.every(({ sent }) => sent)) {
     recording.setTimes(links.map(({ sent }) => Math.max(sent.at - asked.asked.at, 0)));
