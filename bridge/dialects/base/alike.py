@@ -24,11 +24,12 @@ class AlikeFrames:
     """What the frames have in common, learnt from one of them. Costs nothing more once a stream's frames have
     been found to differ in more than a string."""
 
-    __slots__ = ("_begin", "_end", "_head", "_learnt", "_tail", "_wasted", "learns")
+    __slots__ = ("_after", "_before", "_head", "_learnt", "_string", "_tail", "_wasted", "learns")
 
     def __init__(self) -> None:
         self._head = self._tail = b""
-        self._begin = self._end = 0
+        # where these stand, and the string between them: comparing slices is quicker than asking for them
+        self._before = self._after = self._string = slice(0)
         self._learnt = 0  # the frame from which it was
         self._wasted = 0
         self.learns = True
@@ -44,15 +45,16 @@ class AlikeFrames:
             head, found, tail = data.partition(string)
             if found and _ENCODED not in data and _reads(read, head + _ENCODED + tail):
                 self._head, self._tail = head, tail
-                self._begin, self._end = len(head), -len(tail)
+                self._before, self._after = slice(len(head)), slice(-len(tail), None)
+                self._string = slice(len(head), -len(tail))
                 return True
         return False
 
     def string_of(self, data: bytes) -> str | None:
         """The string of a frame that is like the one that was learnt from; None for any other."""
-        if data.startswith(self._head) and data.endswith(self._tail):
+        if data[self._before] == self._head and data[self._after] == self._tail:
             try:
-                return _decode(data[self._begin : self._end])
+                return _decode(data[self._string])
             except (msgspec.MsgspecError, UnicodeError):
                 pass
         return None
