@@ -25,6 +25,7 @@ from bridge.protocol.codec import decode_frame
 from bridge.protocol.events import Event
 from bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 
+_IN_PROGRESS = ResponseStreamPhase.IN_PROGRESS
 # what ends a turn also where the turn is reported by a proxy's notifications
 _ENDS = frozenset({"turn/completed", "task_complete", "turn_aborted", "error"})
 _TOOL_CALLS = "tool_calls"
@@ -68,7 +69,7 @@ class Inbound:
     def feed(self, data: bytes, event: str = "") -> list[Event]:
         """One JSON line. One that can't be read ends the response as failed."""
         # the common frame goes on with the text that is open
-        if self._committed and not self._turn.over:
+        if self._committed and self._machine.phase is _IN_PROGRESS:
             delta = read_delta(data, self.generation, self._turn.open_id, self._turn_id)
             if delta is not None:
                 return self._machine.text(delta)

@@ -40,7 +40,15 @@ STATEFUL_MARKER_EVENT = "vscode:stateful_marker"
 DATA_EVENT = "vscode:data"
 # the common frame, read without a detour
 _TEXT_PART = b'{"type":"LanguageModelTextPart"'
-_decode_text = msgspec.json.Decoder(LanguageModelTextPart).decode
+
+
+class _TextFrame(msgspec.Struct, gc=False):
+    value: str
+    mid: int = msgspec.field(default=21, name="$mid")
+    error: msgspec.UnsetType = msgspec.UNSET  # a frame with one is an error, whatever else it says
+
+
+_decode_text = msgspec.json.Decoder(_TextFrame).decode
 
 
 class Inbound:
@@ -128,7 +136,7 @@ class Inbound:
     def _broken(self, code: str, message: str) -> list[Event]:
         return self._machine.fail(failure(code, message))
 
-    def _text(self, part: LanguageModelTextPart) -> list[Event]:
+    def _text(self, part: LanguageModelTextPart | _TextFrame) -> list[Event]:
         self._thinking = None
         return self._machine.text(part.value)
 
