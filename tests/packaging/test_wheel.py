@@ -69,7 +69,7 @@ def test_the_wheel_has_the_two_packages_with_their_data_and_nothing_else(wheel: 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_library_alone(wheel: Wheel, tmp_path: Path, version: str) -> None:
     interpreter = wheel.environment(python=version)
-    found = run(interpreter, "-c", THIRD_PARTY.format("import bridge"), folder=tmp_path).stdout.split()
+    found = run(interpreter, "-c", THIRD_PARTY.format("from bridge import *"), folder=tmp_path).stdout.split()
     assert set(found) - {"__main__", "__mp_main__"} == {"bridge", "msgspec"}
     for title, code in blocks("README.md", "python"):
         assert run(interpreter, "-W", "error", "-c", code, folder=tmp_path).stderr == "", title
