@@ -29,7 +29,7 @@ serve: $(RUNTIME)
 # A part of the tests, that PYTEST_ARGS names, is not measured.
 test: $(TEST)
 ifeq ($(strip $(PYTEST_ARGS)),)
-	$(PYTEST) --cov $(LIBRARY_TESTS)
+	$(PYTEST) $(LIBRARY_TESTS) --cov
 	$(PYTEST) $(LIBRARY_TESTS:%=--ignore=%)
 else
 	$(PYTEST) $(PYTEST_ARGS)
