@@ -16,9 +16,8 @@ from server.upstreams.turns import PIECE
 FAILURES: Final = (aiohttp.ClientError, OSError, TimeoutError)
 """What reading from an upstream raises."""
 
-_FIRST: Final = (
-    4 * 1024
-)  # bytes that are read at first: what begins an answer waits for nothing that follows it
+# bytes that are read at first: what begins an answer waits little for what follows it
+_FIRST: Final = 16 * 1024
 
 
 class HttpReply:

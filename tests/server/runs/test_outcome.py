@@ -136,11 +136,11 @@ CUTS: dict[str, tuple[Script, str, str, str]] = {
 @pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
 @pytest.mark.parametrize("case", CUTS)
 def test_s11_what_failed_is_a_warning_with_address_and_cause(
-    bridged: str, upstream: ScriptedUpstream, case: str, streamed: bool
+    bridged_hasty: str, upstream: ScriptedUpstream, case: str, streamed: bool
 ) -> None:
     script, status, code, cause = CUTS[case]
     upstream.scripts["broken"] = script
-    (line,) = lines_of(lambda: respond(bridged, model="broken", input=PRIVATE, stream=streamed))
+    (line,) = lines_of(lambda: respond(bridged_hasty, model="broken", input=PRIVATE, stream=streamed))
     assert (line["log_level"], line["status"], line["code"]) == ("warning", status, code)
     assert line["upstream"] == "scripted"
     assert line["address"] == f"{upstream.url.removesuffix('/v1')}/v1"
