@@ -96,7 +96,7 @@ class HttpReply:
             await self._woken
         finally:
             if self._woken.cancelled():
-                line.came = None
+                self._leave(line)
             self._woken = self._take = None
         return self._taken
 
@@ -132,10 +132,15 @@ class HttpReply:
         else:
             self._line.came = self._give_away
 
+    def _leave(self, line: Line) -> None:
+        """When the answer on it has ended, the connection may be another request's already: before the task
+        runs, and before this has its turn."""
+        if line.came == self._give_away:
+            line.came = None
+
     def _wake(self) -> None:
-        # at once: the connection may be another request's before the task runs
         if self._line is not None:
-            self._line.came = None
+            self._leave(self._line)
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
 

@@ -56,7 +56,7 @@ class _Client(asyncio.Protocol):
         self.failed = False
         self._tail = b""
         self._length = -1
-        self._last = False
+        self._latest = 0
         self.begun = 0.0
 
     def ask(self, transport: asyncio.Transport) -> None:
@@ -86,8 +86,10 @@ class _Client(asyncio.Protocol):
         seen = self._tail + data
         if self._stamped:
             for found in _STAMP.finditer(data if not self._tail else seen, 0):
-                if found.end() > len(self._tail):
-                    self.latencies.append((now - int(found[1])) / 1e9)
+                written = int(found[1])
+                if written > self._latest:  # the events at the end have the whole text again
+                    self._latest = written
+                    self.latencies.append((now - written) / 1e9)
         self._tail = seen[-_KEPT:]
         if self._body >= self._length >= 0 or self._tail.endswith(b"\r\n0\r\n\r\n"):
             self._finish()

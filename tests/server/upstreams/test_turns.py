@@ -194,3 +194,44 @@ def test_s4_those_who_have_much_do_not_hold_up_a_pass(
 async def _to_the_end(read: Callable[..., object], take: Callable[[bytes], bool]) -> None:
     while data := await read(take):  # type: ignore[misc]
         take(data)
+
+
+async def test_a_turn_that_comes_after_the_end_leaves_the_connection_to_who_has_it_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A connection is another request's as soon as the answer on it has ended, before who read that has had
+    his turn."""
+
+    def late(_turns: Turns, _size: int, turn: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_later(0.03, turn)
+
+    monkeypatch.setattr(Turns, "must_wait", lambda _turns, _size: True)
+    monkeypatch.setattr(Turns, "wait", late)
+    steps = [step for _ in range(4) for step in (chunk(content="x"), 0.05)]
+
+    async def ask(upstream: HttpUpstream, begins: float) -> int:
+        size = 0
+
+        def take(data: bytes) -> bool:
+            nonlocal size
+            size += len(data)
+            return True
+
+        await asyncio.sleep(begins)
+        async with upstream.open(UpstreamRequest("/chat/completions", b'{"model":"m"}', "r")) as reply:
+            take(await reply.read())
+            await _to_the_end(reply.read, take)
+        return size
+
+    async def two(url: str, later: float) -> list[int]:
+        """The second is asked when the first answer has ended, on its connection."""
+        patient = Timeouts(connect=10.0, first_byte=10.0, idle=10.0)
+        upstream = HttpUpstream("m", url, CHAT, patient)
+        sizes = await asyncio.gather(ask(upstream, 0.0), ask(upstream, later))
+        await upstream.close()
+        return sizes
+
+    with ScriptedUpstream({"m": Script(steps)}) as scripted:
+        async with asyncio.timeout(8):
+            found = await asyncio.gather(*(two(scripted.url, 0.2 + number * 0.005) for number in range(8)))
+    assert {size for sizes in found for size in sizes} == {4 * len(chunk(content="x"))}
