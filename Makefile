@@ -16,8 +16,7 @@ DOCS := $(VENV)/.docs
 DEPLOY := $(VENV)/.deploy
 PINS := pyproject.toml constraints.txt
 LIBRARY_TESTS := $(addprefix tests/,bridge conformance fuzz properties typing test_field_cases.py test_snapshots.py)
-PYTEST := $(BIN)/python -m pytest --dist worksteal --durations 5
-ONE_MORE = $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal --durations 5
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: serve test packages snapshots terminals bench check audit fuzz docs deploy install clients vscode browser screenshots clean
@@ -27,14 +26,13 @@ serve: $(RUNTIME)
 	$(BIN)/openresponses-bridge serve $(ARGS)
 
 # First the library, whose coverage is asked for (pyproject.toml), then all else, which being traced would slow down.
-# Those wait for servers as long as they compute, so that there is one process more than there are cores.
 # A part of the tests, that PYTEST_ARGS names, is not measured.
 test: $(TEST)
 ifeq ($(strip $(PYTEST_ARGS)),)
-	$(PYTEST) -n auto $(LIBRARY_TESTS) --cov
-	$(PYTEST) -n $(ONE_MORE) $(LIBRARY_TESTS:%=--ignore=%)
+	$(PYTEST) $(LIBRARY_TESTS) --cov
+	$(PYTEST) $(LIBRARY_TESTS:%=--ignore=%)
 else
-	$(PYTEST) -n auto $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS)
 endif
 
 # The wheel in empty environments, with every Python that is here; says which were not found.

@@ -52,6 +52,8 @@ class Appends:
         async with self._connecting:
             if self._link is None or not self._link.usable:
                 self._link = await _Link.of(self._pool, self._lose)
+                if self._closed:  # meanwhile
+                    self._link.abort()
             return self._link
 
     def _lose(self) -> None:
