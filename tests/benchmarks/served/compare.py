@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import tempfile
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
 from tests.benchmarks.served import report
-from tests.benchmarks.served.subjects import BESIDE, Process, Subject, free_port, pinned, running
+from tests.benchmarks.served.subjects import Process, Subject, model_side, running
 from tests.benchmarks.served.works import Work, measured
 
 _OURS: Final = "ours"
@@ -36,12 +34,7 @@ def run(asked: list[Work], subjects: list[Subject], rounds: int, to: Path | None
 
 
 def _started(subjects: list[Subject], folder: Path, held: ExitStack) -> dict[Subject, Process]:
-    port = free_port()
-    command = [sys.executable, "-m", "tests.benchmarks.served.model", str(port)]
-    model = subprocess.Popen(pinned(BESIDE, command))
-    held.callback(model.wait)
-    held.callback(model.kill)
-    time.sleep(1)
+    port = held.enter_context(model_side())
     there = {}
     for subject in subjects:
         process = held.enter_context(running(subject, port, folder / subject.name.replace(" ", "-")))

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
@@ -24,10 +24,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from tests.benchmarks.served.clients import Found, Load
-from tests.benchmarks.served.subjects import Process, Subject, free_port, ours, running
+from tests.benchmarks.served.subjects import Process, Subject, model_side, ours, running
 
 _PATIENCE: Final = 240.0  # seconds for one load
 _WORKERS: Final = (1, 2)
+_PATH: Final = "/v1/responses"
 
 
 class Scale(NamedTuple):
@@ -97,7 +98,7 @@ def _open(scale: Scale) -> Iterator[str]:
         process = processes[1]
         _loaded(process, "slow-2", 20, 20)
         before = process.resident()
-        client = _begin(process, Load(process.port, PATH, _body("slow-20"), scale.open, scale.open, 10.0))
+        client = _begin(Load(process.port, _PATH, _body("slow-20"), scale.open, scale.open, 10.0))
         time.sleep(15)
         peak = process.resident()
         found = _end(client, scale.open)
@@ -107,19 +108,16 @@ def _open(scale: Scale) -> Iterator[str]:
         )
 
 
-PATH: Final = "/v1/responses"
-
-
 def _body(model: str, *, streamed: bool = True) -> str:
     return json.dumps({"model": model, "input": "Say something.", "stream": streamed, "store": False})
 
 
 def _loaded(process: Process, model: str, count: int, together: int, *, streamed: bool = True) -> Found:
-    asked = Load(process.port, PATH, _body(model, streamed=streamed), count, together)
-    return _end(_begin(process, asked), count)
+    asked = Load(process.port, _PATH, _body(model, streamed=streamed), count, together)
+    return _end(_begin(asked), count)
 
 
-def _begin(_process: Process, asked: Load) -> subprocess.Popen[bytes]:
+def _begin(asked: Load) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "tests.benchmarks.served.clients", msgspec.json.encode(asked).decode()]
     return subprocess.Popen(command, stdout=subprocess.PIPE)
 
@@ -135,28 +133,15 @@ def _end(client: subprocess.Popen[bytes], count: int) -> Found:
 @contextmanager
 def _served(*workers: int) -> Iterator[dict[int, Process]]:
     """A server with so many workers each, over one model's side."""
-    port = free_port()
-    model = subprocess.Popen([sys.executable, "-m", "tests.benchmarks.served.model", str(port)])
-    try:
-        time.sleep(1)
-        with tempfile.TemporaryDirectory(prefix="orb-scale-") as name:
-            yield from _running(list(workers), port, Path(name), {})
-    finally:
-        model.kill()
-        model.wait()
-
-
-def _running(
-    workers: list[int], port: int, folder: Path, there: dict[int, Process]
-) -> Iterator[dict[int, Process]]:
-    if not workers:
+    with tempfile.TemporaryDirectory(prefix="orb-scale-") as name, ExitStack() as held:
+        port = held.enter_context(model_side(core=None))
+        there = {}
+        for count in workers:
+            subject = Subject(f"ours-{count}", ours("--workers", str(count)), _PATH)
+            process = held.enter_context(running(subject, port, Path(name) / subject.name, core=None))
+            assert process is not None
+            there[count] = process
         yield there
-        return
-    count, *others = workers
-    subject = Subject(f"ours-{count}", ours("--workers", str(count)), PATH)
-    with running(subject, port, folder / subject.name, core=None) as process:
-        assert process is not None
-        yield from _running(others, port, folder, {**there, count: process})
 
 
 if __name__ == "__main__":

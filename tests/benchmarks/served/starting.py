@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
@@ -25,7 +24,7 @@ import click
 
 from server.cli import main as commands
 from tests.benchmarks.served.clients import Load
-from tests.benchmarks.served.subjects import BESIDE, SUBJECTS, Subject, free_port, ours, pinned, running
+from tests.benchmarks.served.subjects import SUBJECTS, Subject, free_port, model_side, ours, running
 from tests.benchmarks.served.works import Work, load_of, measured
 
 _PATIENCE: Final = 60.0  # seconds for one start
@@ -60,7 +59,7 @@ class _Took(NamedTuple):
 def run(scale: Scale) -> str:
     """The three tables."""
     subjects = [*SUBJECTS, Subject("ours, nothing stored", ours("--store", "memory://"), "/v1/responses")]
-    with tempfile.TemporaryDirectory(prefix="orb-starting-") as name, _model() as model:
+    with tempfile.TemporaryDirectory(prefix="orb-starting-") as name, model_side() as model:
         folder = Path(name)
         return "\n".join(
             [
@@ -165,20 +164,6 @@ def _answers(asked: Load) -> bool:
 
 def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-
-
-@contextmanager
-def _model() -> Iterator[int]:
-    """The model's side, on a port."""
-    port = free_port()
-    command = [sys.executable, "-m", "tests.benchmarks.served.model", str(port)]
-    model = subprocess.Popen(pinned(BESIDE, command))
-    try:
-        time.sleep(1)
-        yield port
-    finally:
-        model.kill()
-        model.wait()
 
 
 def _memory(subjects: list[Subject], model: int, streams: int, folder: Path) -> Iterator[str]:

@@ -72,6 +72,19 @@ def pinned(core: int | None, command: list[str]) -> list[str]:
 
 
 @contextmanager
+def model_side(core: int | None = BESIDE) -> Iterator[int]:
+    """The process that all subjects ask, on a port."""
+    port = free_port()
+    model = subprocess.Popen(pinned(core, [sys.executable, "-m", "tests.benchmarks.served.model", str(port)]))
+    try:
+        time.sleep(1)
+        yield port
+    finally:
+        model.kill()
+        model.wait()
+
+
+@contextmanager
 def running(
     subject: Subject, model_port: int, folder: Path, core: int | None = MEASURED
 ) -> Iterator[Process | None]:
