@@ -62,7 +62,7 @@ class Diagnostics:
         return self.note("warning", where, what)
 
     def of(self, kind: Kind) -> list[Diagnostic]:
-        return [case for case in self if case.kind == kind]
+        return [case for case in self if case.kind == kind] if self._counts else []
 
     def extend(self, other: Diagnostics) -> None:
         for case in other:
@@ -70,6 +70,8 @@ class Diagnostics:
         self.dropped += other.dropped
 
     def __iter__(self) -> Iterator[Diagnostic]:
+        if not self._counts:  # as almost always
+            return iter(())
         return (Diagnostic(*key, times) for key, times in self._counts.items())
 
     def __len__(self) -> int:

@@ -102,11 +102,12 @@ class UsageTracker:
 
     def _end(self, agent_id: str, usage: Usage | None, model_id: str, failed: int) -> AgentUsage:
         agent = self._agents.get(agent_id) or self.start_request(agent_id, 0, 0, model_id)
-        agent = replace(agent, failed=agent.failed + failed)
+        failed += agent.failed
         if usage is None:
-            return self._keep(agent)
+            return self._keep(replace(agent, failed=failed))
         self.total = self.total.plus(usage)
-        return self._keep(replace(agent, model_id=model_id, usage=usage, spent=agent.spent.plus(usage)))
+        spent = agent.spent.plus(usage)
+        return self._keep(replace(agent, model_id=model_id, usage=usage, spent=spent, failed=failed))
 
     def _keep(self, agent: AgentUsage) -> AgentUsage:
         self._agents[agent.agent_id] = agent

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from bridge.protocol.request import CreateResponse
@@ -26,7 +26,8 @@ _SDK_HEADER: Final = "x-stainless-lang"  # whatever name an application gives it
 
 def ignores_comments(headers: Mapping[str, str]) -> bool:
     """Whether comments do not keep this client from giving up (field case 43)."""
-    return any(_CODEX.match(headers.get(name, "")) for name in ("user-agent", "originator"))
+    named = _CODEX.match(headers.get("user-agent", "")) or _CODEX.match(headers.get("originator", ""))
+    return named is not None
 
 
 def choose_wire(request: CreateResponse, headers: Mapping[str, str]) -> str:
@@ -38,6 +39,8 @@ def choose_wire(request: CreateResponse, headers: Mapping[str, str]) -> str:
     return OPENAI if asks or known else OPENRESPONSES
 
 
-def _beyond(things: Iterable[Any], published: Iterable[str]) -> bool:
+def _beyond(things: Sequence[Any], published: Iterable[str]) -> bool:
     """Whether one of these is neither published nor an extension (`slug:name`)."""
-    return any(thing.type not in published and ":" not in thing.type for thing in things)
+    if not things:
+        return False
+    return any(":" not in kind for kind in {thing.type for thing in things}.difference(published))

@@ -9,14 +9,18 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
+from starlette.types import ASGIApp
 
 from bridge.errors import BridgeError
 from server.auth import Authentication, Keys
 from server.composition import compose, keys_of, running
+from server.direct import Direct, ErrorHandler
 from server.errors import HttpError, error_body, surface_path
+from server.header_fields import fields_of
 from server.middleware import Admission, RequestLog
 from server.origins import Origins
 from server.quotas.headers import EXPOSED
@@ -40,8 +44,14 @@ from server.service import Service
 from server.settings import Settings
 from server.websocket import connection
 
-_ROUTES = [
+# what most requests are for
+_DIRECT = [
     Route("/v1/responses", responses.create, methods=["POST"]),
+    Route("/v1/chat/completions", chat_completions.create, methods=["POST"]),
+    Route("/v1/messages", messages.create, methods=["POST"]),
+]
+_ROUTES = [
+    *_DIRECT,
     Route("/v1/responses", connection.upgrade_required, methods=["GET"]),
     WebSocketRoute("/v1/responses", connection.responses),
     Route("/v1/responses/compact", compact.compact, methods=["POST"]),
@@ -50,8 +60,6 @@ _ROUTES = [
     Route("/v1/responses/{id}/cancel", stored.cancel, methods=["POST"]),
     Route("/v1/responses/{id}/trace", traces.trace, methods=["GET"]),
     Route("/v1/responses/{id}/input_items", stored.input_items, methods=["GET"]),
-    Route("/v1/chat/completions", chat_completions.create, methods=["POST"]),
-    Route("/v1/messages", messages.create, methods=["POST"]),
     Route("/vscode/v1/models", vscode.models, methods=["GET"]),
     Route("/v1/messages/count_tokens", messages.count_tokens, methods=["POST"]),
     Route("/v1/usage", usage.usage, methods=["GET"]),
@@ -83,14 +91,23 @@ def create_app(settings: Settings) -> Starlette:
         async with running(service):
             yield
 
-    app = Starlette(
+    app = _Application(
         routes=_ROUTES,
         middleware=_middleware(service, keys_of(settings)),
-        exception_handlers={BridgeError: _refused, HTTPException: _not_served, ClientDisconnect: _gone},
         lifespan=lifespan,
     )
     app.state.service = service
     return app
+
+
+class _Application(Starlette):
+    def build_middleware_stack(self) -> ASGIApp:
+        """Without Starlette's own middleware for errors: `RequestLog` answers what is unforeseen."""
+        app: ASGIApp = ExceptionMiddleware(self.router, handlers=_HANDLERS)
+        app = Direct(app, _DIRECT, _HANDLERS)
+        for kind, args, kwargs in reversed(self.user_middleware):
+            app = kind(app, *args, **kwargs)
+        return app
 
 
 def _middleware(service: Service, keys: Keys) -> list[Middleware]:
@@ -129,7 +146,7 @@ def _tracing(service: Service) -> list[Middleware]:
 
 
 def _answer(request: Request, error: BridgeError, headers: dict[str, str] | None = None) -> Response:
-    path = surface_path(request.scope["path"], request.headers)
+    path = surface_path(request.scope["path"], fields_of(request.scope))
     return Response(error_body(error, path), error.http_status, headers, "application/json")
 
 
@@ -147,3 +164,10 @@ async def _not_served(request: Request, error: Exception) -> Response:
 
 async def _gone(request: Request, _error: Exception) -> Response:
     return _answer(request, HttpError(400, "The client closed the connection within its request."))
+
+
+_HANDLERS: dict[type[Exception], ErrorHandler] = {
+    BridgeError: _refused,
+    HTTPException: _not_served,
+    ClientDisconnect: _gone,
+}

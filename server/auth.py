@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Final
 
-from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from server.config import hashed
 from server.errors import HttpError
+from server.header_fields import fields_of
 from server.inspector import is_page
 from server.middleware import refuse
 
@@ -31,7 +31,7 @@ _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real
 def client_key(headers: Mapping[str, str]) -> str | None:
     """The key that a client shows, as OpenAI's or as Anthropic's clients do."""
     authorization = headers.get("authorization", "")
-    if authorization.lower().startswith(_BEARER):
+    if authorization[: len(_BEARER)].lower() == _BEARER:
         return authorization[len(_BEARER) :].strip() or None
     return headers.get("x-api-key") or None
 
@@ -93,7 +93,7 @@ class Authentication:
         if scope["type"] in ("http", "websocket"):
             is_open = scope["path"] in _OPEN_PATHS or is_page(scope["path"])
             try:
-                owner = NOBODY if is_open else self._keys.owner(Headers(scope=scope))
+                owner = NOBODY if is_open else self._keys.owner(fields_of(scope))
             except HttpError as error:
                 await refuse(error, scope, receive, send)
                 return

@@ -38,17 +38,16 @@ class Budget:
 
     def check(self, owner: str, size: int) -> None:
         """Raises HttpError 429 that names the limit when this owner may not hold so many more."""
-        mine = self.of(owner)
         if self.bytes and self.bytes + size > self._total:
             raise _refusal(f"Conversations of {self._total} bytes are in memory, and no more may be")
-        if owner != _WITHOUT_KEY and mine and mine + size > self._per_key:
+        if owner != _WITHOUT_KEY and (mine := self.of(owner)) and mine + size > self._per_key:
             raise _refusal(f"One API key may have conversations of {self._per_key} bytes in memory at once")
 
     def take(self, owner: str, size: int) -> None:
         """So many more."""
         if size:
             self.bytes += size
-            self._held[owner] = self.of(owner) + size
+            self._held[owner] = self._held.get(owner, 0) + size
 
     def give_back(self, owner: str, size: int) -> None:
         """So many less."""
@@ -78,7 +77,8 @@ class Hold:
     def release(self) -> None:
         """Nothing of it is in memory any more."""
         size, self._size = self._size, 0
-        self._budget.give_back(self._owner, size)
+        if size:
+            self._budget.give_back(self._owner, size)
 
     def __del__(self) -> None:
         self.release()

@@ -23,7 +23,7 @@ from server.runs.support import RunSupport
 from server.schemas.workers import SchemaJudge
 from server.sealing import ServerSealer
 from server.service import Service
-from server.sessions.stores import build_store
+from server.sessions.stores import serving_store
 from server.settings import Settings, seconds_of
 from server.tasks import end_tasks
 from server.telemetry.tracing import is_installed
@@ -48,7 +48,7 @@ def compose(settings: Settings) -> Service:
     room = room_for(settings.limits)
     router = build_router(settings, sealer)
     metrics = Metrics(gate, named_models(settings))
-    store = measured_store(build_store(settings), metrics.called)
+    store = measured_store(serving_store(settings), metrics.called)
     runs = RunSupport(settings, store, metrics)
     book = UsageBook(any_key=any(each.pass_through for each in settings.upstreams))
     traces: Traces | None = None

@@ -4,18 +4,32 @@ its headers may be. What its JSON may be is `json_bounds`."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from itertools import chain
+from typing import Any, Final
 
 from bridge.errors import InvalidRequestError
+from bridge.protocol.input_items import (
+    FunctionCallOutputParam,
+    FunctionCallParam,
+    MessageParam,
+    ReasoningParam,
+)
 from bridge.protocol.request import CreateResponse
+from bridge.protocol.tools import FunctionToolParam
 from bridge.protocol.unknown import Unknown
 from server.errors import HttpError
 from server.settings import Limits
 
+_NONE: Final[list[Any]] = []
+# what almost all items and tools are: there is nothing within them
+_WITHOUT: Final = frozenset(
+    {MessageParam, ReasoningParam, FunctionCallParam, FunctionCallOutputParam, FunctionToolParam}
+)
+
 
 def check_headers(headers: list[tuple[bytes, bytes]], most: int) -> None:
     """Raises HttpError 431 when they are larger than that together, in bytes."""
-    if sum(len(name) + len(value) for name, value in headers) > most:
+    if sum(map(len, chain.from_iterable(headers))) > most:
         raise HttpError(431, f"The headers are larger than the limit of {most} bytes.")
 
 
@@ -25,7 +39,8 @@ def check_request(request: CreateResponse, limits: Limits, *, place: str = "inpu
     own = request.input if isinstance(request.input, list) else []
     if len(own) > limits.items:
         raise _refused(f"The request has {len(own)} items; the limit is {limits.items}.", place)
-    declared = _count(request.tools or ()) + sum(_count(_nested(item)) for item in own)
+    declared = _count(request.tools) if request.tools else 0
+    declared += sum(map(_count, filter(None, map(_nested, own))))
     if declared > limits.tools:
         raise _refused(f"The request declares {declared} tools; the limit is {limits.tools}.", "tools")
 
@@ -55,6 +70,8 @@ def _count(tools: Iterable[Any]) -> int:
 
 def _nested(value: Any) -> list[Any]:
     """The tools within an item or a tool, of a type that is known or not."""
+    if type(value) in _WITHOUT:
+        return _NONE
     if isinstance(value, Unknown):
         value = value.raw
     tools = value.get("tools") if isinstance(value, dict) else getattr(value, "tools", None)

@@ -6,6 +6,8 @@ import json
 import logging
 import sys
 from collections.abc import MutableMapping
+from contextlib import suppress
+from datetime import UTC, datetime
 from io import StringIO
 from typing import Any, Final, TextIO
 
@@ -19,6 +21,9 @@ from bridge.printing import printable
 _TRACEBACKS: Final = structlog.processors.ExceptionRenderer(
     structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 )
+
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=repr)
+_LEVELS: Final = {"warn": "warning", "exception": "error"}  # methods named otherwise than their level
 
 
 def _only_printable(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -37,26 +42,41 @@ def _traceback(out: TextIO, exception: Any) -> None:
     out.writelines(f"  {printable(line)}\n" for line in lines.getvalue().split("\n"))
 
 
-def _as_json(line: Any, **_options: Any) -> str:
+def _as_json(line: Any) -> str:
     try:
-        return msgspec.json.encode(line, enc_hook=repr).decode()
+        return _ENCODER.encode(line).decode()
     except UnicodeEncodeError:  # half of a surrogate pair, in a traceback
-        return json.dumps(line, default=repr)
+        return json.dumps(msgspec.to_builtins(line, enc_hook=repr))
+
+
+def _json_line(logger: Any, method: str, line: MutableMapping[str, Any]) -> str:
+    """The whole of a line that goes to a file: every request writes two, so that this is one step."""
+    line["level"] = _LEVELS.get(method, method)
+    # its own `isoformat` looks up `utcoffset` by a new string each time, of which Python keeps hundreds
+    line["timestamp"] = datetime.now(UTC)
+    if "exc_info" not in line:
+        with suppress(UnicodeEncodeError):
+            text = _ENCODER.encode(line).decode()
+            # JSON has a backslash before whatever does not print and is ASCII
+            if "\\" not in text and text.isprintable():
+                return text
+    line = _only_printable(logger, method, line)
+    return _as_json(_TRACEBACKS(logger, method, line))
 
 
 def configure_logs(file: TextIO | None = None) -> None:
     """Set up structlog for this process, to stderr or to a file. Content and keys are never logged at all."""
     file = file or sys.stderr
-    shown: list[Any] = [_TRACEBACKS, structlog.processors.JSONRenderer(_as_json)]
+    processors: list[Any] = [_json_line]
     if file.isatty():
-        shown = [structlog.dev.ConsoleRenderer(exception_formatter=_traceback)]
-    structlog.configure(
-        processors=[
+        processors = [
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             _only_printable,
-            *shown,
-        ],
+            structlog.dev.ConsoleRenderer(exception_formatter=_traceback),
+        ]
+    structlog.configure(
+        processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.WriteLoggerFactory(file=file),
         cache_logger_on_first_use=True,

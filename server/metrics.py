@@ -15,10 +15,11 @@ from server.gate import Gate
 from server.metrics_folder import FOLDER, forget_stopped
 
 # behind metrics_folder, which makes the folder that it looks for
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest  # isort: skip
+from prometheus_client import CollectorRegistry, Gauge, generate_latest  # isort: skip
 from prometheus_client.multiprocess import MultiProcessCollector  # isort: skip
 
 from server.metrics_runs import RunMetrics  # isort: skip
+from server.metrics_values import Count, Spread  # isort: skip
 
 _PREFIX: Final = "openresponses_bridge"
 _REFRESHED_EVERY: Final = 2.0  # seconds
@@ -32,53 +33,53 @@ class Metrics:
     def __init__(self, gate: Gate, models: Collection[str] = ()) -> None:
         self._registry = CollectorRegistry()
         self.responses = RunMetrics(self._registry, _PREFIX, models)
-        self._requests = Counter(
+        self._requests = Count(
             f"{_PREFIX}_requests",
             "Requests that were answered.",
             ["route", "status"],
             registry=self._registry,
         )
-        self._seconds = Histogram(
+        self._seconds = Spread(
             f"{_PREFIX}_request_seconds",
             "Time from a request to the end of its answer.",
             ["route"],
             buckets=_SECONDS,
             registry=self._registry,
         )
-        self._first = Histogram(
+        self._first = Spread(
             f"{_PREFIX}_first_byte_seconds",
             "Time from a request to the first byte of its answer.",
             ["route"],
             buckets=_SECONDS,
             registry=self._registry,
         )
-        self._asked = Counter(
+        self._asked = Count(
             f"{_PREFIX}_upstream_requests",
             "Requests to upstreams; the outcome is `accepted` or the status of the refusal.",
             ["upstream", "outcome"],
             registry=self._registry,
         )
-        self._store_seconds = Histogram(
+        self._store_seconds = Spread(
             f"{_PREFIX}_store_seconds",
             "Time that calls of the session store took; `checkpoint` and `finish` keep runs.",
             ["call"],
             buckets=_CALL_SECONDS,
             registry=self._registry,
         )
-        self._log_seconds = Histogram(
+        self._log_seconds = Spread(
             f"{_PREFIX}_event_log_seconds",
             "Time that calls of the event log's server took, without those that a token waits for.",
             ["call"],
             buckets=_CALL_SECONDS,
             registry=self._registry,
         )
-        self._failures = Counter(
+        self._failures = Count(
             f"{_PREFIX}_failures",
             "Calls of the session store, the event log and the shared limits that failed, by code.",
             ["part", "call", "code"],
             registry=self._registry,
         )
-        self._waited = Histogram(
+        self._waited = Spread(
             f"{_PREFIX}_background_wait_seconds",
             "Time that background responses waited: in the `queue` for a worker, and at it for a `place`.",
             ["where"],
@@ -86,15 +87,15 @@ class Metrics:
             registry=self._registry,
         )
         runs = f"{_PREFIX}_runs"
-        self._settled = Counter(
+        self._settled = Count(
             f"{runs}_settled", "Responses of stopped workers that were ended here.", registry=self._registry
         )
-        self._lost = Counter(
+        self._lost = Count(
             f"{runs}_lost",
             "Responses that were deleted, or settled by another worker, while they were made here.",
             registry=self._registry,
         )
-        self._refused = Counter(
+        self._refused = Count(
             f"{_PREFIX}_refused",
             "Requests beyond what their key may have: `requests`, `tokens` a minute, or `stored_bytes`.",
             ["limit"],

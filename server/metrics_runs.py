@@ -3,12 +3,13 @@ on how many of those names become labels."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from functools import cache
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry
 
+from server.metrics_values import Count, Spread
 from server.runs.pace import GAPS, Ended
 
 _MOST_MODELS: Final = 100
@@ -37,56 +38,45 @@ class Models:
         return model
 
 
-class _Gathered(Histogram):
-    """A histogram that takes what was counted elsewhere, by the same bounds."""
-
-    def add(self, counts: Sequence[int], total: float) -> None:
-        """As many observations below each bound and beyond the last, which are `total` together."""
-        for bucket, count in zip(self._buckets, counts, strict=True):
-            if count:
-                bucket.inc(count)
-        self._sum.inc(total)
-
-
 class RunMetrics:
     """Counters and times of responses; `known` are the models that the settings name."""
 
     def __init__(self, registry: CollectorRegistry, prefix: str, known: Collection[str] = ()) -> None:
         self._models = Models(known)
         by_model = ["upstream", "model"]
-        self._responses = Counter(
+        self._responses = Count(
             f"{prefix}_responses",
             "Responses that have ended.",
             [*by_model, "status"],
             registry=registry,
         )
-        self._tokens = Counter(
+        self._tokens = Count(
             f"{prefix}_tokens",
             "Tokens as upstreams counted them.",
             [*by_model, "kind"],
             registry=registry,
         )
-        self._noticed = Counter(
+        self._noticed = Count(
             f"{prefix}_diagnostics",
             "What was repaired in an answer, lost of a request, or ignored, by kind.",
             [*by_model, "kind"],
             registry=registry,
         )
-        self._first = Histogram(
+        self._first = Spread(
             f"{prefix}_first_token_seconds",
             "Time from a request to the first output of its response.",
             by_model,
             buckets=_FIRST_SECONDS,
             registry=registry,
         )
-        self._gaps = _Gathered(
+        self._gaps = Spread(
             f"{prefix}_token_gap_seconds",
             "Time between two tokens; those that came in one read share the time since the one before.",
             by_model,
             buckets=GAPS,
             registry=registry,
         )
-        self._seconds = Histogram(
+        self._seconds = Spread(
             f"{prefix}_response_seconds",
             "Time from a request to the end of its response.",
             by_model,
@@ -97,6 +87,7 @@ class RunMetrics:
         # A look-up in prometheus_client costs more than the count itself.
         self._responses_of = cache(self._responses.labels)
         self._tokens_of = cache(self._tokens.labels)
+        self._noticed_of = cache(self._noticed.labels)
         self._first_of = cache(self._first.labels)
         self._gaps_of = cache(self._gaps.labels)
         self._seconds_of = cache(self._seconds.labels)
@@ -111,7 +102,7 @@ class RunMetrics:
             self._tokens_of(*labels, "input").inc(response.usage.input_tokens)
             self._tokens_of(*labels, "output").inc(response.usage.output_tokens)
         for case in ended.noticed:
-            self._noticed.labels(*labels, case.kind).inc(case.times)
+            self._noticed_of(*labels, case.kind).inc(case.times)
         if pace.first is not None:
             self._first_of(*labels).observe(pace.first)
             self._gaps_of(*labels).add(pace.gaps, pace.seconds)

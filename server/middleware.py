@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-import secrets
 import time
 from typing import Final
 
 import structlog
-from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bridge.errors import BridgeError
+from bridge.random_ids import random_hex
+from server.direct import STATUS
 from server.errors import MESSAGES_PATH, HttpError, error_body, surface_path
 from server.gate import Gate
+from server.header_fields import fields_of
 from server.limits import check_headers
 from server.metrics import Metrics
 from server.settings import Limits
@@ -58,7 +59,7 @@ class RequestLog:
                 if not streams and _EVENT_STREAM in dict(message["headers"]).get(b"content-type", b""):
                     streams = True
                     self._metrics.streams += 1
-                status = message["status"]
+                status = scope["state"][STATUS] = message["status"]
                 first_byte = time.perf_counter() - started
                 spent = str(int(first_byte * 1000)).encode()
                 headers = [*message["headers"], (_HEADER, request_id), (b"openai-processing-ms", spent)]
@@ -121,7 +122,7 @@ async def refuse(error: BridgeError, scope: Scope, receive: Receive, send: Send)
 
 def _answer(error: BridgeError, scope: Scope) -> Response:
     headers = error.headers if isinstance(error, HttpError) else None
-    path = surface_path(scope["path"], Headers(scope=scope))
+    path = surface_path(scope["path"], fields_of(scope))
     return Response(error_body(error, path), error.http_status, headers, "application/json")
 
 
@@ -136,4 +137,4 @@ def _request_id(scope: Scope) -> bytes:
         if name == _HEADER and _USABLE.fullmatch(value):
             given: bytes = value
             return given
-    return f"req_{secrets.token_hex(12)}".encode()
+    return f"req_{random_hex(24)}".encode()

@@ -18,10 +18,10 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from server.errors import HttpError
+from server.header_fields import HeaderFields, fields_of
 from server.hosts import LOOPBACK, Authority, authority_of, named_host
 from server.middleware import refuse
 from server.settings import Settings
@@ -30,6 +30,8 @@ _EVERY: Final = "*"
 _PORTS: Final = {"http": 80, "https": 443}
 _PROBED: Final = frozenset({"/healthz", "/readyz"})  # asked by an address or by the name of a pod
 _ORIGIN: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,63})://(.{1,320})")
+_OF_PAGES: Final = ("origin", "sec-fetch-site")  # what browsers send
+_SPELLINGS: Final = 16  # of hosts that are known, of which nothing needs to be read again
 _SHOWN: Final = 80  # characters
 
 
@@ -46,23 +48,28 @@ class Origins:
         if settings.allowed_hosts or not self._keyed:
             named = (*LOOPBACK, settings.host, *settings.allowed_hosts)
             self._hosts = frozenset(filter(None, map(named_host, named)))
+        self._spelled: set[str] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket"):
             try:
-                self._check(scope["path"], Headers(scope=scope))
+                self._check(scope["path"], fields_of(scope))
             except HttpError as error:
                 await refuse(error, scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
-    def _check(self, path: str, headers: Headers) -> None:
+    def _check(self, path: str, headers: HeaderFields) -> None:
         hosts = headers.getlist("host")
+        if len(hosts) == 1 and hosts[0] in self._spelled and headers.keys().isdisjoint(_OF_PAGES):
+            return
         if len(hosts) > 1:
             raise HttpError(400, "The request has several Host headers.", code="invalid_host")
         authority = authority_of(hosts[0]) if hosts else None
         if not self._knows(authority, path):
             raise _unknown_host(hosts[0] if hosts else "")
+        if authority is not None and len(self._spelled) < _SPELLINGS and self._knows(authority, ""):
+            self._spelled.add(hosts[0])
         self._check_page(authority, headers.getlist("origin"), headers.get("sec-fetch-site", ""))
 
     def _knows(self, authority: Authority | None, path: str) -> bool:

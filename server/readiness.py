@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Final
 
 import structlog
@@ -16,6 +16,7 @@ from server.event_logs.base import EventLog, LogError
 from server.event_logs.logs import open_event_log
 from server.sessions.base import NO_ID, ResponseStore
 from server.sessions.errors import StoreError
+from server.sessions.sql.sqlite_file import file_in_order
 from server.sessions.stores import build_store
 from server.settings import Settings
 
@@ -58,18 +59,20 @@ class Watch:
 
     @asynccontextmanager
     async def going(self) -> AsyncIterator[None]:
-        """Look, from now on; at each of the two by itself. The first looks are over when this begins, or
-        they have taken too long."""
+        """Look, from now on; at each of the two by itself."""
         looks = [asyncio.create_task(self._look(each)) for each in (self._look_at_store, self._look_at_log)]
+        enough = asyncio.get_running_loop().call_later(self._patience, self._seen.set)
         try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._patience):
-                    await self._seen.wait()
             yield
         finally:
+            enough.cancel()
             for look in looks:
                 look.cancel()
             await asyncio.wait(looks, timeout=_LOG_PATIENCE)
+
+    async def seen(self) -> None:
+        """Wait until the first looks are over, or have taken too long."""
+        await self._seen.wait()
 
     async def _look(self, at: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -119,13 +122,26 @@ async def check_log(log: EventLog) -> None:
 async def check_before_start(settings: Settings) -> list[Outage]:
     """What is out now and may come back. Raises Outage for what no waiting mends. A store that has to be
     brought up to date is waited for."""
-    store, log = build_store(settings), open_event_log(settings.event_log)
+    found = [await _outage(_check_store(settings)), await _outage(_check_log(settings))]
+    return [each for each in found if each is not None]
+
+
+async def _check_store(settings: Settings) -> None:
+    if file_in_order(settings.store) is not None:
+        return
+    store = build_store(settings)
     try:
-        found = [await _outage(store.get(NO_ID)), await _outage(check_log(log))]
+        await store.get(NO_ID)
     finally:
         await store.close()
+
+
+async def _check_log(settings: Settings) -> None:
+    log = open_event_log(settings.event_log)
+    try:
+        await check_log(log)
+    finally:
         await log.shutdown()
-    return [each for each in found if each is not None]
 
 
 async def _outage(check: Awaitable[object]) -> Outage | None:

@@ -98,7 +98,7 @@ class Share:
     def take(self, owner: str) -> None:
         """One more, whatever the limits say: what was accepted before is not refused now."""
         self.count += 1
-        self._held[owner] = self.of(owner) + 1
+        self._held[owner] = self._held.get(owner, 0) + 1
 
     def give_back(self, owner: str) -> None:
         """One less."""

@@ -63,8 +63,8 @@ class UsageBook:
             state = tracker.complete_request(agent, usage, model)
         now, counts = self._clock(), _counts(usage, failed)
         latest = (state.model_id, state.input_tokens, state.max_input_tokens)
-        self._sums.add(
-            [DayCounts(owner, day_of(now), model, counts)], [AgentCounts(owner, agent, *latest, now, counts)]
+        self._sums.add_response(
+            DayCounts(owner, day_of(now), model, counts), AgentCounts(owner, agent, *latest, now, counts)
         )
 
     def of(self, owner: str, since: str = "") -> Spent:
@@ -98,6 +98,10 @@ class UsageBook:
 
 def _name(given: str) -> str:
     """As every store takes it."""
+    if not given:
+        return given
+    if len(given) <= _LONGEST and given.isascii() and "\0" not in given:
+        return given
     return given[:_LONGEST].replace("\0", "\ufffd").encode(errors="replace").decode()
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET
 
 from bridge.diagnostics import Diagnostics
 from bridge.errors import StreamStateError
@@ -18,7 +19,16 @@ from bridge.protocol.characters import with_whole_characters
 from bridge.protocol.content import Annotation, KnownAnnotation, LogProb, UrlCitation
 from bridge.protocol.lenient import SchemaError, Strict, build
 from bridge.protocol.unknown import Unknown
-from bridge.protocol.usage import NAMES, Usage, count_of, counts_in, most_of, numbers_of, within_bounds
+from bridge.protocol.usage import (
+    NAMES,
+    Usage,
+    count_of,
+    counts_in,
+    is_sound,
+    most_of,
+    numbers_of,
+    within_bounds,
+)
 from bridge.state import OPENAI_SLUG, Wire
 from bridge.surrogates import mended
 
@@ -110,6 +120,8 @@ def usage_of(usage: Usage | Mapping[str, Any] | None, diagnostics: Diagnostics) 
     missing counts are 0. What can't be a count is refused; wrong sums are put right."""
     if usage is None:
         return None
+    if type(usage) is Usage and _is_plain(usage) and is_sound(usage):
+        return usage
     if not isinstance(usage, Usage | Mapping):
         raise wrong_argument("usage", f"expected token counts, got {type(usage).__name__}")
     if isinstance(usage, Usage):
@@ -121,6 +133,12 @@ def usage_of(usage: Usage | Mapping[str, Any] | None, diagnostics: Diagnostics) 
     counts = {name: _count(name, _from_digits(number)) for name, number in given.items()}
     counts = {"input_tokens": 0, "output_tokens": 0, **counts}
     return within_bounds(Usage.of(**counts, estimated=usage.get("estimated") is True), diagnostics)
+
+
+def _is_plain(usage: Usage) -> bool:
+    """What is left out when there is none of it is left out."""
+    estimated, written = usage.estimated, usage.input_tokens_details.cache_write_tokens
+    return written != 0 and (estimated is True or estimated is UNSET)
 
 
 def _from_digits(number: object) -> object:

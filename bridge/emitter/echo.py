@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from msgspec import UNSET, UnsetType
@@ -48,6 +49,7 @@ _PLAIN = (
     "safety_identifier",
     "prompt_cache_key",
 )
+_plain_of = attrgetter(*_PLAIN)
 
 
 def initial_response(
@@ -56,9 +58,9 @@ def initial_response(
     """A response with no output yet, status `queued`. `created_at` is in Unix seconds."""
     fields: dict[str, Any] = dict(RESPONSE_DEFAULTS)
     if request is not None:
-        given = {name: getattr(request, name) for name in _PLAIN}
-        fields.update({name: value for name, value in given.items() if value is not None})
-        fields["tools"] = [_tool(tool, wire) for tool in request.tools or ()]
+        given = zip(_PLAIN, _plain_of(request), strict=True)
+        fields.update([field for field in given if field[1] is not None])
+        fields["tools"] = [_tool(tool, wire) for tool in request.tools] if request.tools else []
         fields["tool_choice"] = _choice(request.tool_choice, wire)
         fields["text"] = _text(request.text, wire)
         if request.reasoning is not None:
@@ -155,4 +157,4 @@ def _format(text: TextParam, wire: Wire) -> Format:
 
 
 def _given(value: T | UnsetType | None) -> T | None:
-    return None if isinstance(value, UnsetType) else value
+    return None if value is UNSET else value

@@ -6,7 +6,6 @@ they are spelled. Sans-IO: ids and clock are injected, nothing waits.
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
@@ -46,6 +45,7 @@ from bridge.protocol.response import Response
 from bridge.protocol.unknown import UnknownEvent
 from bridge.protocol.usage import Usage
 from bridge.protocol.vocabulary import EVENTS
+from bridge.random_ids import random_hex
 from bridge.state import METHODS, OUTPUT_METHODS, WIRES, BlockState, ResponseStreamPhase
 from bridge.surrogates import is_whole, mended
 from bridge.tools.identity import ToolIdentityMap
@@ -391,4 +391,4 @@ class ResponseStreamStateMachine:
 
 
 def _random_id(prefix: str) -> str:
-    return f"{prefix}_{secrets.token_hex(16)}"
+    return f"{prefix}_{random_hex()}"

@@ -8,7 +8,9 @@ from bridge.surrogates import mended
 
 def sequences_of(stop: str | list[str] | None) -> tuple[str, ...]:
     """The stop sequences of a request, in its order, without empty ones and repetitions."""
-    given = [stop] if isinstance(stop, str) else stop or ()
+    if not stop:
+        return ()
+    given = [stop] if isinstance(stop, str) else stop
     return tuple(dict.fromkeys(filter(None, map(mended, given))))
 
 

@@ -141,6 +141,8 @@ class ToolCalls:
 
     def release(self, *, waiting_only: bool = False) -> list[Event]:
         """End every call that is whole, or of those only that wait to be announced, in order."""
+        if not self._grown_open and not self._grown_waiting:
+            return []
         ready = [] if waiting_only else self._whole_ones(self._grown_open)
         ready.sort(key=attrgetter("output_index"))
         waiting = [block for block in self._whole_ones(self._grown_waiting) if block.held]
@@ -155,6 +157,8 @@ class ToolCalls:
     def end_waiting(self, stopped: bool, abandoned: bool, before: Callable[[], list[Event]]) -> list[Event]:
         """End the calls that were never announced, those that are cut behind the others; nameless ones can't
         be shown at all. `before` closes the text that one of them follows."""
+        if not self.waiting:
+            return []
         held = sorted((each for each in self.waiting.values() if each.held), key=attrgetter("number_begun"))
         if len(held) < len(self.waiting):
             self._diagnostics.loss("tool_call", "never got a name")

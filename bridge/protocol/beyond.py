@@ -36,6 +36,17 @@ _KNOWN: dict[type[Any], _Known] = {}
 _NAMES: dict[type[Any], msgspec.json.Decoder[Any]] = {}
 
 
+def as_sent(
+    decoder: msgspec.json.Decoder[T], struct: type[T], data: bytes | str, value: dict[str, Any] | None
+) -> T:
+    """A request in which nothing is amiss; raises what decoders do for any other. `value` is what it is,
+    where that is known."""
+    request: T = decoder.decode(data)
+    if has_known_names(struct, data):
+        return with_beyond(request, [])
+    return with_beyond(request, fields_beyond(struct, msgspec.json.decode(data) if value is None else value))
+
+
 def has_known_names(struct: type[Any], data: bytes | str) -> bool:
     """Whether a request that was decoded as `struct` has no other fields. False when it takes a walk to
     say: objects of types that are not known here are in it. Raises UnicodeError as decoding does."""

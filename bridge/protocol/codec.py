@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from math import isfinite
 from sys import float_info, maxsize
 from typing import Any, Final, TypeVar
@@ -12,7 +13,7 @@ import msgspec
 
 from bridge.errors import InvalidRequestError, WireError
 from bridge.protocol import vocabulary
-from bridge.protocol.beyond import fields_beyond, has_known_names, with_beyond
+from bridge.protocol.beyond import as_sent, fields_beyond, with_beyond
 from bridge.protocol.events import Event, KnownEvent
 from bridge.protocol.items import Item, KnownItem
 from bridge.protocol.lenient import (
@@ -26,6 +27,7 @@ from bridge.protocol.lenient import (
 from bridge.protocol.request import CompactRequest, CreateResponse
 from bridge.protocol.response import Response
 from bridge.protocol.unknown import UnknownEvent, enc_hook
+from bridge.protocol.untyped import with_types
 from bridge.protocol.websocket import ResponseCreateMessage
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -220,9 +222,8 @@ def decode_create_message(data: bytes | str) -> ResponseCreateMessage:
     """A client's WebSocket frame. Raises InvalidRequestError with `param`."""
     tag = ResponseCreateMessage.type
     if not _is_tagged(data, tag) and request_object(data).get("type") != tag:
-        raise InvalidRequestError(
-            InvalidRequestError.INVALID_VALUE, f"Expected `{tag}` - at `$.type`", param="type"
-        )
+        what = f"Expected `{tag}` - at `$.type`"
+        raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param="type")
     return _request(_message, ResponseCreateMessage, data)
 
 
@@ -236,19 +237,18 @@ def _is_tagged(data: bytes | str, tag: str) -> bool:
 
 def _request(decoder: msgspec.json.Decoder[T], struct: type[T], data: bytes | str) -> T:
     try:
-        request = decoder.decode(data)
-        if has_known_names(struct, data):
-            return with_beyond(request, [])
-        return with_beyond(request, fields_beyond(struct, _anything.decode(data)))
+        return as_sent(decoder, struct, data, None)
     except REFUSED:
-        pass
-    value = request_object(data)
+        value = request_object(data)
+    typed = with_types(struct, value)
+    if typed is not None:
+        with suppress(*REFUSED):
+            return as_sent(decoder, struct, _encoder.encode(typed), value)
     try:
-        request = build_struct(struct, value, Strict())
+        request: T = build_struct(struct, value, Strict())
     except SchemaError as error:
-        raise InvalidRequestError(
-            InvalidRequestError.INVALID_VALUE, error.message, param=error.param
-        ) from error
+        invalid = InvalidRequestError.INVALID_VALUE
+        raise InvalidRequestError(invalid, error.message, param=error.param) from error
     return with_beyond(request, fields_beyond(struct, value))
 
 
@@ -257,12 +257,12 @@ def request_object(data: bytes | str) -> dict[str, Any]:
     try:
         value = decode_json(data)
     except WireError as error:
-        message = f"not JSON: {error.message}"
-        raise InvalidRequestError(InvalidRequestError.INVALID_JSON, message) from error
+        what = f"not JSON: {error.message}"
+        raise InvalidRequestError(InvalidRequestError.INVALID_JSON, what) from error
     if isinstance(value, dict):
         return value
-    message = f"expected a JSON object, got {_KINDS[type(value)]}"
-    raise InvalidRequestError(InvalidRequestError.INVALID_JSON, message)
+    what = f"expected a JSON object, got {_KINDS[type(value)]}"
+    raise InvalidRequestError(InvalidRequestError.INVALID_JSON, what)
 
 
 def json_object(value: Any) -> dict[str, Any]:

@@ -76,15 +76,16 @@ class Usage(Struct, frozen=True):
 
     def plus(self, other: Usage) -> Usage:
         """Both together; estimated when a part of it is."""
-        return Usage.of(
+        ours, theirs = self.input_tokens_details, other.input_tokens_details
+        written = (ours.cache_write_tokens or 0) + (theirs.cache_write_tokens or 0)
+        reasoning = self.output_tokens_details.reasoning_tokens + other.output_tokens_details.reasoning_tokens
+        return Usage(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
-            cached_tokens=self.input_tokens_details.cached_tokens + other.input_tokens_details.cached_tokens,
-            reasoning_tokens=self.output_tokens_details.reasoning_tokens
-            + other.output_tokens_details.reasoning_tokens,
-            total_tokens=self.total_tokens + other.total_tokens,
-            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
-            estimated=self.estimated is True or other.estimated is True,
+            self.total_tokens + other.total_tokens,
+            InputTokensDetails(ours.cached_tokens + theirs.cached_tokens, written or UNSET),
+            OutputTokensDetails(reasoning),
+            self.estimated is True or other.estimated is True or UNSET,
         )
 
 
@@ -142,7 +143,7 @@ def within_bounds(usage: Usage, diagnostics: Diagnostics) -> Usage:
     """The same usage, each number a count and all of them in agreement, with a repair note for each that was
     not: what is below 0 or not a number becomes 0, what is above `MOST_TOKENS` becomes that; a part is at
     most its whole, and the total is the sum."""
-    if _is_sound(usage):
+    if is_sound(usage):
         return usage
     given = {
         "input_tokens": usage.input_tokens,
@@ -164,13 +165,15 @@ def within_bounds(usage: Usage, diagnostics: Diagnostics) -> Usage:
     return Usage.of(**counts, estimated=usage.estimated is True)
 
 
-def _is_sound(usage: Usage) -> bool:
+def is_sound(usage: Usage) -> bool:
     """There is nothing to repair, as almost always."""
+    # what is a bool or a float is not a count
     incoming, outgoing, total = usage.input_tokens, usage.output_tokens, usage.total_tokens
     cached, reasoning = usage.input_tokens_details.cached_tokens, usage.output_tokens_details.reasoning_tokens
     written = usage.input_tokens_details.cache_write_tokens or 0
     return (
-        {type(number) for number in (incoming, outgoing, total, cached, reasoning, written)} == _INTEGERS
+        type(incoming) is type(outgoing) is type(total) is type(cached) is type(reasoning) is int
+        and type(written) is int
         and 0 <= cached <= incoming <= MOST_TOKENS
         and 0 <= reasoning <= outgoing <= MOST_TOKENS
         and 0 <= written <= incoming
@@ -178,7 +181,6 @@ def _is_sound(usage: Usage) -> bool:
     )
 
 
-_INTEGERS: Final = {int}  # what is a bool or a float is not a count
 # a count that is part of another → that other
 _WHOLES: Final = {
     "cached_tokens": "input_tokens",

@@ -24,8 +24,10 @@ def pair(views: Sequence[View], param: Callable[[int], str]) -> dict[int, int | 
     """
     answers: dict[int, int | None] = {}
     waiting: dict[str, deque[int]] = {}
+    made: list[tuple[int, CallView]] = []
     for index, view in enumerate(views):
         if isinstance(view, CallView):
+            made.append((index, view))
             for key in {view.call_id, view.item_id} - {""}:
                 waiting.setdefault(key, deque()).append(index)
         elif isinstance(view, OutputView):
@@ -35,10 +37,10 @@ def pair(views: Sequence[View], param: Callable[[int], str]) -> dict[int, int | 
             if not calls:
                 raise _unpaired(f"no tool call before it has the call_id {view.call_id!r}", param(index))
             answers[calls.popleft()] = index
-    for index, view in enumerate(views):
-        if isinstance(view, CallView) and index not in answers:
-            if not view.cut:
-                raise _unpaired(f"no tool output answers the call {view.call_id!r}", param(index))
+    for index, call in made:
+        if index not in answers:
+            if not call.cut:
+                raise _unpaired(f"no tool output answers the call {call.call_id!r}", param(index))
             answers[index] = None
     return answers
 

@@ -46,7 +46,8 @@ def call_view(item: Any, identities: ToolIdentityMap) -> CallView | None:
     view = None if make is None or isinstance(item, Unknown) else make(item, identities)
     if view is None:
         return None
-    return view._replace(cut=getattr(item, "status", None) == "incomplete", item_id=item.id or "")
+    cut = getattr(item, "status", None) == "incomplete"
+    return CallView(view.call_id, view.name, view.arguments, cut, item.id or "")
 
 
 def called_name(name: str, namespace: str | None, identities: ToolIdentityMap) -> str:

@@ -6,8 +6,7 @@ byte, it is an HTTP error, the first one's.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import anyio
 from starlette.types import Send
@@ -27,6 +26,7 @@ from server.answers.foreign import CHAT, chat_options
 from server.budget import Hold
 from server.gate import Gate
 from server.runs.client import Batch, Deliver
+from server.runs.order import Order
 from server.runs.run import Run
 
 
@@ -75,7 +75,7 @@ class Several(Answer):
     async def _run_one(self, number: int, deliver: Deliver | None) -> None:
         run = self._runs[number]
         try:
-            await run.generate(deliver)
+            await run.generate(deliver, anywhere=True)
         except BridgeError as error:
             self._refused[number] = error
         finally:
@@ -96,13 +96,16 @@ class StreamedChoices(Several, Streaming):
             include_usage=self._options.include_usage,
             **chat_options(self._options, self._runs[0].translation),
         )
-        order = asyncio.Lock()
+        order = Order()
+
+        async def in_order(data: bytes) -> None:
+            async with order:
+                await self._send(send, data)
 
         def deliver_to(number: int) -> Deliver:
-            async def deliver(batch: Batch) -> None:
-                chunks = [chunk for event in batch.events for chunk in choices.feed(number, event)]
-                async with order:
-                    await self._send(send, encode(chunks))
+            def deliver(batch: Batch) -> Awaitable[None] | None:
+                data = encode([chunk for event in batch.events for chunk in choices.feed(number, event)])
+                return None if order.free and self._write(data) else in_order(data)
 
             return deliver
 

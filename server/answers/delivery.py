@@ -8,7 +8,7 @@ EventSourceResponse, which takes four tasks per stream and an async generator: s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import anyio
@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 from bridge.errors import BridgeError
 from server.answers.company import Company
 from server.answers.forms import Form
+from server.body_pieces import offered
 from server.errors import HttpError, failure
 from server.runs.client import Batch
 from server.runs.run import Run
@@ -51,6 +52,7 @@ class Answer:
         return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in self._given.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._offered = offered(scope)
         try:
             await self._serve(receive, send)
         finally:
@@ -114,6 +116,14 @@ class Streaming(Answer):
         super().__init__(runs, headers, keep_alive)
         self._now = asyncio.get_running_loop().time  # to look for the loop at each write is dear
 
+    def _write(self, body: bytes) -> bool:
+        """Send a piece without waiting, if that is possible now; whether it was."""
+        if not self._offered(body):
+            return False
+        if body:
+            self._written_at = self._now()
+        return True
+
     async def _send(self, send: Send, body: bytes, *, more: bool = True) -> None:
         if not self._begun:
             head = [(b"content-type", self.stream_type), *_STREAM_HEADERS, *self._headers]
@@ -153,17 +163,16 @@ class StreamedAnswer(Streaming):
         self.stream_type, self.keep_alive = form.stream_type, form.keep_alive
 
     async def _answer(self, send: Send) -> None:
-        async def deliver(batch: Batch) -> None:
-            await self._write(send, batch)
+        def deliver(batch: Batch) -> Awaitable[None] | None:
+            data = self._form.streamed(batch, batch.last)
+            if not batch.last and self._write(data):
+                return None
+            return self._send(send, data, more=not batch.last)
 
         await self._run.generate(deliver, may_fall_behind=self._rest is not None, anywhere=True)
         if self._rest is not None and self._run.client.is_behind:
             self._catching_up = True
             await self._catch_up(send, self._rest)
-
-    async def _write(self, send: Send, batch: Batch) -> None:
-        ended = self._run.translation.ended
-        await self._send(send, self._form.streamed(batch, ended), more=not ended)
 
     async def _catch_up(self, send: Send, rest: Rest) -> None:
         async for data in rest():

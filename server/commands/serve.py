@@ -168,14 +168,16 @@ def checked(settings: Settings) -> Any:
 
 
 def _serve(settings: Settings) -> None:
-    from server.serving.ahead import import_structlog
+    from server.serving.ahead import import_structlog, undisturbed
 
-    import_structlog()
-    from server.logs import configure_logs
-    from server.serving.listening import allow_files, listen
+    with undisturbed():
+        import_structlog()
+        from server.logs import configure_logs
+        from server.serving.listening import allow_files, listen
+        from server.serving.server import Server
 
-    app = checked(settings)  # in the parent too, so that bad settings are reported at once
-    _check_foundations(settings)
+        app = checked(settings)  # in the parent too, so that bad settings are reported at once
+        _check_foundations(settings)
     listener, settings = listen(settings)
     if listener.shared:
         app = checked(settings)  # whoever bound it, its address is held to the same rules
@@ -184,7 +186,6 @@ def _serve(settings: Settings) -> None:
     configure_logs()
     if settings.workers == 1:
         from server.serving.memory import give_back_freed_memory
-        from server.serving.server import Server
 
         give_back_freed_memory()
         Server(app, settings, shared=listener.shared).run(sockets=[listener.socket])

@@ -15,6 +15,7 @@ from bridge.protocol.errors import ErrorPayload
 from bridge.protocol.events import Event
 from bridge.protocol.items import CompactionItem
 from bridge.protocol.request import CreateResponse
+from bridge.protocol.unknown import UnknownItem
 from bridge.seal import Sealer
 from bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 from server.compaction.opening import seal_summary
@@ -35,6 +36,8 @@ def asks_for_compaction(request: CreateResponse) -> bool:
     """Whether the input holds a `compaction_trigger` that no compaction has answered: clients that keep the
     whole conversation may send an earlier one along."""
     if not isinstance(request.input, list):
+        return False
+    if UnknownItem not in set(map(type, request.input)):  # a trigger is one
         return False
     kinds = [item.type for item in request.input if item.type in _COMPACTING]
     return bool(kinds) and kinds[-1] == TRIGGER

@@ -8,7 +8,6 @@ waits unread.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable
 from enum import Enum, auto
 from functools import partial
@@ -19,6 +18,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from server.connections.pieces import offer_writing, stop_writing
 from server.connections.progress import Flow, Receiving, Sending, cut_off
 from server.connections.refusals import written
 from server.connections.registry import ConnectionRegistry
@@ -30,7 +30,6 @@ _MOST_HEADERS: Final = 256
 _MOST_QUEUED: Final = 16  # requests in one piece, before the first of them is answered
 _LINGER: Final = 2.0  # seconds in which a refused client can read why, before the connection is closed
 _LAST_PATIENCE: Final = 3.0  # seconds in which a request may come still, when the server is to leave
-_CLOSE: Final = {"connection": "close"}
 
 
 class _Stage(Enum):
@@ -67,7 +66,7 @@ class HttpConnection(HttpToolsProtocol):
         self._head = 0  # bytes of the head so far
         self._overhead = 0  # bytes of the body's framing since its last byte
         self._rest = b""
-        self._owed: deque[RequestResponseCycle] = deque()
+        self._owed: list[RequestResponseCycle] = []  # `_MOST_QUEUED` at most
         self._error: HttpError | None = None
         self._receiving = Receiving(self._limits.body_seconds)
 
@@ -79,9 +78,8 @@ class HttpConnection(HttpToolsProtocol):
         if self._registry.enter(self):
             self._registry.waits(self)
         else:
-            most = HttpError(503, "The server has as many connections as it may have.")
-            most.headers = {"retry-after": "1"}
-            self._refuse(most)
+            most = "The server has as many connections as it may have."
+            self._refuse(HttpError(503, most, headers={"retry-after": "1"}))
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -90,6 +88,7 @@ class HttpConnection(HttpToolsProtocol):
         for cycle in self._owed:  # uvicorn knows of the newest only
             cycle.disconnected = True
             cycle.message_event.set()
+            stop_writing(cycle)
         super().connection_lost(exc)
         self.app = self._application  # `_answer` refers to this object, which would stay for a while
 
@@ -181,6 +180,7 @@ class HttpConnection(HttpToolsProtocol):
         self._receiving.begin(self._since)
         if self.cycle is not before:  # not so for a WebSocket
             self._owed.append(self.cycle)
+            offer_writing(self.cycle)
             if self._registry.retiring:
                 self.retire()
             self._registry.serves(self)
@@ -198,7 +198,7 @@ class HttpConnection(HttpToolsProtocol):
             self._await()
 
     def on_response_complete(self) -> None:
-        self._owed.popleft()
+        stop_writing(self._owed.pop(0))
         super().on_response_complete()
         self._unset_keepalive_if_required()  # the registry looks after that
         self._since = self.loop.time()
@@ -246,7 +246,7 @@ class HttpConnection(HttpToolsProtocol):
             cycle = self._owed[-1]
             cycle.keep_alive = False
             if in_body:
-                error.headers = error.headers | _CLOSE
+                error.headers = error.headers | {"connection": "close"}
                 self._error = error
                 cycle.message_event.set()
         elif in_body:

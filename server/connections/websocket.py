@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from uvicorn import Config
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -18,6 +18,7 @@ from websockets.frames import CloseCode, Frame, Opcode
 from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 
+from server.body_pieces import offer, withdraw
 from server.connections.inflating import WholeMessageDeflateFactory
 from server.connections.progress import Receiving, Sending, cut_off
 from server.connections.refusals import written
@@ -78,6 +79,8 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         self._registry.leave(self)
         self._rest = b""
         self.frames = []
+        if self.handshake_initiated:
+            withdraw(self._scope)  # it refers to this object
         if self._pause is not None:
             self._pause.cancel()
         super().connection_lost(exc)
@@ -158,6 +161,24 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         message = await super().receive()
         self._wake()
         return message
+
+    def handle_connect(self, event: Any) -> None:
+        """A client asks for a WebSocket."""
+        super().handle_connect(event)
+        if not self.close_sent:
+            offer(self._scope, self._write)
+
+    @property
+    def _scope(self) -> dict[str, Any]:
+        return cast(dict[str, Any], getattr(self, "scope", {}))  # none where the handshake is refused
+
+    def _write(self, message: bytes) -> bool:
+        """One of text, where it waits for nothing (see `server/body_pieces.py`)."""
+        if self.disconnected or self.conn.state is not OPEN or not self.writable.is_set():
+            return False
+        self.conn.send_text(message)
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        return True
 
     def handle_ping(self) -> None:
         """Nothing is written behind our own end, also not for what came in the same piece."""

@@ -4,8 +4,9 @@ reported, where the upstream would refuse the request as a whole."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from bridge.dialects.base import AnyItem, History, invalid
@@ -24,7 +25,7 @@ Loss = tuple[str, str]
 """Where something was lost, and what."""
 
 
-class Fitted(NamedTuple):
+class Fitted(Struct, frozen=True):
     """A request without what its model can't do; `own` are its own items, `losses` what was left out."""
 
     request: CreateResponse

@@ -18,7 +18,9 @@ _SIGNS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 
 def betas_of(headers: Mapping[str, str]) -> list[str]:
     """The names that may go on, each once: small letters, digits and hyphens."""
-    given = headers.get(HEADER, "")[: _MOST * (_LONGEST + 2)].split(",")
+    if HEADER not in headers:
+        return []
+    given = headers[HEADER][: _MOST * (_LONGEST + 2)].split(",")
     names = dict.fromkeys(name.strip() for name in given)
     return [name for name in names if name and len(name) <= _LONGEST and _SIGNS.issuperset(name)][:_MOST]
 

@@ -10,10 +10,11 @@ from functools import partial
 from typing import TypeVar
 
 import anyio
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
+from server.encodings import decoding
+from server.header_fields import fields_of
 from server.requests.body_rules import check_length, check_type, too_large
-from server.requests.encodings import Compressed, decoding
 from server.requests.json_bounds import check_json
 from server.requests.off_loop import off_loop
 from server.settings import Limits, Settings
@@ -29,7 +30,7 @@ async def read_json(request: Request, settings: Settings, decode: Callable[[byte
     Raises HttpError 415 for another content type or encoding, 413 for a larger body than the settings
     allow, and what `decoded` raises.
     """
-    check_type(request.headers.get("content-type", ""))
+    check_type(fields_of(request.scope).get("content-type", ""))
     body = await _read(request, settings.max_body_bytes)
     asked = await decoded(body, settings.limits, decode)
     if (trace := REQUEST.get()) is not None:
@@ -59,20 +60,29 @@ async def decoded(data: bytes | str, limits: Limits, decode: Callable[[bytes], T
 
 async def _read(request: Request, limit: int) -> bytes:
     """The bytes, uncompressed. The limit is for those that come and for what they stand for."""
-    encoding = decoding(request.headers.getlist("content-encoding"))
-    check_length(request.headers.get("content-length", ""), limit)
+    headers = fields_of(request.scope)
+    encoding = decoding(headers.getlist("content-encoding"))
+    check_length(headers.get("content-length", ""), limit)
     pieces: list[bytes] = []
     received = size = 0
-    async for chunk in request.stream():
+    more = True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunk, more = message.get("body", b""), message.get("more_body", False)
         received += len(chunk)
         if received > limit:
             raise too_large(limit)
+        if encoding is None:
+            pieces.append(chunk)
+            continue
         for piece in encoding.feed(chunk):
             size += len(piece)
             if size > limit:
                 raise too_large(limit)
             pieces.append(piece)
-            if isinstance(encoding, Compressed):
-                await anyio.lowlevel.checkpoint()
-    encoding.close()
-    return b"".join(pieces)
+            await anyio.lowlevel.checkpoint()
+    if encoding is not None:
+        encoding.close()
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from bridge.errors import HttpError
 
+_JSON = "application/json"
 _DIGITS = 20  # more than any length has
 
 
 def check_type(content_type: str) -> None:
     """Raises HttpError 415 for what is not JSON: a web page may send any other type to any server."""
+    if content_type == _JSON:
+        return
     kind = content_type.partition(";")[0].strip().lower()
-    if kind != "application/json" and not kind.endswith("+json"):
+    if kind != _JSON and not kind.endswith("+json"):
         named = f"not {kind[:80]}" if kind else "and has to be named"
         raise HttpError(415, f"The content type must be application/json, {named}.")
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 from bridge.dialects.base import invalid
 from bridge.wire import ignores_comments
@@ -15,7 +17,7 @@ from server.upstreams.base import conversation_of
 REASONING_HEADER: Final = "openresponses-reasoning-as"
 
 
-class ClientTraits(NamedTuple):
+class ClientTraits(Struct, frozen=True):
     """`key` is what the client showed; `beats`: comments do not keep it from giving up; `betas` are the names
     in `anthropic-beta`; `reasoning_as` is the form of raw reasoning that it wants, None where it does not
     say; `conversation` is what it calls its conversation, empty where it does not say."""

@@ -26,11 +26,15 @@ def unknown_fields(request: CreateResponse) -> list[Diagnostic]:
 def reported_losses(losses: Iterable[Diagnostic], inner: str = "") -> list[str]:
     """As the header has them; `inner` is what an upstream says in its own, which is bounded."""
     ours = [f"{loss.where}: {loss.what}" for loss in losses]
+    if not inner:
+        return ours
     return [*ours, *filter(None, (each.strip() for each in inner[:_LONGEST_HEADER].split(";")))]
 
 
 def loss_header(reported: Iterable[str]) -> dict[str, str]:
     """The header, where there are losses: bounded, and printable whatever somebody calls a field."""
     said = "; ".join(reported)[:_LONGEST_HEADER]
+    if not said:
+        return {}
     printable = "".join(sign if sign.isascii() and sign.isprintable() else "?" for sign in said)
-    return {LOSSES_HEADER: printable} if printable else {}
+    return {LOSSES_HEADER: printable}

@@ -7,8 +7,9 @@ enforce is asked for in words.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from bridge.dialects.base import History, Inbound, Outgoing
@@ -32,7 +33,7 @@ from server.upstreams.targets import Target
 _FORMAT: Final = "text.format"
 
 
-class Asked(NamedTuple):
+class Asked(Struct, frozen=True):
     """One request to one upstream. `unenforced` says that the upstream does not hold its model to the
     format that the client wants, `stream` that it is asked for a stream: a model that calls tools in whole
     answers alone is not, when there are tools. `left` are the items of the conversation where some were left

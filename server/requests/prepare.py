@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 import structlog
+from msgspec import Struct
 from msgspec.structs import replace
 
 from bridge.diagnostics import Diagnostic, Diagnostics
@@ -57,7 +58,7 @@ class Taken(NamedTuple):
     makings: int
 
 
-class Prepared(NamedTuple):
+class Prepared(Struct, frozen=True):
     """A request that may be answered, by one run or by several. `asked` is what its upstream is asked,
     `client` what its headers say, `hold` what it has in memory, `given` its input, to be measured; `new` is
     what is asked instead where the upstream keeps the response `after` which it comes; `losses` are
@@ -100,12 +101,13 @@ class Prepared(NamedTuple):
         them to hold its place among those that are made at once, and the memory of the request."""
         service, request, key = self.service, self.request, self.client.key
         answering = target = self.target if choice is None else self.target.of_choice(choice)
-        counted = {shared.upstream.name for shared in self.target.all_shared} if choice else set()
+        all_shared = self.target.all_shared
+        counted = {shared.upstream.name for shared in all_shared} if choice else set()
 
         def clean(text: str) -> str:
             return answering.upstream.clean(text, key)
 
-        share = max((shared.readers for shared in self.target.all_shared), default=1)
+        share = max(shared.readers for shared in all_shared) if all_shared else 1
         name = request.model or target.model
         meter = Meter(service.meters, self.owner, name, target, self.given, 0 if counted else share)
         constrained = machine_for(
@@ -137,7 +139,8 @@ class Prepared(NamedTuple):
             if chosen is not target or attempt.again:
                 reader = inbound(chosen, request, machine, self.client.reasoning_as)
                 translation.read_as(reader, chosen.text_after_tools)
-            self._report(attempt, clean(reply.losses))
+            if attempt.losses or reply.losses:
+                self._report(attempt, clean(reply.losses))
             if choice is None or choice == 0:
                 lost[:] = attempt.losses
 
@@ -244,7 +247,7 @@ async def prepare(
     check_format(request, service.settings.limits, schema_param)
     if stored and taken is None:
         await service.runs.check_store()
-    target = service.router.resolve(request.model).bound(owner)
+    target = service.router.target_of(request.model, owner)
     allowed = await admit(service, request, owner, limits_form) if taken is None else {}
     if choices > 1:
         target = target.for_choices(choices)
@@ -271,7 +274,7 @@ async def prepare(
     except BridgeError:
         hold.release()
         raise
-    outgoing = (new or asked).outgoing.diagnostics
+    found = losses_of(losses, (new or asked).outgoing.diagnostics)
     return Prepared(
         service=service,
         request=request,
@@ -293,5 +296,5 @@ async def prepare(
         losses=losses,
         reported={},
         parent=None if service.spans is None else service.spans.parent(headers),
-        headers=allowed | loss_header(reported_losses(losses_of(losses, outgoing))),
+        headers=allowed | (loss_header(reported_losses(found)) if found else {}),
     )

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from bridge.dialects.base import AnyItem, History, is_update
@@ -30,7 +31,7 @@ _ROUNDING: Final = 0.5  # tokens by which the count of one item may be too low
 _HARDER: Final = 2  # what an upstream has refused is made so many times shorter
 
 
-class Shortener(NamedTuple):
+class Shortener(Struct, frozen=True):
     """Shortens requests that ask for it, by what `counter` counts: to what the model is known to take, or
     `harder`, after an upstream has refused what it was sent."""
 
@@ -53,7 +54,7 @@ class Shortener(NamedTuple):
         if self.harder:
             limit = min(limit or there, there) // _HARDER
         if there <= limit:
-            return fit._replace(request=done)
+            return replace(fit, request=done)
         costs = [self.counter.item(item, model) + _ROUNDING for item in items]
         base = self.counter.request(bare, (), model) + _ROUNDING
         kept = kept_of(items, costs, limit - base)
@@ -62,7 +63,8 @@ class Shortener(NamedTuple):
             return fit
         what = f"the first {gone} of {len(items)} items, for which the model's context has no room"
         before = len(fit.earlier)
-        return fit._replace(
+        return replace(
+            fit,
             request=done,
             earlier=[items[index] for index in kept if index < before],
             own=[items[index] for index in kept if index >= before],

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.base import History
@@ -22,7 +24,7 @@ from server.upstreams.base import UpstreamRequest
 from server.upstreams.targets import Target
 
 
-class Ways(NamedTuple):
+class Ways(Struct, frozen=True):
     """Those of one request. `client` is what its headers say, `asked` what its first upstream is asked; `new`
     what it is asked instead where it keeps the response `after` which the request comes; `owner` is whose it
     is."""
@@ -47,7 +49,7 @@ class Ways(NamedTuple):
         if self.after is None or self.new is None:
             return self._attempt(target, self.asked)
         whole = partial(self._whole, target)
-        return self._attempt(target, self.new)._replace(after=self.after, whole=whole, shorter=None)
+        return replace(self._attempt(target, self.new), after=self.after, whole=whole, shorter=None)
 
     async def _whole(self, target: Target) -> Attempt:
         return self._attempt(target, self.asked)
@@ -56,10 +58,10 @@ class Ways(NamedTuple):
         return self._attempt(other, await self._ask(other, self.shortener))
 
     async def _shorter(self, target: Target) -> Attempt | None:
-        asked = await self._ask(target, self.shortener._replace(harder=True))
+        asked = await self._ask(target, replace(self.shortener, harder=True))
         if asked.outgoing.body == self.asked.outgoing.body:  # there is nothing that may go
             return None
-        return self._attempt(target, asked)._replace(shorter=None)
+        return replace(self._attempt(target, asked), shorter=None)
 
     async def _ask(self, target: Target, shortener: Shortener) -> Asked:
         asking = partial(ask, target, self.request, self.history, self.identities, shortener=shortener)

@@ -10,6 +10,7 @@ from bridge.dialects.chat_completions import answer_options
 from server.answers.choices import StreamedChoices, WholeChoices
 from server.answers.delivery import StreamedAnswer, WholeAnswer
 from server.answers.foreign import CHAT, ChatForm
+from server.header_fields import fields_of
 from server.limits import check_choices
 from server.requests.bodies import read_json
 from server.requests.prepare import prepare
@@ -27,7 +28,7 @@ async def create(request: Request) -> ASGIApp:
     prepared = await prepare(
         service,
         replace(asked, store=False),
-        request.headers,
+        fields_of(request.scope),
         request.state.request_id,
         owner=request.state.owner,
         losses=losses,

@@ -15,6 +15,7 @@ from bridge.protocol.unknown import UnknownItem
 from server.answers.delivery import WholeAnswer
 from server.compaction.window import CompactionForm
 from server.errors import HttpError
+from server.header_fields import fields_of
 from server.limits import check_conversation, check_request
 from server.requests.bodies import read_json
 from server.requests.losses import loss_header, reported_losses, unknown_fields
@@ -40,7 +41,7 @@ async def compact(request: Request) -> ASGIApp:
     prepared = await prepare(
         service,
         asked,
-        request.headers,
+        fields_of(request.scope),
         request.state.request_id,
         owner=owner,
         history=before.items,
@@ -70,7 +71,7 @@ async def input_tokens(request: Request) -> Response:
     service = service_of(request)
     asked = await read_json(request, service.settings, decode_request)
     _check_counted(asked)
-    target = service.router.resolve(asked.model).bound(request.state.owner)
+    target = service.router.target_of(asked.model, request.state.owner)
     check_request(asked, service.settings.limits)
     asked, before, hold = await continued(service.store, asked, request.state.owner, service.room)
     check_conversation(asked, len(before.items), service.settings.limits)

@@ -24,6 +24,7 @@ async def ready(request: Request) -> JSONResponse:
     gate, watch = service.gate, service.watch
     if gate.leaving:
         raise shutting_down()
+    await watch.seen()
     if watch.store_outage is not None:
         raise watch.store_outage
     state = {

@@ -88,7 +88,7 @@ async def context(request: Request) -> Response:
     estimated as for `/v1/responses/input_tokens`."""
     service = service_of(request)
     asked = await read_json(request, service.settings, decode_request)
-    target = service.router.resolve(asked.model).bound(request.state.owner)
+    target = service.router.target_of(asked.model, request.state.owner)
     check_request(asked, service.settings.limits)
     asked, before, hold = await continued(service.store, asked, request.state.owner, service.room)
     check_conversation(asked, len(before.items), service.settings.limits)

@@ -21,6 +21,7 @@ from server.answers.stored_stream import StoredStream
 from server.captures.reader import Unreadable
 from server.captures.sources import AUTO, DIALECTS
 from server.errors import HttpError
+from server.header_fields import fields_of
 from server.recordings.observing import observed_file
 from server.requests.background import begin
 from server.requests.bodies import read_bytes, read_json
@@ -41,7 +42,7 @@ async def create(request: Request) -> ASGIApp:
     service = service_of(request)
     asked = replace(await read_json(request, service.settings, decode_request), stream=True)
     owner = request.state.owner
-    prepared = await prepare(service, asked, request.headers, request.state.request_id, owner=owner)
+    prepared = await prepare(service, asked, fields_of(request.scope), request.state.request_id, owner=owner)
     run, headers = prepared.run(), prepared.headers
     if asked.background:
         return counted(service, owner, partial(_begun, service, run, headers, began))
@@ -85,7 +86,7 @@ async def capture(request: Request) -> Response:
     dialect = request.query_params.get("dialect", AUTO)
     if dialect not in (AUTO, *DIALECTS):
         raise invalid("dialect", f"expected one of: {', '.join((AUTO, *DIALECTS))}")
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = fields_of(request.scope).get("content-type", "").partition(";")[0].strip().lower()
     if kind != _CAPTURE_TYPE:
         raise HttpError(415, f"The content type must be {_CAPTURE_TYPE}.")
     data = await read_bytes(request, service.settings)

@@ -12,6 +12,7 @@ from bridge.dialects.anthropic_messages import Outbound
 from bridge.protocol.codec import encode, request_object
 from server.answers.delivery import StreamedAnswer, WholeAnswer
 from server.answers.foreign import MESSAGES, ForeignForm
+from server.header_fields import fields_of
 from server.limits import check_conversation, check_request
 from server.quotas.headers import anthropic_headers
 from server.requests.bodies import read_json
@@ -31,7 +32,7 @@ async def count_tokens(request: Request) -> Response:
     asked, losses = await read_json(
         request, service.settings, lambda body: MESSAGES.request(_with_limit(body), sealer)
     )
-    target = service.router.resolve(asked.model).bound(owner)
+    target = service.router.target_of(asked.model, owner)
     check_request(asked, service.settings.limits, place="messages")
     check_conversation(asked, 0, service.settings.limits)
     tokens = await on_thread(lambda: service.tokens.request(asked, model=target.model))
@@ -53,7 +54,7 @@ async def create(request: Request) -> ASGIApp:
     prepared = await prepare(
         service,
         asked,
-        request.headers,
+        fields_of(request.scope),
         request.state.request_id,
         owner=request.state.owner,
         losses=losses,

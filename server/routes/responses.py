@@ -22,6 +22,7 @@ from server.answers.delivery import StreamedAnswer, WholeAnswer
 from server.answers.forms import ResponseForm
 from server.answers.stored_stream import StoredStream
 from server.errors import HttpError, shutting_down
+from server.header_fields import fields_of
 from server.requests.background import begin
 from server.requests.bodies import read_json
 from server.requests.prepare import prepare
@@ -41,7 +42,7 @@ async def create(request: Request) -> ASGIApp:
     service = service_of(request)
     asked = await read_json(request, service.settings, decode_request)
     owner = request.state.owner
-    prepared = await prepare(service, asked, request.headers, request.state.request_id, owner=owner)
+    prepared = await prepare(service, asked, fields_of(request.scope), request.state.request_id, owner=owner)
     run, headers = prepared.run(), prepared.headers
     if asked.background:
         if asked.stream:

@@ -9,6 +9,7 @@ from starlette.types import ASGIApp
 
 from bridge.dialects.base import invalid
 from bridge.protocol.codec import encode
+from server.header_fields import fields_of
 from server.requests.bodies import read_json
 from server.requests.off_loop import off_loop
 from server.routes.models import wants_refresh
@@ -39,7 +40,7 @@ async def chat(request: Request) -> ASGIApp:
         raise invalid("errors", f"expected one of: {', '.join(FAILURES)}")
     asked = await read_json(request, service.settings, read_chat)
     state = request.state
-    prepared = await prepare_chat(service, asked, request.headers, state.request_id, state.owner)
+    prepared = await prepare_chat(service, asked, fields_of(request.scope), state.request_id, state.owner)
     form = PartsForm(asked.chat, failures, service.sealer)
     return PartsAnswer(prepared.run(), prepared.headers, service.settings.keep_alive, form)
 

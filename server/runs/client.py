@@ -16,22 +16,29 @@ _PATIENCE: Final = 2.0  # seconds that the run of a stored response waits for a 
 
 
 class Batch(Struct, frozen=True):
-    """Events that leave together, and their server-sent form where it was made already, to be stored."""
+    """Events that leave together, and their server-sent form where it was made already, to be stored. `last`:
+    the response ends with them."""
 
     events: list[Event]
     frames: bytes | None = None
+    last: bool = False
 
     def encoded(self) -> bytes:
         """The events as server-sent ones."""
         return encode_sse(self.events) if self.frames is None else self.frames
 
 
-Deliver = Callable[[Batch], Awaitable[None]]
-"""Hands events to the client; returns when it can take more."""
+Deliver = Callable[[Batch], Awaitable[None] | None]
+"""Hands events to the client. What it returns is awaited until the client can take more; None: it has these,
+and can take more."""
 
 
-async def _discard(_batch: Batch) -> None:
+def _discard(_batch: Batch) -> None:
     return None
+
+
+async def _failing(error: Exception) -> None:
+    raise error
 
 
 class Client:
@@ -92,17 +99,36 @@ class Client:
         """It is this task that waits for the delivery, no task where it is only begun."""
         self._taker = asyncio.current_task()
 
-    async def send(self, batch: Batch) -> None:
-        """Hand over events that `set_unsent` was given."""
+    def hand_over(self, batch: Batch) -> Awaitable[None] | None:
+        """Hand over events; what is left of that, for `wait_for`, unless the client has them already."""
+        deliver = self._deliver
         self.sent_at = self._now()
         self.has_sent = True
+        if deliver is _discard:
+            return None
+        try:
+            rest = deliver(batch)
+        except Exception as error:
+            return _failing(error)
+        if rest is None:
+            self.last_sent = batch.events[-1].sequence_number
+        return rest
+
+    async def send(self, batch: Batch) -> None:
+        """Hand over events that `set_unsent` was given."""
+        rest = self.hand_over(batch)
+        if rest is None:
+            self._unsent = []
+        else:
+            await self.wait_for(rest, batch)
+
+    async def wait_for(self, rest: Awaitable[None], batch: Batch) -> None:
+        """The rest of handing over these, which `set_unsent` was given."""
         if self._behind is not None:
             self.wait_here()
-        deliver = self._deliver
         try:
-            await deliver(batch)
-            if deliver is not _discard:
-                self.last_sent = batch.events[-1].sequence_number
+            await rest
+            self.last_sent = batch.events[-1].sequence_number
         except BridgeError:
             raise
         except asyncio.CancelledError:
@@ -121,7 +147,8 @@ class Client:
         nothing for `seconds` is detached: it would hold its run for ever."""
         try:
             async with asyncio.timeout(seconds):
-                await self.send(Batch([*self._unsent, *batch.events]) if self._unsent else batch)
+                unsent = self._unsent
+                await self.send(Batch([*unsent, *batch.events], last=True) if unsent else batch)
         except TimeoutError:
             self.detach()
 

@@ -16,7 +16,7 @@ class Rest:
     __slots__ = ("_coroutine", "_error", "_waits_for")
 
     def __init__(
-        self, coroutine: Coroutine[Any, Any, None], waits_for: Any, error: BaseException | None = None
+        self, coroutine: Coroutine[Any, Any, object], waits_for: Any, error: BaseException | None = None
     ) -> None:
         self._coroutine = coroutine
         self._waits_for = waits_for
@@ -47,7 +47,7 @@ class Rest:
         self._coroutine.close()
 
 
-def begin(coroutine: Coroutine[Any, Any, None]) -> Rest | None:
+def begin(coroutine: Coroutine[Any, Any, object]) -> Rest | None:
     """Run it until it waits or ends; None when it has ended. What it raises is raised by the rest."""
     try:
         waits_for = coroutine.send(None)

@@ -86,7 +86,9 @@ class Outcome:
 
     def count(self) -> None:
         """The response has ended, as its translation has it."""
-        ended = self._ended()
+        self._enter(self._ended())
+
+    def _enter(self, ended: Ended) -> None:
         self._count(ended)
         self._meter.end(ended.response, self._attempts.asked)
 
@@ -108,15 +110,16 @@ class Outcome:
             watch.begin()
 
     def __exit__(self, _kind: type[BaseException] | None, raised: BaseException | None, _: object) -> None:
-        self._report(raised)
+        as_it_ends = self._ended()
+        self._report(as_it_ends, raised)
         for watch in reversed(self._watches):
-            watch.end(self._ended(), self._said)
+            watch.end(as_it_ends, self._said)
 
-    def _report(self, raised: BaseException | None) -> None:
-        ended, response = self._translation.ended, self._translation.snapshot
+    def _report(self, as_it_ends: Ended, raised: BaseException | None) -> None:
+        ended, response = self._translation.ended, as_it_ends.response
         failure = self._translation.failure or raised
         if ended:
-            self.count()
+            self._enter(as_it_ends)
         elif raised is not None and not (
             self._handed_over and isinstance(raised, asyncio.CancelledError)
         ):  # else another worker makes it or ends it
@@ -124,22 +127,21 @@ class Outcome:
         if self._first is not None:
             self._spent(response)
         if isinstance(failure, BridgeError):
-            self._log("failed", failure.code, _cause(failure))
+            self._log(response, "failed", failure.code, _cause(failure))
         elif ended:
             failed = response.error is not None
             status, code = _standing(response)
-            self._log(status, code, _CAUSES.get(code or "", _REPORTED) if failed else None)
+            self._log(response, status, code, _CAUSES.get(code or "", _REPORTED) if failed else None)
         elif isinstance(raised, asyncio.CancelledError):
             if not self._handed_over:
-                self._log(_CANCELLED, _LEFT, None)
+                self._log(response, _CANCELLED, _LEFT, None)
         elif raised is not None:
-            self._log("failed", _DEFECT, _CAUSES[_DEFECT])
+            self._log(response, "failed", _DEFECT, _CAUSES[_DEFECT])
 
-    def _log(self, status: str, code: str | None, cause: str | None) -> None:
+    def _log(self, response: Response, status: str, code: str | None, cause: str | None) -> None:
         self._said = Said(status, code, cause)
         now = time.perf_counter()
         target = self._attempts.asked
-        response = self._translation.snapshot
         fields: dict[str, Any] = {"upstream": None if target is None else target.upstream.name}
         if target is not None and target.model != response.model:
             fields["upstream_model"] = target.model[:_LONGEST]
@@ -179,7 +181,7 @@ def _write(response: Response, status: str, code: str | None, fields: dict[str, 
         if response.usage.estimated is True:
             line["estimated"] = True
     write = _log.info if status in ("completed", _CANCELLED) else _log.warning
-    write("response", **line, **fields)
+    write("response", **(line | fields))
 
 
 def _cause(failure: BridgeError) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bridge.protocol.events import Event
 from server.errors import UpstreamError
-from server.runs.eager import Rest, begin
+from server.runs.eager import Rest
 from server.runs.outcome import Outcome
 from server.runs.outlet import Outlet
 from server.runs.translation import Translation
@@ -48,7 +48,7 @@ class Reading:
         while data:
             events = translation.feed(data)
             pace.read(events)
-            if translation.ended or translation.question is not None:
+            if translation.has_all:
                 break
             if events:
                 await self._outlet.pass_on(events)
@@ -110,9 +110,9 @@ class Reading:
         translation = self._translation
         events = translation.feed(data)
         self._outcome.pace.read(events)
-        if translation.ended or translation.question is not None:
+        if translation.has_all:
             self.last = events
             return False
         if events:
-            self._rest = begin(self._outlet.pass_on(events))
+            self._rest = self._outlet.pass_here(events)
         return self._rest is None

@@ -200,7 +200,8 @@ class Run:
         """The last events, which have not been passed on. Raises HttpError when it fails before anything of
         it was sent."""
         try:
-            async with asyncio.timeout(None) as deadline:
+            # what waits for its turn has its time from then on
+            async with asyncio.timeout(None if self._background else self._total) as deadline:
                 self._deadline = deadline
                 if self._stopped:
                     return self.translation.cancel()

@@ -7,7 +7,7 @@ import asyncio
 import math
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -164,13 +164,16 @@ class RunSupport:
         """Keep the checkpoints going, settle what stopped workers left, now and then, and receive the other
         workers' messages; at the end, wait for what runs."""
         self.settler.rerun = rerun
-        await self._care()
+        at_hand = self.store.is_loaded
+        if at_hand:
+            await self._care()
         await self.presence.appear()
-        await self._look_for_departed()
+        if at_hand:
+            await self._look_for_departed()
         keeping = _started(self.keeper.keep(), self.keeper.keep_leases(), self.signals.listen(on_cancel))
         taking = _started(
-            self._care_for_ever(),
-            self._watch_for_ever(),
+            _for_ever(self._care, self._lease / 4, begun=at_hand),
+            _for_ever(self._look_for_departed, _WATCHED_EVERY, begun=at_hand),
             *([self.queue.serve(take, self.settler.take_waiting, gate)] if self.queue else []),
         )
         self._caring = taking[0]
@@ -194,16 +197,6 @@ class RunSupport:
             self._caring.cancel()
         if self._shared:
             await hand_over(running, self.store, self.queue)
-
-    async def _care_for_ever(self) -> None:
-        while True:
-            await asyncio.sleep(self._lease / 4)
-            await self._care()
-
-    async def _watch_for_ever(self) -> None:
-        while True:
-            await asyncio.sleep(_WATCHED_EVERY)
-            await self._look_for_departed()
 
     async def _look_for_departed(self) -> None:
         """Settle what processes have left that are known to have stopped, leases or not."""
@@ -236,6 +229,15 @@ class RunSupport:
             self._swept_at = time.time()
             if forgotten:
                 _log.info("store.swept", responses=forgotten)
+
+
+async def _for_ever(work: Callable[[], Awaitable[None]], every: float, *, begun: bool) -> None:
+    """Do it every so many seconds; at once where that has not `begun`."""
+    while True:
+        if not begun:
+            await work()
+        begun = False
+        await asyncio.sleep(every)
 
 
 def _started(*works: Coroutine[Any, Any, None]) -> list[asyncio.Task[None]]:

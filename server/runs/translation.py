@@ -87,6 +87,12 @@ class Translation:
         return self._machine.phase in TERMINAL_PHASES
 
     @property
+    def has_all(self) -> bool:
+        """Nothing more is read of the upstream: the response has ended, or is to be judged before it does."""
+        judged = self._judged
+        return self._machine.phase in TERMINAL_PHASES or (judged is not None and judged.question is not None)
+
+    @property
     def diagnostics(self) -> Diagnostics:
         return self._machine.diagnostics
 

@@ -22,6 +22,7 @@ _SETTINGS: Final = {
 
 _ENOUGH: Final = 50  # requests, after which it is worth to look what can be given back
 _IDLE: Final = 20  # ticks in a row
+_LONG_IDLE: Final = 300  # ticks, after which connections to upstreams that were kept have been closed
 _NEW_OBJECTS: Final = 5_000  # between two looks for garbage; 700 are what some fragments of one request make
 
 
@@ -35,11 +36,14 @@ def look_less_for_garbage() -> None:
 
 class GivingBack:
     """Gives memory back when a process that had something to do is idle: what refers to itself is freed, and
-    what the C library keeps of freed blocks goes to the system. Only then, as it takes some milliseconds."""
+    what the C library keeps of freed blocks goes to the system. Only then, as it takes some milliseconds; and
+    again when all that was kept for further requests has been let go of: Python keeps some freed objects of
+    a type for the next ones, and each of them holds the megabyte that it lies in."""
 
     def __init__(self) -> None:
         self._seen = 0
         self._idle = 0
+        self._again = False
 
     def tick(self, requests: int, busy: bool) -> None:
         """Called ten times a second; `requests` is how many there have been, `busy` that one is being
@@ -47,6 +51,10 @@ class GivingBack:
         self._idle = 0 if busy else self._idle + 1
         if self._idle == _IDLE and requests - self._seen >= _ENOUGH:
             self._seen = requests
+            self._again = True
+            give_back_now()
+        elif self._idle == _LONG_IDLE and self._again:
+            self._again = False
             give_back_now()
 
 

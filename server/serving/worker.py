@@ -8,12 +8,13 @@ import signal
 import socket
 import sys
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final, cast
 
 from starlette.applications import Starlette
 
 from server.app import create_app
 from server.logs import configure_logs
+from server.serving.accepting import OneByOne
 from server.serving.leaving import Pace
 from server.serving.memory import give_back_freed_memory
 from server.serving.server import Server
@@ -60,7 +61,9 @@ class _WorkerServer(Server):
         self._leave(Pace.DRAIN)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        await super().startup([])
+        if self.started:
+            self.servers = [cast(Any, OneByOne(each, self._connection)) for each in sockets or []]
         asyncio.get_running_loop().add_reader(self._control, self._commanded)
         self._say(READY)
 
@@ -68,6 +71,13 @@ class _WorkerServer(Server):
         if counter % _TICKS == 0:
             self._say(ALIVE)
         return await super().on_tick(counter)
+
+    def _connection(self) -> asyncio.Protocol:
+        make = cast(Any, self.config.http_protocol_class)
+        made: asyncio.Protocol = make(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return made
 
     def _commanded(self) -> None:
         try:

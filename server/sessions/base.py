@@ -109,6 +109,9 @@ class ResponseStore(Protocol):
     """The same for all stores at the same address, and no other's: what goes by it is shared by those who
     share the responses. It contains no password."""
 
+    is_loaded: bool
+    """False where the first calls wait until its code is loaded: nothing else is to wait for them."""
+
     @property
     def usage(self) -> UsageStore:
         """What the keys of these responses spent."""

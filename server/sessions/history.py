@@ -54,7 +54,10 @@ def empty_conversation() -> Conversation:
 
 def own_input(request: CreateResponse) -> list[InputItem]:
     """The request's own input as items."""
-    return [_spoken(item) for item in items_of(request.input)]
+    return [
+        item if type(item) is not MessageParam or type(item.content) is str else _spoken(item)
+        for item in items_of(request.input)
+    ]
 
 
 def _spoken(item: InputItem) -> InputItem:

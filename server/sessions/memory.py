@@ -41,6 +41,8 @@ class MemoryStore:
     """Keeps the `limit` turns that were stored last, and fewer when they are more than `max_bytes`
     together. Runs in progress are never forgotten."""
 
+    is_loaded = True
+
     def __init__(
         self, limit: int = 1000, max_bytes: int = _MAX_BYTES, clock: Callable[[], float] = time.time
     ) -> None:

@@ -182,7 +182,7 @@ class ResponseSessionPersistenceTransformer:
             # Before it is sent: a response in the background is made again as long as no output is stored.
             await self.checkpoint(always=True)
             self.seen = not self._in_background or shows_output(events)
-        elif any(type(event) is OutputItemDone for event in events):
+        elif OutputItemDone in map(type, events):
             self._next_at = 0.0
             self._wake()
         if not self.lost:

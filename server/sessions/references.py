@@ -67,7 +67,7 @@ async def resolved(
     of what it refers to.
     """
     given = request.input
-    if not isinstance(given, list) or not any(isinstance(item, ItemReference) for item in given):
+    if not isinstance(given, list) or ItemReference not in set(map(type, given)):
         return request
     known = before.named.keys() | {_id(item) for item in given if not isinstance(item, ItemReference)}
     wanted = {item.id for item in given if isinstance(item, ItemReference)} - known

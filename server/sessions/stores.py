@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
 from typing import Final
 
 from server.config import about
 from server.sessions.base import ResponseStore
+from server.sessions.later import sqlite_later
 from server.sessions.memory import MemoryStore
+from server.sessions.sql.sqlite_file import file_at, file_in_order
 from server.settings import Settings, SettingsError
 from server.suggestions import did_you_mean
 
@@ -16,6 +20,13 @@ def build_store(settings: Settings) -> ResponseStore:
     """The store that these settings name."""
     with about("$.store"):
         return open_store(settings.store, settings.stored_responses)
+
+
+def serving_store(settings: Settings) -> ResponseStore:
+    """The same for a server, which is not to wait for the code of a database that is in order."""
+    # a library that is missing is said at once, by building
+    path = file_in_order(settings.store) if find_spec("sqlalchemy") else None
+    return build_store(settings) if path is None else sqlite_later(path, partial(build_store, settings))
 
 
 def open_store(address: str, limit: int = 1000) -> ResponseStore:
@@ -36,6 +47,9 @@ def shown_store(address: str) -> str:
     """The store as messages name it: the file, or the address without a password."""
     if address.partition(":")[0] == "memory":
         return "memory until the server ends"
+    path = file_at(address)
+    if path is not None:
+        return str(path)
     from server.sessions.sql.locations import database_url, shown
 
     return shown(database_url(address))

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final, Protocol
 
 from msgspec import Struct, field
+from msgspec.structs import astuple
 
 MAX_OWNERS: Final = 1000
 """Keys whose sums are held in memory: those that were used last."""
@@ -24,6 +26,7 @@ MAX_AGENTS: Final = 100
 """Agents of one owner: those that were used last."""
 OTHERS: Final = "(others)"
 """The model under which those of a day beyond `MAX_MODELS` are counted together."""
+_DAY: Final = 86_400  # seconds
 MOST: Final = 2**53 - 1
 """No sum becomes greater: all clients' numbers are exact up to it."""
 
@@ -44,8 +47,18 @@ class Counts(Struct):
 
     def add(self, other: Counts) -> None:
         """Both together."""
-        for name in NAMES:
-            setattr(self, name, min(getattr(self, name) + getattr(other, name), MOST))
+        self.requests += other.requests
+        self.failed += other.failed
+        self.estimated_requests += other.estimated_requests
+        self.input_tokens += other.input_tokens
+        self.output_tokens += other.output_tokens
+        self.cached_tokens += other.cached_tokens
+        self.reasoning_tokens += other.reasoning_tokens
+        self.total_tokens += other.total_tokens
+        self.cache_write_tokens += other.cache_write_tokens
+        if sum(astuple(self)) > MOST:  # one of them may be
+            for name in NAMES:
+                setattr(self, name, min(getattr(self, name), MOST))
 
 
 NAMES: Final = Counts.__struct_fields__
@@ -103,7 +116,12 @@ class UsageStore(Protocol):
 
 def day_of(at: float) -> str:
     """The day (UTC) of a time in Unix seconds."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
+    return _day(int(at // _DAY))
+
+
+@lru_cache(maxsize=16)
+def _day(number: int) -> str:
+    return datetime.fromtimestamp(number * _DAY, UTC).strftime("%Y-%m-%d")
 
 
 class UsageSums:
@@ -119,6 +137,12 @@ class UsageSums:
             self._account(row.owner).add_day(row)
         for agent in agents:
             self._account(agent.owner).add_agent(agent)
+
+    def add_response(self, row: DayCounts, agent: AgentCounts) -> None:
+        """What one response spent: the same of one owner."""
+        account = self._account(row.owner)
+        account.add_day(row)
+        account.add_agent(agent)
 
     def of(self, owner: str, since: str = "") -> Spent:
         """As `UsageStore.usage_of`."""

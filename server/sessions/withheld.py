@@ -49,6 +49,8 @@ class Withheld:
     def batch(self, events: Sequence[Event]) -> Frames:
         """The frames of these, behind those before them that are withheld."""
         frames = frames_of(events)
+        if not self._frames:
+            return frames
         whole = joined([*(each for each in self._frames if each.first < frames.first), frames])
         assert whole is not None
         return whole

@@ -8,12 +8,15 @@ from typing import Any, Final
 from opentelemetry import context, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, Status, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from bridge.protocol.response import Response
 from server.runs.pace import Ended
 from server.runs.watching import Said
-from server.telemetry.tracing import LONGEST, parent_of, tracer
+from server.telemetry.tracing import LONGEST, tracer
 
+_PROPAGATOR: Final = TraceContextTextMapPropagator()
+_TRACEPARENT: Final = "traceparent"
 _REASONS: Final = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 
@@ -24,8 +27,12 @@ class Spans:
         self._tracer = tracer()
 
     def parent(self, headers: Mapping[str, str]) -> Context:
-        """Whose spans the responses to a request with these headers are."""
-        return parent_of(headers)
+        """Whose spans the responses to a request with these headers are: that of the span which is open here,
+        else of the one that its client names."""
+        span = trace.get_current_span()
+        if span is not trace.INVALID_SPAN and span.get_span_context().is_valid:
+            return context.get_current()
+        return _PROPAGATOR.extract(headers) if _TRACEPARENT in headers else Context()
 
     def response(self, parent: Any, model: str, request_id: str) -> ResponseSpan:
         """The span of a response that is to be made: a `Watch`."""
@@ -54,13 +61,16 @@ class ResponseSpan:
                 "openresponses.request.id": self._request_id,
             },
         )
-        self._token = context.attach(trace.set_span_in_context(self._span))
+        if self._span is not trace.INVALID_SPAN:  # nobody collects spans, and the client names none
+            self._token = context.attach(trace.set_span_in_context(self._span))
 
     def end(self, ended: Ended, said: Said) -> None:
         if self._token is not None:
             context.detach(self._token)
             self._token = None
         span = self._span
+        if span is trace.INVALID_SPAN:
+            return
         if span.is_recording():
             span.set_attributes(_attributes(ended, said))
             if said.status == "failed":

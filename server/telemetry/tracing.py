@@ -7,12 +7,10 @@ baggage is what strangers wrote.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from opentelemetry.context import Context
     from opentelemetry.trace import Tracer
 
 SCHEMA: Final = "https://opentelemetry.io/schemas/1.37.0"
@@ -29,16 +27,6 @@ def tracer() -> Tracer:
     from opentelemetry import trace
 
     return trace.get_tracer("openresponses-bridge", schema_url=SCHEMA)
-
-
-def parent_of(headers: Mapping[str, str]) -> Context:
-    """The context of a request: of the span that is open here, else the one that its client names."""
-    from opentelemetry import context, trace
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
-    if trace.get_current_span().get_span_context().is_valid:
-        return context.get_current()
-    return TraceContextTextMapPropagator().extract(headers)
 
 
 def outgoing() -> dict[str, str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import msgspec
@@ -37,7 +37,9 @@ class SpannedUpstream:
     def open(self, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamReply]:
         span = self._tracer.start_span("chat", kind=SpanKind.CLIENT)
         # Without an SDK, or where this one is not sampled, the context has what is passed on already.
-        return self._open(request, span) if span.is_recording() else self._upstream.open(request)
+        if span is trace.INVALID_SPAN or not span.is_recording():
+            return self._upstream.open(request)
+        return self._open(request, span)
 
     @asynccontextmanager
     async def _open(self, request: UpstreamRequest, span: Span) -> AsyncIterator[UpstreamReply]:
@@ -80,9 +82,10 @@ class _Propagating:
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
 
-    async def request(self, method: str, url: str, **options: Any) -> Answer:
-        options["headers"] = {**options.get("headers", {}), **outgoing()}
-        return await self._requests.request(method, url, **options)
+    async def request(
+        self, method: str, url: str, *, headers: Mapping[str, str], data: bytes = b""
+    ) -> Answer:
+        return await self._requests.request(method, url, headers={**headers, **outgoing()}, data=data)
 
     async def close(self) -> None:
         await self._requests.close()

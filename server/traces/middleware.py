@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from server.body_pieces import withdraw
+from server.header_fields import fields_of
 from server.recordings.records import Asked, How
 from server.traces.folder import HEADER, Traces
 from server.traces.request import REQUEST
@@ -34,7 +36,7 @@ class Tracing:
         if dialect is None or scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
-        headers, state = Headers(scope=scope), scope["state"]
+        headers, state = fields_of(scope), scope["state"]
         query = scope["query_string"].decode("latin-1")
         asked = Asked(
             0,
@@ -49,6 +51,7 @@ class Tracing:
         if trace is None:
             await self._app(scope, receive, send)
             return
+        withdraw(scope)
         how: How = "left"
 
         async def send_traced(message: Message) -> None:

@@ -6,12 +6,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
-from functools import partial
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Final, NamedTuple
+from typing import Final
 
 import structlog
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bridge.diagnostics import Diagnostic
 from bridge.errors import BridgeError
@@ -29,7 +30,7 @@ PASSING: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
 _log = structlog.get_logger(__name__)
 
 
-class Attempt(NamedTuple):
+class Attempt(Struct, frozen=True):
     """One request to one upstream. `losses`: what its dialect can't say of the client's request. `after` is
     the response there that it goes on from, `whole` the same request with its history instead, `shorter` with
     less of that. `again`: another one was accepted and then refused."""
@@ -79,43 +80,45 @@ class Attempts:
         """The name of the upstream that has accepted."""
         self._wait = wait
         self._jitter = jitter
-        self._stack = AsyncExitStack()
+        self._open: AbstractAsyncContextManager[UpstreamReply] | None = None
         self.asked: Target | None = None
         """The target that has accepted, until then the first one asked."""
 
     async def __aenter__(self) -> UpstreamReply:
         """As that of `Upstream.open`; when none accepts, the first one's error is raised."""
         try:
-            attempt, reply = await self._first_that_accepts(self._stack)
+            attempt, reply = await self._first_that_accepts()
             self.asked = attempt.target
             self.chosen = attempt.target.upstream.name
             self._observe(self.chosen, "accepted")
             self._accepted(attempt, reply)
         except BaseException as error:
-            await self._stack.__aexit__(type(error), error, error.__traceback__)
+            await self.__aexit__(type(error), error, error.__traceback__)
             raise
-        return reply if attempt.last else FirstWords(attempt, reply, partial(self._over, self._stack))
+        return reply if attempt.last else FirstWords(attempt, reply, self._over)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._stack.__aexit__(kind, error, trace)
+        opened, self._open = self._open, None
+        if opened is not None:
+            await opened.__aexit__(kind, error, trace)
 
-    async def _over(self, stack: AsyncExitStack, attempt: Attempt) -> tuple[Attempt, UpstreamReply]:
+    async def _over(self, attempt: Attempt) -> tuple[Attempt, UpstreamReply]:
         """Ask so instead of what is open."""
-        await stack.aclose()
-        attempt, reply = await self._ask_as_it_can(attempt, stack)
-        attempt = attempt._replace(again=True)
+        await self.__aexit__(None, None, None)
+        attempt, reply = await self._ask_as_it_can(attempt)
+        attempt = replace(attempt, again=True)
         self._accepted(attempt, reply)
         return attempt, reply
 
-    async def _first_that_accepts(self, stack: AsyncExitStack) -> tuple[Attempt, UpstreamReply]:
+    async def _first_that_accepts(self) -> tuple[Attempt, UpstreamReply]:
         errors: list[UpstreamError] = []
         for prepare in self._prepared:
             try:
                 attempt = await prepare()
                 self.asked = self.asked or attempt.target
-                return await self._ask_as_it_can(attempt, stack)
+                return await self._ask_as_it_can(attempt)
             except UpstreamError as error:
                 errors.append(error)
                 if error.http_status not in PASSING:
@@ -127,24 +130,27 @@ class Attempts:
                 _log.warning("upstream.fallback_unfit", reason=error.message)
         raise errors[0]
 
-    async def _ask_as_it_can(self, attempt: Attempt, stack: AsyncExitStack) -> tuple[Attempt, UpstreamReply]:
+    async def _ask_as_it_can(self, attempt: Attempt) -> tuple[Attempt, UpstreamReply]:
         """Ask with what is new alone, if that is the attempt; with the whole history when the upstream does
         not know what came before it, and with less of that when it is too long."""
         try:
-            return attempt, await self._ask(attempt, stack)
+            return attempt, await self._ask(attempt)
         except UpstreamError as error:
             other = await attempt.instead(error)
             if other is None:
                 raise
-        return await self._ask_as_it_can(other, stack)
+        return await self._ask_as_it_can(other)
 
-    async def _ask(self, attempt: Attempt, stack: AsyncExitStack) -> UpstreamReply:
+    async def _ask(self, attempt: Attempt) -> UpstreamReply:
         """Ask one upstream, as often as its retries allow."""
         upstream: Upstream = attempt.target.upstream
         retries = attempt.target.retries
         for made in range(retries.times + 1):
             try:
-                return await stack.enter_async_context(upstream.open(attempt.request))
+                opening = upstream.open(attempt.request)
+                reply = await opening.__aenter__()
+                self._open = opening
+                return reply
             except UpstreamError as error:
                 self._observe(upstream.name, str(error.http_status))
                 _log.info(

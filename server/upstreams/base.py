@@ -55,7 +55,8 @@ class UpstreamRequest(Struct, frozen=True):
 
 
 Take = Callable[[bytes], bool]
-"""Gets what comes, in the event loop's own callback; whether more may come to it."""
+"""Gets what comes, in the event loop's own callback; whether more may come to it. When it wants no more, the
+rest is for the next read."""
 
 
 class UpstreamReply(Protocol):

@@ -29,11 +29,14 @@ class Catalog:
         self._configured = configured
         self._reported: dict[str, dict[str, ReportedModel]] = {}
         self._found: dict[tuple[str, str], Capabilities] = {}
+        self.version = 0
+        """Rises when something else is known."""
 
     def report(self, upstream: str, models: Iterable[ReportedModel]) -> None:
         """All models that this upstream lists now."""
         self._reported[upstream] = {model.id: model for model in models}
         self._found.clear()
+        self.version += 1
 
     def listed(self, upstream: str) -> Mapping[str, ReportedModel]:
         """What it listed last, by name."""

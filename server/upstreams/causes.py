@@ -9,9 +9,8 @@ import ssl
 def cause_of(error: BaseException) -> str:
     """The system's words for a failure of a connection, or the name of the error. Other texts of HTTP
     libraries are left out: they quote what came, or the address with its password."""
-    certificate = getattr(error, "certificate_error", None)
-    if isinstance(certificate, ssl.SSLCertVerificationError):
-        return f"its certificate is not accepted: {certificate.verify_message}"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {error.verify_message}"
     found = error.__cause__ if isinstance(error.__cause__, OSError) else error
     if not isinstance(found, OSError) or found.errno is None:
         return type(found).__name__

@@ -1,11 +1,11 @@
-"""An upstream behind HTTP, through aiohttp: it costs a quarter of httpx's CPU per chunk."""
+"""An upstream behind HTTP."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, closing
 from functools import partial
 from typing import Final
 
@@ -15,10 +15,13 @@ from server.settings import Timeouts
 from server.upstreams.addresses import without_password
 from server.upstreams.base import DRAIN_SECONDS, LOSSES_HEADER, UpstreamReply, UpstreamRequest, called
 from server.upstreams.causes import cause_of
-from server.upstreams.connections import Answer, Connect, Connections, Requests, has_come, is_read
+from server.upstreams.connections import FAILURES, Answer, Connect, Requests
 from server.upstreams.dialects import HttpDialect
+from server.upstreams.http1.body import Body
+from server.upstreams.http1.pool import Connections
+from server.upstreams.http1.reaching import tls_context
 from server.upstreams.refusals import Clean, in_band_refusal, refusal
-from server.upstreams.reply import FAILURES, HttpReply
+from server.upstreams.reply import HttpReply
 from server.upstreams.reported import ReportedModel, reported_models
 from server.upstreams.secrets import Secrets
 from server.upstreams.whole_answers import WholeReply, is_whole_answer
@@ -71,6 +74,8 @@ class HttpUpstream:
         self._pass_through = pass_through
         self._secrets = list(secrets)
         self._connect = connect
+        if self._base.startswith("https:"):
+            tls_context()  # read here, since it would hold up the first request
         self._connections: Requests | None = None
 
     def open(self, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamReply]:
@@ -98,14 +103,9 @@ class HttpUpstream:
         for name, value in request.headers.items():
             headers[name] = f"{headers[name]},{value}" if name in headers else value
         try:
-            async with asyncio.timeout(self._timeouts.connect + self._timeouts.first_byte):
-                return await self._connected().request(
-                    "POST",
-                    self._base + request.path,
-                    data=request.body,
-                    headers=headers,
-                    allow_redirects=False,
-                )
+            return await self._connected().request(
+                "POST", self._base + request.path, headers=headers, data=request.body
+            )
         except FAILURES as error:
             raise self._failure(error) from error
 
@@ -178,12 +178,9 @@ class HttpUpstream:
         try:
             async with asyncio.timeout(self._timeouts.connect + _LIST_SECONDS):
                 response = await self._connected().request(
-                    "GET",
-                    f"{self._base}/models",
-                    headers=self._with_key(self._api_key),
-                    allow_redirects=False,
+                    "GET", f"{self._base}/models", headers=self._with_key(self._api_key)
                 )
-                async with response:
+                with closing(response):
                     body = await _read_up_to(response, _MAX_LIST)
         except FAILURES as error:
             raise self._failure(error) from error
@@ -227,13 +224,17 @@ async def _read_up_to(
 ) -> bytes:
     """The body, or what comes until there are at least `limit` bytes of it. `idle` seconds bound each wait,
     `total` all of them."""
-    if has_come(response):
-        return response.content.read_nowait()
-    chunks, size = [], 0
+    content = response.content
+    chunks: list[bytes] = []
+    if isinstance(content, Body):
+        chunks.append(content.read_nowait(limit))
+        if content.is_read:
+            return chunks[0]
+    size = sum(map(len, chunks))
     async with asyncio.timeout(total):
         while size < limit:
             async with asyncio.timeout(idle):
-                chunk = await response.content.readany()
+                chunk = await content.readany()
             if not chunk:
                 break
             chunks.append(chunk)
@@ -242,8 +243,8 @@ async def _read_up_to(
 
 
 async def _drain(response: Answer) -> None:
-    """Read what is left when the stream has said its end, so that the connection can be used again."""
-    if is_read(response):
+    """Wait for what is left when the stream has said its end, so that the connection can be used again."""
+    if isinstance(response.content, Body) and response.content.has_come:
         return
     try:
         async with asyncio.timeout(DRAIN_SECONDS):

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final, cast
-
-import aiohttp
+from typing import Final
 
 from server.errors import UpstreamError
 from server.upstreams.base import Take, called
 from server.upstreams.causes import cause_of
-from server.upstreams.connections import Answer, Content, Line, line_of
+from server.upstreams.connections import FAILURES, Answer
+from server.upstreams.http1.body import Body
 from server.upstreams.turns import PIECE
-
-FAILURES: Final = (aiohttp.ClientError, OSError, TimeoutError)
-"""What reading from an upstream raises."""
 
 # bytes that are read at first: what begins an answer waits little for what follows it
 _FIRST: Final = 16 * 1024
@@ -30,10 +26,10 @@ class HttpReply:
     """
 
     __slots__ = (
+        "_body",
         "_content",
         "_failure",
         "_idle",
-        "_line",
         "_loop",
         "_name",
         "_piece",
@@ -48,8 +44,9 @@ class HttpReply:
     def __init__(self, name: str, answer: Answer, idle: float, losses: str) -> None:
         self.losses = losses
         self._name = name
-        self._content = answer.content
-        self._line = line_of(answer)
+        self._content = content = answer.content
+        # what is recorded, or comes of a recording, is read by a task
+        self._body = content if isinstance(content, Body) else None
         self._piece = _FIRST
         self._take: Take | None = None
         self._taken = False
@@ -65,82 +62,71 @@ class HttpReply:
             raise self._failure
         self._waiting_since = self._loop.time()
         try:
-            if self._line is None:
+            body = self._body
+            if body is None:
                 return await self._content.readany()
-            content = cast(aiohttp.StreamReader, self._content)  # what comes on a line
             if take is not None:
-                if data := content.read_nowait(PIECE):
-                    await self._line.turns.come()
+                if data := body.read_nowait(PIECE):
+                    await body.turns.come()
                     return data
-                if await self._given_away(take, self._line):
+                if await self._given_away(take, body):
                     return b""
             piece, self._piece = self._piece, PIECE
-            return await content.read(piece)
+            return await body.read(piece)
         except FAILURES as error:
             self._failure = self._as_error(error)
-            if rest := _left_over(self._content):
-                return rest
             raise self._failure from error
         finally:
             self._waiting_since = None
 
-    async def _given_away(self, take: Take, line: Line) -> bool:
+    async def _given_away(self, take: Take, body: Body) -> bool:
         """Wait until `take` wants no more, and whether that is why the wait is over; else there is an end,
         or a failure."""
-        if cast(aiohttp.StreamReader, self._content).is_eof():
+        if body.is_over:
             return False
         self._take, self._taken = take, False
         self._woken = self._loop.create_future()
-        line.came = self._give_away
+        body.came = self._give_away
         try:
             await self._woken
         finally:
-            if self._woken.cancelled():
-                self._leave(line)
-            self._woken = self._take = None
+            body.came = self._woken = self._take = None
         return self._taken
 
     def _give_away(self, size: int) -> None:
         """So many bytes have come, or nothing more will."""
-        if self._line is None or self._take is None:
+        body = self._body
+        if body is None or self._take is None:
             return
-        self._line.came = None  # what is read makes room, in which more may come at once
-        if size and self._line.turns.must_wait(size):
-            self._wait_for_turn(self._line, size)
+        body.came = None  # what comes meanwhile comes behind this, and is not for one that wants no more
+        if size and body.turns.must_wait(size):
+            self._wait_for_turn(body, size)
         else:
             self._give_pieces()
 
-    def _wait_for_turn(self, line: Line, size: int) -> None:
+    def _wait_for_turn(self, body: Body, size: int) -> None:
         self._waiting_since = None  # it is not the upstream that is waited for
-        line.turns.wait(size, self._give_pieces)
+        body.turns.wait(size, self._give_pieces)
 
     def _give_pieces(self) -> None:
         """Give away what is there, as far as this pass allows it."""
-        if self._line is None or self._take is None:
+        body, take = self._body, self._take
+        if body is None or take is None:
             return  # it was cancelled while it waited for its turn
-        content = cast(aiohttp.StreamReader, self._content)
-        while content.exception() is None and (data := content.read_nowait(PIECE)):
+        while data := body.read_nowait(PIECE):
             self._waiting_since = self._loop.time()
-            self._taken = not self._take(data)
-            if self._taken:
+            if not take(data):
+                self._taken = True
                 break
-            if len(data) == PIECE and self._line.turns.must_wait(PIECE):
-                self._wait_for_turn(self._line, PIECE)
+            if len(data) == PIECE and body.turns.must_wait(PIECE):
+                self._wait_for_turn(body, PIECE)
                 return
-        if self._taken or content.is_eof() or content.exception() is not None:
+        if self._taken or body.is_over:
             self._wake()
         else:
-            self._line.came = self._give_away
-
-    def _leave(self, line: Line) -> None:
-        """When the answer on it has ended, the connection may be another request's already: before the task
-        runs, and before this has its turn."""
-        if line.came == self._give_away:
-            line.came = None
+            body.came = self._give_away
 
     def _wake(self) -> None:
-        if self._line is not None:
-            self._leave(self._line)
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
 
@@ -165,9 +151,3 @@ class HttpReply:
         return UpstreamError(
             502, lost, code=UpstreamError.DISCONNECTED, cause=f"the connection was lost: {cause_of(error)}"
         )
-
-
-def _left_over(content: Content) -> bytes:
-    """What had arrived when the connection broke: aiohttp keeps it but raises first."""
-    content.set_exception(None)  # type: ignore[arg-type]
-    return content.read_nowait()

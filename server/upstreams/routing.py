@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from server.recordings.writer import Files, Tap
 
 _MOST_ALIASES = 8  # how many aliases may lead to each other
+_MOST_KEPT = 1024  # targets of names and owners, from one request to the next
+_LONGEST_KEPT = 128  # characters of a name
 
 
 class Router:
@@ -37,10 +39,24 @@ class Router:
         self._upstreams = {each.name: each for each in upstreams}
         self._aliases = aliases or {}
         self._default = default
+        self._kept: dict[tuple[str, str], Target] = {}
+        self._kept_of = self.catalog.version
         self._served: dict[str, Configured] = {}
         for each in upstreams:
             for pattern in _patterns(each):
                 self._served.setdefault(pattern, each)
+
+    def target_of(self, model: str | None, owner: str) -> Target:
+        """What `resolve` finds, bound to this owner."""
+        if self._kept_of != self.catalog.version or len(self._kept) >= _MOST_KEPT:
+            self._kept.clear()
+            self._kept_of = self.catalog.version
+        found = self._kept.get((model or "", owner))
+        if found is None:
+            found = self.resolve(model).bound(owner)
+            if model and len(model) <= _LONGEST_KEPT:
+                self._kept[model, owner] = found
+        return found
 
     def resolve(self, model: str | None) -> Target:
         """Raises HttpError 400 when no model is named and none is the obvious one, 404 when the named one

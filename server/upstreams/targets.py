@@ -165,7 +165,7 @@ def configured(
     url = given.url or (at.url if at else None)
     if url is None:
         raise SettingsError(f"{called(name)}: profile {given.profile} has no address for dialect {spoken!r}")
-    from server.upstreams.http import HttpUpstream  # aiohttp: the demo model and `--help` do without
+    from server.upstreams.http import HttpUpstream  # the demo model and `--help` do without
 
     secrets = header_secrets(given.headers)
     more: dict[str, Any] = {}
@@ -179,7 +179,7 @@ def configured(
             more["connect"] = recorded_connect(tap, dialect, url, secrets, more.get("connect"))
         if given.trace_context and is_installed():
             from server.telemetry.upstreams import propagating
-            from server.upstreams.connections import Connections
+            from server.upstreams.http1.pool import Connections
 
             more["connect"] = propagating(more.get("connect", Connections))
         client = HttpUpstream(

@@ -14,6 +14,7 @@ from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from bridge.errors import BridgeError
+from server.body_pieces import offered
 from server.errors import HttpError, error_body, shutting_down
 from server.service import Service
 from server.websocket.envelopes import envelope, limit_reached, too_large
@@ -57,7 +58,9 @@ class Connection:
     def __init__(self, socket: WebSocket, service: Service) -> None:
         self._socket = socket
         self._settings = service.settings
-        self._lanes = Lanes(service, socket.headers, socket.state.owner, self._send, self._after_turn)
+        self._lanes = Lanes(
+            service, socket.headers, socket.state.owner, self._send, offered(socket.scope), self._after_turn
+        )
         self._gate = service.gate
         self._ends_at = anyio.current_time() + service.settings.websocket_limit
         self._waiting = anyio.CancelScope()

@@ -17,8 +17,10 @@ from anyio.abc import TaskGroup
 
 from bridge.errors import BridgeError
 from bridge.protocol.codec import encode
+from server.body_pieces import Write
 from server.budget import Hold
 from server.errors import HttpError
+from server.runs.order import Order
 from server.service import Service
 from server.websocket.envelopes import BUSY, envelope, in_lane
 from server.websocket.memory import ConnectionMemory
@@ -44,9 +46,11 @@ _TOO_MANY_WAITING: Final = HttpError(
 class Lane:
     """Turns that follow each other. `waiting` are the messages whose turns are to come."""
 
-    def __init__(self, service: Service, headers: Mapping[str, str], owner: str, send: Send) -> None:
+    def __init__(
+        self, service: Service, headers: Mapping[str, str], owner: str, send: Send, write: Write
+    ) -> None:
         self.memory = ConnectionMemory(service.room, owner)
-        self.turns = Turns(service, headers, owner, send, self.memory)
+        self.turns = Turns(service, headers, owner, send, write, self.memory)
         self.waiting: deque[tuple[str | bytes, Hold]] = deque()
 
     @property
@@ -62,7 +66,8 @@ class Lane:
 
 class Lanes:
     """`take` the messages of a connection in the order in which they come. `send` takes a message for the
-    client; `owner` is whose the responses are; `after_turn` is called behind each turn."""
+    client, and `write` one that waits for nothing; `owner` is whose the responses are; `after_turn` is called
+    behind each turn."""
 
     def __init__(
         self,
@@ -70,14 +75,16 @@ class Lanes:
         headers: Mapping[str, str],
         owner: str,
         send: Send,
+        write: Write,
         after_turn: Callable[[], Awaitable[None]],
     ) -> None:
         self._service = service
         self._headers = headers
         self._owner = owner
         self._send = send
+        self._write = write
         self._after_turn = after_turn
-        self._sending = anyio.Lock(fast_acquire=True)
+        self._sending = Order()
         self._active = anyio.Semaphore(ACTIVE, fast_acquire=True)
         self._lanes: OrderedDict[str | None, Lane] = OrderedDict()
         self._answers = 0
@@ -161,7 +168,9 @@ class Lanes:
                 if idle == name:
                     return None
                 self._lanes.pop(idle).memory.close()
-            lane = self._lanes[name] = Lane(self._service, self._headers, self._owner, self._sender(name))
+            lane = self._lanes[name] = Lane(
+                self._service, self._headers, self._owner, self._sender(name), self._writer(name)
+            )
         self._lanes.move_to_end(name)
         return lane
 
@@ -174,6 +183,12 @@ class Lanes:
             await self._pass(in_lane(data, labelled))
 
         return send
+
+    def _writer(self, name: str | None) -> Write:
+        def write(data: bytes) -> bool:
+            return self._sending.free and self._write(data if name is None else in_lane(data, name))
+
+        return write
 
     async def _pass(self, data: bytes) -> None:
         """One message at a time: lanes do not write into each other's."""

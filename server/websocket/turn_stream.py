@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from bridge.protocol.codec import decode_event, encode
 from bridge.protocol.events import TERMINAL_EVENTS, ErrorEvent, Event, ResponseFailed
 from bridge.sse import Frame, SSEDecoder
+from server.body_pieces import Write
 from server.errors import HttpError
 from server.runs.client import Batch
 from server.runs.run import Run
@@ -26,34 +27,50 @@ _AT_ONCE: Final = 64  # messages of one piece after which other connections have
 
 
 class TurnStream:
-    """Sends each event of `run` once. `headers` are what an HTTP answer that begins with these events would
-    have of its own. `before_end` is called before the last message is sent, `after_end` behind it."""
+    """Sends each event of `run` once, by `write` where that waits for nothing. `headers` are what an HTTP
+    answer that begins with these events would have of its own. `before_end` is called before the last message
+    is sent, `after_end` behind it."""
 
     def __init__(
         self,
         run: Run,
         send: Send,
+        write: Write,
         headers: Mapping[str, str],
         before_end: Callable[[], None],
         after_end: Callable[[], None],
     ) -> None:
         self._run = run
         self._send = send
+        self._write = write
         self._headers = headers
         self._before_end = before_end
         self._after_end = after_end
         self._ending = False
 
+    def deliver_at_once(self, batch: Batch) -> Awaitable[None] | None:
+        """Send these, as far as that waits for nothing; what is left of it."""
+        if not batch.last and not self._headers and self._written(batch.events):
+            return None
+        return self.deliver(batch)
+
     async def deliver(self, batch: Batch) -> None:
         """Send these, but for those that an interruption did not keep from being sent."""
-        ended = self._run.translation.ended
-        if ended:
+        if batch.last:
             self._end()
-        for event in without_error(batch.events) if ended else batch.events:
+        for event in without_error(batch.events) if batch.last else batch.events:
             if event.sequence_number > self._run.client.last_sent:
                 await self._pass(event.sequence_number, encode(event))
-        if ended:
+        if batch.last:
             self._after_end()
+
+    def _written(self, events: Iterable[Event]) -> bool:
+        """Write these, in their order, while they wait for nothing; whether that was all of them."""
+        for event in events:
+            if not self._write(encode(event)):
+                return False
+            self._run.client.last_sent = event.sequence_number
+        return True
 
     async def catch_up(self, rest: AsyncGenerator[bytes]) -> None:
         """Send what follows the last event that was sent. Raises HttpError when `rest` ends before the

@@ -23,6 +23,7 @@ from bridge.protocol.request import CreateResponse
 from bridge.protocol.usage import Usage
 from bridge.protocol.websocket import ResponseCreateMessage
 from bridge.wire import choose_wire
+from server.body_pieces import Write
 from server.frames import Frames
 from server.limits import check_conversation, check_request
 from server.requests.admission import admit
@@ -45,7 +46,8 @@ _STRAY: Final = {"stream": None, "stream_options": None, "background": None, "re
 
 
 class Turns:
-    """`begin` and `take` one message after the other; `send` takes a message for the client. `busy` from the
+    """`begin` and `take` one message after the other; `send` takes a message for the client, `write` one that
+    waits for nothing. `busy` from the
     beginning of a turn until its last message has left. `owner` is whose the responses are, `memory` what
     they may go on from."""
 
@@ -55,12 +57,14 @@ class Turns:
         headers: Mapping[str, str],
         owner: str,
         send: Send,
+        write: Write,
         memory: ConnectionMemory,
     ) -> None:
         self._service = service
         self._headers = headers
         self._owner = owner
         self._send = send if service.traces is None else traced(send)
+        self._write = write
         self._memory = memory
         self._run: Run | None = None
         self._cancelled = False
@@ -137,13 +141,20 @@ class Turns:
         self, run: Run, request: CreateResponse, before: Conversation, headers: Mapping[str, str]
     ) -> None:
         stream = TurnStream(
-            run, self._send, headers, partial(self._remember, run, request, before), self._be_free
+            run,
+            self._send,
+            self._write,
+            headers,
+            partial(self._remember, run, request, before),
+            self._be_free,
         )
+        at_once = self._service.traces is None  # a trace is found in the task of its turn
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._accompany, run)
             failure: BridgeError | None = None
             try:
-                await run.generate(stream.deliver, may_fall_behind=True)
+                deliver = stream.deliver_at_once if at_once else stream.deliver
+                await run.generate(deliver, may_fall_behind=True, anywhere=at_once)
                 if run.client.is_behind:
                     await stream.catch_up(rest_of(run, self._service.gate, self._service.runs.follower))
             except BridgeError as error:

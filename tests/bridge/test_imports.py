@@ -25,6 +25,7 @@ FRONT = {
     "bridge.errors",
     "bridge.printing",
     "bridge.protocol",
+    "bridge.random_ids",
     "bridge.sse",
     "bridge.state",
     "bridge.surrogates",

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from server.settings import Limits, Settings, Timeouts, UpstreamSettings
+from tests.support.pieces import Written, watched_writing
 from tests.support.serving import serving
 from tests.support.upstream import ScriptedUpstream
 
@@ -110,3 +111,10 @@ def narrow() -> Iterator[str]:
     """Such a server that makes a single response at a time."""
     with serving(Settings(checkpoint_interval=0.1, limits=Limits(concurrent=1))) as base:
         yield base
+
+
+@pytest.fixture
+def written() -> Iterator[Written]:
+    """What the servers that a test starts write past ASGI's `send`."""
+    with watched_writing() as written:
+        yield written

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from sqlalchemy import create_engine, inspect, make_url
 
 from server.cli import main
-from server.sessions.sql.tables import REVISION
+from server.sessions.sql.revisions import REVISION
 from server.sessions.stores import open_store
 from tests.support.services import postgres_database
 from tests.support.stores import frames, record

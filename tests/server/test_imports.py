@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 from click import Context, Group
@@ -10,6 +11,8 @@ from click import Context, Group
 from server.captures import sinks, sources
 from server.cli import main as commands
 from server.commands import flags
+from server.sessions.sql.locations import database_url
+from server.sessions.sql.migrate import upgrade
 from tests.support.shared import REPOSITORY
 
 HEAVY = {
@@ -98,10 +101,27 @@ def test_a_capture_is_inspected_without_a_server() -> None:
     ("named", "settings", "loaded"),
     [
         ("Settings", "Settings()", set()),
-        ("Settings", "Settings(store='sqlite:')", {"sqlalchemy"}),
-        ("Settings, UpstreamSettings", UPSTREAM, {"aiohttp"}),
+        ("Settings", "Settings(store='sqlite:///{folder}/new.sqlite3')", {"sqlalchemy"}),
+        ("Settings, UpstreamSettings", UPSTREAM, set()),
     ],
 )
-def test_the_service_loads_what_its_settings_need(named: str, settings: str, loaded: set[str]) -> None:
+def test_the_service_loads_what_its_settings_need(
+    tmp_path: Path, named: str, settings: str, loaded: set[str]
+) -> None:
     asked_for = {"aiohttp", "alembic", "cryptography", "sqlalchemy"}
-    assert heavy(APP.format(named, settings)) & asked_for == loaded
+    given = settings.replace("{folder}", str(tmp_path))
+    assert heavy(APP.format(named, given)) & asked_for == loaded
+
+
+def test_a_database_that_is_in_order_is_not_waited_for(tmp_path: Path) -> None:
+    file = tmp_path / "s.sqlite3"
+    upgrade(database_url(f"sqlite:///{file}"))
+    loaded = modules(APP.format("Settings", f"Settings(store='sqlite:///{file}')"))
+    assert "sqlalchemy" not in loaded
+    assert "server.sessions.later" in loaded
+
+
+def test_a_database_that_is_used_loads_no_other(tmp_path: Path) -> None:
+    loaded = modules(APP.format("Settings", f"Settings(store='sqlite:///{tmp_path}/new.sqlite3')"))
+    assert "sqlalchemy.dialects.sqlite" in loaded
+    assert "sqlalchemy.dialects.postgresql" not in loaded

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -135,3 +136,58 @@ def test_tracebacks_hold_no_values(terminal: bool) -> None:
     )
     assert "output" not in sent
     assert "sk-secret" not in sent
+
+
+def test_lines_of_a_file_say_how_grave_they_are_and_when() -> None:
+    lines = logged(
+        """
+        import structlog
+        from server.logs import configure_logs
+        configure_logs()
+        log = structlog.get_logger()
+        log.debug("unseen")
+        log.info("begun", words="é \\" \\\\ 1", none=None)
+        log.warning("low")
+        log.error("broken")
+        """
+    ).splitlines()
+    found = [json.loads(line) for line in lines]
+    assert list(found[0]) == ["words", "none", "event", "level", "timestamp"]
+    assert [line["level"] for line in found] == ["info", "warning", "error"]
+    assert found[0]["words"] == 'é " \\ 1'
+    assert all(datetime.fromisoformat(line["timestamp"]).tzinfo == UTC for line in found)
+    assert all(line["timestamp"].endswith("Z") for line in found)
+
+
+def test_a_line_with_half_of_a_surrogate_pair_has_the_same_time() -> None:
+    line = logged(
+        """
+        import structlog
+        from server.logs import configure_logs
+        configure_logs()
+        try:
+            raise RuntimeError("\\ud83d")
+        except RuntimeError:
+            structlog.get_logger().exception("failed")
+        """
+    )
+    assert datetime.fromisoformat(json.loads(line)["timestamp"]).tzinfo == UTC
+
+
+def test_lines_of_a_file_leave_nothing_in_memory() -> None:
+    blocks = logged(
+        """
+        import os, sys, structlog
+        from server.logs import configure_logs
+        configure_logs(open(os.devnull, "w"))
+        log = structlog.get_logger()
+        def lines(count):
+            for _ in range(count):
+                log.info("said")
+        lines(20)
+        before = sys.getallocatedblocks()
+        lines(2_000)
+        print(sys.getallocatedblocks() - before, file=sys.stderr)
+        """
+    )
+    assert int(blocks) < 100

@@ -239,3 +239,13 @@ def test_places_are_read_in_linear_time() -> None:
     for wrong in ("a" * 300, ":" * 100_000, "[" + ":" * 100_000, "a." * 100_000, "a:" + "1" * 100_000):
         assert authority_of(wrong) is None
     assert named_host("::1") == "::1"
+
+
+def test_a_host_that_was_answered_vouches_for_no_page(named: str) -> None:
+    host = ("host", "localhost:7")
+    for _ in range(2):
+        assert asked(named, [host]).status == 200
+    assert asked(named, [host, ("origin", "https://evil.example")]).error["code"] == "origin_not_allowed"
+    assert asked(named, [host, ("sec-fetch-site", "cross-site")]).status == 403
+    assert asked(named, [host, ("host", "evil.example")]).status == 400
+    assert asked(named, [("host", "evil.example")]).error["code"] == "host_not_allowed"

@@ -35,6 +35,7 @@ async def test_s8_store_that_does_not_answer_is_out_after_a_while_and_back_when_
     store = _Silent()
     watch = Watch(store, MemoryLog(), interval=0.01, patience=0.1)
     async with watch.going():
+        await watch.seen()
         outage = watch.store_outage
         assert outage is not None
         assert (outage.http_status, outage.code) == (503, StoreError.UNAVAILABLE)

@@ -18,7 +18,7 @@ from syrupy.assertion import SnapshotAssertion
 from bridge.protocol.codec import encode_sse
 from server.captures.sinks import SINKS
 from server.cli import main
-from server.sessions.sql.tables import REVISION
+from server.sessions.sql.revisions import REVISION
 from server.sessions.stores import open_store
 from server.upstreams.profiles import names
 from tests.support.model_frames import frames

@@ -15,6 +15,8 @@ class FailingStore:
     """A store in memory. Calls of what is named in `down` raise; what is named in `mute` is done and they
     raise, as if the answers were lost. `calls` are the names of those made, but for asking the time."""
 
+    is_loaded = True
+
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.down: set[str] = set()
         self.mute: set[str] = set()

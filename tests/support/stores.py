@@ -1,6 +1,7 @@
 """Records to store, and places to store them in."""
 
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -12,6 +13,8 @@ from bridge.protocol.input_items import InputItem, MessageParam
 from bridge.protocol.response import Response
 from server.frames import Frames
 from server.sessions.base import ResponseStore, StoredResponse
+from server.sessions.later import sqlite_later
+from server.sessions.sql.sqlite_file import file_in_order
 from server.sessions.stores import open_store
 
 
@@ -40,6 +43,17 @@ class MemoryPlace(Place):
 
     def open(self) -> ResponseStore:
         return self._only
+
+
+class LaterPlace(Place):
+    """A file whose stores are built by their first calls."""
+
+    def open(self) -> ResponseStore:
+        path = file_in_order(self.url)
+        assert path is not None
+        store = sqlite_later(path, partial(open_store, self.url), pause=0.0)
+        self._stores.push_async_callback(store.close)
+        return store
 
 
 def emptied(url: str) -> str:

@@ -67,6 +67,12 @@ def text(*pieces: str, finish_reason: str = "stop") -> list[Step]:
     return [*sent, chunk(finish_reason), frame(choices=[], usage=usage), DONE]
 
 
+def paced(*pieces: str, every: float = 0.005) -> Script:
+    """Each of these in a read of its own."""
+    steps = [step for piece in pieces for step in (every, chunk(content=piece))]
+    return Script([*steps, every, *text("end")])
+
+
 def refusal(status: int, headers: dict[str, str] | None = None, **error: Any) -> Script:
     """An HTTP error with OpenAI's body."""
     body = json.dumps({"error": error}).encode()

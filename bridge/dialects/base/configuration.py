@@ -25,6 +25,8 @@ def configured(request: CreateResponse, history: Sequence[AnyItem] = ()) -> Crea
     """The request with the effort and the text format that the updates in its conversation leave; itself
     when there are none. Raises InvalidRequestError with the place of what is not as it should be."""
     own = request.input if isinstance(request.input, list) else ()
+    if UnknownItem not in {*map(type, history), *map(type, own)}:  # as almost always
+        return request
     if not any(map(is_update, history)) and not any(map(is_update, own)):
         return request
     return _updated(request, entries_of(request, history))
@@ -37,9 +39,10 @@ def is_update(item: AnyItem) -> bool:
 
 def _updated(request: CreateResponse, entries: Iterable[Entry]) -> CreateResponse:
     reasoning, text = request.reasoning or ReasoningOptions(), request.text or TextParam()
-    for item, param, _ in entries:
+    for entry in entries:
+        item = entry.item
         if isinstance(item, UnknownItem) and is_update(item):
-            given = Fields(item.raw, param)
+            given = Fields(item.raw, entry.param)
             if given.maybe_inner("reasoning"):
                 new = _read(ReasoningOptions, given, "reasoning")
                 reasoning = replace(reasoning, effort=new.effort) if new.effort else reasoning

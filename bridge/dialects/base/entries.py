@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 from bridge.protocol.input_items import InputItem, items_of
 from bridge.protocol.items import Item
@@ -14,7 +16,7 @@ HISTORY: Final = "previous_response_id"  # what is wrong in earlier turns is wro
 _INPUT: Final = "input"
 
 
-class Entry(NamedTuple):
+class Entry(Struct, frozen=True):
     """One item; `param` names its place for errors, `where` for diagnostics."""
 
     item: AnyItem

@@ -95,7 +95,10 @@ class Fields:
     def get(self, name: str, kind: type[T]) -> T | None:
         """A field that may be absent; null counts as that."""
         self._read.add(name)
-        return typed(self._value.get(name), self.at(name), kind)
+        found = self._value.get(name)
+        if found is None or type(found) is kind:
+            return found
+        return typed(found, self.at(name), kind)
 
     def need(self, name: str, kind: type[T]) -> T:
         """A field that must be there."""
@@ -107,7 +110,8 @@ class Fields:
     def either(self, name: str, *kinds: type[Any]) -> Any:
         """A field of one of several types, None when it is absent."""
         self._read.add(name)
-        return typed(self._value.get(name), self.at(name), *kinds)
+        found = self._value.get(name)
+        return found if found is None else typed(found, self.at(name), *kinds)
 
     def one_of(self, name: str, allowed: tuple[str, ...]) -> str | None:
         """One of these texts."""
@@ -126,8 +130,9 @@ class Fields:
 
     def each(self, name: str) -> Iterator[Fields]:
         """The objects of an array; none when it is absent."""
+        place = self.at(name)
         for index, value in enumerate(self.get(name, list) or ()):
-            where = f"{self.at(name)}[{index}]"
+            where = f"{place}[{index}]"
             if not isinstance(value, dict):
                 raise invalid(where, "expected an object")
             yield self._child(value, where)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.base.agents import from_agent
 from bridge.dialects.base.configuration import UPDATE
@@ -29,7 +31,7 @@ def is_answered_trigger(entry: Entry, last: Entry) -> bool:
 def understood(entries: Sequence[Entry], diagnostics: Diagnostics) -> list[Entry]:
     """The entries with such items replaced, those left out that are honoured otherwise (see
     `configuration`). Raises InvalidRequestError with the place of what is not as it should be."""
-    if not any(isinstance(entry.item, UnknownItem) for entry in entries):
+    if UnknownItem not in {type(entry.item) for entry in entries}:
         return list(entries)
     return _Reader(entries, diagnostics).read()
 
@@ -46,7 +48,7 @@ class _Reader:
             if isinstance(item, UnknownItem):
                 item = _READERS.get(item.type.removeprefix("openai:"), _Reader.other)(self, item, index)
             if item is not None:
-                found.append(entry._replace(item=item))
+                found.append(replace(entry, item=item))
         return found
 
     def agent_message(self, item: UnknownItem, index: int) -> AnyItem | None:

@@ -7,6 +7,7 @@ forgotten, since looking it up fails.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple
 
 from msgspec import UNSET, Struct
@@ -37,6 +38,15 @@ _NEUTRAL: Final[Mapping[str, Any]] = {
 }
 _CARRIED: Final = ("beyond", "native")
 _NESTED: Final = ("reasoning", "text", "stream_options")
+_SPOKEN: Final = {
+    attribute: name
+    for attribute, name in zip(
+        CreateResponse.__struct_fields__, CreateResponse.__struct_encode_fields__, strict=True
+    )
+    if attribute not in _CARRIED
+}
+_NAMES: Final = tuple(_SPOKEN.values())
+_values_of: Final = attrgetter(*_SPOKEN)
 
 
 class Outcome(NamedTuple):
@@ -116,17 +126,16 @@ def effort_of(request: CreateResponse, known: Collection[str] = EFFORTS) -> str 
 
 def kept_there(request: CreateResponse) -> dict[str, Any]:
     """What a Chat client says about the answer's being stored, which is for an upstream of its dialect."""
-    given = next((fields for place, fields in request.beyond or () if not place), {})
+    if not request.beyond:
+        return {}
+    given = next((fields for place, fields in request.beyond if not place), {})
     return {name: given[name] for name in _KEPT_THERE if name in given}
 
 
 def asked(request: CreateResponse) -> Iterator[tuple[str, Any]]:
     """The fields that say something, `reasoning.effort` within `reasoning`, and their values."""
-    for attribute, name in zip(
-        CreateResponse.__struct_fields__, CreateResponse.__struct_encode_fields__, strict=True
-    ):
-        value = getattr(request, attribute)
-        if value is None or value is UNSET or attribute in _CARRIED:
+    for name, value in zip(_NAMES, _values_of(request), strict=True):
+        if value is None or value is UNSET:
             continue
         if name in _NESTED and isinstance(value, Struct):
             inner = ((each, getattr(value, each)) for each in value.__struct_fields__)
@@ -153,11 +162,12 @@ def apply(request: CreateResponse, table: Outcomes, diagnostics: Diagnostics) ->
             if outcome.kind == "refused":
                 raise invalid(name, outcome.what)
             diagnostics.loss(name, outcome.what)
-    kept = kept_there(request)
-    for name in names_of(request.beyond):
-        outcome = table[_KEPT_THERE[name] if name in kept else OTHER]
-        if outcome.kind == "loss" and kept.get(name, True):
-            diagnostics.loss(name, outcome.what)
+    if request.beyond:
+        kept = kept_there(request)
+        for name in names_of(request.beyond):
+            outcome = table[_KEPT_THERE[name] if name in kept else OTHER]
+            if outcome.kind == "loss" and kept.get(name, True):
+                diagnostics.loss(name, outcome.what)
     if request.native is not UNSET and (native := table[NATIVE_OF_MESSAGES]).kind == "loss":
         for name in request.native.names:
             diagnostics.loss(name, native.what)

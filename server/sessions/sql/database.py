@@ -17,7 +17,8 @@ from sqlalchemy.exc import DBAPIError
 from server.sessions.errors import StoreError
 from server.sessions.presence import Presence
 from server.sessions.sql.failures import FAILURES, store_error
-from server.sessions.sql.tables import OLDEST, REVISION, VERSION_TABLE, usable
+from server.sessions.sql.revisions import OLDEST, REVISION, VERSION_TABLE
+from server.sessions.sql.tables import usable
 from server.sessions.sql.usual_writes import UsualWrite
 from server.tasks import in_time
 

@@ -26,7 +26,8 @@ from server.sessions.sql.failures import FAILURES, store_error
 from server.sessions.sql.item_rows import put_output_names
 from server.sessions.sql.migrate import upgrade, writing_engine
 from server.sessions.sql.record_rows import put_frames, put_input, put_new
-from server.sessions.sql.tables import REVISION, responses
+from server.sessions.sql.revisions import REVISION
+from server.sessions.sql.tables import responses
 
 LONGEST_LINE: Final = 512 * 1024 * 1024
 """Bytes of one line; what is longer is refused, and read past in pieces."""

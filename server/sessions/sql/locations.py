@@ -13,12 +13,11 @@ from typing import Final
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from server.data_folder import data_folder
+from server.sessions.sql.sqlite_file import default_file, name_of_file
 from server.settings import SettingsError
 from server.suggestions import did_you_mean
 
 _PORT: Final = 5432
-_FILE: Final = "sessions.sqlite3"
 _DRIVERS: Final = {
     "sqlite": "sqlite+pysqlite",
     "postgresql": "postgresql+psycopg",
@@ -63,9 +62,9 @@ def shown(url: URL) -> str:
 
 def name_of(url: URL) -> str:
     """A name for the database at this address, whoever opens it."""
-    place = (
-        str(file_of(url).resolve()) if is_sqlite(url) else f"{url.host}:{url.port or _PORT}/{url.database}"
-    )
+    if is_sqlite(url):
+        return name_of_file(file_of(url))
+    place = f"{url.host}:{url.port or _PORT}/{url.database}"
     return f"{url.get_backend_name()}-{hashlib.sha256(place.encode()).hexdigest()[:16]}"
 
 
@@ -75,11 +74,6 @@ def make_private_file(url: URL) -> None:
     path = file_of(url)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.touch(mode=0o600)
-
-
-def default_file() -> Path:
-    """The SQLite file that is used unless another is named."""
-    return data_folder() / _FILE
 
 
 def _check_options(url: URL) -> None:

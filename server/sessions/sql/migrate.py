@@ -21,7 +21,8 @@ from server.sessions.errors import StoreError
 from server.sessions.sql.failures import FAILURES, file_error, store_error
 from server.sessions.sql.locations import file_of, is_sqlite, make_private_file
 from server.sessions.sql.migrations.online import STEP_PATIENCE
-from server.sessions.sql.tables import VERSION_TABLE, metadata
+from server.sessions.sql.revisions import VERSION_TABLE
+from server.sessions.sql.tables import metadata
 
 # Any number, as long as it is always the same: who holds it upgrades.
 _ADVISORY_LOCK: Final = 6_310_553_921_404_117

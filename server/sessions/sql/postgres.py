@@ -26,7 +26,7 @@ from server.sessions.sql.database import (
     revision_of,
 )
 from server.sessions.sql.process_connections import ProcessConnections
-from server.sessions.sql.tables import REVISION
+from server.sessions.sql.revisions import REVISION
 from server.sessions.sql.usual_writes import UsualWrite, postgres_statement
 
 _log = structlog.get_logger(__name__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cache
+from importlib import import_module
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -16,6 +17,7 @@ from sqlalchemy import (
     LargeBinary,
     Null,
     Select,
+    Table,
     Text,
     Update,
     bindparam,
@@ -28,7 +30,6 @@ from sqlalchemy import (
     union_all,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 
 from server.sessions.base import NOBODY
 from server.sessions.records import HIDDEN
@@ -52,7 +53,6 @@ _MADE_BY: Final = _RUNNING & responses.c.lease_worker.startswith(bindparam("of_p
 THERE: Final = or_(responses.c.expires_at.is_(None), responses.c.expires_at > bindparam("at"), _RUNNING)
 """What may be read at that time: what has expired and ended is gone, swept or not."""
 _IDS_AT_ONCE: Final = 500  # of the parameters that one statement takes
-_INSERTS: Final[dict[str, Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 GET: Final = select(*responses.c).where(_OWNED, THERE)
 GET_ANY: Final = select(*responses.c).where(_ID)
@@ -83,28 +83,33 @@ def portions(ids: Iterable[T]) -> Iterator[list[T]]:
         yield some
 
 
+def insert_into(dialect: str, table: Table) -> Any:
+    """An INSERT that has this database's own clauses; the other's code is not loaded."""
+    return import_module(f"sqlalchemy.dialects.{dialect}").insert(table)
+
+
 @cache
 def insert_response(dialect: str) -> Any:
     """Inserts nothing when the id is there; the row count says whether it did."""
-    statement = _INSERTS[dialect](responses).on_conflict_do_nothing(index_elements=[responses.c.id])
+    statement = insert_into(dialect, responses).on_conflict_do_nothing(index_elements=[responses.c.id])
     return statement.execution_options(preserve_rowcount=True)
 
 
 @cache
 def insert_input(dialect: str) -> Any:
-    return _INSERTS[dialect](inputs)
+    return insert_into(dialect, inputs)
 
 
 @cache
 def insert_output(dialect: str) -> Any:
     """A response that ends again has most of its items already."""
-    return _INSERTS[dialect](outputs).on_conflict_do_nothing()
+    return insert_into(dialect, outputs).on_conflict_do_nothing()
 
 
 @cache
 def upsert_frames(dialect: str) -> Any:
     """A checkpoint that is made again takes the place of the first attempt."""
-    statement = _INSERTS[dialect](frames)
+    statement = insert_into(dialect, frames)
     excluded = statement.excluded
     return statement.on_conflict_do_update(
         index_elements=[frames.c.response_id, frames.c.first_sequence],
@@ -119,7 +124,7 @@ def upsert_frames(dialect: str) -> Any:
 @cache
 def upsert_pieces(dialect: str) -> Any:
     """The same for what goes beyond the first piece."""
-    statement = _INSERTS[dialect](pieces)
+    statement = insert_into(dialect, pieces)
     return statement.on_conflict_do_update(
         index_elements=[pieces.c.response_id, pieces.c.first_sequence, pieces.c.piece],
         set_={"data": statement.excluded.data},

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sqlalchemy import URL, Engine, create_engine, event
 
-from server.sessions.presence import Presence, by_files
+from server.sessions.presence import Presence
 from server.sessions.sql.database import (
     PATIENCE,
     Database,
@@ -25,7 +25,8 @@ from server.sessions.sql.database import (
 )
 from server.sessions.sql.failures import file_error
 from server.sessions.sql.locations import file_of, make_private_file
-from server.sessions.sql.tables import REVISION
+from server.sessions.sql.revisions import REVISION
+from server.sessions.sql.sqlite_file import presence_at
 from server.sessions.sql.usual_writes import UsualWrite, write_to_sqlite
 from server.sessions.sql.watched_file import WatchedFile
 
@@ -61,8 +62,7 @@ class Sqlite(Database):
         return await self.write(partial(write_to_sqlite, write=write))
 
     def presence(self, process: str, lease: float, name: str) -> Presence:
-        file = file_of(self._url)
-        return by_files(file.with_name(f"{file.name}-workers"), process)
+        return presence_at(file_of(self._url), process)
 
     async def _reading(self, work: Work[T]) -> T:
         def run() -> T:

@@ -47,6 +47,8 @@ _SWEPT_AT_ONCE: Final = 100  # with what was kept for each alone
 class SqlStore:
     """Responses in the database at `url` (see `locations`). It is opened by the first call."""
 
+    is_loaded = True
+
     def __init__(self, url: URL, clock: Callable[[], float] = time.time) -> None:
         self.name = name_of(url)
         self._database = _database_at(url)

@@ -1,7 +1,7 @@
 """The tables of stored responses, for SQLite and PostgreSQL alike.
 
 JSON and frames are bytes (see `records`); times are Unix seconds. The migrations make these tables; what
-is written here is what queries are built from.
+is written here is what queries are built from. Their indexes are in `indexes`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from sqlalchemy import (
     Column,
     Double,
     ForeignKey,
-    Index,
     Integer,
     LargeBinary,
     MetaData,
@@ -21,15 +20,6 @@ from sqlalchemy import (
     Text,
     text,
 )
-
-REVISION: Final = "0007"
-"""The newest migration that this code knows, and the one that SQLite's file is brought to."""
-
-OLDEST: Final = "0004"
-"""The oldest migration whose tables this code can use: workers may be started before the upgrade."""
-
-VERSION_TABLE: Final = "openresponses_bridge_version"
-"""Where a database says which migration it is at; not Alembic's own name, as databases are shared."""
 
 metadata: Final = MetaData()
 
@@ -57,24 +47,9 @@ responses: Final = Table(
     Column("response", LargeBinary, nullable=False),
 )
 
-_CONTINUING: Final = responses.c.previous_response_id.is_not(None)
-_EXPIRING: Final = responses.c.expires_at.is_not(None)
-_RUNNING: Final = responses.c.lease_until.is_not(None)
-Index(
-    "ix_responses_previous_response_id",
-    responses.c.previous_response_id,
-    sqlite_where=_CONTINUING,
-    postgresql_where=_CONTINUING,
-)
-Index("ix_responses_expires_at", responses.c.expires_at, sqlite_where=_EXPIRING, postgresql_where=_EXPIRING)
-Index("ix_responses_lease_until", responses.c.lease_until, sqlite_where=_RUNNING, postgresql_where=_RUNNING)
-
-Index("ix_responses_listed", responses.c.owner, responses.c.created_at, responses.c.id)
-
 WAITING: Final = text("lease_worker = ''")
 """Which rows are runs that wait for a worker (`NOBODY` holds them); written out, as an index is only used by
 queries that say the same."""
-Index("ix_responses_waiting", responses.c.owner, sqlite_where=WAITING, postgresql_where=WAITING)
 
 # One row an item, so that pages are cut by the database.
 response_input: Final = Table(
@@ -89,12 +64,6 @@ response_input: Final = Table(
 NAMED_INPUT: Final = text("length(item_id) <= 512")
 """Which input items are found by their ids (see `item_locations`); written out, as an index is only used by
 queries that say the same."""
-Index(
-    "ix_response_input_item_id",
-    response_input.c.item_id,
-    sqlite_where=NAMED_INPUT,
-    postgresql_where=NAMED_INPUT,
-)
 
 # One row an item of a response that has ended: where to look for it. What it is, the response says.
 response_output: Final = Table(
@@ -104,7 +73,6 @@ response_output: Final = Table(
     Column("item_id", LargeBinary, primary_key=True),
     sqlite_with_rowid=False,
 )
-Index("ix_response_output_item_id", response_output.c.item_id)
 
 # One row a checkpoint, so that what was written once is not written again.
 response_frames: Final = Table(

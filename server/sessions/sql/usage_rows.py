@@ -23,16 +23,15 @@ from sqlalchemy import (
     literal,
     select,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 
 from server.sessions import usage
 from server.sessions.sql.database import Database, outdated
+from server.sessions.sql.queries import insert_into
 from server.sessions.sql.usage_tables import agents, days, writers
 from server.sessions.usage import MOST, NAMES, OTHERS, AgentCounts, Counts, DayCounts, Spent, day_of
 
 _OWNERS_AT_ONCE: Final = 500  # of the parameters that one statement takes
 _BEFORE: Final = "0005"
-_INSERTS: Final[dict[str, Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 _OWNER: Final[BindParameter[str]] = bindparam("of_owner")
 _DAYS_OF: Final = select(*days.c).where(days.c.owner == _OWNER, days.c.day >= bindparam("since"))
 _AGENTS_OF: Final = select(*agents.c).where(agents.c.owner == _OWNER).order_by(agents.c.used_at)
@@ -185,7 +184,7 @@ def _fewer_models(connection: Connection, owner: str, day: str, rows: Iterable[D
 @cache
 def _number(dialect: str) -> Any:
     """Note the batch; the row count is 0 when it was added before."""
-    statement = _INSERTS[dialect](writers)
+    statement = insert_into(dialect, writers)
     excluded = statement.excluded
     noted = statement.on_conflict_do_update(
         index_elements=[writers.c.writer],
@@ -197,7 +196,7 @@ def _number(dialect: str) -> Any:
 
 @cache
 def _add_days(dialect: str) -> Any:
-    statement = _INSERTS[dialect](days)
+    statement = insert_into(dialect, days)
     keys = [days.c.owner, days.c.day, days.c.model]
     return statement.on_conflict_do_update(index_elements=keys, set_=_sums(days, statement))
 
@@ -205,7 +204,7 @@ def _add_days(dialect: str) -> Any:
 @cache
 def _add_agents(dialect: str) -> Any:
     """The latest request's facts replace those before."""
-    statement = _INSERTS[dialect](agents)
+    statement = insert_into(dialect, agents)
     later = statement.excluded.used_at >= agents.c.used_at
     latest: dict[str, Any] = {
         name: case((later, statement.excluded[name]), else_=agents.c[name])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import BigInteger, Column, Double, Index, Table, Text
+from sqlalchemy import BigInteger, Column, Double, Table, Text
 
 from server.sessions.sql.tables import metadata
 from server.sessions.usage import NAMES
@@ -23,7 +23,6 @@ days: Final = Table(
     *_counts(),
     sqlite_with_rowid=False,
 )
-Index("ix_usage_days_day", days.c.day)
 
 agents: Final = Table(
     "usage_agents",
@@ -37,7 +36,6 @@ agents: Final = Table(
     *_counts(),
     sqlite_with_rowid=False,
 )
-Index("ix_usage_agents_used_at", agents.c.used_at)
 
 # The number of the batch that each process added last, so that none counts twice when it is added again.
 writers: Final = Table(

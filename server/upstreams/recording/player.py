@@ -8,10 +8,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from types import TracebackType
 from typing import Any, Final
 
-import aiohttp
 import structlog
 
 from bridge.errors import WireError
@@ -23,6 +21,7 @@ from server.recordings.reader import Changed, Exchange, Recording
 from server.recordings.records import Answered, Chunk, Ended, Record
 from server.setting_tables import Playback
 from server.upstreams.connections import Answer
+from server.upstreams.http1.errors import ConnectionLost
 from server.upstreams.recording.tap import TIMEOUT
 
 NOT_RECORDED: Final = "not_recorded"
@@ -46,12 +45,14 @@ class PlayedRequests:
         self._models = list(dict.fromkeys(each.asked.model for each in exchanges if each.asked.model))
         self._name = name
 
-    async def request(self, method: str, url: str, **options: Any) -> Answer:
+    async def request(
+        self, method: str, _url: str, *, headers: Mapping[str, str], data: bytes = b""
+    ) -> Answer:
         """As it was answered then. Raises what a connection would, where there was no answer."""
         if method != "POST":
             listed = {"object": "list", "data": [{"id": model, "object": "model"} for model in self._models]}
             return PlayedAnswer(200, _JSON, _Whole(encode(listed)))
-        exchange, refused = self._queue.next(options["data"])
+        exchange, refused = self._queue.next(data)
         if exchange is None:
             return self._error(404, NOT_RECORDED, f"the recording of {self._name!r} {refused}")
         reading = _Reading(self._recording, exchange, self._speed)
@@ -72,11 +73,11 @@ class PlayedRequests:
                 await reading.reach(record.at)
                 if record.code == TIMEOUT or record.how == "left":
                     raise TimeoutError  # nobody waited any longer
-                raise aiohttp.ClientConnectionError(record.reason)
+                raise ConnectionLost(record.reason)
             if isinstance(record, Answered):
                 await reading.reach(record.at)
                 return PlayedAnswer(record.status, record.headers, _Played(reading))
-        raise aiohttp.ClientConnectionError("the recording has no answer")
+        raise ConnectionLost("the recording has no answer")
 
     def _error(self, status: int, code: str, message: str) -> Answer:
         body = encode(ErrorBody(ErrorPayload("invalid_request_error", code, message, None)))
@@ -140,14 +141,6 @@ class PlayedAnswer:
     def close(self) -> None:
         self.content.close()
 
-    async def __aenter__(self) -> PlayedAnswer:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 class _Whole:
     """A body that is there at once."""
@@ -156,13 +149,10 @@ class _Whole:
         self._data = data
 
     async def readany(self) -> bytes:
-        return self.read_nowait()
-
-    def read_nowait(self) -> bytes:
         data, self._data = self._data, b""
         return data
 
-    def set_exception(self, exc: BaseException) -> None:
+    def set_exception(self, error: BaseException) -> None:
         return None  # it never waits
 
     def close(self) -> None:
@@ -190,19 +180,16 @@ class _Played:
         if isinstance(record, Ended) and record.code == TIMEOUT:
             raise TimeoutError
         reason = record.reason if isinstance(record, Ended) else "the recording stops here"
-        raise aiohttp.ClientPayloadError(reason)
+        raise ConnectionLost(reason)
 
-    def read_nowait(self) -> bytes:
-        return b""
-
-    def set_exception(self, exc: BaseException | None) -> None:
-        self._reading.interrupt(exc)
+    def set_exception(self, error: BaseException) -> None:
+        self._reading.interrupt(error)
 
     def close(self) -> None:
         self._reading.close()
 
 
-class _Unreadable(aiohttp.ClientPayloadError):
+class _Unreadable(ConnectionLost):
     """The recording has changed, or can't be read any more."""
 
 
@@ -250,10 +237,9 @@ class _Reading:
         if self._error is not None:
             raise self._error
 
-    def interrupt(self, error: BaseException | None) -> None:
+    def interrupt(self, error: BaseException) -> None:
         self._error = error
-        if error is not None:
-            self._interrupted.set()
+        self._interrupted.set()
 
     def close(self) -> None:
         with suppress(ValueError):  # a thread still reads: the file is closed when that is done

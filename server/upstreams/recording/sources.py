@@ -11,8 +11,9 @@ from server.recordings.reader import Exchange, Recording, read_recording
 from server.recordings.writer import Tap
 from server.setting_tables import Playback
 from server.settings import SettingsError, Timeouts
-from server.upstreams.connections import Connect, Connections, Requests
+from server.upstreams.connections import Connect, Requests
 from server.upstreams.dialects import HttpDialect
+from server.upstreams.http1.pool import Connections
 from server.upstreams.recording.player import PlayedRequests
 from server.upstreams.recording.tap import RecordingRequests
 
@@ -60,6 +61,6 @@ def recorded_connect(
 
     def connected(name: str, timeouts: Timeouts) -> Requests:
         requests = (connect or Connections)(name, timeouts)
-        return RecordingRequests(requests, tap(name), name, dialect.dialect.name, base, timeouts, hidden)
+        return RecordingRequests(requests, tap(name), name, dialect.dialect.name, base, hidden)
 
     return connected

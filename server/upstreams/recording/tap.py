@@ -4,29 +4,22 @@ and changes nothing."""
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 from typing import Any, Final
-
-import aiohttp
 
 from bridge.errors import WireError
 from bridge.protocol.codec import decode_json
 from server.recordings.masking import MASK, masked_headers
 from server.recordings.records import Asked
 from server.recordings.writer import ExchangeRecorder, Into, Place, masked_request
-from server.settings import Timeouts
 from server.upstreams.addresses import without_password
 from server.upstreams.causes import cause_of
-from server.upstreams.connections import Answer, Content, Requests
+from server.upstreams.connections import FAILURES, Answer, Content, Requests
 from server.upstreams.secrets import LONG, SECRET_NAMES, Secrets
 
 TIMEOUT: Final = "timeout"
 UNREACHABLE: Final = "unreachable"
 LOST: Final = "lost"
-_FAILURES: Final = (aiohttp.ClientError, OSError, TimeoutError)
-_NEARLY: Final = 0.99  # of the time that an upstream has to answer: who waits began before
 _LARGE: Final = 64 * 1024  # bytes
 _SCHEMES: Final = frozenset({"bearer", "basic"})
 
@@ -42,7 +35,6 @@ class RecordingRequests:
         name: str,
         dialect: str,
         base: str,
-        timeouts: Timeouts,
         secrets: Iterable[str] = (),
     ) -> None:
         self._requests = requests
@@ -50,29 +42,24 @@ class RecordingRequests:
         self._name = name
         self._dialect = dialect
         self._base = base
-        self._patience = timeouts.connect + timeouts.first_byte
         self._secrets = list(secrets)
 
-    async def request(self, method: str, url: str, **options: Any) -> Answer:
-        if method != "POST":
-            return await self._requests.request(method, url, **options)
-        place = self._into.of_exchange(self._name)
+    async def request(
+        self, method: str, url: str, *, headers: Mapping[str, str], data: bytes = b""
+    ) -> Answer:
+        place = self._into.of_exchange(self._name) if method == "POST" else None
         if place is None:
-            return await self._requests.request(method, url, **options)
-        began = time.monotonic()
-        recorder = await self._begin(place, url, options["headers"], options["data"])
+            return await self._requests.request(method, url, headers=headers, data=data)
+        recorder = await self._begin(place, url, headers, data)
         try:
-            answer = await self._requests.request(method, url, **options)
-        except _FAILURES as error:
-            recorder.end(
-                "failed", TIMEOUT if isinstance(error, TimeoutError) else UNREACHABLE, cause_of(error)
-            )
+            answer = await self._requests.request(method, url, headers=headers, data=data)
+        except FAILURES as error:
+            late = isinstance(error, TimeoutError)
+            code, reason = (TIMEOUT, "it did not answer in time") if late else (UNREACHABLE, cause_of(error))
+            recorder.end("failed", code, reason)
             raise
         except asyncio.CancelledError:
-            if time.monotonic() - began >= _NEARLY * self._patience:
-                recorder.end("failed", TIMEOUT, "it did not answer in time")
-            else:
-                recorder.end("left", reason="nobody waited for the answer")
+            recorder.end("left", reason="nobody waited for the answer")
             raise
         recorder.answer(answer.status, answer.headers)
         return _Recorded(answer, recorder)
@@ -118,14 +105,6 @@ class _Recorded:
         self._recorder.end(*self._content.ending)
         self._answer.close()
 
-    async def __aenter__(self) -> _Recorded:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 class _RecordedContent:
     def __init__(self, content: Content, recorder: ExchangeRecorder) -> None:
@@ -137,21 +116,15 @@ class _RecordedContent:
     async def readany(self) -> bytes:
         try:
             data = await self._content.readany()
-        except _FAILURES as error:
+        except FAILURES as error:
             code = TIMEOUT if isinstance(error, TimeoutError) else LOST
             self.ending = ("cut", code, cause_of(error))
             raise
         self._note(data)
         return data
 
-    def read_nowait(self) -> bytes:
-        data = self._content.read_nowait()
-        if data:
-            self._recorder.chunk(data)
-        return data
-
-    def set_exception(self, exc: BaseException) -> None:
-        self._content.set_exception(exc)
+    def set_exception(self, error: BaseException) -> None:
+        self._content.set_exception(error)
 
     def _note(self, data: bytes) -> None:
         if data:

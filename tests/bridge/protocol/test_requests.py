@@ -268,3 +268,44 @@ def test_tools_nested_too_deeply_are_refused_by_name(where: str, depth: int) -> 
 def test_nested_namespaces_are_read() -> None:
     tools = '{"type":"namespace","name":"n","tools":[' * 20 + "]}" * 20
     assert decode_request('{"model":"m","input":"a","tools":[' + tools + "]}").tools
+
+
+UNTYPED: list[tuple[str, dict[str, Any]]] = [
+    ("message", {"role": "user", "content": "Hello"}),
+    ("message", {"role": "user", "content": [{"type": "input_text", "text": "é"}], "mine": [1.5, None]}),
+    (
+        "message",
+        {"role": "assistant", "content": [{"type": "output_text", "text": "x"}], "status": "completed"},
+    ),
+    ("message", {"role": "user", "content": [{"type": "their:part", "x": 1}]}),
+    ("function_call", {"call_id": "c", "name": "f", "arguments": "{}"}),
+    ("function_call_output", {"call_id": "c", "output": "1"}),
+    ("reasoning", {"summary": [], "encrypted_content": "x"}),
+    ("item_reference", {"id": "msg_1"}),
+]
+
+
+@pytest.mark.parametrize("null", [{}, {"type": None}])
+@pytest.mark.parametrize("more", [{}, {"temperature": 1, "foreign": {"a": 12345678901234567890123}}])
+def test_without_types_it_is_the_same_request(null: dict[str, Any], more: dict[str, Any]) -> None:
+    for kind, item in UNTYPED:
+        for others in ([], [CALL, OUTPUT], [{"type": "their:item", "x": [1]}]):
+            bare = {"input": [*others, {**item, **null}], "tools": [{"name": "f"}], **more}
+            typed = {"input": [*others, {**item, "type": kind}], "tools": [FUNCTION], **more}
+            assert decode_request(json.dumps(bare)) == decode_request(json.dumps(typed))
+
+
+@pytest.mark.parametrize(
+    ("item", "param"),
+    [
+        ({"role": "user"}, "input[0].content"),
+        ({"role": "judge", "content": "x"}, "input[0].role"),
+        ({"content": "x"}, "input[0].type"),
+        ({"arguments": 5, "call_id": "c", "name": "f"}, "input[0].arguments"),
+        (5, "input[0]"),
+    ],
+)
+def test_what_is_amiss_without_a_type_is_named(item: Any, param: str) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        decode_request(json.dumps({"input": [item, {"role": "user", "content": "x"}]}))
+    assert refused.value.param == param

@@ -17,9 +17,9 @@ from starlette.requests import Request
 from bridge.errors import InvalidRequestError
 from bridge.protocol.codec import decode_json
 from server.app import _ROUTES
+from server.encodings import Compressed, decoding, zstd
 from server.errors import HttpError
 from server.requests.bodies import read_json
-from server.requests.encodings import Compressed, decoding, zstd
 from server.requests.json_bounds import check_json
 from server.settings import Limits, Settings
 from tests.support.serving import call, serving

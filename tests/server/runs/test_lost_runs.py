@@ -5,6 +5,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ class Two(Struct):
         """The id of the one run that there is."""
         deadline = time.monotonic() + 5
         while time.monotonic() < deadline:
-            with sqlite3.connect(self.file) as database:
+            found = []
+            with sqlite3.connect(self.file) as database, suppress(sqlite3.OperationalError):  # no tables yet
                 found = database.execute("SELECT id FROM responses WHERE lease_until IS NOT NULL").fetchall()
             if found:
                 ((response_id,),) = found

@@ -11,6 +11,7 @@ from server.sessions.memory import MemoryStore
 from server.settings import Settings, UpstreamSettings
 from tests.support.serving import call, respond, serving
 from tests.support.upstream import Script, ScriptedUpstream, Step, chunk, text
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -92,4 +93,4 @@ def test_answer_that_cannot_be_stored_is_not_made_to_its_end(puts: Puts, upstrea
     puts.full = True
     refused = respond(puts.base, model="slow")
     assert (refused.status, refused.error["code"]) == (503, "store_full")
-    assert upstream.last("slow").gone_at is not None
+    wait_until(lambda: upstream.last("slow").gone_at is not None)

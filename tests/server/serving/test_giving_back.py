@@ -13,8 +13,8 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return times
 
 
-def ticks(giving: GivingBack, requests: int, *, busy: bool = False) -> None:
-    for _ in range(100):
+def ticks(giving: GivingBack, requests: int, *, busy: bool = False, count: int = 100) -> None:
+    for _ in range(count):
         giving.tick(requests, busy)
 
 
@@ -26,6 +26,18 @@ def test_memory_is_given_back_once_after_a_load(given: list[int]) -> None:
     assert given == [1]
     ticks(giving, 2_000, busy=True)
     ticks(giving, 2_000)
+    assert given == [1, 1]
+
+
+def test_it_is_given_back_again_when_nothing_is_kept_for_further_requests(given: list[int]) -> None:
+    giving = GivingBack()
+    ticks(giving, 1_000, busy=True)
+    ticks(giving, 1_000, count=250)
+    assert given == [1]
+    ticks(giving, 1_000, count=1_000)
+    assert given == [1, 1]
+    ticks(giving, 1_010, busy=True)
+    ticks(giving, 1_010, count=1_000)
     assert given == [1, 1]
 
 

@@ -11,7 +11,7 @@ from server.sessions.base import ResponseStore
 from server.sessions.sql.locations import database_url
 from server.sessions.sql.migrate import upgrade
 from tests.support.services import postgres_database
-from tests.support.stores import MemoryPlace, Place, emptied
+from tests.support.stores import LaterPlace, MemoryPlace, Place, emptied
 
 
 @pytest.fixture(scope="session")
@@ -37,10 +37,10 @@ def make_place(kind: str, request: pytest.FixtureRequest) -> Place:
         return Place(emptied(request.getfixturevalue("postgres_url")))
     path = request.getfixturevalue("tmp_path") / "sessions.sqlite3"
     shutil.copy(request.getfixturevalue("sqlite_template"), path)
-    return Place(f"sqlite:///{path}")
+    return (LaterPlace if kind == "sqlite later" else Place)(f"sqlite:///{path}")
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "sqlite", "sqlite later", "postgres"])
 async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
     """Each kind of store."""
     found = make_place(request.param, request)

@@ -90,6 +90,7 @@ def bridged(upstream: Closing) -> Iterator[str]:
             task.cancel()
             loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
         server.close()
+        loop.run_until_complete(asyncio.sleep(0.01))  # in which what was closed is let go of
         loop.close()
 
 

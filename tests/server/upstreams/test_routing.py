@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from bridge.seal import Sealer
+from bridge.seal import Sealer, SealError
 from server.app import create_app
 from server.errors import HttpError
 from server.settings import Capabilities, Settings, SettingsError, load_settings
 from server.upstreams.catalog import capabilities_of
+from server.upstreams.reported import ReportedModel
 from server.upstreams.routing import Router, build_router
 from tests.support.serving import call, respond, serving
 from tests.support.upstream import Script, ScriptedUpstream, text
@@ -197,3 +198,25 @@ def test_an_alias_is_told_as_the_client_named_it(upstream: ScriptedUpstream) -> 
 
 def test_the_demo_model_is_served_without_upstreams() -> None:
     assert build_router(Settings(), Sealer()).resolve("demo").upstream.name == "demo"
+
+
+def test_what_was_found_is_kept_until_an_upstream_lists_something_else(tmp_path: Path) -> None:
+    router = routed(FILE, tmp_path)
+    found = router.target_of("gpt-5", "a")
+    assert router.target_of("gpt-5", "a") is found
+    assert router.target_of(None, "a").model == "small"
+    other = router.target_of("gpt-5", "b")
+    with pytest.raises(SealError):
+        other.sealer.open(found.sealer.seal(b"x", "compaction"))
+    assert found.sealer.open(found.sealer.seal(b"x", "compaction")).payload == b"x"
+    router.catalog.report("exact", [ReportedModel("gpt-5", known=Capabilities(context_window=77))])
+    assert router.target_of("gpt-5", "a").able.context_window == 77
+
+
+def test_names_that_clients_make_up_are_not_kept_for_ever(tmp_path: Path) -> None:
+    router = routed(FILE, tmp_path)
+    for number in range(3000):
+        router.target_of(f"made-up-{number}", "")
+    router.target_of("x" * 10_000, "")
+    assert len(router._kept) <= 1024
+    assert all(len(name) < 200 for name, _ in router._kept)

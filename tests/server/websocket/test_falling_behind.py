@@ -210,10 +210,11 @@ class Turn:
         self.ends: list[str] = []
         self.stuck = False
         self.client = SimpleNamespace(last_sent=-1)
-        self.translation = SimpleNamespace(ended=False, response_id=machine.response_id)
+        self.translation = SimpleNamespace(response_id=machine.response_id)
         self.stream = TurnStream(
             self,  # type: ignore[arg-type]
             self._send,
+            lambda _message: False,
             headers or {},
             lambda: self.ends.append("before"),
             lambda: self.ends.append("after"),
@@ -255,8 +256,7 @@ async def test_error_before_the_end_is_folded_into_it(size: int) -> None:
     begin, end = machine.start(), machine.fail(ErrorPayload("server_error", "x", "It failed.", None))
     delivered, read = Turn(machine), Turn(machine)
     await delivered.stream.deliver(Batch(begin))
-    delivered.translation.ended = True
-    await delivered.stream.deliver(Batch(end))
+    await delivered.stream.deliver(Batch(end, last=True))
     await read.stream.catch_up(cut(encode_sse(begin + end) + DONE, size))
     assert read.sent == delivered.sent
     assert [json.loads(each)["sequence_number"] for each in read.sent] == [0, 1, 2]
@@ -269,9 +269,9 @@ async def test_what_was_sent_of_a_batch_is_not_sent_with_the_end() -> None:
     turn.stuck = True
     with anyio.move_on_after(0.01):
         await turn.stream.deliver(Batch(first))
-    turn.stuck, turn.translation.ended = False, True
+    turn.stuck = False
     last = machine.cancel()
-    await turn.stream.deliver(Batch([*first, *last]))
+    await turn.stream.deliver(Batch([*first, *last], last=True))
     assert turn.sent == [encode(each) for each in first + last]
 
 

@@ -17,6 +17,9 @@ def chat_content(given: str | Sequence[Any], diagnostics: Diagnostics, where: st
     """Text as a string, which every server takes; a list of parts when there is more than text."""
     if isinstance(given, str):
         return given
+    if _TEXTS.issuperset(map(type, given)):  # as almost always
+        texts: Sequence[Any] = given
+        return "\n\n".join([part.text for part in texts])
     parts = [
         chat
         for index, part in enumerate(given)
@@ -84,3 +87,4 @@ _PARTS: dict[type[Any], Callable[[Any, Diagnostics, str], ChatPart | None]] = {
     ct.InputVideoContent: _video,
     UnknownPart: _unknown,
 }
+_TEXTS: frozenset[type[Any]] = frozenset({kind for kind, made in _PARTS.items() if made is _text})

@@ -47,7 +47,10 @@ class MessagesBuilder:
         """The whole conversation, `instructions` as its first message."""
         self._entries = entries
         self._views = [
-            call_view(e.item, self._identities) or output_view(e.item, self._identities) for e in entries
+            None
+            if type(e.item) is params.MessageParam
+            else call_view(e.item, self._identities) or output_view(e.item, self._identities)
+            for e in entries
         ]
         self._answers = pair(self._views, lambda index: entries[index].param)
         if instructions:

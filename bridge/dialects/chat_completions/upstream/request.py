@@ -81,7 +81,7 @@ def _tools(
     request: CreateResponse, entries: list[Entry], identities: ToolIdentityMap, diagnostics: Diagnostics
 ) -> Chosen:
     items = [entry.item for entry in entries]
-    earlier = sum(entry.param == HISTORY for entry in entries)
+    earlier = sum([entry.param == HISTORY for entry in entries])
     functions, others = present_tools(active_tools(request.tools, items, earlier), identities, diagnostics)
     for tool, where in others:
         kind = tool.type or "a tool without a type"

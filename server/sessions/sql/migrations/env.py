@@ -10,7 +10,8 @@ from typing import Any, cast
 
 from alembic import context
 
-from server.sessions.sql.tables import VERSION_TABLE, metadata
+from server.sessions.sql.indexes import metadata
+from server.sessions.sql.revisions import VERSION_TABLE
 
 _attributes = context.config.attributes
 

@@ -15,10 +15,11 @@ from bridge.protocol.input_items import MessageParam
 from server.frames import PIECE_BYTES, Frames
 from server.sessions.base import Lease, StoredResponse
 from server.sessions.errors import StoreError
+from server.sessions.sql.indexes import metadata
 from server.sessions.sql.locations import database_url
 from server.sessions.sql.migrate import _config, newest, upgrade
 from server.sessions.sql.migrations.versions import r0003_lz4
-from server.sessions.sql.tables import REVISION, VERSION_TABLE, metadata
+from server.sessions.sql.revisions import REVISION, VERSION_TABLE
 from server.sessions.stores import open_store
 from tests.support.services import postgres_database
 from tests.support.stores import Place, record

@@ -18,9 +18,10 @@ from sqlalchemy import create_engine, event
 from server.sessions.base import Lease, ResponseStore
 from server.sessions.errors import StoreError
 from server.sessions.sql import postgres
-from server.sessions.sql.locations import database_url, default_file
+from server.sessions.sql.locations import database_url
+from server.sessions.sql.revisions import OLDEST, REVISION
+from server.sessions.sql.sqlite_file import default_file
 from server.sessions.sql.store import SqlStore
-from server.sessions.sql.tables import OLDEST, REVISION
 from server.sessions.stores import open_store
 from server.settings import SettingsError
 from tests.support.services import OwnPostgres, own_postgres

@@ -21,7 +21,7 @@ from server.sessions.sql import database, migrate
 from server.sessions.sql.locations import database_url
 from server.sessions.sql.migrate import _config, upgrade
 from server.sessions.sql.migrations import online
-from server.sessions.sql.tables import OLDEST, REVISION
+from server.sessions.sql.revisions import OLDEST, REVISION
 from server.sessions.stores import open_store
 from tests.support.services import postgres_database
 from tests.support.stores import frames, record

@@ -74,16 +74,6 @@ _PARTS: Final[dict[str, Callable[[], _Part]]] = {
 _TAKEN: Final = "gzip, zstd"
 
 
-class Plain:
-    """A body as it came."""
-
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        yield data
-
-    def close(self) -> None:
-        return None
-
-
 class Compressed:
     """A body in one encoding: parts, one after the other. Raises HttpError 400 for data that are not it."""
 
@@ -125,13 +115,15 @@ class Compressed:
         return HttpError(400, what, code="invalid_content_encoding")
 
 
-def decoding(headers: Sequence[str]) -> Plain | Compressed:
-    """How a body with these `content-encoding` headers is read. Raises HttpError 415 for an encoding that is
-    not taken, and for several on top of each other."""
+def decoding(headers: Sequence[str]) -> Compressed | None:
+    """How a body with these `content-encoding` headers is read; None as it comes. Raises HttpError 415 for an
+    encoding that is not taken, and for several on top of each other."""
+    if not headers:
+        return None
     listed = [each.strip().lower() for header in headers for each in header.split(",")]
     named = [each for each in listed if each not in ("", "identity")]
     if not named:
-        return Plain()
+        return None
     if len(named) > 1 or named[0] not in _PARTS:
         given = ", ".join(named)[:80]
         what = f"The content encoding is one of {_TAKEN}, or none, not {given}."

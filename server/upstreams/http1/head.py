@@ -1,0 +1,87 @@
+"""An address and headers → the head of a request."""
+
+from __future__ import annotations
+
+import ipaddress
+from base64 import b64encode
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib.metadata import version
+from typing import Final, NamedTuple
+from urllib.parse import quote, unquote, urlsplit
+
+from server.upstreams.http1.errors import InvalidRequest
+
+_PORTS: Final = {"http": 80, "https": 443}
+_AS_IT_IS: Final = "/:@!$&'()*+,;=~%-._"  # what a path has that need not be quoted, and what is already
+_OWN: Final = (
+    ("user-agent", f"openresponses-bridge/{version('openresponses-bridge')}"),
+    ("accept-encoding", "identity"),  # an encoder would hold tokens back
+)
+
+
+class Origin(NamedTuple):
+    """What a connection is made to: `host` in ASCII, without brackets; a literal one needs no look-up."""
+
+    tls: bool
+    host: str
+    port: int
+    is_literal: bool
+
+
+class Place(NamedTuple):
+    """Where an address is. `target` is what a request line names; `headers` are those that the address makes,
+    by their names in lower case."""
+
+    origin: Origin
+    target: str
+    headers: tuple[tuple[str, str], ...]
+
+
+@lru_cache(maxsize=256)
+def place_of(url: str) -> Place:
+    """Raises InvalidRequest for what is not an http(s) address."""
+    try:
+        parts = urlsplit(url)
+        default = _PORTS[parts.scheme]
+        host, port = _ascii(parts.hostname or ""), parts.port or default
+        if not host:
+            raise ValueError("no host")
+    except (ValueError, KeyError) as error:
+        raise InvalidRequest(f"{type(error).__name__} in the address") from error
+    named = f"[{host}]" if ":" in host else host
+    headers = [("host", named if port == default else f"{named}:{port}")]
+    if parts.username is not None:
+        shown = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        headers.append(("authorization", f"Basic {b64encode(shown.encode()).decode()}"))
+    target = quote(parts.path, safe=_AS_IT_IS) or "/"
+    if parts.query:
+        target += "?" + quote(parts.query, safe=_AS_IT_IS + "?")
+    return Place(Origin(parts.scheme == "https", host, port, _is_literal(host)), target, tuple(headers))
+
+
+def head_of(method: str, place: Place, headers: Mapping[str, str], length: int) -> bytes:
+    """The head of a request with a body of `length` bytes; `headers` replace ours of the same names. Raises
+    InvalidRequest for one that would not end where its line does."""
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    if lines.count("\n") != len(headers) or lines.count("\r") != len(headers) or "\0" in lines:
+        raise InvalidRequest("a header has a line end in it")
+    given = {name.lower() for name in headers}
+    own = "".join([f"{name}: {value}\r\n" for name, value in (*place.headers, *_OWN) if name not in given])
+    if method != "GET":
+        own += f"content-length: {length}\r\n"
+    head = f"{method} {place.target} HTTP/1.1\r\n{own}{lines}\r\n"
+    return head.encode("utf-8", "surrogateescape")
+
+
+def _ascii(host: str) -> str:
+    """A host's name as it is looked up and named to a server. Raises ValueError when it can't be one."""
+    return host if host.isascii() else host.encode("idna").decode()
+
+
+def _is_literal(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,230 @@
+"""Batches leave in their order, whether they wait for their client or not."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, cast
+
+import pytest
+
+from bridge import ResponseStreamStateMachine
+from bridge.protocol.events import Event
+from server.errors import HttpError
+from server.frames import Frames
+from server.runs.client import Batch, Client
+from server.runs.eager import Rest
+from server.runs.order import Order
+from server.runs.outlet import Outlet
+from server.sessions.errors import StoreError
+from server.sessions.withheld import frames_of
+
+pytestmark = pytest.mark.anyio
+
+
+class Taker:
+    """A client's side: takes what comes, at once or when it is `let`."""
+
+    def __init__(self) -> None:
+        self.taken: list[int] = []
+        self.ends: list[bool] = []
+        self.frames: bytes | None = None
+        self.waits: asyncio.Event | None = None
+        self.failure: Exception | None = None
+
+    def deliver(self, batch: Batch) -> Awaitable[None] | None:
+        if self.failure is not None:
+            raise self.failure
+        if self.waits is not None:
+            return self._later(batch, self.waits)
+        self._take(batch)
+        return None
+
+    async def _later(self, batch: Batch, may: asyncio.Event) -> None:
+        await may.wait()
+        self._take(batch)
+
+    def _take(self, batch: Batch) -> None:
+        self.taken += [event.sequence_number for event in batch.events]
+        self.ends.append(batch.last)
+        self.frames = batch.frames
+
+
+@pytest.fixture
+def machine() -> ResponseStreamStateMachine:
+    made = ResponseStreamStateMachine("m")
+    made.start()
+    return made
+
+
+@pytest.fixture
+def taker() -> Taker:
+    return Taker()
+
+
+@pytest.fixture
+async def outlet(taker: Taker) -> Outlet:
+    client = Client(may_leave=False)
+    client.attach(taker.deliver, anywhere=True)
+    return Outlet(client, None)
+
+
+async def test_what_waits_for_nothing_is_delivered_when_the_call_returns(
+    outlet: Outlet, taker: Taker, machine: ResponseStreamStateMachine
+) -> None:
+    assert outlet.flows
+    assert outlet.pass_here(machine.text("a")) is None
+    assert taker.taken == [2, 3, 4]
+    assert outlet.flows
+
+
+async def test_nothing_passes_what_waits_for_its_client(
+    outlet: Outlet, taker: Taker, machine: ResponseStreamStateMachine
+) -> None:
+    """Neither while it waits, nor between its going on and the turn of the next one."""
+    taker.waits = may = asyncio.Event()
+    rest = outlet.pass_here(machine.text("a"))
+    assert isinstance(rest, Rest)
+    flowed = [outlet.flows]
+    first = asyncio.create_task(outlet.finish(rest))
+    second = asyncio.create_task(outlet.pass_on(machine.text("b")))
+    await asyncio.sleep(0)
+    flowed.append(outlet.flows)
+    taker.waits = None  # it takes what comes from now on
+    may.set()
+    while not first.done():
+        await asyncio.sleep(0)
+        flowed.append(outlet.flows or second.done())
+    assert not any(flowed[:-1])
+    await second
+    assert taker.taken == [2, 3, 4, 5]
+    assert outlet.flows
+
+
+async def test_what_was_broken_off_goes_with_the_end(
+    outlet: Outlet, taker: Taker, machine: ResponseStreamStateMachine
+) -> None:
+    taker.waits = asyncio.Event()
+    rest = outlet.pass_here(machine.text("a"))
+    assert rest is not None
+    rest.close()
+    taker.waits = None
+    assert outlet.flows
+    await outlet.pass_last(machine.finish("stop"), 1.0, lambda _instead: None)
+    assert taker.taken == list(range(2, taker.taken[-1] + 1))
+
+
+async def test_batch_that_waited_while_the_response_ended_is_not_the_last(
+    outlet: Outlet, taker: Taker, machine: ResponseStreamStateMachine
+) -> None:
+    taker.waits = may = asyncio.Event()
+    beat = asyncio.create_task(outlet.pass_on(machine.text("a")))
+    await asyncio.sleep(0)
+    last = asyncio.create_task(outlet.pass_last(machine.finish("stop"), 1.0, lambda _instead: None))
+    may.set()
+    await asyncio.gather(beat, last)
+    assert taker.ends == [False, True]
+
+
+@pytest.mark.parametrize("failure", [RuntimeError("a defect"), HttpError(500, "refused")])
+async def test_delivery_that_fails_fails_in_the_task_of_the_run(
+    outlet: Outlet, taker: Taker, machine: ResponseStreamStateMachine, failure: Exception
+) -> None:
+    """What calls may be a connection to an upstream, which could do nothing with it."""
+    taker.failure = failure
+    rest = outlet.pass_here(machine.text("a"))
+    assert rest is not None
+    with pytest.raises(type(failure)):
+        await outlet.finish(rest)
+
+
+async def test_client_that_may_leave_is_let_go_when_a_delivery_fails(
+    taker: Taker, machine: ResponseStreamStateMachine
+) -> None:
+    client = Client(may_leave=True)
+    client.attach(taker.deliver, anywhere=True)
+    outlet = Outlet(client, None)
+    taker.failure = OSError("gone")
+    assert outlet.pass_here(machine.text("a")) is None
+    taker.failure = None
+    assert outlet.pass_here(machine.text("b")) is None
+    assert taker.taken == []
+    assert client.last_sent == -1
+
+
+class Keeping:
+    """What keeps in this process; `failure` is what keeps it from that."""
+
+    flows = True
+
+    def __init__(self, taker: Taker) -> None:
+        self.batch = Frames(0, -1, b"")
+        self.failure: Exception | None = None
+        self.kept: list[int] = []
+        self.sent_before: list[int] = []
+        self._taker = taker
+
+    async def take(self, events: list[Event]) -> list[Event]:
+        if self.failure is not None:
+            raise self.failure
+        self.sent_before.append(len(self._taker.taken))
+        self.kept += [event.sequence_number for event in events]
+        self.batch = frames_of(events)
+        return events
+
+
+async def test_what_is_kept_in_this_process_is_kept_and_then_delivered(
+    taker: Taker, machine: ResponseStreamStateMachine
+) -> None:
+    client, keeping = Client(may_leave=True), Keeping(taker)
+    client.attach(taker.deliver, anywhere=True)
+    outlet = Outlet(client, cast(Any, keeping))
+    for word in "ab":
+        assert outlet.pass_here(machine.text(word)) is None
+    assert keeping.kept == taker.taken == [2, 3, 4, 5]
+    assert keeping.sent_before == [0, 3]
+    assert taker.frames == keeping.batch.data
+    client.detach()
+    assert outlet.pass_here(machine.text("c")) is None
+    assert keeping.kept == [2, 3, 4, 5, 6]
+    assert client.last_sent == 5
+
+
+async def test_what_cannot_be_kept_is_not_delivered(
+    taker: Taker, machine: ResponseStreamStateMachine
+) -> None:
+    client, keeping = Client(may_leave=True), Keeping(taker)
+    client.attach(taker.deliver, anywhere=True)
+    outlet = Outlet(client, cast(Any, keeping))
+    keeping.failure = StoreError(StoreError.UNAVAILABLE, "The store is gone.")
+    rest = outlet.pass_here(machine.text("a"))
+    assert rest is not None
+    with pytest.raises(StoreError):
+        await outlet.finish(rest)
+    assert taker.taken == []
+    assert outlet.flows
+
+
+async def test_order_is_not_free_while_somebody_has_a_turn_to_come() -> None:
+    order, steps = Order(), list[str]()
+
+    async def one(name: str) -> None:
+        async with order:
+            steps.append(name)
+            await asyncio.sleep(0)
+
+    tasks = [asyncio.create_task(one(name)) for name in "abc"]
+    free = []
+    while not all(task.done() for task in tasks):
+        await asyncio.sleep(0)
+        free.append(order.free)
+    assert steps == ["a", "b", "c"]
+    assert free == [False] * (len(free) - 1) + [True]
+
+
+async def test_who_gives_up_waiting_leaves_the_order() -> None:
+    order = Order()
+    async with order:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01), order:
+                pass
+        assert not order.free
+    assert order.free

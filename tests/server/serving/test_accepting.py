@@ -1,0 +1,102 @@
+"""Workers take the connections that come at once in turns."""
+
+import asyncio
+import errno
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from server.serving import accepting
+from server.serving.accepting import OneByOne
+
+COUNT = 32
+
+
+class _Noted(asyncio.Protocol):
+    def __init__(self, made: list[asyncio.BaseTransport]) -> None:
+        self._made = made
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._made.append(transport)
+
+
+class _Full(socket.socket):
+    """Once the process may open no more files."""
+
+    failed = False
+
+    def accept(self) -> Any:
+        if not self.failed:
+            self.failed = True
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        found.listen(COUNT)
+        yield found
+
+
+def connected(listener: socket.socket, stack: ExitStack, count: int) -> None:
+    for _ in range(count):
+        stack.enter_context(socket.create_connection(listener.getsockname(), 5))
+
+
+async def until(made: list[asyncio.BaseTransport], count: int) -> None:
+    async with asyncio.timeout(10):
+        while len(made) < count:
+            await asyncio.sleep(0.001)
+
+
+async def test_connections_that_wait_are_taken_in_turns(listener: socket.socket) -> None:
+    made: list[list[asyncio.BaseTransport]] = [[], []]
+    with ExitStack() as stack, listener.dup() as other:
+        connected(listener, stack, COUNT)
+        servers = [
+            OneByOne(each, lambda into=into: _Noted(into))  # type: ignore[misc]
+            for each, into in zip((listener, other), made, strict=True)
+        ]
+        async with asyncio.timeout(10):
+            while sum(map(len, made)) < COUNT:
+                await asyncio.sleep(0.001)
+        assert min(map(len, made)) >= COUNT // 2 - 1
+        for server in servers:
+            server.close()
+            await server.wait_closed()
+        for transport in [*made[0], *made[1]]:
+            transport.close()
+
+
+async def test_none_is_taken_when_it_is_closed(listener: socket.socket) -> None:
+    made: list[asyncio.BaseTransport] = []
+    with ExitStack() as stack:
+        server = OneByOne(listener, lambda: _Noted(made))
+        connected(listener, stack, 1)
+        await until(made, 1)
+        with listener.dup() as held:
+            server.close()
+            server.close()
+            connected(held, stack, 1)
+            await asyncio.sleep(0.05)
+        assert len(made) == 1
+        made[0].close()
+
+
+async def test_a_process_that_may_open_no_more_files_tries_it_again(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accepting, "_NO_FILES", 0.01)
+    made: list[asyncio.BaseTransport] = []
+    with ExitStack() as stack, _Full(fileno=listener.detach()) as full:
+        server = OneByOne(full, lambda: _Noted(made))
+        connected(full, stack, 1)
+        await until(made, 1)
+        assert full.failed
+        server.close()
+        made[0].close()

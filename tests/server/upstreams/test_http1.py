@@ -1,0 +1,364 @@
+"""Our connections to an upstream, against one that says whatever it wants: both event loops, real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import zlib
+from collections.abc import Awaitable, Callable
+from contextlib import closing, suppress
+from typing import Any
+
+import pytest
+import uvloop
+
+from server.encodings import zstd
+from server.errors import UpstreamError
+from server.settings import Timeouts
+from server.upstreams.http1.body import Body
+from server.upstreams.http1.connection import Answer
+from server.upstreams.http1.errors import ConnectionLost, InvalidAnswer
+from server.upstreams.http1.head import place_of
+from server.upstreams.http1.pool import Connections
+from server.upstreams.reply import HttpReply
+
+PATIENT = Timeouts(connect=10, first_byte=10, idle=10, total=30)
+OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = OK + b"transfer-encoding: chunked\r\n\r\n"
+FEW = 20
+MANY = 8 * 1024 * 1024
+
+Say = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Upstream:
+    """Takes requests and has `say` answer each; counts its connections."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self.requests: list[bytes] = []
+        self.connections = 0
+        self.closed = asyncio.Event()
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.append(task)
+        try:
+            with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+                while True:
+                    self.requests.append(await reader.readuntil(b"\r\n\r\n"))
+                    await self._say(reader, writer)
+                    await writer.drain()
+        finally:
+            self.closed.set()
+            writer.close()
+
+    async def end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0.01)
+
+
+def saying(*pieces: bytes, close: bool = False) -> Say:
+    """Each of these in a write of its own."""
+
+    async def say(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.001)
+        if close:
+            raise ConnectionResetError
+
+    return say
+
+
+async def read(answer: Answer) -> bytes:
+    pieces = []
+    while piece := await answer.content.readany():
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+async def given_away(reply: HttpReply) -> None:
+    while await reply.read(lambda _data: True):
+        pass
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """Runs `use(connections, url, upstream)` over an upstream that answers with `say`."""
+
+    def over(say: Say, use: Callable[..., Awaitable[Any]], timeouts: Timeouts = PATIENT) -> Any:
+        async def both() -> Any:
+            upstream = Upstream(say)
+            server = await asyncio.start_server(upstream.handle, "127.0.0.1", 0)
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1/x"
+            connections = Connections("m", timeouts)
+            try:
+                return await use(connections, url, upstream)
+            finally:
+                await connections.close()
+                server.close()
+                await upstream.end()
+
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            return runner.run(both())
+
+    return over
+
+
+async def _twice(connections: Connections, url: str, upstream: Upstream) -> tuple[list[bytes], int]:
+    bodies = []
+    for _ in range(2):
+        with closing(await connections.request("POST", url, headers={}, data=b"{}")) as answer:
+            bodies.append(await read(answer))
+    return bodies, upstream.connections
+
+
+FINE = {
+    "length": (OK + b"content-length: 2\r\n\r\nhi", 1),
+    "nothing": (OK + b"content-length: 0\r\n\r\n", 1),
+    "no content": (b"HTTP/1.1 204 No Content\r\n\r\n", 1),
+    "chunks": (CHUNKED + b"1\r\nh\r\n1;x=1\r\ni\r\n0\r\nx-trailer: 1\r\n\r\n", 1),
+    "later": (b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" + OK + b"content-length: 2\r\n\r\nhi", 1),
+    "line ends": (OK.replace(b"\r", b"") + b"content-length: 2\n\nhi", 1),
+    "closing": (OK + b"connection: close\r\ncontent-length: 2\r\n\r\nhi", 2),
+    "HTTP/1.0": (b"HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nhi", 2),
+}
+EXCESS = {
+    "more than one answer": (OK + b"content-length: 2\r\n\r\nhi" + OK + b"content-length: 0\r\n\r\n", 2),
+    "more than an answer": (OK + b"content-length: 2\r\n\r\nhi???", 2),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [*((name, size) for name in FINE for size in (1, 1000)), *((name, 1000) for name in EXCESS)],
+)
+def test_an_answer_ends_where_it_says(run: Callable[..., Any], name: str, size: int) -> None:
+    """A connection is used again only when nothing but an answer came on it. What comes later than the answer
+    can't be told from an answer to the next request."""
+    said, connections = (FINE | EXCESS)[name]
+    pieces = [said[at : at + size] for at in range(0, len(said), size)]
+    wanted = b"" if name in ("nothing", "no content") else b"hi"
+    bodies, used = run(saying(*pieces), _twice)
+    assert bodies == [wanted, wanted]
+    assert used == connections
+
+
+def test_a_body_without_an_end_ends_with_its_connection(run: Callable[..., Any]) -> None:
+    assert run(saying(OK + b"\r\nh", b"i", close=True), _twice) == ([b"hi", b"hi"], 2)
+
+
+BROKEN = {
+    "not HTTP": (b"220 mail ready\r\n", InvalidAnswer),
+    "nothing": (b"", ConnectionLost),
+    "half a head": (OK + b"content-", ConnectionLost),
+    "another protocol": (
+        b"HTTP/1.1 101 Switching\r\nupgrade: h2c\r\nconnection: upgrade\r\n\r\n",
+        InvalidAnswer,
+    ),
+    "two ends": (CHUNKED[:-2] + b"content-length: 2\r\n\r\n2\r\nhi\r\n0\r\n\r\n", InvalidAnswer),
+    "negative": (OK + b"content-length: -1\r\n\r\n", InvalidAnswer),
+    "two lengths": (OK + b"content-length: 2\r\ncontent-length: 3\r\n\r\nhi!", InvalidAnswer),
+    "head without end": (OK + b"x: y\r\n" * 40_000, InvalidAnswer),
+    "line without end": (OK + b"x: " + b"y" * 200_000, InvalidAnswer),
+    "unknown encoding": (OK + b"content-encoding: br\r\ncontent-length: 2\r\n\r\nhi", InvalidAnswer),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_no_answer_is_not_taken_for_one(run: Callable[..., Any], name: str) -> None:
+    said, error = BROKEN[name]
+
+    async def ask(connections: Connections, url: str, _upstream: Upstream) -> None:
+        with pytest.raises(error):
+            await connections.request("POST", url, headers={}, data=b"{}")
+
+    run(saying(said, close=True), ask)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        CHUNKED + b"2\r\nhi\r\n",
+        CHUNKED + b"2\r\nhi\r\nzz\r\n",
+        CHUNKED + b"2\r\nhi\r\nffffffffffffffffff\r\n",
+        OK + b"content-length: 3\r\n\r\nhi",
+    ],
+)
+def test_what_came_before_a_cut_is_given_before_the_cut(run: Callable[..., Any], said: bytes) -> None:
+    async def ask(connections: Connections, url: str, _upstream: Upstream) -> bytes:
+        answer = await connections.request("POST", url, headers={}, data=b"{}")
+        await asyncio.sleep(0.1)
+        first = await answer.content.readany()
+        with pytest.raises((ConnectionLost, InvalidAnswer)):
+            await answer.content.readany()
+        return first
+
+    assert run(saying(said, close=True), ask) == b"hi"
+
+
+def test_what_is_behind_a_body_is_bounded(run: Callable[..., Any]) -> None:
+    """Trailers are not read, but a parser keeps one until its line ends."""
+    said = [CHUNKED + b"2\r\nhi\r\n0\r\nx: ", *[b"y" * 30_000] * 4]
+
+    async def ask(connections: Connections, url: str, _upstream: Upstream) -> None:
+        answer = await connections.request("POST", url, headers={}, data=b"{}")
+        assert await answer.content.readany() == b"hi"
+        with pytest.raises(InvalidAnswer):
+            await asyncio.wait_for(answer.content.readany(), 10)
+
+    run(saying(*said), ask)
+
+
+@pytest.mark.parametrize("close", [True, False], ids=["cut", "with its end"])
+def test_an_encoded_answer_that_breaks_is_not_waited_for(run: Callable[..., Any], close: bool) -> None:
+    body = gzip.compress(b"hi", mtime=0)[:-4]
+    length = len(body) + (100 if close else 0)
+    said = OK + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % length
+
+    async def ask(connections: Connections, url: str, _upstream: Upstream) -> None:
+        with closing(await connections.request("POST", url, headers={}, data=b"{}")) as answer:
+            reply = HttpReply("m", answer, 60.0, "")
+            with pytest.raises(UpstreamError):
+                await asyncio.wait_for(given_away(reply), 10)
+            reply.close()
+
+    run(saying(said + body[:5], body[5:], close=close), ask)
+
+
+@pytest.mark.parametrize("encoded", [gzip.compress, zstd.compress], ids=["gzip", "zstd"])
+def test_an_encoding_that_was_not_asked_for_is_undone_in_pieces(
+    run: Callable[..., Any], encoded: Callable[[bytes], bytes]
+) -> None:
+    """Of a few bytes that make many no more is made than was read."""
+    name = b"gzip" if encoded is gzip.compress else b"zstd"
+    body = encoded(bytes(MANY))
+    said = OK + b"content-encoding: %b\r\ncontent-length: %d\r\n\r\n%b" % (name, len(body), body)
+
+    async def ask(connections: Connections, url: str, upstream: Upstream) -> tuple[int, int, bool]:
+        with closing(await connections.request("POST", url, headers={}, data=b"{}")) as answer:
+            assert b"\r\naccept-encoding: identity\r\n" in upstream.requests[0]
+            content, sizes = answer.content, []
+            while piece := await content.read(1000):
+                sizes.append(len(piece))
+                assert not piece.strip(b"\0")
+            return sum(sizes), max(sizes), content.is_read
+
+    assert run(saying(said), ask) == (MANY, 1000, True)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [gzip.compress(b"hi" * 500, mtime=0)[:-9], zlib.compress(b"hi"), b"hi"],
+    ids=["cut", "zlib", "plain"],
+)
+def test_an_encoding_that_is_none_is_a_broken_answer(run: Callable[..., Any], body: bytes) -> None:
+    said = OK + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+
+    async def ask(connections: Connections, url: str, _upstream: Upstream) -> None:
+        answer = await connections.request("POST", url, headers={}, data=b"{}")
+        with closing(answer), pytest.raises(InvalidAnswer):
+            await read(answer)
+
+    run(saying(said), ask)
+
+
+def test_a_body_that_nobody_reads_waits_at_its_upstream(run: Callable[..., Any]) -> None:
+    """What is kept of it is bounded, and all of it comes when it is read."""
+    said = OK + b"content-length: %d\r\n\r\n" % MANY
+
+    async def ask(connections: Connections, url: str, _upstream: Upstream) -> tuple[int, int]:
+        with closing(await connections.request("POST", url, headers={}, data=b"{}")) as answer:
+            await asyncio.sleep(0.3)
+            kept = answer.content._size
+            return kept, len(await read(answer))
+
+    kept, whole = run(saying(said, *[bytes(MANY // FEW)] * FEW, bytes(MANY % FEW)), ask)
+    assert 0 < kept <= 2 * 256 * 1024
+    assert whole == MANY
+
+
+def test_an_answer_before_the_end_of_the_request_ends_it(run: Callable[..., Any]) -> None:
+    """A refusal of a large request is heard, and its connection is not used again."""
+
+    async def say(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\n\r\nno")
+        await writer.drain()
+        await asyncio.sleep(30)
+
+    async def ask(connections: Connections, url: str, upstream: Upstream) -> tuple[list[int], int]:
+        statuses = []
+        for _ in range(2):
+            with closing(await connections.request("POST", url, headers={}, data=bytes(4 * MANY))) as answer:
+                statuses.append(answer.status)
+                assert await read(answer) == b"no"
+        return statuses, upstream.connections
+
+    assert run(say, ask) == ([413, 413], 2)
+
+
+def test_whoever_leaves_an_answer_closes_its_connection(run: Callable[..., Any]) -> None:
+    async def ask(connections: Connections, url: str, upstream: Upstream) -> None:
+        with closing(await connections.request("POST", url, headers={}, data=b"{}")) as answer:
+            assert await answer.content.readany() == b"hi"
+        async with asyncio.timeout(5):
+            await upstream.closed.wait()
+
+    run(saying(CHUNKED + b"2\r\nhi\r\n"), ask)
+
+
+def test_whoever_stops_waiting_closes_its_connection(run: Callable[..., Any]) -> None:
+    async def ask(connections: Connections, url: str, upstream: Upstream) -> None:
+        with pytest.raises(TimeoutError):
+            await connections.request("POST", url, headers={}, data=b"{}")
+        async with asyncio.timeout(5):
+            await upstream.closed.wait()
+
+    run(saying(b""), ask, PATIENT.__class__(connect=5, first_byte=0.1, idle=5, total=30))
+
+
+def test_a_late_reader_of_an_answer_gets_nothing_of_the_next(run: Callable[..., Any]) -> None:
+    async def ask(connections: Connections, url: str, upstream: Upstream) -> list[bytes]:
+        first = await connections.request("POST", url, headers={}, data=b"1")
+        await asyncio.sleep(0.05)
+        second = await connections.request("POST", url, headers={}, data=b"2")
+        await asyncio.sleep(0.05)
+        first.close()
+        assert upstream.connections == 1
+        return [await read(first), await read(second)]
+
+    assert run(saying(OK + b"content-length: 2\r\n\r\nhi"), ask) == [b"hi", b"hi"]
+
+
+def test_a_connection_that_is_closed_before_it_is_asked_says_so(run: Callable[..., Any]) -> None:
+    async def ask(connections: Connections, url: str, _upstream: Upstream) -> None:
+        connection = await connections._connected(place_of(url).origin)
+        connection.abort()
+        await asyncio.sleep(0.01)
+        with pytest.raises(ConnectionLost):
+            await connection.ask(b"GET / HTTP/1.1\r\n\r\n", b"", 10)
+        assert not connections._open
+
+    run(saying(OK + b"content-length: 0\r\n\r\n"), ask)
+
+
+def test_a_body_s_pieces_are_cut_where_they_are_asked_for() -> None:
+    class Still:
+        def pause(self) -> None: ...
+
+        def resume(self) -> None: ...
+
+    async def cut() -> list[bytes]:
+        body = Body(Still(), None, asyncio.get_running_loop())  # type: ignore[arg-type]
+        body.feed(b"abc")
+        body.feed(b"def")
+        return [body.read_nowait(2), body.read_nowait(10), body.read_nowait(10)]
+
+    assert asyncio.run(cut()) == [b"ab", b"cdef", b""]

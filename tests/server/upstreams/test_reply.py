@@ -1,0 +1,74 @@
+"""What comes on a connection is given away in its order, and nothing of it is lost."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from server.upstreams.http1.body import Body
+from server.upstreams.reply import HttpReply
+from server.upstreams.turns import Turns
+
+pytestmark = pytest.mark.anyio
+
+
+class Still:
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+
+class Taker:
+    """Wants no more after the first `wanted` pieces."""
+
+    def __init__(self, wanted: int) -> None:
+        self.taken: list[bytes] = []
+        self.wanted = wanted
+
+    def __call__(self, data: bytes) -> bool:
+        self.taken.append(data)
+        return len(self.taken) < self.wanted
+
+
+async def reply() -> tuple[Body, HttpReply]:
+    body = Body(Still(), Turns(), asyncio.get_running_loop())
+    return body, HttpReply("one", cast(Any, SimpleNamespace(content=body)), 10.0, "")
+
+
+@pytest.mark.parametrize("ends", [False, True])
+async def test_what_comes_behind_the_last_that_was_wanted_is_read_next(ends: bool) -> None:
+    """Before the task that reads has run."""
+    body, reading = await reply()
+    take = Taker(2)
+    read = asyncio.create_task(reading.read(take))
+    await asyncio.sleep(0)
+    for piece in (b"a", b"b", b"c", b"d"):
+        body.feed(piece)
+    if ends:
+        body.end()
+    assert await read == b""
+    assert take.taken == [b"a", b"b"]
+    assert await reading.read(take) == b"cd"
+    if ends:
+        assert await reading.read(take) == b""
+    reading.close()
+
+
+async def test_what_comes_while_a_piece_is_taken_comes_behind_it() -> None:
+    body, reading = await reply()
+    taken: list[bytes] = []
+
+    def take(data: bytes) -> bool:
+        if not taken:
+            body.feed(b"b")
+            body.end()
+        taken.append(data)
+        return True
+
+    read = asyncio.create_task(reading.read(take))
+    await asyncio.sleep(0)
+    body.feed(b"a")
+    assert await read == b""
+    assert taken == [b"a", b"b"]
+    reading.close()

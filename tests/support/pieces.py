@@ -1,0 +1,62 @@
+"""What a server writes past ASGI's `send`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from msgspec import Struct, field
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+from server.body_pieces import Write
+from server.connections import pieces
+from server.connections.websocket import WebSocketConnection
+
+
+class Written(Struct):
+    """`count` pieces went out at once, `refused` were for `send`; `held` is the most that a transport had in
+    its buffer behind one of them, in bytes, and `paused` how many went out though it wanted no more."""
+
+    count: int = 0
+    refused: int = 0
+    held: int = 0
+    paused: int = 0
+    scopes: list[object] = field(default_factory=list)
+
+    def note(self, went: bool, was_paused: bool, transport: Any) -> bool:
+        """What became of one piece; whether it went out."""
+        if went:
+            self.count += 1
+            self.paused += was_paused
+            self.held = max(self.held, transport.get_write_buffer_size())
+        else:
+            self.refused += 1
+        return went
+
+
+@contextmanager
+def watched_writing() -> Iterator[Written]:
+    """Of all connections that are made while the context lasts."""
+    written = Written()
+    real = pieces._writer
+
+    def watched(cycle: RequestResponseCycle) -> Write:
+        write = real(cycle)
+        written.scopes.append(cycle.scope)
+
+        def watching(body: bytes) -> bool:
+            was_paused = cycle.flow.write_paused
+            return written.note(write(body), was_paused, cycle.transport)
+
+        return watching
+
+    plain = WebSocketConnection._write
+
+    def watching_message(connection: WebSocketConnection, message: bytes) -> bool:
+        was_paused = not connection.writable.is_set()
+        return written.note(plain(connection, message), was_paused, connection.transport)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WebSocketConnection, "_write", watching_message)
+        patch.setattr(pieces, "_writer", watched)
+        yield written
