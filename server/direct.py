@@ -29,8 +29,10 @@ class Direct:
         self._handled = tuple(handlers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        route = self._routes.get((scope.get("method", ""), scope.get("path", "")))
-        if route is None or scope.get("root_path") or scope["type"] != "http":
+        route = None
+        if scope["type"] == "http" and not scope.get("root_path"):
+            route = self._routes.get((scope["method"], scope["path"]))
+        if route is None:
             await self._app(scope, receive, send)
             return
         scope["route"] = route

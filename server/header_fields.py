@@ -7,6 +7,21 @@ from typing import Final
 from starlette.types import Scope
 
 _KEY: Final = "openresponses.headers"
+_USUAL: Final = (
+    *("host", "connection", "accept", "accept-encoding", "accept-language", "user-agent", "authorization"),
+    *("content-type", "content-length", "transfer-encoding", "x-api-key", "x-request-id", "openai-beta"),
+    *("anthropic-version", "anthropic-beta"),
+)
+
+
+class _Names(dict[bytes, str]):
+    """Names, those that most requests have decoded once."""
+
+    def __missing__(self, name: bytes) -> str:
+        return name.decode("latin-1")
+
+
+_NAMES: Final = _Names((name.encode(), name) for name in _USUAL)
 
 
 class HeaderFields(dict[str, str]):
@@ -15,7 +30,7 @@ class HeaderFields(dict[str, str]):
     def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
         self._raw = raw
         for name, value in reversed(raw):
-            self[name.decode("latin-1")] = value.decode("latin-1")
+            self[_NAMES[name]] = value.decode("latin-1")
 
     def getlist(self, name: str) -> list[str]:
         """All values of a name, in order."""

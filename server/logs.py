@@ -6,7 +6,6 @@ import json
 import logging
 import sys
 from collections.abc import MutableMapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from io import StringIO
 from typing import Any, Final, TextIO
@@ -54,14 +53,31 @@ def _json_line(logger: Any, method: str, line: MutableMapping[str, Any]) -> str:
     line["level"] = _LEVELS.get(method, method)
     # its own `isoformat` looks up `utcoffset` by a new string each time, of which Python keeps hundreds
     line["timestamp"] = datetime.now(UTC)
-    if "exc_info" not in line:
-        with suppress(UnicodeEncodeError):
-            text = _ENCODER.encode(line).decode()
-            # JSON has a backslash before whatever does not print and is ASCII
-            if "\\" not in text and text.isprintable():
-                return text
+    if "exc_info" not in line and (text := _plain(line)) is not None:
+        return text
     line = _only_printable(logger, method, line)
     return _as_json(_TRACEBACKS(logger, method, line))
+
+
+def _plain(line: MutableMapping[str, Any]) -> str | None:
+    """A line with nothing in it that does not print, as most are."""
+    try:
+        text = _ENCODER.encode(line).decode()
+    except UnicodeEncodeError:
+        return None
+    # JSON has a backslash before whatever does not print and is ASCII
+    return text if "\\" not in text and text.isprintable() else None
+
+
+class _Lines(structlog.make_filtering_bound_logger(logging.INFO)):  # type: ignore[misc]
+    """Writes the two lines of each request past the steps in which structlog makes any line."""
+
+    def info(self, event: str, *args: Any, **fields: Any) -> Any:
+        if args or self._context or "exc_info" in fields or self._processors[0] is not _json_line:
+            return super().info(event, *args, **fields)
+        line = {**fields, "event": event, "level": "info", "timestamp": datetime.now(UTC)}
+        text = _plain(line)
+        return super().info(event, **fields) if text is None else self._logger.info(text)
 
 
 def configure_logs(file: TextIO | None = None) -> None:
@@ -77,7 +93,7 @@ def configure_logs(file: TextIO | None = None) -> None:
         ]
     structlog.configure(
         processors=processors,
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        wrapper_class=_Lines,
         logger_factory=structlog.WriteLoggerFactory(file=file),
         cache_logger_on_first_use=True,
     )

@@ -59,5 +59,5 @@ class Service:
 
 def service_of(request: Request) -> Service:
     """The service of the application that this request came to."""
-    service: Service = request.app.state.service
+    service: Service = request.scope["app"].state.service
     return service

@@ -15,9 +15,10 @@ from typing import Any, Final
 
 import httptools
 from uvicorn import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
+from server.connections import answering
 from server.connections.pieces import offer_writing, stop_writing
 from server.connections.progress import Flow, Receiving, Sending, cut_off
 from server.connections.refusals import written
@@ -42,7 +43,7 @@ class _Stage(Enum):
     REFUSED = auto()
 
 
-class HttpConnection(HttpToolsProtocol):
+class HttpConnection(answering.Answering):
     """Made by uvicorn, one per connection; `registry` counts and watches it."""
 
     def __init__(
@@ -62,10 +63,9 @@ class HttpConnection(HttpToolsProtocol):
         self._stage = _Stage.AWAITED
         self._since = self.loop.time()
         self._patience = self._limits.header_seconds
-        self.url = b""
+        self.url = self._rest = b""
         self._head = 0  # bytes of the head so far
         self._overhead = 0  # bytes of the body's framing since its last byte
-        self._rest = b""
         self._owed: list[RequestResponseCycle] = []  # `_MOST_QUEUED` at most
         self._error: HttpError | None = None
         self._receiving = Receiving(self._limits.body_seconds)
@@ -93,7 +93,6 @@ class HttpConnection(HttpToolsProtocol):
         self.app = self._application  # `_answer` refers to this object, which would stay for a while
 
     def data_received(self, data: bytes) -> None:
-        self._unset_keepalive_if_required()
         if self._stage is _Stage.REFUSED:
             return
         if self._rest:
@@ -169,7 +168,9 @@ class HttpConnection(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._stage is not _Stage.HEAD:
             return  # a trailer: those are not read, and what is known of the request stays as it is
-        super().on_header(name, value)
+        name = name.lower()
+        self.expect_100_continue |= name == b"expect" and value.lower() == b"100-continue"
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         if len(self.headers) > _MOST_HEADERS:
@@ -200,7 +201,6 @@ class HttpConnection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         stop_writing(self._owed.pop(0))
         super().on_response_complete()
-        self._unset_keepalive_if_required()  # the registry looks after that
         self._since = self.loop.time()
         if self._stage is _Stage.COMPLETE and not self._owed:
             self._await()
@@ -218,14 +218,15 @@ class HttpConnection(HttpToolsProtocol):
         self._registry.waits(self)
 
     # ── refusing ───────────────────────────────────────────────────────────────────────────────────────
-    def _answer(self, scope: Any, receive: Any, send: Any) -> Awaitable[None]:
+    def _answer(self, scope: Any, receive: Any, _send: Any) -> Awaitable[None]:
         """The application for one request. No coroutine of its own: each would be passed for each token."""
-        answered: Awaitable[None] = self._application(scope, partial(self._receive, receive), send)
-        return answered
+        cycle = receive.__self__
+        here = partial(self._receive, cycle), partial(answering.send, cycle)
+        return self._application(scope, *here)  # type: ignore[no-any-return]
 
-    async def _receive(self, receive: Any) -> Any:
+    async def _receive(self, cycle: RequestResponseCycle) -> Any:
         """The application's next message. Raises HttpError when the rest of its body won't come."""
-        message = await receive()
+        message = await answering.receive(cycle)
         if self._error is not None and message.get("more_body"):
             raise self._error
         return message

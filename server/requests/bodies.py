@@ -13,7 +13,7 @@ import anyio
 from starlette.requests import ClientDisconnect, Request
 
 from server.encodings import decoding
-from server.header_fields import fields_of
+from server.header_fields import HeaderFields, fields_of
 from server.requests.body_rules import check_length, check_type, too_large
 from server.requests.json_bounds import check_json
 from server.requests.off_loop import off_loop
@@ -30,8 +30,9 @@ async def read_json(request: Request, settings: Settings, decode: Callable[[byte
     Raises HttpError 415 for another content type or encoding, 413 for a larger body than the settings
     allow, and what `decoded` raises.
     """
-    check_type(fields_of(request.scope).get("content-type", ""))
-    body = await _read(request, settings.max_body_bytes)
+    headers = fields_of(request.scope)
+    check_type(headers.get("content-type", ""))
+    body = await _read(request, headers, settings.max_body_bytes)
     asked = await decoded(body, settings.limits, decode)
     if (trace := REQUEST.get()) is not None:
         await off_loop(len(body), partial(trace.take, body))
@@ -41,7 +42,7 @@ async def read_json(request: Request, settings: Settings, decode: Callable[[byte
 async def read_bytes(request: Request, settings: Settings) -> bytes:
     """The body of a request, whatever it is. Raises HttpError 415 for another encoding and 413 for a larger
     body than the settings allow."""
-    return await _read(request, settings.max_body_bytes)
+    return await _read(request, fields_of(request.scope), settings.max_body_bytes)
 
 
 async def decoded(data: bytes | str, limits: Limits, decode: Callable[[bytes], T]) -> T:
@@ -58,9 +59,8 @@ async def decoded(data: bytes | str, limits: Limits, decode: Callable[[bytes], T
     return await off_loop(len(data), work)
 
 
-async def _read(request: Request, limit: int) -> bytes:
+async def _read(request: Request, headers: HeaderFields, limit: int) -> bytes:
     """The bytes, uncompressed. The limit is for those that come and for what they stand for."""
-    headers = fields_of(request.scope)
     encoding = decoding(headers.getlist("content-encoding"))
     check_length(headers.get("content-length", ""), limit)
     pieces: list[bytes] = []

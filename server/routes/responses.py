@@ -41,8 +41,9 @@ async def create(request: Request) -> ASGIApp:
     `background` it is the queued response."""
     service = service_of(request)
     asked = await read_json(request, service.settings, decode_request)
-    owner = request.state.owner
-    prepared = await prepare(service, asked, fields_of(request.scope), request.state.request_id, owner=owner)
+    scope = request.scope
+    owner, request_id = scope["state"]["owner"], scope["state"]["request_id"]
+    prepared = await prepare(service, asked, fields_of(scope), request_id, owner=owner)
     run, headers = prepared.run(), prepared.headers
     if asked.background:
         if asked.stream:
