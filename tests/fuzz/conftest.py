@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.fuzz.targets import edge, server
+from tests.fuzz.targets import edge, server, upstream
 
 
 @pytest.fixture(scope="package", autouse=True)
 def _servers() -> Iterator[None]:
     yield
-    for each in (edge, server):
+    for each in (edge, server, upstream):
         each.close()
