@@ -81,7 +81,8 @@ class Hold:
             self._budget.give_back(self._owner, size)
 
     def __del__(self) -> None:
-        self.release()
+        if self._size:
+            self.release()
 
 
 class Room(Struct, frozen=True):

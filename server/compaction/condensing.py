@@ -35,7 +35,7 @@ _EMPTY: Final = ErrorPayload("model_error", "model_error", "The model answered w
 def asks_for_compaction(request: CreateResponse) -> bool:
     """Whether the input holds a `compaction_trigger` that no compaction has answered: clients that keep the
     whole conversation may send an earlier one along."""
-    if not isinstance(request.input, list):
+    if type(request.input) is not list:
         return False
     if UnknownItem not in set(map(type, request.input)):  # a trigger is one
         return False

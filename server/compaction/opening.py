@@ -15,7 +15,7 @@ Item = TypeVar("Item")
 KIND: Final = "compaction"
 """What our own summaries are sealed as; dialects seal their upstreams' compactions under other kinds."""
 INVALID: Final = "invalid_encrypted_content"
-_COMPACTIONS: Final[frozenset[Any]] = frozenset({CompactionParam, CompactionItem})
+COMPACTIONS: Final[frozenset[Any]] = frozenset({CompactionParam, CompactionItem})
 _PREFACE: Final = (
     "The conversation before this point was condensed. This summary stands for it; go on from there:\n\n"
 )
@@ -36,7 +36,7 @@ def open_compactions(
     raise InvalidRequestError `invalid_encrypted_content`; `place` gives the path of the parameter at fault
     for an index.
     """
-    if _COMPACTIONS.isdisjoint(map(type, items)):  # as almost always
+    if COMPACTIONS.isdisjoint(map(type, items)):  # as almost always
         return list(items)
     return [
         _opened(item, sealer, place(index), upstream_compacts)

@@ -7,7 +7,8 @@ enforce is asked for in words.
 
 from __future__ import annotations
 
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,18 +20,27 @@ from bridge.protocol.request import CreateResponse
 from bridge.tools.agent_tools import ModelCapabilities, ToolCallMode, tool_call_mode
 from bridge.tools.identity import ToolIdentityMap
 from server.compaction.condensing import Condensing, asks_for_compaction, condensing_request
-from server.compaction.opening import open_compactions
+from server.compaction.opening import COMPACTIONS, open_compactions
 from server.requests.abilities import fitted, offers_tools
 from server.requests.answer_format import instructed
 from server.requests.continuing import keeps_responses
-from server.requests.reasoning import RAW, Loss, ReasoningAs, SealedReasoning, open_reasoning, seal_for, seals
+from server.requests.reasoning import (
+    RAW,
+    REASONING,
+    Loss,
+    ReasoningAs,
+    SealedReasoning,
+    open_reasoning,
+    seal_for,
+    seals,
+)
 from server.requests.stops import with_stops
 from server.requests.truncation import Shortener
 from server.sessions.history import own_input
-from server.settings import Capabilities
 from server.upstreams.targets import Target
 
 _FORMAT: Final = "text.format"
+_SEALED: Final[frozenset[Any]] = REASONING | COMPACTIONS
 
 
 class Asked(Struct, frozen=True):
@@ -72,7 +82,9 @@ def ask(
         sent = replace(sent, input=list(fit.own))
     if keeps_responses(target):
         sent = replace(sent, previous_response_id=after, store=request.store is not False)
-    stream = _tool_call_mode(target.able) is not ToolCallMode.WHOLE or not offers_tools(sent, fit)
+    able = target.able
+    mode = _tool_call_mode(able.tools is not False, able.streaming_tool_calls is not False)
+    stream = mode is not ToolCallMode.WHOLE or not offers_tools(sent, fit)
     outgoing = target.prepare(sent, fit.earlier, identities, stream=stream)
     for where, what in (*losses, *fit.losses):
         outgoing.diagnostics.loss(where, what)
@@ -106,8 +118,11 @@ def opened(
     """(the turns before, the request's own input), compactions and reasoning in both opened for this
     upstream."""
     sealer, compacts = target.sealer, target.dialect.side.compacts
+    given = own_input(request)
+    if _SEALED.isdisjoint(map(type, (*history, *given))):  # as in most conversations
+        return history, given
     earlier = open_reasoning(history, target, _before, losses)
-    own = open_reasoning(own_input(request), target, _place, losses)
+    own = open_reasoning(given, target, _place, losses)
     return (
         open_compactions(earlier, sealer, _before, upstream_compacts=compacts),
         open_compactions(own, sealer, _place, upstream_compacts=compacts),
@@ -122,8 +137,9 @@ def _place(index: int) -> str:
     return f"input[{index}].encrypted_content"
 
 
-def _tool_call_mode(able: Capabilities) -> ToolCallMode:
-    return tool_call_mode(ModelCapabilities(able.tools is not False, able.streaming_tool_calls is not False))
+@cache
+def _tool_call_mode(tools: bool, streaming: bool) -> ToolCallMode:
+    return tool_call_mode(ModelCapabilities(tools, streaming))
 
 
 def _knows_no_schema(target: Target) -> bool:

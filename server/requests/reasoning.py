@@ -33,7 +33,7 @@ KIND: Final = "raw-reasoning"
 """What raw reasoning is sealed as."""
 _ENCRYPTED: Final = "reasoning.encrypted_content"
 _INVALID: Final = "invalid_encrypted_content"
-_REASONING: Final[frozenset[Any]] = frozenset({ReasoningParam, ReasoningItem})
+REASONING: Final[frozenset[Any]] = frozenset({ReasoningParam, ReasoningItem})
 _LENGTH: Final = 16  # characters of a hash: enough to distinguish upstreams
 
 Loss = tuple[str, str]
@@ -59,7 +59,7 @@ def open_reasoning(
 ) -> list[Any]:
     """The items with sealed reasoning of this upstream in the clear, and without that of others, which is a
     loss. Raises InvalidRequestError `invalid_encrypted_content` with the place of what can't be opened."""
-    if _REASONING.isdisjoint(map(type, items)):
+    if REASONING.isdisjoint(map(type, items)):
         return list(items)
     found = []
     for index, item in enumerate(items):

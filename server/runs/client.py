@@ -11,6 +11,7 @@ from msgspec import Struct
 from bridge.errors import BridgeError
 from bridge.protocol.codec import encode_sse
 from bridge.protocol.events import Event
+from server.runs.eager import begin
 
 _PATIENCE: Final = 2.0  # seconds that the run of a stored response waits for a client that takes nothing
 
@@ -145,10 +146,16 @@ class Client:
     async def send_last(self, batch: Batch, seconds: float) -> None:
         """Send the last events, after those that an interruption kept from the client. A client that takes
         nothing for `seconds` is detached: it would hold its run for ever."""
+        if self._unsent:
+            batch = Batch([*self._unsent, *batch.events], last=True)
+        rest = self.hand_over(batch)
+        waiting = None if rest is None else begin(self.wait_for(rest, batch))
+        if waiting is None:  # as almost always, so that no timer is set
+            self._unsent = []
+            return
         try:
             async with asyncio.timeout(seconds):
-                unsent = self._unsent
-                await self.send(Batch([*unsent, *batch.events], last=True) if unsent else batch)
+                await waiting
         except TimeoutError:
             self.detach()
 

@@ -10,6 +10,7 @@ from server.runs.outlet import Outlet
 from server.runs.translation import Translation
 from server.schemas.workers import Question, SchemaJudge
 from server.upstreams.base import UpstreamReply
+from server.upstreams.whole_answers import WholeReply
 
 
 class Reading:
@@ -49,6 +50,9 @@ class Reading:
             events = translation.feed(data)
             pace.read(events)
             if translation.has_all:
+                break
+            if isinstance(reply, WholeReply) and reply.is_read:
+                events += translation.end()
                 break
             if events:
                 await self._outlet.pass_on(events)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, closing
 from functools import partial
 from typing import Final
@@ -81,19 +81,23 @@ class HttpUpstream:
     def open(self, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamReply]:
         return _Exchange(self, request)
 
-    async def ask(self, request: UpstreamRequest) -> tuple[Answer, HttpReply, bytes | None]:
-        """Send the request: the answer, which is to be closed, its reply, and what was read of a whole one in
-        JSON. Raises UpstreamError."""
-        response = await self._send(request)
+    async def ask(self, request: UpstreamRequest) -> tuple[Answer, HttpReply | None, bytes | None]:
+        """Send the request: the answer, which is to be closed, what gives its body, unless that has been
+        read, and what was read of a whole one in JSON. Raises UpstreamError."""
+        try:
+            response = await self._sent(request)
+        except FAILURES as error:
+            raise self._failure(error) from error
         try:
             whole = await self._check(response, partial(self.clean, client_key=request.client_key))
-            losses = response.headers.get(LOSSES_HEADER, "")
-            return response, HttpReply(self.name, response, self._timeouts.idle, losses), whole
+            if whole is not None and isinstance(response.content, Body) and response.content.is_read:
+                return response, None, whole
+            return response, HttpReply(self.name, response, self._timeouts.idle, losses_in(response)), whole
         except BaseException:
             response.close()
             raise
 
-    async def _send(self, request: UpstreamRequest) -> Answer:
+    def _sent(self, request: UpstreamRequest) -> Awaitable[Answer]:
         headers = {
             "content-type": "application/json",
             "accept": _STREAM_TYPE if request.stream else _JSON_TYPE,
@@ -102,12 +106,8 @@ class HttpUpstream:
         }
         for name, value in request.headers.items():
             headers[name] = f"{headers[name]},{value}" if name in headers else value
-        try:
-            return await self._connected().request(
-                "POST", self._base + request.path, headers=headers, data=request.body
-            )
-        except FAILURES as error:
-            raise self._failure(error) from error
+        url = self._base + request.path
+        return self._connected().request("POST", url, headers=headers, data=request.body)
 
     def clean(self, text: str, client_key: str | None = None) -> str:
         passed = client_key if self._pass_through else None
@@ -200,23 +200,34 @@ class _Exchange:
 
     __slots__ = ("_answer", "_reply", "_request", "_upstream")
     _answer: Answer
-    _reply: HttpReply
+    _reply: HttpReply | None
 
     def __init__(self, upstream: HttpUpstream, request: UpstreamRequest) -> None:
         self._upstream = upstream
         self._request = request
 
     async def __aenter__(self) -> UpstreamReply:
-        self._answer, self._reply, whole = await self._upstream.ask(self._request)
-        return self._reply if whole is None else WholeReply(whole, self._reply)
+        self._answer, reply, whole = await self._upstream.ask(self._request)
+        self._reply = reply
+        if reply is not None and whole is None:
+            return reply
+        return WholeReply(whole or b"", losses_in(self._answer), reply)
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._reply is None:
+            self._answer.close()
+            return
         self._reply.close()
         try:
             if kind is None:
                 await _drain(self._answer)
         finally:
             self._answer.close()  # a body that was not read to its end closes the connection with it
+
+
+def losses_in(answer: Answer) -> str:
+    """What the upstream says was lost of the request."""
+    return answer.headers.get(LOSSES_HEADER, "")
 
 
 async def _read_up_to(

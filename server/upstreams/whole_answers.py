@@ -31,22 +31,31 @@ def is_whole_answer(body: bytes, recognises: Recognises) -> bool:
 
 
 class WholeReply:
-    """The answer as a stream of one frame: `begun` is what was read of it, `rest` gives what follows."""
+    """The answer as a stream of one frame: `begun` is what was read of it, `rest` gives what follows, and is
+    None when that was all."""
 
     __slots__ = ("_begun", "_rest", "_sent", "losses")
 
-    def __init__(self, begun: bytes, rest: UpstreamReply) -> None:
+    def __init__(self, begun: bytes, losses: str, rest: UpstreamReply | None) -> None:
         self._begun = _FIELD + begun.removeprefix(_BOM).translate(_ONE_LINE)
         self._rest = rest
-        self.losses = rest.losses
+        self.losses = losses
         self._sent = False
+        if rest is None:
+            self._begun += _END
+            self._sent = True
+
+    @property
+    def is_read(self) -> bool:
+        """It has given all there is."""
+        return self._sent and not self._begun
 
     async def read(self, take: Take | None = None) -> bytes:
         """As `UpstreamReply.read`."""
         if self._begun:
             begun, self._begun = self._begun, b""
             return begun
-        if self._sent:
+        if self._sent or self._rest is None:
             return b""
         data = await self._rest.read()
         self._sent = not data

@@ -6,7 +6,7 @@ forgotten, since looking it up fails.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple
 
@@ -132,16 +132,18 @@ def kept_there(request: CreateResponse) -> dict[str, Any]:
     return {name: given[name] for name in _KEPT_THERE if name in given}
 
 
-def asked(request: CreateResponse) -> Iterator[tuple[str, Any]]:
+def asked(request: CreateResponse) -> list[tuple[str, Any]]:
     """The fields that say something, `reasoning.effort` within `reasoning`, and their values."""
+    said: list[tuple[str, Any]] = []
     for name, value in zip(_NAMES, _values_of(request), strict=True):
         if value is None or value is UNSET:
             continue
         if name in _NESTED and isinstance(value, Struct):
-            inner = ((each, getattr(value, each)) for each in value.__struct_fields__)
-            yield from ((f"{name}.{each}", said) for each, said in inner if said not in (None, UNSET))
+            inner = [(each, getattr(value, each)) for each in value.__struct_fields__]
+            said += [(f"{name}.{each}", found) for each, found in inner if found not in (None, UNSET)]
         else:
-            yield name, value
+            said += ((name, value),)
+    return said
 
 
 def apply(request: CreateResponse, table: Outcomes, diagnostics: Diagnostics) -> dict[str, Any]:

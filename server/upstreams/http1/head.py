@@ -66,12 +66,18 @@ def head_of(method: str, place: Place, headers: Mapping[str, str], length: int) 
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     if lines.count("\n") != len(headers) or lines.count("\r") != len(headers) or "\0" in lines:
         raise InvalidRequest("a header has a line end in it")
-    given = {name.lower() for name in headers}
-    own = "".join([f"{name}: {value}\r\n" for name, value in (*place.headers, *_OWN) if name not in given])
+    begun = _begun(method, place, tuple(headers))
     if method != "GET":
-        own += f"content-length: {length}\r\n"
-    head = f"{method} {place.target} HTTP/1.1\r\n{own}{lines}\r\n"
-    return head.encode("utf-8", "surrogateescape")
+        begun += f"content-length: {length}\r\n"
+    return f"{begun}{lines}\r\n".encode("utf-8", "surrogateescape")
+
+
+@lru_cache(maxsize=256)
+def _begun(method: str, place: Place, names: tuple[str, ...]) -> str:
+    """The lines of a head that are ours; `names` are those that the request's own headers have."""
+    given = {name.lower() for name in names}
+    own = "".join([f"{name}: {value}\r\n" for name, value in (*place.headers, *_OWN) if name not in given])
+    return f"{method} {place.target} HTTP/1.1\r\n{own}"
 
 
 def _ascii(host: str) -> str:
