@@ -69,6 +69,11 @@ class SSEDecoder:
         self._after_cr = False
         self._error: WireError | None = None
 
+    @property
+    def is_between(self) -> bool:
+        """The next byte begins a frame, so that one may also be read elsewhere."""
+        return not (self._buffer or self._after_cr or self._at_start or self._error)
+
     def feed(self, data: bytes) -> list[Frame]:
         """Take the next bytes; return the frames that they complete.
 

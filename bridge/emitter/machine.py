@@ -131,10 +131,10 @@ class ResponseStreamStateMachine:
     # ── words: one kind is open at a time (law E5) ─────────────────────────────────────────────────
     def text(self, delta: str, logprobs: Sequence[LogProb | Mapping[str, Any]] | None = None) -> list[Event]:
         """The next piece of visible text, with the log probabilities of its tokens if known."""
-        if self._live.phase is not _IN_PROGRESS:
-            raise self._refusal("text")
         part = self._blocks.text_part
         if part is None or logprobs or type(delta) is not str or not delta:
+            if self._live.phase is not _IN_PROGRESS:
+                raise self._refusal("text")
             return self._say("text", TEXT, delta, logprobs)
         if not delta.isascii() and not is_whole(delta):
             return self._say("text", TEXT, delta, None)
@@ -344,7 +344,9 @@ class ResponseStreamStateMachine:
         """
         self.require("fail")
         payload = redacted(payload_of(error), mended)
-        return self._live.fail(payload if self._redact is None else redacted(payload, self._redact))
+        payload = payload if self._redact is None else redacted(payload, self._redact)
+        self._blocks.text_part = None  # it takes deltas without a look at the phase
+        return self._live.fail(payload)
 
     # ── a call in the wrong phase is refused and changes nothing (law E9) ──────────────────────────
     def require(self, method: str) -> None:

@@ -114,14 +114,14 @@ class Streaming(Answer):
 
     def __init__(self, runs: Sequence[Run], headers: Mapping[str, str], keep_alive: float) -> None:
         super().__init__(runs, headers, keep_alive)
-        self._now = asyncio.get_running_loop().time  # to look for the loop at each write is dear
+        self._loop = asyncio.get_running_loop()  # to look for it at each write is dear
 
     def _write(self, body: bytes) -> bool:
         """Send a piece without waiting, if that is possible now; whether it was."""
         if not self._offered(body):
             return False
         if body:
-            self._written_at = self._now()
+            self._written_at = self._loop.time()
         return True
 
     async def _send(self, send: Send, body: bytes, *, more: bool = True) -> None:
@@ -129,19 +129,19 @@ class Streaming(Answer):
             head = [(b"content-type", self.stream_type), *_STREAM_HEADERS, *self._headers]
             await send({"type": "http.response.start", "status": 200, "headers": head})
             self._begun = True
-        self._written_at = self._now()
+        self._written_at = self._loop.time()
         await send({"type": "http.response.body", "body": body, "more_body": more})
 
     async def _speak_up(self, send: Send) -> float:
         """Keep the connection alive: with the first events once the upstream has accepted (nothing is
         sent before the status is known, law S6), after that with comments, or with events for a client
         that does not count comments (field case 43)."""
-        quiet = self._now() - self._written_at
+        quiet = self._loop.time() - self._written_at
         if quiet < self._keep_alive:
             return self._keep_alive - quiet
         shown = [await run.show_life() for run in self._runs]
         if not any(shown) and self._begun and any(run.waiting for run in self._runs):
-            self._written_at = self._now()
+            self._written_at = self._loop.time()
             await send({"type": "http.response.body", "body": self.keep_alive, "more_body": True})
         return self._keep_alive
 
@@ -163,16 +163,19 @@ class StreamedAnswer(Streaming):
         self.stream_type, self.keep_alive = form.stream_type, form.keep_alive
 
     async def _answer(self, send: Send) -> None:
-        def deliver(batch: Batch) -> Awaitable[None] | None:
-            data = self._form.streamed(batch, batch.last)
-            if not batch.last and self._write(data):
-                return None
-            return self._send(send, data, more=not batch.last)
-
-        await self._run.generate(deliver, may_fall_behind=self._rest is not None, anywhere=True)
+        self._asgi_send = send
+        await self._run.generate(self._deliver, may_fall_behind=self._rest is not None, anywhere=True)
         if self._rest is not None and self._run.client.is_behind:
             self._catching_up = True
             await self._catch_up(send, self._rest)
+
+    def _deliver(self, batch: Batch) -> Awaitable[None] | None:
+        data = self._form.streamed(batch, batch.last)
+        if not batch.last and self._offered(data):
+            if data:
+                self._written_at = self._loop.time()
+            return None
+        return self._send(self._asgi_send, data, more=not batch.last)
 
     async def _catch_up(self, send: Send, rest: Rest) -> None:
         async for data in rest():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from bridge.protocol.codec import encode
+from bridge.protocol.codec import encode, encode_sse
 from bridge.protocol.response import Response
 from bridge.sse import DONE, encode_comment
 from server.runs.client import Batch
@@ -36,7 +36,8 @@ class ResponseForm:
     keep_alive = KEEP_ALIVE
 
     def streamed(self, batch: Batch, ended: bool) -> bytes:
-        return batch.encoded() + DONE if ended else batch.encoded()
+        frames = encode_sse(batch.events) if batch.frames is None else batch.frames
+        return frames + DONE if ended else frames
 
     def whole(self, response: Response) -> bytes | None:
         return encode(response)

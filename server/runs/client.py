@@ -53,9 +53,8 @@ class Client:
         """A delivery needs no task to begin in."""
         self.has_sent = False
         """Something has been sent, so that a failure is reported by events from now on."""
-        self._now = asyncio.get_running_loop().time
-        self.sent_at = self._now()
-        """When something was last sent, on the event loop's clock."""
+        self._loop = asyncio.get_running_loop()
+        self._waits_since = 0.0
         self.last_sent = -1
         """The number of the last event that was handed over."""
         self._behind: asyncio.Future[None] | None = None  # none when the run waits for it
@@ -99,11 +98,11 @@ class Client:
     def wait_here(self) -> None:
         """It is this task that waits for the delivery, no task where it is only begun."""
         self._taker = asyncio.current_task()
+        self._waits_since = self._loop.time()
 
     def hand_over(self, batch: Batch) -> Awaitable[None] | None:
         """Hand over events; what is left of that, for `wait_for`, unless the client has them already."""
         deliver = self._deliver
-        self.sent_at = self._now()
         self.has_sent = True
         if deliver is _discard:
             return None
@@ -165,7 +164,7 @@ class Client:
     def _look(self) -> None:
         """Break a delivery off that takes too long. One timer that looks now and then costs less than one for
         each delivery."""
-        if self._taker is not None and self._now() - self.sent_at >= _PATIENCE:
+        if self._taker is not None and self._loop.time() - self._waits_since >= _PATIENCE:
             self._cancelling = self._taker.cancelling()
             self._taker.cancel()
         else:

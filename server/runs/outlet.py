@@ -18,6 +18,8 @@ last one, when that could not be stored."""
 class Outlet:
     """Of one run, to `client`; without `keeping` nothing is stored."""
 
+    __slots__ = ("_client", "_keeping", "_order", "storing")
+
     def __init__(self, client: Client, keeping: ResponseSessionPersistenceTransformer | None) -> None:
         self._client = client
         self._keeping = keeping
@@ -33,8 +35,11 @@ class Outlet:
     @property
     def flows(self) -> bool:
         """What is passed on now waits for the client alone, and may begin to where there is no task."""
-        free = self._client.begins_anywhere and self._order.free
-        return free and (self._keeping is None or self._keeping.flows)
+        return (
+            self._order.free
+            and self._client.begins_anywhere
+            and (self._keeping is None or self._keeping.flows)
+        )
 
     def pass_here(self, events: list[Event]) -> Rest | None:
         """Keep and deliver these where there is no task, while it `flows`: what is left for `finish`, if it

@@ -24,17 +24,20 @@ class Pace:
     """Of one response. `gaps` has as many tokens as came with a gap up to each of `GAPS`, and those beyond; a
     token is an event of output, and those of one read share the time since the read before."""
 
-    __slots__ = ("_now", "_read_at", "_started", "first", "gaps", "seconds")
+    __slots__ = ("_first_at", "_now", "_read_at", "_started", "first", "gaps")
 
     def __init__(self, now: Sequence[float] | None = None) -> None:
         self._now = time.perf_counter if now is None else iter(now).__next__
         self._started = self._now()
-        self._read_at = 0.0
+        self._first_at = self._read_at = 0.0
         self.first: float | None = None
         """Seconds from the beginning to the first output; None before."""
         self.gaps = [0] * (len(GAPS) + 1)
-        self.seconds = 0.0
+
+    @property
+    def seconds(self) -> float:
         """From the first output to the last."""
+        return self._read_at - self._first_at
 
     def read(self, events: list[Event]) -> None:
         """One read of the upstream has become these events."""
@@ -44,12 +47,11 @@ class Pace:
         if self.first is None:
             if not isinstance(events[-1], _NO_OUTPUT):
                 self.first = now - self._started
-                self._read_at = now
+                self._first_at = self._read_at = now
             return
-        spent = now - self._read_at
+        tokens = len(events)
+        self.gaps[bisect_left(GAPS, (now - self._read_at) / tokens)] += tokens
         self._read_at = now
-        self.seconds += spent
-        self.gaps[bisect_left(GAPS, spent / len(events))] += len(events)
 
 
 class Ended(NamedTuple):

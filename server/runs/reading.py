@@ -17,6 +17,19 @@ class Reading:
     """For one response of `owner`'s. What comes leaves by `outlet`, read by read, so that a slow client slows
     its own upstream and nothing else (law S4)."""
 
+    __slots__ = (
+        "_held",
+        "_judge",
+        "_outcome",
+        "_outlet",
+        "_owner",
+        "_pace",
+        "_rest",
+        "_translation",
+        "last",
+        "waits",
+    )
+
     def __init__(
         self, translation: Translation, outlet: Outlet, judge: SchemaJudge, outcome: Outcome, owner: str
     ) -> None:
@@ -24,6 +37,7 @@ class Reading:
         self._outlet = outlet
         self._judge = judge
         self._outcome = outcome
+        self._pace = outcome.pace
         self._owner = owner
         self.waits = False
         """It is the upstream or the judge that is waited for."""
@@ -45,7 +59,7 @@ class Reading:
                 cause="its stream was empty",
             )
         self._outcome.upstream_spoke()
-        pace = self._outcome.pace
+        pace = self._pace = self._outcome.pace
         while data:
             events = translation.feed(data)
             pace.read(events)
@@ -108,15 +122,17 @@ class Reading:
 
     def _take(self, data: bytes) -> bool:
         """Pass it on where it arrived, as far as that needs no waiting; whether more may come here."""
-        if not self._outlet.flows:
+        outlet = self._outlet
+        if not outlet.flows:
             self._held = data
             return False
         translation = self._translation
         events = translation.feed(data)
-        self._outcome.pace.read(events)
+        self._pace.read(events)
         if translation.has_all:
             self.last = events
             return False
-        if events:
-            self._rest = self._outlet.pass_here(events)
-        return self._rest is None
+        if events and (rest := outlet.pass_here(events)) is not None:
+            self._rest = rest
+            return False
+        return True

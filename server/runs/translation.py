@@ -11,6 +11,7 @@ import structlog
 
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.base import Inbound
+from bridge.dialects.chat_completions import Inbound as ChatInbound
 from bridge.dialects.codex import Inbound as CodexInbound
 from bridge.dialects.responses import Inbound as ResponsesInbound
 from bridge.emitter.stopping import StopFilter
@@ -63,6 +64,9 @@ class Translation:
         self._taken = 0
         self._machine = machine
         self._judged = judged
+        self.has_all = False
+        """With what was fed last the response has ended, or is to be judged before it does: nothing more is
+        read of the upstream."""
         self._stops = machine if isinstance(machine, StopFilter) else None
         # not as bound methods: what refers to itself stays until the next look for garbage
         self._take = Translation._take_plain if judged is None else Translation._take_held
@@ -74,6 +78,9 @@ class Translation:
         """What comes from now on is read by this inbound, from the beginning of a stream."""
         self._inbound = inbound
         self._frames = SSEDecoder()
+        plain = self._judged is None and self._stops is None
+        self._alike = inbound if plain and isinstance(inbound, ChatInbound) else None
+        self._between = False  # what is fed next begins with a frame
         self.text_after_tools = text_after_tools
         # of the inbounds, Codex's ends with the read in which it has said all
         self._read_done = inbound.read_done if isinstance(inbound, CodexInbound) else None
@@ -85,12 +92,6 @@ class Translation:
     @property
     def ended(self) -> bool:
         return self._machine.phase in TERMINAL_PHASES
-
-    @property
-    def has_all(self) -> bool:
-        """Nothing more is read of the upstream: the response has ended, or is to be judged before it does."""
-        judged = self._judged
-        return self._machine.phase in TERMINAL_PHASES or (judged is not None and judged.question is not None)
 
     @property
     def diagnostics(self) -> Diagnostics:
@@ -128,19 +129,29 @@ class Translation:
 
     def feed(self, data: bytes) -> list[Event]:
         """What one read brought."""
-        events: list[Event] = []
+        events: list[Event] | None = None
         self._taken += len(data)
-        if self._most is not None and self._taken > self._most:
-            return self.fail(too_long(self._most))
         try:
-            self._take(self, self._frames.feed(data), events)
+            if self._most is not None and self._taken > self._most:
+                raise too_long(self._most)
+            if self._between and self._alike is not None:
+                events = self._alike.feed_read(data)
+                if events is not None and len(events) == 1:
+                    return events  # a delta: an end is more than one event
+            if events is None:
+                events = []
+                self._take(self, self._frames.feed(data), events)
+                self._between = self._frames.is_between
             if self._read_done is not None and self.question is None:
                 events += self._read_done()
         except BridgeError as error:
-            events += self.fail(error)
+            events = (events or []) + self.fail(error)
         except Exception:
-            events += self._fail_internally()
-        return events if self._stops is None else events + self._end_at_stop(self._stops)
+            events = (events or []) + self._fail_internally()
+        if self._stops is not None:
+            events += self._end_at_stop(self._stops)
+        self.has_all = self.ended or self.question is not None
+        return events
 
     def end(self) -> list[Event]:
         """The upstream has ended; if it had not finished, the response fails."""

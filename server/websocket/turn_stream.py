@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
@@ -47,6 +48,9 @@ class TurnStream:
         self._before_end = before_end
         self._after_end = after_end
         self._ending = False
+        self._loop = asyncio.get_running_loop()
+        self.sent_at = self._loop.time()
+        """When something was last sent, on the event loop's clock."""
 
     def deliver_at_once(self, batch: Batch) -> Awaitable[None] | None:
         """Send these, as far as that waits for nothing; what is left of it."""
@@ -70,6 +74,7 @@ class TurnStream:
             if not self._write(encode(event)):
                 return False
             self._run.client.last_sent = event.sequence_number
+        self.sent_at = self._loop.time()
         return True
 
     async def catch_up(self, rest: AsyncGenerator[bytes]) -> None:
@@ -108,6 +113,7 @@ class TurnStream:
     async def _send_first(self, message: bytes) -> None:
         if self._headers:
             message = with_headers(message, self._headers)
+        self.sent_at = self._loop.time()
         await self._send(message)
         self._headers = {}
 

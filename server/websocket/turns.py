@@ -150,7 +150,7 @@ class Turns:
         )
         at_once = self._service.traces is None  # a trace is found in the task of its turn
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._accompany, run)
+            tasks.start_soon(self._accompany, run, stream)
             failure: BridgeError | None = None
             try:
                 deliver = stream.deliver_at_once if at_once else stream.deliver
@@ -172,11 +172,11 @@ class Turns:
             upstream = None if run.keeping is None else run.keeping.upstream()
             self._memory.keep(request, response, before, upstream)
 
-    async def _accompany(self, run: Run) -> None:
+    async def _accompany(self, run: Run, stream: TurnStream) -> None:
         """Say something while the upstream says nothing."""
         interval = self._service.settings.keep_alive
         while True:
-            quiet = anyio.current_time() - run.client.sent_at
+            quiet = anyio.current_time() - stream.sent_at
             if quiet < interval:
                 await anyio.sleep(interval - quiet)
                 continue

@@ -20,16 +20,36 @@ _WASTED: Final = 16  # how often that may be before nothing is learnt any more
 _decode = msgspec.json.Decoder(str).decode
 
 
+class Surroundings:
+    """The bytes around one string."""
+
+    __slots__ = ("_after", "_before", "_head", "_string", "_tail")
+
+    def __init__(self, head: bytes, tail: bytes) -> None:
+        self._head, self._tail = head, tail
+        # where these stand, and the string between them: comparing slices is quicker than asking for them
+        self._before, self._after = slice(len(head)), slice(-len(tail), None)
+        self._string = slice(len(head), -len(tail))
+
+    def string_in(self, data: bytes) -> str | None:
+        """The string that these bytes stand around; None where they don't."""
+        if data[self._before] == self._head and data[self._after] == self._tail:
+            try:
+                return _decode(data[self._string])
+            except (msgspec.MsgspecError, UnicodeError):
+                pass
+        return None
+
+
 class AlikeFrames:
     """What the frames have in common, learnt from one of them. Costs nothing more once a stream's frames have
     been found to differ in more than a string."""
 
-    __slots__ = ("_after", "_before", "_head", "_learnt", "_string", "_tail", "_wasted", "learns")
+    __slots__ = ("_learnt", "_wasted", "learns", "payload", "read")
 
     def __init__(self) -> None:
-        self._head = self._tail = b""
-        # where these stand, and the string between them: comparing slices is quicker than asking for them
-        self._before = self._after = self._string = slice(0)
+        self.payload = self.read = _NOWHERE
+        """Of the string in a frame's payload, and in a read that is such a frame and nothing else."""
         self._learnt = 0  # the frame from which it was
         self._wasted = 0
         self.learns = True
@@ -44,20 +64,16 @@ class AlikeFrames:
         for string in (msgspec.json.encode(said), json.dumps(said).encode()):
             head, found, tail = data.partition(string)
             if found and _ENCODED not in data and _reads(read, head + _ENCODED + tail):
-                self._head, self._tail = head, tail
-                self._before, self._after = slice(len(head)), slice(-len(tail), None)
-                self._string = slice(len(head), -len(tail))
+                self.payload = Surroundings(head, tail)
+                if b"\n" not in data and b"\r" not in data:  # nor in any string, which would not be JSON
+                    self.read = Surroundings(b"data: " + head, tail + b"\n\n")
+                else:
+                    self.read = _NOWHERE
                 return True
         return False
 
-    def string_of(self, data: bytes) -> str | None:
-        """The string of a frame that is like the one that was learnt from; None for any other."""
-        if data[self._before] == self._head and data[self._after] == self._tail:
-            try:
-                return _decode(data[self._string])
-            except (msgspec.MsgspecError, UnicodeError):
-                pass
-        return None
+
+_NOWHERE: Final = Surroundings(b"", b"")
 
 
 def _reads(read: Callable[[bytes], object], data: bytes) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final, Protocol
 
 from server.encodings import Compressed, decoding
 from server.errors import HttpError
+from server.upstreams.base import Take
 from server.upstreams.http1.errors import InvalidAnswer
-from server.upstreams.turns import Turns
+from server.upstreams.turns import PIECE, Turns
 
 _HIGH: Final = 256 * 1024  # bytes that wait to be read, after which no more are taken from the system
 _LOW: Final = 64 * 1024
@@ -25,25 +26,37 @@ class Flow(Protocol):
 
 
 class Body:
-    """Of one answer. What had come before a failure is given before the failure is raised."""
+    """Of one answer. What had come before a failure is given before the failure is raised.
+
+    What comes while somebody waits for it is given away in the callback in which it arrived, or in its turn:
+    a task that is woken for it costs more.
+    """
 
     __slots__ = (
         "_ended",
         "_error",
         "_flow",
+        "_given",
         "_loop",
         "_paused",
         "_pieces",
+        "_ready",
+        "_sated",
         "_size",
+        "_take",
         "_waiting",
-        "came",
+        "heard",
         "turns",
     )
 
     def __init__(self, flow: Flow, turns: Turns, loop: asyncio.AbstractEventLoop) -> None:
         self.turns = turns
-        self.came: Callable[[int], None] | None = None
-        """Called with the number of bytes that have come, or 0 when nothing more will."""
+        self.heard = False
+        """Something has come since this was last unset."""
+        self._take: Take | None = None  # who is given what comes
+        self._ready: Take | None = None  # the same, while it is given at once: nothing is kept before it
+        self._given: asyncio.Future[None] | None = None
+        self._sated = False
         self._flow = flow
         self._loop = loop
         self._pieces: list[bytes] = []  # a deque takes 0.7 KB, and most streams have a piece at a time
@@ -56,15 +69,51 @@ class Body:
     # ── the connection's side ──────────────────────────────────────────────────────────────────────────
     def feed(self, data: bytes) -> None:
         """These bytes have come."""
+        self.heard = True
+        take = self._ready
+        if take is None:
+            self._keep(data)
+            return
+        self._ready = None  # what comes meanwhile comes behind this
+        size = len(data)
+        if self.turns.must_wait(size):
+            self._keep(data)
+            self.turns.wait(size, self._give)
+        elif size > PIECE:
+            self._keep(data)
+            self._give()
+        elif not take(data):
+            self._sated = True
+            _wake(self._given)
+        elif self._pieces or self._ended:
+            self._give()
+        else:
+            self._ready = take
+
+    def _keep(self, data: bytes) -> None:
         self._pieces.append(data)
         self._size += len(data)
-        if self.came is not None:
-            self.came(len(data))
-        elif self._waiting is not None:
-            self._wake()
+        _wake(self._waiting)
         if self._size > _HIGH and not self._paused and not self._ended:
             self._paused = True
             self._flow.pause()
+
+    def _give(self) -> None:
+        """Give away what is kept, as far as this pass of the event loop allows it."""
+        take = self._take
+        if take is None:
+            return  # nobody waits any more
+        while data := self.read_nowait(PIECE):
+            if not take(data):
+                self._sated = True
+                break
+            if len(data) == PIECE and self.turns.must_wait(PIECE):
+                self.turns.wait(PIECE, self._give)
+                return
+        if self._sated or self.is_over:
+            _wake(self._given)
+        else:
+            self._ready = take
 
     def end(self, error: BaseException | None = None) -> None:
         """Nothing more will come: it has ended, or it broke."""
@@ -72,9 +121,10 @@ class Body:
             return
         self._ended = True
         self._error = self._error or error
-        if self.came is not None:
-            self.came(0)
-        self._wake()
+        if self._ready is not None:
+            self._ready = None
+            self._give()
+        _wake(self._waiting)
 
     # ── the reader's side ──────────────────────────────────────────────────────────────────────────────
     @property
@@ -123,6 +173,20 @@ class Body:
                 self._waiting = None
         return data
 
+    async def give_to(self, take: Take) -> bool:
+        """Have `take` called with what comes until it wants no more, and whether that is why this returns;
+        else there is an end, or a failure. Nothing may be kept when this begins."""
+        if self.is_over:
+            return False
+        self._take = self._ready = take
+        self._sated = False
+        self._given = self._loop.create_future()
+        try:
+            await self._given
+        finally:
+            self._take = self._ready = self._given = None
+        return self._sated
+
     async def readany(self) -> bytes:
         """As `read`, without a bound but the body's own."""
         return await self.read(_HIGH)
@@ -131,11 +195,13 @@ class Body:
         """What waits to read gets this error, and who reads later when all that is here has been read."""
         if self._error is None and not self._ended:
             self._error = error
-            self._wake()
+            _wake(self._waiting)
+            _wake(self._given)
 
-    def _wake(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
+    @property
+    def is_awaited(self) -> bool:
+        """Nothing is here: who reads waits for the other side."""
+        return not self._pieces
 
 
 class EncodedBody(Body):
@@ -149,6 +215,15 @@ class EncodedBody(Body):
         self._coding: Compressed | None = coding
         self._decoded: Iterator[bytes] = iter(())
         self._left = b""
+
+    def feed(self, data: bytes) -> None:
+        self.heard = True
+        ready, self._ready = self._ready, None
+        self._keep(data)
+        if ready is not None and self.turns.must_wait(len(data)):
+            self.turns.wait(len(data), self._give)
+        elif ready is not None:
+            self._give()
 
     @property
     def is_over(self) -> bool:
@@ -179,6 +254,11 @@ class EncodedBody(Body):
                 return data
             self._decoded = self._coding.feed(came)
         return b""
+
+
+def _wake(waiting: asyncio.Future[None] | None) -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(None)
 
 
 def body_of(encoding: str, flow: Flow, turns: Turns, loop: asyncio.AbstractEventLoop) -> Body:

@@ -165,7 +165,6 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         if self._pieces:
-            self._head = 0
             self._hand_over()
         elif self._answered is not None:  # an answer is still to come or to end
             self._head += len(data)
@@ -213,11 +212,15 @@ class Connection(asyncio.Protocol):
 
     def _hand_over(self) -> None:
         """What was parsed to the body."""
-        pieces = self._pieces
-        if self._body is not None and pieces:
-            data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            pieces.clear()
-            self._body.feed(data)
+        pieces, body = self._pieces, self._body
+        if pieces and body is not None:
+            self._head = 0
+            data = pieces.pop()
+            if pieces:
+                pieces.append(data)
+                data = b"".join(pieces)
+                pieces.clear()
+            body.feed(data)
 
     def _fail(self, error: BaseException | None, *, is_end: bool = False) -> None:
         """Nothing more will come."""

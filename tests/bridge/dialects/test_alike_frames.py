@@ -53,7 +53,7 @@ def test_any_other_string_is_read_as_it_would_be(
 ) -> None:
     alike = learnt(frame(one, before, beside, write))
     if alike is not None:
-        assert alike.string_of(frame(other, before, beside, write)) == other
+        assert alike.payload.string_in(frame(other, before, beside, write)) == other
 
 
 PIECE = [b'"a"', b'"b"', b'"content":', b'"content":"a"', b'"delta":', b'{"delta":{"content":"a"}}', _ENCODED]
@@ -71,7 +71,7 @@ def test_nothing_is_read_that_is_not_there(head: bytes, tail: bytes, string: byt
             continue
         for place in (b'"a"', b'"content"'):
             other = data.replace(place, string, 1)
-            said = None if alike is None else alike.string_of(other)
+            said = None if alike is None else alike.payload.string_in(other)
             if said is not None:
                 assert said == read(other)
 
@@ -95,7 +95,7 @@ def test_nothing_is_read_that_is_not_there(head: bytes, tail: bytes, string: byt
 def test_other_frames_are_not_alike(data: bytes) -> None:
     alike = learnt(b'{"delta":{"content":"a"}}')
     assert alike is not None
-    assert alike.string_of(data) is None
+    assert alike.payload.string_in(data) is None
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,16 @@
 """What comes on a connection is given away in its order, and nothing of it is lost."""
 
 import asyncio
+import time
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from server.errors import UpstreamError
 from server.upstreams.http1.body import Body
 from server.upstreams.reply import HttpReply
-from server.upstreams.turns import Turns
+from server.upstreams.turns import PIECE, Turns
 
 pytestmark = pytest.mark.anyio
 
@@ -71,4 +73,42 @@ async def test_what_comes_while_a_piece_is_taken_comes_behind_it() -> None:
     body.feed(b"a")
     assert await read == b""
     assert taken == [b"a", b"b"]
+    reading.close()
+
+
+async def test_a_reply_is_silent_when_nothing_was_heard_for_all_of_its_looks() -> None:
+    body, reading = await reply()
+    read = asyncio.create_task(reading.read(lambda _data: True))
+    await asyncio.sleep(0)
+    for _ in range(3):
+        for _ in range(4):
+            reading._look()
+        body.feed(b"a")
+    for _ in range(5):
+        reading._look()
+        await asyncio.sleep(0)
+        assert not read.done()
+    reading._look()
+    with pytest.raises(UpstreamError) as raised:
+        await read
+    assert raised.value.code == UpstreamError.TIMEOUT
+    reading.close()
+
+
+async def test_what_waits_for_its_turn_is_not_the_upstream_s_silence() -> None:
+    body, reading = await reply()
+    while not body.turns.must_wait(PIECE):
+        time.sleep(0.001)
+    read = asyncio.create_task(reading.read(lambda _data: True))
+    await asyncio.sleep(0)
+    while not body.turns.must_wait(PIECE):
+        time.sleep(0.001)
+    body.feed(b"a")
+    assert not body.is_awaited
+    for _ in range(10):
+        reading._look()
+    await asyncio.sleep(0.01)
+    assert body.is_awaited
+    assert not read.done()
+    read.cancel()
     reading.close()

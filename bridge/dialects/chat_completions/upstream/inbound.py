@@ -82,16 +82,15 @@ class Inbound:
     def feed(self, data: bytes, event: str = "") -> list[Event]:
         """One frame's payload: a chunk, a whole completion, an error, or `[DONE]`."""
         if self._next is not None:
-            said = self._alike.string_of(data)
+            said = self._alike.payload.string_in(data)
             if said:
-                self._frames += 1
                 try:
                     events = self._next(said)
                 except BridgeError as error:
                     events = self._fail(error)
                 if events is not None:
+                    self._frames += 1
                     return events
-                self._frames -= 1
             self._next = None
         if self._plain:
             try:
@@ -122,6 +121,23 @@ class Inbound:
             return self._odd_frame(data)
         events = self._one(output)
         return self._take(output, data) if events is None else events
+
+    def feed_read(self, data: bytes) -> list[Event] | None:
+        """One read of a stream of server-sent events, at a boundary between frames, if it is one frame like
+        the one before; None for any other, with nothing done."""
+        take = self._next
+        if take is None:
+            return None
+        said = self._alike.read.string_in(data)
+        if not said:
+            return None
+        try:
+            events = take(said)
+        except BridgeError as error:
+            events = self._fail(error)
+        if events is not None:
+            self._frames += 1
+        return events
 
     def close(self) -> list[Event]:
         """The upstream has ended. Without `[DONE]` or a finish reason before, it was cut."""
