@@ -15,14 +15,14 @@ from functools import partial
 from time import perf_counter
 from typing import Final
 
-PIECE: Final = 64 * 1024
-"""Bytes that one turn takes at most: about a millisecond's work."""
+PIECE: Final = 32 * 1024
+"""Bytes that one turn takes at most: about half a millisecond's work."""
 
 _FEW: Final = 2 * 1024  # bytes up to which they are a few tokens
 _UNNOTICED: Final = (
     16  # answers with a few tokens after which a pass is looked at, which costs more than they do
 )
-_SHARE: Final = 0.002  # seconds of one pass
+_SHARE: Final = 0.001  # seconds of one pass
 
 Turn = Callable[[], None]
 

@@ -12,8 +12,10 @@ from server.upstreams.base import Take
 from server.upstreams.http1.errors import InvalidAnswer
 from server.upstreams.turns import PIECE, Turns
 
-_HIGH: Final = 256 * 1024  # bytes that wait to be read, after which no more are taken from the system
-_LOW: Final = 64 * 1024
+# Bytes that wait to be read, after which no more are taken from the system: to take and parse what many send
+# at once is work too, for which requests that begin would wait.
+_HIGH: Final = 64 * 1024
+_LOW: Final = 16 * 1024
 
 
 class Flow(Protocol):

@@ -61,7 +61,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def test_nobody_waits_before_a_share_is_spent(clock: Clock) -> None:
     assert not clock.turns.must_wait(PIECE)
-    clock.spent += 0.001
+    clock.spent += 0.0005
     assert not clock.turns.must_wait(PIECE)
     clock.spent += 0.002
     assert clock.turns.must_wait(PIECE)
