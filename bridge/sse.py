@@ -110,7 +110,7 @@ class SSEDecoder:
         self._buffer.clear()
         self._at_start = True
         self._after_cr = False
-        frame = self._parse(tail)
+        frame = self._parse(tail) if tail else None
         return [] if frame is None else [frame]
 
     def _frames(self, pieces: list[bytes]) -> list[Frame]:
@@ -173,6 +173,9 @@ class SSEDecoder:
         return Frame(event.decode("utf-8", "replace"), b"\n".join(lines), id_, retry) if lines else None
 
     def _skip_bom(self, data: bytes) -> bytes:
+        if not self._buffer and data[:1] not in _BOM:  # as almost always
+            self._at_start = False
+            return data
         data = bytes(self._buffer) + data
         if len(data) < len(_BOM) and _BOM.startswith(data):
             self._buffer[:] = data

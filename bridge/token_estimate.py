@@ -17,9 +17,15 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from bridge.protocol.codec import encode
-from bridge.protocol.content import InputFileContent, InputImageContent, InputImageParam, InputVideoContent
+from bridge.protocol.content import (
+    InputFileContent,
+    InputImageContent,
+    InputImageParam,
+    InputVideoContent,
+    OutputTextContent,
+)
 from bridge.protocol.input_items import InputItem
-from bridge.protocol.items import Item
+from bridge.protocol.items import Item, Message
 from bridge.protocol.request import CreateResponse
 from bridge.protocol.unknown import Unknown
 
@@ -81,6 +87,7 @@ def item_tokens(item: InputItem | Item) -> int:
 
 def text_sizes(text: str) -> Sizes:
     """The sizes of a text."""
+    foreign = not text.isascii()
     kinds = text.encode("utf-8", "surrogatepass").translate(_KIND, _CONTINUATION)
     count = kinds.count
     upper = count(b"A")
@@ -91,9 +98,9 @@ def text_sizes(text: str) -> Sizes:
         float(count(b"0")),
         float(count(b".") - 2 * count(b"....")),  # a row of signs is a few tokens
         float(count(b"\n") - count(b"\n\n")),
-        float(count(b"i")),
-        float(count(b"s") + 2 * count(b"e")),
-        float(count(b"o")),
+        float(count(b"i")) if foreign else 0.0,
+        float(count(b"s") + 2 * count(b"e")) if foreign else 0.0,
+        float(count(b"o")) if foreign else 0.0,
         0.0,
         0.0,
         0.0,
@@ -156,6 +163,11 @@ _UNCOUNTED: Final = frozenset({"type", "id", "status", "role", "call_id", "annot
 
 def _gather(value: Any, texts: list[str]) -> int:
     """Put the texts in it into `texts`; the tokens of what is not text."""
+    if type(value) is OutputTextContent:  # what most outputs are made of, and nothing else of it counts
+        texts.append(value.text)
+        return 0
+    if type(value) is Message:
+        value = value.content
     if isinstance(value, str):
         texts.append(value)
         return 0

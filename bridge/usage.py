@@ -110,9 +110,11 @@ class UsageTracker:
         return self._keep(replace(agent, model_id=model_id, usage=usage, spent=spent, failed=failed))
 
     def _keep(self, agent: AgentUsage) -> AgentUsage:
+        is_known = agent.agent_id in self._agents
         self._agents[agent.agent_id] = agent
-        self._agents.move_to_end(agent.agent_id)
-        while len(self._agents) > self._limit:
+        if is_known:
+            self._agents.move_to_end(agent.agent_id)
+        elif len(self._agents) > self._limit:
             self._agents.popitem(last=False)
         if self._on_change is not None:
             self._on_change(agent)

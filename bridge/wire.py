@@ -26,21 +26,24 @@ _SDK_HEADER: Final = "x-stainless-lang"  # whatever name an application gives it
 
 def ignores_comments(headers: Mapping[str, str]) -> bool:
     """Whether comments do not keep this client from giving up (field case 43)."""
-    named = _CODEX.match(headers.get("user-agent", "")) or _CODEX.match(headers.get("originator", ""))
-    return named is not None
+    if "user-agent" in headers and _CODEX.match(headers["user-agent"]):
+        return True
+    return "originator" in headers and _CODEX.match(headers["originator"]) is not None
 
 
 def choose_wire(request: CreateResponse, headers: Mapping[str, str]) -> str:
     """`openai` when the request carries what only OpenAI's API has or comes from a client known to
     need it, else `openresponses`."""
     items = request.input if isinstance(request.input, list) else ()
-    asks = _beyond(request.tools or (), _PUBLISHED_TOOLS) or _beyond(items, _PUBLISHED_INPUT)
-    known = _SDK_HEADER in headers or _KNOWN_CLIENTS.search(headers.get("user-agent", ""))
+    asks = (request.tools and _beyond(request.tools, _PUBLISHED_TOOLS)) or (
+        items and _beyond(items, _PUBLISHED_INPUT)
+    )
+    known = _SDK_HEADER in headers or (
+        "user-agent" in headers and _KNOWN_CLIENTS.search(headers["user-agent"])
+    )
     return OPENAI if asks or known else OPENRESPONSES
 
 
 def _beyond(things: Sequence[Any], published: Iterable[str]) -> bool:
     """Whether one of these is neither published nor an extension (`slug:name`)."""
-    if not things:
-        return False
     return any(":" not in kind for kind in {thing.type for thing in things}.difference(published))

@@ -21,7 +21,7 @@ from server.composition import compose, keys_of, running
 from server.direct import Direct, ErrorHandler
 from server.errors import HttpError, error_body, surface_path
 from server.header_fields import fields_of
-from server.middleware import Admission, RequestLog
+from server.middleware import Admission, Checked, RequestLog
 from server.origins import Origins
 from server.quotas.headers import EXPOSED
 from server.routes import (
@@ -113,6 +113,8 @@ class _Application(Starlette):
 def _middleware(service: Service, keys: Keys) -> list[Middleware]:
     """Outermost first. Browsers are answered only where the settings name their origin."""
     origins = service.settings.cors_origins
+    admission = Admission(service.gate, service.settings.limits)
+    checks = admission.check, Origins(service.settings).check, Authentication(keys).check
     cors = Middleware(
         CORSMiddleware,
         allow_origins=origins,
@@ -130,9 +132,7 @@ def _middleware(service: Service, keys: Keys) -> list[Middleware]:
     return [
         Middleware(RequestLog, metrics=service.metrics),
         *([cors] if origins else []),
-        Middleware(Admission, gate=service.gate, limits=service.settings.limits),
-        Middleware(Origins, settings=service.settings),
-        Middleware(Authentication, keys=keys),
+        Middleware(Checked, checks=checks),
         *_tracing(service),
     ]
 

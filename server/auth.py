@@ -10,13 +10,12 @@ from ipaddress import ip_address
 from typing import Final
 
 from starlette.requests import HTTPConnection
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
 from server.config import hashed
 from server.errors import HttpError
 from server.header_fields import fields_of
 from server.inspector import is_page
-from server.middleware import refuse
 
 NOBODY: Final = ""
 """The owner of everything where no keys are asked for."""
@@ -82,23 +81,16 @@ class Operators:
 
 
 class Authentication:
-    """Puts the owner of each request into its state; refuses those without a known key. A WebSocket is
-    refused before its handshake."""
+    """Puts the owner of each request into its state; refuses those without a known key."""
 
-    def __init__(self, app: ASGIApp, keys: Keys) -> None:
-        self._app = app
+    def __init__(self, keys: Keys) -> None:
         self._keys = keys
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] in ("http", "websocket"):
-            is_open = scope["path"] in _OPEN_PATHS or is_page(scope["path"])
-            try:
-                owner = NOBODY if is_open else self._keys.owner(fields_of(scope))
-            except HttpError as error:
-                await refuse(error, scope, receive, send)
-                return
-            scope.setdefault("state", {})["owner"] = owner
-        await self._app(scope, receive, send)
+    def check(self, scope: Scope) -> None:
+        """Raises HttpError 401."""
+        is_open = scope["path"] in _OPEN_PATHS or is_page(scope["path"])
+        owner = NOBODY if is_open else self._keys.owner(fields_of(scope))
+        scope.setdefault("state", {})["owner"] = owner
 
 
 def _owner(key: str) -> str:

@@ -31,7 +31,10 @@ def withdraw(scope: MutableMapping[str, Any]) -> None:
 
 def offered(scope: MutableMapping[str, Any]) -> Write:
     """What a request's connection offers; one that always refuses when that is nothing."""
-    found: Write = scope.get("extensions", {}).get(_NAME, {}).get("write", _refused)
+    try:
+        found: Write = scope["extensions"][_NAME]["write"]
+    except KeyError:
+        return _refused
     return found
 
 

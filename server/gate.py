@@ -72,7 +72,7 @@ class Gate:
         wait. With `held` it is one of `places`."""
         if held:
             return _PLACED
-        return self._turned(owner) if waits else self.places(owner, 1)
+        return self._turned(owner) if waits else self.runs.shared(owner, 1, self._call)
 
     def places(self, owner: str, count: int) -> AbstractAsyncContextManager[None]:
         """The right to make so many responses of this owner at once. Raises HttpError 429 when there is not
@@ -178,7 +178,7 @@ class Gate:
     def _call(self) -> None:
         """Give free places to the waiting runs: to one owner after the other, so that a long line of one
         owner does not hold up the others."""
-        while not self.cut.is_set() and not self.runs.full:
+        while self._line and not self.cut.is_set() and not self.runs.full:
             owner = next(filter(self.runs.has_room, self._line), None)
             if owner is None:
                 return

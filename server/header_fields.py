@@ -7,6 +7,7 @@ from typing import Final
 from starlette.types import Scope
 
 _KEY: Final = "openresponses.headers"
+# made once: each request has most of them
 _USUAL: Final = (
     *("host", "connection", "accept", "accept-encoding", "accept-language", "user-agent", "authorization"),
     *("content-type", "content-length", "transfer-encoding", "x-api-key", "x-request-id", "openai-beta"),
@@ -21,7 +22,16 @@ class _Names(dict[bytes, str]):
         return name.decode("latin-1")
 
 
+class _Lower(dict[bytes, bytes]):
+    """Names in lower case, made once for the usual ones in their two usual spellings."""
+
+    def __missing__(self, name: bytes) -> bytes:
+        return name.lower()
+
+
 _NAMES: Final = _Names((name.encode(), name) for name in _USUAL)
+LOWER: Final = _Lower((each.encode(), name.encode()) for name in _USUAL for each in (name, name.title()))
+"""Names as they came → in lower case."""
 
 
 class HeaderFields(dict[str, str]):

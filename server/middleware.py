@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import structlog
@@ -48,7 +49,8 @@ class RequestLog:
             return
         started = time.perf_counter()
         request_id = _request_id(scope)
-        scope.setdefault("state", {})["request_id"] = request_id.decode()
+        named = request_id.decode()
+        scope.setdefault("state", {})["request_id"] = named
         status = 0
         first_byte: float | None = None
         streams = False
@@ -72,7 +74,7 @@ class RequestLog:
             await self._app(scope, receive, send_labelled)
         except Exception:
             # a defect in this server: the log has all of it, the client gets status 500
-            _log.exception("request.internal_error", request_id=request_id.decode())
+            _log.exception("request.internal_error", request_id=named)
             if status:
                 raise
             await _answer(_DEFECT, scope)(scope, receive, send_labelled)
@@ -85,7 +87,7 @@ class RequestLog:
                 path=scope["path"][:_LOGGED_PATH],
                 status=status or "none",
                 ms=round(seconds * 1000, 1),
-                request_id=request_id.decode(),
+                request_id=named,
             )
             self._metrics.answered(_route(scope), status, first_byte, seconds)
 
@@ -93,26 +95,37 @@ class RequestLog:
 class Admission:
     """Refuses what is too large in its headers, and everything while the server stops (law S8)."""
 
-    def __init__(self, app: ASGIApp, gate: Gate, limits: Limits) -> None:
-        self._app = app
+    def __init__(self, gate: Gate, limits: Limits) -> None:
         self._gate = gate
         self._limits = limits
 
+    def check(self, scope: Scope) -> None:
+        """Raises HttpError."""
+        check_headers(scope["headers"], self._limits.header_bytes)
+        if scope["path"] not in _ALWAYS:
+            self._gate.check_open()
+
+
+class Checked:
+    """Refuses what one of the checks refuses, which are made in order; a WebSocket before its handshake. One
+    layer for all of them, since a request passes each layer twice."""
+
+    def __init__(self, app: ASGIApp, checks: Sequence[Callable[[Scope], None]]) -> None:
+        self._app = app
+        self._checks = checks
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
-            return
-        try:
-            check_headers(scope["headers"], self._limits.header_bytes)
-            if scope["path"] not in _ALWAYS:
-                self._gate.check_open()
-        except HttpError as error:
-            await refuse(error, scope, receive, send)
-            return
+        if scope["type"] in ("http", "websocket"):
+            try:
+                for check in self._checks:
+                    check(scope)
+            except HttpError as error:
+                await _refuse(error, scope, receive, send)
+                return
         await self._app(scope, receive, send)
 
 
-async def refuse(error: BridgeError, scope: Scope, receive: Receive, send: Send) -> None:
+async def _refuse(error: BridgeError, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer with this error, in the form of the surface; a WebSocket is refused at its handshake."""
     if scope["type"] == "http" or "websocket.http.response" in scope.get("extensions", {}):
         await _answer(error, scope)(scope, receive, send)

@@ -18,12 +18,11 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
 from server.errors import HttpError
-from server.header_fields import HeaderFields, fields_of
+from server.header_fields import fields_of
 from server.hosts import LOOPBACK, Authority, authority_of, named_host
-from server.middleware import refuse
 from server.settings import Settings
 
 _EVERY: Final = "*"
@@ -36,11 +35,9 @@ _SHOWN: Final = 80  # characters
 
 
 class Origins:
-    """Refuses requests under other names than the server's own, and those of other servers' pages. A
-    WebSocket is refused before its handshake."""
+    """Refuses requests under other names than the server's own, and those of other servers' pages."""
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
-        self._app = app
+    def __init__(self, settings: Settings) -> None:
         self._every_page = _EVERY in settings.cors_origins
         self._pages = frozenset(filter(None, map(_normal, settings.cors_origins)))
         self._keyed = bool(settings.api_keys)
@@ -50,16 +47,9 @@ class Origins:
             self._hosts = frozenset(filter(None, map(named_host, named)))
         self._spelled: set[str] = set()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] in ("http", "websocket"):
-            try:
-                self._check(scope["path"], fields_of(scope))
-            except HttpError as error:
-                await refuse(error, scope, receive, send)
-                return
-        await self._app(scope, receive, send)
-
-    def _check(self, path: str, headers: HeaderFields) -> None:
+    def check(self, scope: Scope) -> None:
+        """Raises HttpError."""
+        path, headers = scope["path"], fields_of(scope)
         hosts = headers.getlist("host")
         if len(hosts) == 1 and hosts[0] in self._spelled and headers.keys().isdisjoint(_OF_PAGES):
             return

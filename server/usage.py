@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from bridge.protocol.usage import Usage, numbers_of
@@ -85,7 +86,7 @@ class UsageBook:
     def _tracker(self, owner: str) -> UsageTracker:
         tracker = self._trackers.get(owner)
         if tracker is None:
-            tracker = self._trackers[owner] = UsageTracker(lambda agent: self._changed(owner, agent))
+            tracker = self._trackers[owner] = UsageTracker(partial(self._changed, owner))
             while len(self._trackers) > self._max_owners:
                 self._trackers.popitem(last=False)
         self._trackers.move_to_end(owner)

@@ -77,7 +77,7 @@ def outcome(reason: str | None) -> tuple[str | None, bool]:
     """
     if reason is None:
         return None, True
-    key = reason.strip().lower()
+    key = reason if reason in _OUTCOMES else reason.strip().lower()
     return _OUTCOMES.get(key), key in _OUTCOMES
 
 

@@ -282,19 +282,15 @@ _PREFIXES = {struct: _prefix(tag) for tag, struct in vocabulary.EVENTS.structs.i
 
 def encode_sse(events: Iterable[Event]) -> bytes:
     """Events → SSE frames, `event:` equal to `type`, LF line ends (specification, "Streaming")."""
-    if type(events) is list and len(events) == 1:
-        # a token that came by itself: three pieces and no buffer
-        try:
-            return b"".join((_PREFIXES[type(events[0])], _encoder.encode(events[0]), b"\n\n"))
-        except (KeyError, UnicodeEncodeError):
-            pass  # an unknown type, or half a surrogate pair
-    buffer = bytearray()
-    for event in events:
-        buffer += _PREFIXES.get(type(event)) or _prefix(event.type)
-        begin = len(buffer)
-        try:
-            _encoder.encode_into(event, buffer, -1)
-        except UnicodeEncodeError:
-            buffer[begin:] = encode(event)
-        buffer += b"\n\n"
-    return bytes(buffer)
+    each = events if type(events) is list else list(events)
+    try:
+        if len(each) == 1:  # a token that came by itself: three pieces and no buffer
+            return b"".join((_PREFIXES[type(each[0])], _encoder.encode(each[0]), b"\n\n"))
+        buffer, encode_into = bytearray(), _encoder.encode_into
+        for event in each:
+            buffer += _PREFIXES[type(event)]
+            encode_into(event, buffer, -1)
+            buffer += b"\n\n"
+        return bytes(buffer)
+    except (KeyError, UnicodeEncodeError):  # an unknown type, or half a surrogate pair
+        return b"".join([b"%b%b\n\n" % (_prefix(event.type), encode(event)) for event in each])

@@ -17,6 +17,8 @@ _NAMELESS: Final = frozenset(kind.value for kind in BUILTINS)
 
 def plain_choice(choice: Any) -> dict[str, Any] | None:
     """An object choice as it stands on the wire; None for auto, none, required and nothing."""
+    if choice is None:
+        return None
     if isinstance(choice, UnknownToolChoice):
         return choice.raw
     if isinstance(choice, FunctionToolChoice):

@@ -6,7 +6,7 @@ name, a custom tool takes its text as one argument, shells and patches get the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from bridge.diagnostics import Diagnostics
@@ -48,7 +48,7 @@ class FunctionView(NamedTuple):
 def active_tools(tools: Iterable[Any] | None, items: Iterable[Any], earlier: int = 0) -> list[Placed]:
     """The request's tools and those that came inside its input, in order. The first `earlier` of the
     items are of turns before."""
-    found = _placed(tools or (), "tools")
+    found = _placed(tools, "tools") if tools else []
     for index, item in enumerate(items):
         if item.type in _TOOL_BEARERS and not isinstance(item, Unknown):
             where = f"history[{index}]" if index < earlier else f"input[{index - earlier}]"
@@ -66,13 +66,15 @@ def _placed(tools: Iterable[Any], where: str) -> list[Placed]:
 
 
 def present_tools(
-    tools: Iterable[Placed], identities: ToolIdentityMap, diagnostics: Diagnostics
+    tools: Sequence[Placed], identities: ToolIdentityMap, diagnostics: Diagnostics
 ) -> tuple[list[FunctionView], list[Placed]]:
     """(functions, other tools: hosted and extension tools as they were declared).
 
     Declares each tool in `identities`. A tool declared twice is one. Raises InvalidRequestError with the
     tool's place when two kinds of tools share a name.
     """
+    if not tools:
+        return [], []
     presenter = _Presenter(identities, diagnostics)
     for placed in tools:
         presenter.take(placed)

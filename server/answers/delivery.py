@@ -159,7 +159,8 @@ class StreamedAnswer(Streaming):
         self._rest = rest
         self._catching_up = False
         self._between = True
-        self._piece = anyio.Lock()  # a comment that waits for the client must not come behind the next piece
+        # a comment that waits for the client must not come behind the next piece
+        self._piece = asyncio.Lock()
         self.stream_type, self.keep_alive = form.stream_type, form.keep_alive
 
     async def _answer(self, send: Send) -> None:

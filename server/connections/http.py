@@ -25,6 +25,7 @@ from server.connections.refusals import written
 from server.connections.registry import ConnectionRegistry
 from server.connections.websocket import WebSocketConnection
 from server.errors import HttpError
+from server.header_fields import LOWER
 
 _PIECE: Final = 16 * 1024  # bytes that the parser gets at once
 _MOST_HEADERS: Final = 256
@@ -61,8 +62,7 @@ class HttpConnection(answering.Answering):
         self.app = self._answer  # each request's receive is ours
         self.ws_protocol_class = partial(WebSocketConnection, registry)  # type: ignore[assignment]
         self._stage = _Stage.AWAITED
-        self._since = self.loop.time()
-        self._patience = self._limits.header_seconds
+        self._since, self._patience = self.loop.time(), self._limits.header_seconds
         self.url = self._rest = b""
         self._head = 0  # bytes of the head so far
         self._overhead = 0  # bytes of the body's framing since its last byte
@@ -107,15 +107,15 @@ class HttpConnection(answering.Answering):
     # ── what arrives ───────────────────────────────────────────────────────────────────────────────────
     def _take(self, data: bytes) -> None:
         """Parse until a request waits for its answer; the rest waits with it."""
-        start = 0
-        while start < len(data):
+        start, end = 0, len(data)
+        while start < end:
             if self._stage is _Stage.COMPLETE:
                 self._hold(data[start:])
                 return
             size = _PIECE
             if self._stage is not _Stage.BODY:
                 size = min(size, self._limits.header_bytes + 1 - self._head)
-            piece = data if start == 0 and size >= len(data) else data[start : start + size]
+            piece = data if start == 0 and size >= end else data[start : start + size]
             start += size
             if not self._parse(piece):
                 return
@@ -168,7 +168,7 @@ class HttpConnection(answering.Answering):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._stage is not _Stage.HEAD:
             return  # a trailer: those are not read, and what is known of the request stays as it is
-        name = name.lower()
+        name = LOWER[name]
         self.expect_100_continue |= name == b"expect" and value.lower() == b"100-continue"
         self.headers.append((name, value))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from server.body_pieces import Write, offer
 
@@ -14,7 +14,7 @@ def offer_writing(cycle: RequestResponseCycle) -> None:
     """Offer it to the application that answers this request. Until `stop_writing`, cycle and scope refer to
     each other."""
     if cycle.scope["method"] != "HEAD":
-        offer(cast(dict[str, Any], cycle.scope), _writer(cycle))
+        offer(cycle.scope, _writer(cycle))  # type: ignore[arg-type]
 
 
 def stop_writing(cycle: RequestResponseCycle) -> None:

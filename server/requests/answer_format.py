@@ -23,7 +23,9 @@ _FENCE: Final = "```"
 
 def schema_of(request: CreateResponse) -> dict[str, Any] | None:
     """The JSON Schema that the request wants its answer to fit, None when it wants text."""
-    format = request.text.format if request.text is not None else None
+    if request.text is None:
+        return None
+    format = request.text.format
     if isinstance(format, JsonObjectFormat):
         return ANY_OBJECT
     if isinstance(format, JsonSchemaFormatParam):

@@ -16,7 +16,7 @@ from server.encodings import decoding
 from server.header_fields import HeaderFields, fields_of
 from server.requests.body_rules import check_length, check_type, too_large
 from server.requests.json_bounds import check_json
-from server.requests.off_loop import off_loop
+from server.requests.off_loop import LARGE, off_loop, on_thread
 from server.settings import Limits, Settings
 from server.traces.request import REQUEST
 
@@ -51,12 +51,14 @@ async def decoded(data: bytes | str, limits: Limits, decode: Callable[[bytes], T
     Raises InvalidRequestError for what is beyond the limits, and what `decode` raises.
     """
 
-    def work() -> T:
-        text = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
-        check_json(text, limits)
-        return decode(text)
+    work = partial(_decoded, data, limits, decode)
+    return await on_thread(work) if len(data) > LARGE else work()
 
-    return await off_loop(len(data), work)
+
+def _decoded(data: bytes | str, limits: Limits, decode: Callable[[bytes], T]) -> T:
+    text = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+    check_json(text, limits)
+    return decode(text)
 
 
 async def _read(request: Request, headers: HeaderFields, limit: int) -> bytes:
@@ -71,6 +73,8 @@ async def _read(request: Request, headers: HeaderFields, limit: int) -> bytes:
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         chunk, more = message.get("body", b""), message.get("more_body", False)
+        if not more and not pieces and encoding is None and len(chunk) <= limit:
+            return bytes(chunk)  # all of it, which has come at once
         received += len(chunk)
         if received > limit:
             raise too_large(limit)

@@ -13,7 +13,7 @@ from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
 T = TypeVar("T")
-_LARGE: Final = 64 * 1024  # bytes of JSON; the start of a thread costs as much as decoding a tenth of them
+LARGE: Final = 64 * 1024  # bytes of JSON; the start of a thread costs as much as decoding a tenth of them
 _THREADS: Final = 2  # each that computes takes its turn before the loop does; more would not be faster
 _limiter: RunVar[CapacityLimiter] = RunVar("off_loop")
 
@@ -21,7 +21,7 @@ _limiter: RunVar[CapacityLimiter] = RunVar("off_loop")
 async def off_loop(size: int, work: Callable[[], T]) -> T:
     """What `work` returns or raises; on a thread when the `size` of what it works on, in bytes of JSON, is
     large."""
-    return await on_thread(work) if size > _LARGE else work()
+    return await on_thread(work) if size > LARGE else work()
 
 
 async def on_thread(work: Callable[[], T]) -> T:

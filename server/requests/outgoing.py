@@ -73,10 +73,10 @@ def ask(
         condense = condensing_request(request, [*earlier, *own])
         return Asked(target.prepare(condense, [], identities), False)
     fit = fitted(request, earlier, own, target.able)
-    before = len(fit.earlier) + len(fit.own)
+    whole = fit
     if shortener is not None:
         fit = shortener.shortened(fit, target)
-    left = None if len(fit.earlier) + len(fit.own) == before else [*fit.earlier, *fit.own]
+    left = None if fit.earlier is whole.earlier and fit.own is whole.own else [*fit.earlier, *fit.own]
     sent = with_stops(instructed(fit.request) if _knows_no_schema(target) else fit.request, target)
     if isinstance(request.input, list):
         sent = replace(sent, input=list(fit.own))
@@ -88,7 +88,8 @@ def ask(
     outgoing = target.prepare(sent, fit.earlier, identities, stream=stream)
     for where, what in (*losses, *fit.losses):
         outgoing.diagnostics.loss(where, what)
-    lost = any(loss.where.startswith(_FORMAT) for loss in outgoing.diagnostics.of("loss"))
+    said = outgoing.diagnostics.of("loss")
+    lost = bool(said) and any(loss.where.startswith(_FORMAT) for loss in said)
     return Asked(outgoing, lost or sent.text is not request.text, stream, left)
 
 

@@ -23,6 +23,8 @@ MOST_CHARACTERS: Final = 4096
 
 def check_stops(request: CreateResponse) -> None:
     """Raises InvalidRequestError with `param` for stop sequences that are too long together."""
+    if not request.stop:
+        return
     length = sum(map(len, sequences_of(request.stop)))
     if length > MOST_CHARACTERS:
         name = "stop_sequences" if is_native(request) else "stop"
@@ -32,7 +34,9 @@ def check_stops(request: CreateResponse) -> None:
 
 def stopping(machine: ResponseStream, request: CreateResponse) -> ResponseStream:
     """The machine, ended at the request's stop sequences, if it has any."""
-    sequences = () if asks_for_compaction(request) else sequences_of(request.stop)
+    if not request.stop or asks_for_compaction(request):
+        return machine
+    sequences = sequences_of(request.stop)
     return StopFilter(machine, sequences) if sequences else machine
 
 

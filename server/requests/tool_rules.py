@@ -40,6 +40,8 @@ class ToolRules(Struct, frozen=True):
 
 def tool_rules(request: CreateResponse) -> ToolRules | None:
     """The rules of a request, None when it leaves everything to the model."""
+    if request.tool_choice is None and request.max_tool_calls is None:
+        return None
     names, must_call = _chosen(request.tool_choice)
     if names is None and not must_call and request.max_tool_calls is None:
         return None

@@ -41,6 +41,7 @@ _CAUSES: Final = {
     _DEFECT: "a defect in this server, logged as run.internal_error",
 }
 _REPORTED: Final = "it reported an error in its stream"
+_NOT_SAID: Final = Said(_HANDED_OVER)
 _log = structlog.get_logger(__name__)
 
 
@@ -71,7 +72,7 @@ class Outcome:
         self._first: float | None = None
         self.pace = Pace()
         self._watches: list[Watch] = []
-        self._said = Said(_HANDED_OVER)
+        self._said = _NOT_SAID
         self.losses: list[Diagnostic] = []
         """What the request lost on its way to the upstream that has accepted it."""
 

@@ -190,7 +190,8 @@ class Run:
                 finally:
                     self._running.remove(response_id)
         finally:
-            self._leave_line()
+            if self.in_line:
+                self._leave_line()
             self._hold.release()
             self._settled.set()
             if self.keeping is not None:
@@ -207,7 +208,8 @@ class Run:
                     return self.translation.cancel()
                 # A run in the background waits for a place instead of being refused.
                 async with self._gate.place(self.owner, waits=self._background, held=self._placed):
-                    self._leave_line()
+                    if self.in_line:
+                        self._leave_line()
                     if deadline.when() is None:  # it was not interrupted
                         deadline.reschedule(asyncio.get_running_loop().time() + self._total)
                     self._gate.ends(deadline)
@@ -240,9 +242,8 @@ class Run:
         return not keeping.lost
 
     def _leave_line(self) -> None:
-        if self.in_line:
-            self.in_line = False
-            self._gate.waiting.give_back(self.owner)
+        self.in_line = False
+        self._gate.waiting.give_back(self.owner)
 
     async def _cut_short(self) -> list[Event]:
         if self._stopped:

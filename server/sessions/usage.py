@@ -14,7 +14,6 @@ from functools import lru_cache
 from typing import Final, Protocol
 
 from msgspec import Struct, field
-from msgspec.structs import astuple
 
 MAX_OWNERS: Final = 1000
 """Keys whose sums are held in memory: those that were used last."""
@@ -56,7 +55,10 @@ class Counts(Struct):
         self.reasoning_tokens += other.reasoning_tokens
         self.total_tokens += other.total_tokens
         self.cache_write_tokens += other.cache_write_tokens
-        if sum(astuple(self)) > MOST:  # one of them may be
+        tokens = self.input_tokens + self.output_tokens + self.total_tokens + self.cached_tokens
+        tokens += self.reasoning_tokens + self.cache_write_tokens
+        # one of them may be
+        if self.requests + self.failed + self.estimated_requests + tokens > MOST:
             for name in NAMES:
                 setattr(self, name, min(getattr(self, name), MOST))
 

@@ -29,9 +29,9 @@ class Spans:
     def parent(self, headers: Mapping[str, str]) -> Context:
         """Whose spans the responses to a request with these headers are: that of the span which is open here,
         else of the one that its client names."""
-        span = trace.get_current_span()
-        if span is not trace.INVALID_SPAN and span.get_span_context().is_valid:
-            return context.get_current()
+        current = context.get_current()
+        if current and trace.get_current_span(current).get_span_context().is_valid:
+            return current
         return _PROPAGATOR.extract(headers) if _TRACEPARENT in headers else Context()
 
     def response(self, parent: Any, model: str, request_id: str) -> ResponseSpan:

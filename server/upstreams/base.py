@@ -32,7 +32,9 @@ def called(name: str) -> str:
 
 def conversation_of(headers: Mapping[str, str]) -> str:
     """What a client calls its conversation; empty when it does not say."""
-    return headers.get(CONVERSATION_HEADER, "")[:_LONGEST_CONVERSATION]
+    if CONVERSATION_HEADER not in headers:
+        return ""
+    return headers[CONVERSATION_HEADER][:_LONGEST_CONVERSATION]
 
 
 class UpstreamRequest(Struct, frozen=True):

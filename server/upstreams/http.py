@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, closing
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final
 
 from bridge.protocol.codec import encode
@@ -29,6 +29,7 @@ from server.upstreams.whole_answers import WholeReply, is_whole_answer
 _MAX_REFUSAL: Final = 64 * 1024  # bytes read of a refusal's body
 _MAX_LIST: Final = 8 * 1024 * 1024  # bytes read of a list of models
 _LIST_SECONDS: Final = 5.0
+_LONGEST_TYPE: Final = 200  # characters of a content type
 _ACCOUNT_LENGTH: Final = 32  # characters of a hash: enough to distinguish, too few to be the hash of a key
 _STREAM_TYPE: Final = "text/event-stream"
 # Servers that stream under a wrong name are believed; these say that it is something else.
@@ -104,7 +105,8 @@ class HttpUpstream:
             "x-request-id": request.request_id,
             **self._with_key(self._key_for(request.client_key)),
         }
-        for name, value in request.headers.items():
+        for name in request.headers:
+            value = request.headers[name]
             headers[name] = f"{headers[name]},{value}" if name in headers else value
         url = self._base + request.path
         return self._connected().request("POST", url, headers=headers, data=request.body)
@@ -128,9 +130,9 @@ class HttpUpstream:
     async def _check(self, response: Answer, clean: Clean) -> bytes | None:
         """Raise what the upstream means when it answers with anything but an answer: a stream, or what has
         been read of a whole one in JSON, which is returned."""
-        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        kind = _kind_of(response.headers.get("content-type", "")[:_LONGEST_TYPE])
         accepted = 200 <= response.status < 300
-        wrong = next((known for known in _NO_STREAM_TYPES if kind.startswith(known)), None)
+        wrong = _no_stream(kind)
         if accepted and wrong is None:
             return None
         try:
@@ -223,6 +225,17 @@ class _Exchange:
                 await _drain(self._answer)
         finally:
             self._answer.close()  # a body that was not read to its end closes the connection with it
+
+
+@lru_cache(maxsize=64)
+def _kind_of(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+@lru_cache(maxsize=64)
+def _no_stream(kind: str) -> str | None:
+    """What else than a stream a content type says that it is, if it does."""
+    return next((known for known in _NO_STREAM_TYPES if kind.startswith(known)), None)
 
 
 def losses_in(answer: Answer) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
+from functools import lru_cache
 from typing import Final, cast
 
 import httptools
@@ -179,7 +180,7 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._stage is _Stage.ASKED:  # else it is a trailer
-            self._headers.setdefault(name.decode("latin-1").lower(), value.decode("utf-8", "surrogateescape"))
+            self._headers.setdefault(_name_of(name), value.decode("utf-8", "surrogateescape"))
 
     def on_headers_complete(self) -> None:
         parser, answered = self._parser, self._answered
@@ -239,6 +240,12 @@ class Connection(asyncio.Protocol):
     def resume(self) -> None:
         if not self.is_closing:
             self._transport.resume_reading()  # which does nothing where nothing was paused
+
+
+@lru_cache(maxsize=64)
+def _name_of(name: bytes) -> str:
+    """A header's name in lower case. An upstream sends the same ones with each answer."""
+    return name.decode("latin-1").lower()
 
 
 def _is_chunked(headers: Mapping[str, str]) -> bool:

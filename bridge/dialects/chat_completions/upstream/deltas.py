@@ -147,9 +147,10 @@ class DeltaReader:
             events += self._machine.refusal(delta.refusal)
         for annotation in delta.annotations or ():
             self._cite(annotation, events)
-        for name in ("audio", "images"):
-            if getattr(delta, name):
-                self._diagnostics.loss(f"delta.{name}", "can't be expressed")
+        if delta.audio:
+            self._diagnostics.loss("delta.audio", "can't be expressed")
+        if delta.images:
+            self._diagnostics.loss("delta.images", "can't be expressed")
         if delta.function_call is not None:
             events += self.settle()
             events += self.call(ChatToolCall(LEGACY_INDEX, function=delta.function_call))

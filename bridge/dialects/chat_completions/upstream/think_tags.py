@@ -48,6 +48,9 @@ class ThinkTags:
         text, self._held = self._held + text, ""
         reasoning = ""
         if self._at is _At.HEAD:
+            if not self._blank and text[:1] != OPEN[0] and text[:1] > " " and text[:1].isascii():
+                self._at, self.settled = _At.TEXT, True  # it begins as answers mostly do
+                return "", text
             text = self._head(text)
         if self._at in _WITHIN:
             reasoning, text = self._thinking(text)
