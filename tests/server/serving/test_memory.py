@@ -45,3 +45,30 @@ def test_s4_large_blocks_that_were_freed_leave_the_process() -> None:
     assert left("given back") >= 60
     assert left("kept") < 30
     assert left("given back", MALLOC_MMAP_THRESHOLD_="33554432") < 30  # what the operator set stays
+
+
+_OPEN = """
+import gc
+import sys
+from server.serving.memory import look_less_for_garbage
+
+looked = []
+gc.callbacks.append(lambda phase, info: looked.append(info["generation"]))
+look_less_for_garbage()
+looked.clear()
+held = [[number] for number in range(200_000)]
+in_reach = sum(map(bool, looked))
+held += [[number] for number in range(600_000)]
+print(len(looked), in_reach, sum(map(bool, looked)))
+"""
+
+
+def test_what_open_streams_hold_is_not_looked_at_again_and_again() -> None:
+    """New objects are, and all of them after many more."""
+    ran = subprocess.run(
+        [sys.executable, "-c", _OPEN], env=clean_environment(), capture_output=True, text=True, check=True
+    )
+    looks, in_reach, at_last = map(int, ran.stdout.split())
+    assert looks > 0
+    assert in_reach == 0
+    assert at_last > 0
