@@ -141,8 +141,7 @@ def _answer(error: BridgeError, scope: Scope) -> Response:
 
 def _route(scope: Scope) -> str:
     """The pattern of the path and not the path: paths that clients make up must not become metrics."""
-    route = scope.get("route")
-    return str(getattr(route, "path", "")) or "unknown"
+    return str(getattr(scope["route"], "path", "")) or "unknown" if "route" in scope else "unknown"
 
 
 def _request_id(scope: Scope) -> bytes:

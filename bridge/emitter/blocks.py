@@ -72,7 +72,7 @@ class MessageBlock(OpenItem):
 
     def open_part(self, kind: PartKind) -> tuple[list[Event], OpenPart]:
         """Begin a part of this kind, closing the open one."""
-        events = self.close_part()
+        events = [] if self.part is None else self.close_part()
         part = self.part = OpenPart(kind, self._number, self.item_id, self.output_index, len(self.parts))
         events.append(part.added())
         return events, part

@@ -154,7 +154,8 @@ class OpenBlocks:
 
     def _make_room(self) -> list[Event]:
         # a call that waits to be whole keeps its place before what comes after it
-        return self.close_open() + self.calls.release(waiting_only=True)
+        closed = [] if self.open is None else self.close_open()
+        return closed + self.calls.release(waiting_only=True)
 
     def _begin(self, block: MessageBlock | ReasoningBlock) -> Event:
         self._output.begin(block)

@@ -35,10 +35,10 @@ class Company:
         self.left = False
 
     async def __aenter__(self) -> Company:
-        making = asyncio.current_task()
+        self._loop = asyncio.get_running_loop()
+        making = asyncio.current_task(self._loop)
         assert making is not None
         self._making = making
-        self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(self._after, self._begin)
         return self
 

@@ -63,7 +63,7 @@ def _decoded(data: bytes | str, limits: Limits, decode: Callable[[bytes], T]) ->
 
 async def _read(request: Request, headers: HeaderFields, limit: int) -> bytes:
     """The bytes, uncompressed. The limit is for those that come and for what they stand for."""
-    encoding = decoding(headers.getlist("content-encoding"))
+    encoding = decoding(headers.getlist("content-encoding")) if "content-encoding" in headers else None
     check_length(headers.get("content-length", ""), limit)
     pieces: list[bytes] = []
     received = size = 0

@@ -15,7 +15,11 @@ _LONGEST_HEADER: Final = 1000  # characters
 
 def losses_of(*reports: Diagnostics | None) -> list[Diagnostic]:
     """The losses of these reports, in order."""
-    return [case for report in reports if report is not None for case in report.of("loss")]
+    found: list[Diagnostic] = []
+    for report in reports:
+        if report is not None:
+            found += report.of("loss")
+    return found
 
 
 def unknown_fields(request: CreateResponse) -> list[Diagnostic]:

@@ -77,7 +77,8 @@ class Run:
         self._reading = Reading(translation, self._outlet, judge, outcome, owner)
         self._deadline: asyncio.Timeout | None = None
         self._stopped = False
-        self._settled = asyncio.Event()  # how it ended is known and, if it is stored, durable
+        self._is_settled = False  # how it ended is known and, if it is stored, durable
+        self._settled: asyncio.Event | None = None  # made for those who wait for that
         self.accepted = False
         """The upstream has taken the request and begun to answer: the status is known."""
         self.in_line = False  # it is `making` in the background and waits for its turn
@@ -126,6 +127,10 @@ class Run:
 
     async def settled(self) -> None:
         """Wait until it is known how it ended."""
+        if self._is_settled:
+            return
+        if self._settled is None:
+            self._settled = asyncio.Event()
         await self._settled.wait()
 
     def refuse(self, error: BridgeError) -> list[Event]:
@@ -193,7 +198,8 @@ class Run:
             if self.in_line:
                 self._leave_line()
             self._hold.release()
-            self._settled.set()
+            if not self._is_settled:
+                self._note_settled()
             if self.keeping is not None:
                 self._keeper.leave(self.keeping, ended=self.translation.ended)
 
@@ -273,7 +279,12 @@ class Run:
     def _settle(self, instead: Event | None) -> None:
         if instead is not None:
             self._end_instead(instead)
-        self._settled.set()
+        self._note_settled()
+
+    def _note_settled(self) -> None:
+        self._is_settled = True
+        if self._settled is not None:
+            self._settled.set()
 
     def _end_instead(self, last: Event) -> None:
         """This end is sent instead. Raises HttpError when it is a failure and nothing was sent yet."""

@@ -73,6 +73,7 @@ class HttpUpstream:
         self._timeouts = timeouts
         self._api_key = api_key
         self._pass_through = pass_through
+        self._own = self._with_key(api_key)
         self._secrets = list(secrets)
         self._connect = connect
         if self._base.startswith("https:"):
@@ -103,13 +104,14 @@ class HttpUpstream:
             "content-type": "application/json",
             "accept": _STREAM_TYPE if request.stream else _JSON_TYPE,
             "x-request-id": request.request_id,
-            **self._with_key(self._key_for(request.client_key)),
+            **(self._with_key(self._key_for(request.client_key)) if self._pass_through else self._own),
         }
         for name in request.headers:
             value = request.headers[name]
             headers[name] = f"{headers[name]},{value}" if name in headers else value
         url = self._base + request.path
-        return self._connected().request("POST", url, headers=headers, data=request.body)
+        connections = self._connections or self._connected()
+        return connections.request("POST", url, headers=headers, data=request.body)
 
     def clean(self, text: str, client_key: str | None = None) -> str:
         passed = client_key if self._pass_through else None
