@@ -22,15 +22,29 @@ def stop_writing(cycle: RequestResponseCycle) -> None:
     cycle.scope.pop("extensions", None)
 
 
-def _writer(cycle: RequestResponseCycle) -> Write:
-    flow, out = cycle.flow, cycle.transport.write
+class _Pieces:
+    """Of one answer. An object, since a function would keep each of what it needs in an object more, and all
+    of them are looked at with each token."""
 
-    def write(body: bytes) -> bool:
+    __slots__ = ("_cycle", "_flow", "_transport")
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle, self._flow, self._transport = cycle, cycle.flow, cycle.transport
+
+    def write(self, body: bytes) -> bool:
+        cycle = self._cycle
         # `chunked_encoding` is known when the head has been written
-        if flow.write_paused or not cycle.chunked_encoding or cycle.response_complete or cycle.disconnected:
+        if (
+            self._flow.write_paused
+            or not cycle.chunked_encoding
+            or cycle.response_complete
+            or cycle.disconnected
+        ):
             return False
         if body:  # an empty chunk would be the end
-            out(b"%x\r\n%b\r\n" % (len(body), body))
+            self._transport.write(b"%x\r\n%b\r\n" % (len(body), body))
         return True
 
-    return write
+
+def _writer(cycle: RequestResponseCycle) -> Write:
+    return _Pieces(cycle).write

@@ -41,7 +41,8 @@ class Pace:
 
     def read(self, events: list[Event]) -> None:
         """One read of the upstream has become these events."""
-        if not events:
+        tokens = len(events)
+        if not tokens:
             return
         now = self._now()
         if self.first is None:
@@ -49,7 +50,6 @@ class Pace:
                 self.first = now - self._started
                 self._first_at = self._read_at = now
             return
-        tokens = len(events)
         self.gaps[bisect_left(GAPS, (now - self._read_at) / tokens)] += tokens
         self._read_at = now
 

@@ -165,7 +165,11 @@ class Connection(asyncio.Protocol):
             self._fail(InvalidAnswer(type(error).__name__))
             self.abort()
             return
-        if self._pieces:
+        pieces, body = self._pieces, self._body
+        if len(pieces) == 1 and body is not None:  # as a token comes, without a detour
+            self._head = 0
+            body.feed(pieces.pop())
+        elif pieces:
             self._hand_over()
         elif self._answered is not None:  # an answer is still to come or to end
             self._head += len(data)
@@ -216,11 +220,8 @@ class Connection(asyncio.Protocol):
         pieces, body = self._pieces, self._body
         if pieces and body is not None:
             self._head = 0
-            data = pieces.pop()
-            if pieces:
-                pieces.append(data)
-                data = b"".join(pieces)
-                pieces.clear()
+            data = b"".join(pieces)
+            pieces.clear()
             body.feed(data)
 
     def _fail(self, error: BaseException | None, *, is_end: bool = False) -> None:
