@@ -37,8 +37,9 @@ _OF_STORE: Final = (
 )
 _USAGE: Final = "usage"
 _OF_USAGE: Final = ("add_usage", "forget_usage", "usage_of")
-# not `append`: a token waits for it
+# not `append` and `add`: a token waits for them
 _OF_LOG: Final = ("check", "open", "close", "discard")
+_UNMEASURED: Final = ("add", "at_hand")  # which are found at once
 _TIMEOUT: Final = "timeout"
 
 
@@ -49,6 +50,9 @@ class _Measured:
         self._inner = inner
         for name in names:
             setattr(self, name, _timed(part, name, getattr(inner, name), called))
+        for name in _UNMEASURED:
+            if hasattr(inner, name):
+                setattr(self, name, getattr(inner, name))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

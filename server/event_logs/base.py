@@ -7,7 +7,7 @@ from the store's frames.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Final, Protocol
 
 from server.errors import Outage
@@ -54,6 +54,10 @@ class LogError(Outage):
         super().__init__("event_log_unavailable", message, details, lasting=lasting)
 
 
+Answered = Callable[[Frames, bool], None]
+"""Called with frames that a log was given, and whether they are known to be there."""
+
+
 class EventLog(Protocol):
     """One writer per run, any number of readers. Readers never hold the writer up. One that is `at_hand`
     waits for no other machine and never raises LogError."""
@@ -75,6 +79,12 @@ class EventLog(Protocol):
         Raises LogGone when the log is closed, was discarded or never opened (unless its server lost it: then
         it begins anew), LogError when its server can't be reached. May then be called again.
         """
+        ...
+
+    def add(self, run_id: str, frames: Frames, answered: Answered) -> bool:
+        """The same in a plain call, once for each read of an upstream: whether they are there. Otherwise
+        `answered` is called later, where there is no task; frames that are not known to be there can be
+        appended. Raises LogGone."""
         ...
 
     def read(self, run_id: str, after: int = -1, *, wait: bool = True) -> AsyncIterator[Frames]:

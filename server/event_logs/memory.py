@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
-from server.event_logs.base import LIFETIME, LINGER, MARKED, LogGone
+from server.event_logs.base import LIFETIME, LINGER, MARKED, Answered, LogGone
 from server.event_logs.window import Window
 from server.frames import Frames
 
@@ -66,6 +66,9 @@ class MemoryLog:
         self._logs[run_id] = _Log(run_id, self._clock())
 
     async def append(self, run_id: str, frames: Frames) -> None:
+        self.add(run_id, frames)
+
+    def add(self, run_id: str, frames: Frames, _answered: Answered | None = None) -> bool:
         log = self._logs.get(run_id)
         if log is None or log.closed_at is not None:
             raise LogGone(run_id)
@@ -76,6 +79,7 @@ class MemoryLog:
             self._bytes -= log.window.cut(self._max_log_bytes * 3 // 4)
         if self._bytes > self._max_bytes:
             self._make_room()
+        return True
 
     async def read(self, run_id: str, after: int = -1, *, wait: bool = True) -> AsyncIterator[Frames]:
         self._expire()

@@ -6,7 +6,9 @@ while, so that a writer elsewhere, which does not know that, does not begin it a
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -16,8 +18,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, ResponseError
 
-from server.event_logs.base import LIFETIME, LINGER, MARKED, LogError, LogGone
-from server.event_logs.redis_appends import Appends
+from server.event_logs.base import LIFETIME, LINGER, MARKED, Answered, LogError, LogGone
+from server.event_logs.redis_appends import Appends, Command
 from server.event_logs.redis_calls import Calls, NotAbove
 from server.event_logs.redis_entries import (
     CLOSED,
@@ -109,13 +111,16 @@ class RedisLog:
                 raise LogGone(run_id) from error
             await self._persist(lambda: begin(instead=True))
 
+    def add(self, run_id: str, frames: Frames, answered: Answered) -> bool:
+        on = partial(answered, frames)
+        if run_id not in self._expiring or not self._appends.ask(self._command(run_id, frames), on):
+            asyncio.get_running_loop().call_soon(on, False)
+        return False
+
     async def append(self, run_id: str, frames: Frames) -> None:
-        key, entry = self._key(run_id), entry_id(frames.last)
-        fields = fields_of(frames)
-        if run_id in self._expiring and await self._appends.add(
-            ("XADD", key, *_WHERE_IT_IS, self._max_entries, entry, *chain.from_iterable(fields.items()))
-        ):
+        if run_id in self._expiring and await self._appends.add(self._command(run_id, frames)):
             return
+        key, entry, fields = self._key(run_id), entry_id(frames.last), fields_of(frames)
 
         async def add() -> None:
             bounds: dict[str, Any] = {"maxlen": self._max_entries, "approximate": True}
@@ -176,6 +181,11 @@ class RedisLog:
         await self._writer.aclose()
         await self._follower.aclose()
         await self._pager.aclose(close_connection_pool=True)
+
+    def _command(self, run_id: str, frames: Frames) -> Command:
+        """Adds these where a log is."""
+        fields = chain.from_iterable(fields_of(frames).items())
+        return ("XADD", self._key(run_id), *_WHERE_IT_IS, self._max_entries, entry_id(frames.last), *fields)
 
     def _key(self, run_id: str) -> str:
         return f"{self._prefix}:log:{run_id}"

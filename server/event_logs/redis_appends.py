@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import hiredis
@@ -20,6 +21,9 @@ from redis.exceptions import RedisError
 _ANSWERED_WITHIN: Final = 5.0  # seconds, as with the client
 
 Command = tuple[Any, ...]
+
+Answered = Callable[[bool], None]
+"""Called with whether an entry is known to be there."""
 
 
 class Appends:
@@ -40,7 +44,15 @@ class Appends:
                 link = await self._connected()
             except (RedisError, OSError):
                 return False
-        return isinstance(await link.run(command), bytes)
+        return await link.run(command)
+
+    def ask(self, command: Command, answered: Answered) -> bool:
+        """The same in a plain call, as far as there is a connection; whether there is one."""
+        link = self._link
+        if link is None or not link.usable:
+            return False
+        link.ask(command, answered)
+        return True
 
     def close(self) -> None:
         """Close the connection. What waits for an answer gets none."""
@@ -70,7 +82,7 @@ class _Link(asyncio.Protocol):
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._answers = hiredis.Reader()
-        self._asked: deque[tuple[asyncio.Future[Any], float]] = deque()
+        self._asked: deque[tuple[Answered, float]] = deque()
         self._ready: list[bytes] = []
 
     @classmethod
@@ -94,13 +106,17 @@ class _Link(asyncio.Protocol):
             self.abort()
         return not self._transport.is_closing()
 
-    def run(self, command: Command) -> asyncio.Future[Any]:
-        """Its answer: an error of Redis as one; None when there was none."""
+    def ask(self, command: Command, answered: Answered) -> None:
+        """Run an XADD."""
         if not self._ready:
             self._loop.call_soon(self._send)
         self._ready.append(hiredis.pack_command(command))
-        answer: asyncio.Future[Any] = self._loop.create_future()
-        self._asked.append((answer, self._loop.time()))
+        self._asked.append((answered, self._loop.time()))
+
+    def run(self, command: Command) -> asyncio.Future[bool]:
+        """The same, awaited."""
+        answer: asyncio.Future[bool] = self._loop.create_future()
+        self.ask(command, partial(_answer, answer))
         return answer
 
     def abort(self) -> None:
@@ -115,20 +131,21 @@ class _Link(asyncio.Protocol):
                 return self.abort()
             if answer is False:
                 return None
-            self._answer(answer)
+            # anything else is an error of Redis
+            self._asked.popleft()[0](isinstance(answer, bytes))
         return None
 
     def connection_lost(self, _error: Exception | None) -> None:
         while self._asked:
-            self._answer(None)
+            self._asked.popleft()[0](False)
         self._on_lost()
-
-    def _answer(self, answer: Any) -> None:
-        waiting, _ = self._asked.popleft()
-        if not waiting.done():  # it may have been cancelled
-            waiting.set_result(answer)
 
     def _send(self) -> None:
         ready, self._ready = self._ready, []
         if not self._transport.is_closing():
             self._transport.write(b"".join(ready))
+
+
+def _answer(waiting: asyncio.Future[bool], there: bool) -> None:
+    if not waiting.done():  # it may have been cancelled
+        waiting.set_result(there)

@@ -46,7 +46,7 @@ def last_number(entry: bytes) -> int:
 
 def fields_of(frames: Frames) -> dict[Any, Any]:
     """What an entry holds of these."""
-    return {_FIRST: str(frames.first).encode(), _DATA: frames.data}
+    return {_FIRST: b"%d" % frames.first, _DATA: frames.data}
 
 
 def is_discard_mark(entry: Entry) -> bool:

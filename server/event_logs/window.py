@@ -29,7 +29,8 @@ class Window:
         """Add the next frames, and wake who waits for them."""
         self._frames.append(frames)
         self.bytes += len(frames.data)
-        self._wake()
+        if self._changed is not None:  # mostly nobody reads along
+            self._wake()
 
     def end(self, failure: Exception | None = None) -> None:
         """Nothing follows: readers end behind the last frame, by this exception where there is one."""

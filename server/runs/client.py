@@ -38,7 +38,8 @@ def _discard(_batch: Batch) -> None:
     return None
 
 
-async def _failing(error: Exception) -> None:
+async def failing(error: Exception) -> None:
+    """What fails when it is awaited."""
     raise error
 
 
@@ -109,7 +110,7 @@ class Client:
         try:
             rest = deliver(batch)
         except Exception as error:
-            return _failing(error)
+            return failing(error)
         if rest is None:
             self.last_sent = batch.events[-1].sequence_number
         return rest

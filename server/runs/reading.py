@@ -9,7 +9,7 @@ from server.runs.outcome import Outcome
 from server.runs.outlet import Outlet
 from server.runs.translation import Translation
 from server.schemas.workers import Question, SchemaJudge
-from server.upstreams.base import UpstreamReply
+from server.upstreams.base import Again, UpstreamReply
 from server.upstreams.whole_answers import WholeReply
 
 
@@ -18,6 +18,7 @@ class Reading:
     its own upstream and nothing else (law S4)."""
 
     __slots__ = (
+        "_again",
         "_held",
         "_judge",
         "_outcome",
@@ -44,6 +45,7 @@ class Reading:
         self.last: list[Event] | None = None
         """The last events, when they came where nothing could wait, until `follow` returns them."""
         self._rest: Rest | None = None
+        self._again: Again | None = None
         self._held = b""
 
     async def follow(self, reply: UpstreamReply) -> list[Event]:
@@ -69,7 +71,7 @@ class Reading:
                 events += translation.end()
                 break
             if events:
-                await self._outlet.pass_on(events)
+                await self._pass_on(events)
             data, last = await self._next(reply)
             if last is not None:
                 events = last
@@ -81,12 +83,16 @@ class Reading:
     async def _judged(self, events: list[Event], question: Question) -> list[Event]:
         """The last events, when these have been passed on and the answer is judged."""
         if events:
-            await self._outlet.pass_on(events)
+            await self._pass_on(events)
         self.waits = True
         try:
             return self._translation.settle(await self._judge.objection(question, self._owner))
         finally:
             self.waits = False
+
+    async def _pass_on(self, events: list[Event]) -> None:
+        if (rest := self._outlet.pass_on(events)) is not None:
+            await rest
 
     async def _read(self, reply: UpstreamReply) -> bytes:
         self.waits = True
@@ -116,12 +122,14 @@ class Reading:
 
     def _drop_rest(self) -> None:
         """It is interrupted: the client gets with the end what it has not got yet."""
+        self._again = None
         if self._rest is not None:
             self._rest.close()
             self._rest = None
 
-    def _take(self, data: bytes) -> bool:
-        """Pass it on where it arrived, as far as that needs no waiting; whether more may come here."""
+    def _take(self, data: bytes, again: Again) -> bool | None:
+        """Pass it on where it arrived, as far as that needs no waiting but for the log; whether more may come
+        here."""
         outlet = self._outlet
         if not outlet.flows:
             self._held = data
@@ -132,7 +140,20 @@ class Reading:
         if translation.has_all:
             self.last = events
             return False
-        if events and (rest := outlet.pass_here(events)) is not None:
-            self._rest = rest
-            return False
+        if events:
+            if (rest := outlet.pass_on(events, self._passed)) is not None:
+                self._rest = rest
+                return False
+            if outlet.under_way:
+                self._again = again
+                return None
         return True
+
+    def _passed(self, rest: Rest | None) -> None:
+        """What was under way has left, but for this."""
+        again, self._again = self._again, None
+        if again is not None:
+            self._rest = rest
+            again(rest is None)
+        elif rest is not None:
+            rest.close()  # it was interrupted meanwhile

@@ -179,8 +179,8 @@ class Run:
         events = (
             self.translation.beat() if self._beats and self.translation.begun else self.translation.begin()
         )
-        if events:
-            await self._outlet.pass_on(events)
+        if events and (rest := self._outlet.pass_on(events)) is not None:
+            await rest
         return bool(events)
 
     async def _make(self) -> None:
@@ -242,7 +242,8 @@ class Run:
         this run's to make. Of a first making there is no event yet: the upstream's answer may say what
         `response.created` shows."""
         if self._makings:
-            await self._outlet.pass_on(self.translation.begin_again(self._makings))
+            if (rest := self._outlet.pass_on(self.translation.begin_again(self._makings))) is not None:
+                await rest
         else:
             await keeping.begin()
         return not keeping.lost

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 import structlog
@@ -26,16 +26,12 @@ from server.sessions.log_writer import LogWriter
 from server.sessions.record_writer import RecordWriter
 from server.sessions.stored_end import is_there, stored_end
 from server.sessions.unseen import shows_output
-from server.sessions.withheld import Withheld
+from server.sessions.withheld import Withheld, frames_of
 
 # bytes of a last batch, which a log would hold as one, beyond which readers find it in the store
 _LARGEST_LOGGED: Final = 8 * 1024 * 1024
 _OF_PATIENCE: Final = 0.8  # how much of it the end waits for a checkpoint
 _log = structlog.get_logger(__name__)
-
-
-def _nothing() -> None:
-    return None
 
 
 class ResponseSessionPersistenceTransformer:
@@ -65,9 +61,9 @@ class ResponseSessionPersistenceTransformer:
         stored: bool = False,
         shared: bool = True,
         withheld: bool = False,
-        wake: Callable[[], None] = _nothing,
-        on_lost: Callable[[], None] = _nothing,
-        upstream: Callable[[], UpstreamResponse | None] = _nothing,
+        wake: Callable[[], None] = lambda: None,
+        on_lost: Callable[[], None] = lambda: None,
+        upstream: Callable[[], UpstreamResponse | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.response_id = record.response.id
@@ -84,8 +80,7 @@ class ResponseSessionPersistenceTransformer:
         shown = self._withheld.of(snapshot)
         self._record = RecordWriter(record, shown, store, worker, upstream=upstream, **given)
         self._log = LogWriter(log, self.response_id)
-        self._store = store
-        self._owner = record.owner
+        self._where = store, self.response_id, record.owner
         self._patience = patience
         self._wire = wire
         self._interval = interval
@@ -110,9 +105,8 @@ class ResponseSessionPersistenceTransformer:
 
     @property
     def flows(self) -> bool:
-        """What passes now waits for nothing: the beginning is stored, and the log is in this process; or
-        neither is needed yet."""
-        return self._log.at_hand if self.seen else self.unheard
+        """What passes now waits for the log at most: the beginning is stored, or need not be yet."""
+        return self._log.opened if self.seen else self.unheard
 
     @property
     def saved(self) -> bool:
@@ -163,32 +157,37 @@ class ResponseSessionPersistenceTransformer:
 
     async def take(self, events: list[Event]) -> list[Event]:
         """Keep a batch; what may leave instead of it, which differs when the end could not be stored.
-
         Raises StoreError when not even the beginning can be stored, with the first output of a response in
         the background: nothing of these events may be sent then. What is unheard may have passed before.
         """
         if type(events[-1]) in TERMINAL_EVENTS:
             return await self._end(events)
-        if passing := self._withheld.passing(events):
-            await self._pass(passing)
+        if (kept := self.keep(events)) is not None:
+            await kept
         return events
 
-    async def _pass(self, events: list[Event]) -> None:
+    def keep(self, events: list[Event]) -> Awaitable[None] | None:
+        """The same of a batch that is not the last, in a plain call: None when it may leave, or what is to
+        be awaited first. While this `flows` that is a future, which raises nothing."""
+        if not self._withheld.idle and not (events := self._withheld.passing(events)):
+            return None
         self._note(events)
-        self._withheld.passed()
-        if not self.seen:
-            if self.unheard:
-                return self._record.check()
-            # Before it is sent: a response in the background is made again as long as no output is stored.
-            await self.checkpoint(always=True)
-            self.seen = not self._in_background or shows_output(events)
-        elif OutputItemDone in map(type, events):
-            self._next_at = 0.0
-            self._wake()
+        if self.seen:
+            if OutputItemDone in map(type, events):
+                self._next_at = 0.0
+                self._wake()
+            return None if self.lost else self._log.append(self.batch)
+        if not self.unheard:
+            return self._keep_first(events)
+        self._record.check()
+        return None
+
+    async def _keep_first(self, events: list[Event]) -> None:
+        # Before it is sent: a response in the background is made again as long as no output is stored.
+        await self.checkpoint(always=True)
+        self.seen = not self._in_background or shows_output(events)
         if not self.lost:
-            if not self._log.opened:
-                await self._log.open()
-            await self._log.append(self.batch)
+            await self._log.written(self.batch)
 
     def due(self, now: float) -> bool:
         """Whether a checkpoint has something to do: frames to store, or an end to store after all. It does
@@ -235,8 +234,8 @@ class ResponseSessionPersistenceTransformer:
                 self._writing.release()
         if self.lost:
             events = await self._lost(events)
-        elif len(self.batch.data) <= _LARGEST_LOGGED or not self.saved:
-            await self._log.append(self.batch)
+        elif self._log.opened and (len(self.batch.data) <= _LARGEST_LOGGED or not self.saved):
+            await self._log.written(self.batch)
         await self._end_log()
         return events
 
@@ -270,10 +269,9 @@ class ResponseSessionPersistenceTransformer:
     async def _lost(self, events: list[Event]) -> list[Event]:
         """The end of a run that is another worker's now: the one that it has stored, so that all clients are
         sent the same."""
-        seen = self.batch.first - 1
-        found = await stored_end(self._store, self.response_id, self._owner, seen, self._patience)
+        found = await stored_end(*self._where, self.batch.first - 1, self._patience)
         if found is None:
-            self._made_elsewhere = await is_there(self._store, self.response_id, self._owner, self._patience)
+            self._made_elsewhere = await is_there(*self._where, self._patience)
             return self._failed(events, LOST)
         self._ended_elsewhere = True
         self.batch = found.frames
@@ -295,6 +293,6 @@ class ResponseSessionPersistenceTransformer:
             self._wake()
 
     def _note(self, events: list[Event]) -> None:
-        self.batch = self._withheld.batch(events)
+        self.batch = frames_of(events) if self._withheld.idle else self._withheld.shown(events)
         if not self.lost:
             self._record.pending.append(self.batch)

@@ -24,6 +24,8 @@ class Withheld:
 
     def __init__(self, response_id: str, *, wanted: bool) -> None:
         self._id = response_id
+        self.idle = not wanted
+        """Nothing is withheld, nor will be."""
         self._wanted = wanted
         self._frames: list[Frames] = []
         self._size = 0
@@ -55,10 +57,13 @@ class Withheld:
         assert whole is not None
         return whole
 
-    def passed(self) -> None:
-        """What was withheld has been shown with the last batch."""
+    def shown(self, events: Sequence[Event]) -> Frames:
+        """The same of a batch that passes: what is shown with it is withheld no more."""
+        frames = self.batch(events)
         if self._frames and not self._wanted:
             self._frames.clear()
+            self.idle = True
+        return frames
 
     def of(self, snapshot: Callable[[], Response]) -> Callable[[], Response]:
         """The response as the store may show it."""

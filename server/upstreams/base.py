@@ -56,9 +56,12 @@ class UpstreamRequest(Struct, frozen=True):
     conversation: str = ""
 
 
-Take = Callable[[bytes], bool]
-"""Gets what comes, in the event loop's own callback; whether more may come to it. When it wants no more, the
-rest is for the next read."""
+Again = Callable[[bool], None]
+"""Called with whether more may come."""
+
+Take = Callable[[bytes, Again], bool | None]
+"""Gets what comes, in the event loop's own callback; whether more may come to it, or None when it says that
+later. When it wants no more, the rest is for the next read."""
 
 
 class UpstreamReply(Protocol):

@@ -84,13 +84,14 @@ class Body:
         elif size > PIECE:
             self._keep(data)
             self._give()
-        elif not take(data):
+        elif more := take(data, self._go_on):
+            if self._pieces or self._ended:
+                self._give()
+            else:
+                self._ready = take
+        elif more is not None:
             self._sated = True
             _wake(self._given)
-        elif self._pieces or self._ended:
-            self._give()
-        else:
-            self._ready = take
 
     def _keep(self, data: bytes) -> None:
         self._pieces.append(data)
@@ -106,7 +107,10 @@ class Body:
         if take is None:
             return  # nobody waits any more
         while data := self.read_nowait(PIECE):
-            if not take(data):
+            more = take(data, self._go_on)
+            if more is None:
+                return
+            if not more:
                 self._sated = True
                 break
             if len(data) == PIECE and self.turns.must_wait(PIECE):
@@ -116,6 +120,18 @@ class Body:
             _wake(self._given)
         else:
             self._ready = take
+
+    def _go_on(self, more: bool) -> None:
+        """Whether more is wanted, said later."""
+        if self._take is None:
+            return  # nobody waits any more
+        if not more:
+            self._sated = True
+            _wake(self._given)
+        elif self._pieces and self.turns.must_wait(self._size):
+            self.turns.wait(self._size, self._give)
+        else:
+            self._give()
 
     def end(self, error: BaseException | None = None) -> None:
         """Nothing more will come: it has ended, or it broke."""

@@ -38,6 +38,43 @@ async def test_reader_gets_what_was_appended_to_the_byte(log: EventLog) -> None:
     assert await read_all(log) == frames(0, 2).data + odd + frame(4)
 
 
+async def added(log: EventLog, each: Frames) -> bool:
+    """Whether the log said that it has these, then or later."""
+    said: asyncio.Future[tuple[Frames, bool]] = asyncio.get_running_loop().create_future()
+    if log.add("r", each, lambda *answer: said.set_result(answer)):
+        assert log.at_hand
+        return True
+    assert not said.done()
+    async with asyncio.timeout(5):
+        about, there = await said
+    assert about is each
+    return there
+
+
+async def test_s2_what_is_added_in_a_plain_call_is_there_when_the_log_says_so(log: EventLog) -> None:
+    await log.open("r")
+    await log.append("r", frames(0, 1))
+    reader = log.read("r")
+    await anext(reader)
+    for number in range(2, 6):
+        assert await added(log, frames(number, number))
+        assert await anext(reader) == frames(number, number)
+    await log.close("r")
+    assert await read_all(log) == frames(0, 5).data
+
+
+@pytest.mark.parametrize("how", ["never opened", "closed", "discarded"])
+async def test_log_that_is_not_open_does_not_say_that_it_has_something(log: EventLog, how: str) -> None:
+    if how != "never opened":
+        await log.open("r")
+        await log.append("r", frames(0, 1))
+        await (log.close("r") if how == "closed" else log.discard("r"))
+    try:
+        assert not await added(log, frames(2, 2))
+    except LogGone:
+        assert log.at_hand
+
+
 @pytest.mark.parametrize("after", [-1, 0, 4, 5, 6, 7, 18, 19, 20, 2**70])
 async def test_s2_reading_from_any_number(log: EventLog, after: int) -> None:
     await log.open("r")

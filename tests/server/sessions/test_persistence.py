@@ -120,6 +120,20 @@ async def test_s2_frames_are_the_bytes_that_were_sent(bench: Bench) -> None:
     assert logged.data == encode_sse(bench.sent)
 
 
+async def test_s1_batch_is_in_a_log_of_this_process_when_the_plain_call_returns(bench: Bench) -> None:
+    begun = bench.kept.keep(bench.machine.start())
+    assert begun is not None
+    assert not bench.kept.flows
+    await begun
+    assert bench.kept.flows
+    for word in ("a ", "b "):
+        assert bench.kept.keep(bench.machine.text(word)) is None
+        logged = [frames.last async for frames in bench.log.read(bench.id, wait=False)]
+        assert logged[-1] == bench.kept.batch.last
+    await bench.kept.checkpoint()
+    assert (await bench.record()).last_sequence == bench.kept.batch.last
+
+
 async def test_s4_last_batch_that_is_very_long_is_left_to_the_store(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

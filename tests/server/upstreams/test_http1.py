@@ -85,7 +85,7 @@ async def read(answer: Answer) -> bytes:
 
 
 async def given_away(reply: HttpReply) -> None:
-    while await reply.read(lambda _data: True):
+    while await reply.read(lambda _data, _again: True):
         pass
 
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from server.errors import UpstreamError
+from server.upstreams.base import Again
 from server.upstreams.http1.body import Body
 from server.upstreams.reply import HttpReply
 from server.upstreams.turns import PIECE, Turns
@@ -28,7 +29,7 @@ class Taker:
         self.taken: list[bytes] = []
         self.wanted = wanted
 
-    def __call__(self, data: bytes) -> bool:
+    def __call__(self, data: bytes, _again: Again) -> bool:
         self.taken.append(data)
         return len(self.taken) < self.wanted
 
@@ -57,11 +58,80 @@ async def test_what_comes_behind_the_last_that_was_wanted_is_read_next(ends: boo
     reading.close()
 
 
+class Later:
+    """Says `again` later whether it wants more."""
+
+    def __init__(self) -> None:
+        self.taken: list[bytes] = []
+        self.again: Again
+
+    def __call__(self, data: bytes, again: Again) -> None:
+        self.taken.append(data)
+        self.again = again
+
+
+async def test_what_comes_until_more_is_wanted_waits_for_that() -> None:
+    body, reading = await reply()
+    take = Later()
+    read = asyncio.create_task(reading.read(take))
+    await asyncio.sleep(0)
+    for piece in (b"a", b"b", b"c"):
+        body.feed(piece)
+    await asyncio.sleep(0.01)
+    assert take.taken == [b"a"]
+    take.again(True)
+    assert take.taken == [b"a", b"bc"]
+    take.again(True)
+    body.feed(b"d")
+    assert take.taken == [b"a", b"bc", b"d"]
+    assert not read.done()
+    take.again(False)
+    body.feed(b"e")
+    assert await read == b""
+    assert await reading.read(take) == b"e"
+    reading.close()
+
+
+@pytest.mark.parametrize("behind", [b"", b"b"])
+async def test_end_that_comes_until_more_is_wanted_is_read_then(behind: bytes) -> None:
+    body, reading = await reply()
+    take = Later()
+    read = asyncio.create_task(reading.read(take))
+    await asyncio.sleep(0)
+    body.feed(b"a")
+    if behind:
+        body.feed(behind)
+    body.end()
+    await asyncio.sleep(0.01)
+    assert not read.done()
+    take.again(True)
+    if behind:
+        take.again(True)
+    assert await read == b""
+    assert b"".join(take.taken) == b"a" + behind
+    reading.close()
+
+
+async def test_more_that_is_wanted_too_late_is_not_given() -> None:
+    body, reading = await reply()
+    take = Later()
+    read = asyncio.create_task(reading.read(take))
+    await asyncio.sleep(0)
+    body.feed(b"a")
+    read.cancel()
+    await asyncio.wait([read])
+    body.feed(b"b")
+    take.again(True)
+    assert take.taken == [b"a"]
+    assert await reading.read() == b"b"
+    reading.close()
+
+
 async def test_what_comes_while_a_piece_is_taken_comes_behind_it() -> None:
     body, reading = await reply()
     taken: list[bytes] = []
 
-    def take(data: bytes) -> bool:
+    def take(data: bytes, _again: Again) -> bool:
         if not taken:
             body.feed(b"b")
             body.end()
@@ -78,7 +148,7 @@ async def test_what_comes_while_a_piece_is_taken_comes_behind_it() -> None:
 
 async def test_a_reply_is_silent_when_nothing_was_heard_for_all_of_its_looks() -> None:
     body, reading = await reply()
-    read = asyncio.create_task(reading.read(lambda _data: True))
+    read = asyncio.create_task(reading.read(lambda _data, _again: True))
     await asyncio.sleep(0)
     for _ in range(3):
         for _ in range(4):
@@ -99,7 +169,7 @@ async def test_what_waits_for_its_turn_is_not_the_upstream_s_silence() -> None:
     body, reading = await reply()
     while not body.turns.must_wait(PIECE):
         time.sleep(0.001)
-    read = asyncio.create_task(reading.read(lambda _data: True))
+    read = asyncio.create_task(reading.read(lambda _data, _again: True))
     await asyncio.sleep(0)
     while not body.turns.must_wait(PIECE):
         time.sleep(0.001)

@@ -11,7 +11,7 @@ import uvloop
 
 from server.settings import Timeouts
 from server.upstreams import turns as turns_module
-from server.upstreams.base import UpstreamRequest
+from server.upstreams.base import Again, UpstreamRequest
 from server.upstreams.dialects import CHAT
 from server.upstreams.http import HttpUpstream
 from server.upstreams.turns import PIECE, Turns
@@ -149,7 +149,7 @@ def test_s4_those_who_have_much_do_not_hold_up_a_pass(
         async def read(number: int) -> int:
             size = 0
 
-            def take(data: bytes) -> bool:
+            def take(data: bytes, _again: Again | None = None) -> bool:
                 nonlocal size
                 size += len(data)
                 until = time.thread_time() + 0.001
@@ -212,7 +212,7 @@ async def test_a_turn_that_comes_after_the_end_leaves_the_connection_to_who_has_
     async def ask(upstream: HttpUpstream, begins: float) -> int:
         size = 0
 
-        def take(data: bytes) -> bool:
+        def take(data: bytes, _again: Again | None = None) -> bool:
             nonlocal size
             size += len(data)
             return True
