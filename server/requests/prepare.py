@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 from msgspec import Struct
@@ -20,7 +20,7 @@ from bridge.wire import choose_wire
 from server.budget import Hold
 from server.limits import check_conversation, check_request
 from server.quotas.headers import Form, openai_headers
-from server.requests.admission import admit
+from server.requests.admission import admit, spent
 from server.requests.answer_format import check_format, check_patterns
 from server.requests.background_rules import check_background
 from server.requests.client_traits import ClientTraits, traits_of
@@ -44,7 +44,6 @@ from server.upstreams.attempts import Attempt, Attempts
 from server.upstreams.base import UpstreamReply
 from server.upstreams.targets import Target
 
-_BYTES_PER_TOKEN: Final = 4
 _log = structlog.get_logger(__name__)
 
 
@@ -164,7 +163,7 @@ class Prepared(Struct, frozen=True):
             translation,
             attempts,
             service.metrics.responses.ended,
-            self._spent,
+            partial(spent, service, self.owner, target.model, len(self.asked.outgoing.body), request),
             meter,
             handed_over=keeping is not None,
         )
@@ -191,16 +190,6 @@ class Prepared(Struct, frozen=True):
             placed=choice is not None,
             makings=0 if taken is None else taken.makings,
         )
-
-    def _spent(self, response: Response) -> None:
-        """A response that an upstream has begun is over."""
-        tokens, model = self.service.tokens, self.target.model
-
-        def estimated() -> int:
-            taken = len(self.asked.outgoing.body) // _BYTES_PER_TOKEN
-            return taken + sum(tokens.item(item, model) for item in response.output)
-
-        self.service.quotas.ended(self.owner, response, estimated, stored=self.request.store is not False)
 
     def _report(self, attempt: Attempt, inner: str) -> None:
         """What was lost on the way to an upstream that has accepted, and what it says was lost beyond."""

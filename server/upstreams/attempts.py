@@ -59,6 +59,10 @@ class Attempt(Struct, frozen=True):
         return None
 
 
+def _nothing(_attempt: Attempt, _reply: UpstreamReply) -> None:
+    return None
+
+
 class Attempts:
     """The upstream of one response: the first of `prepared` that accepts. Those after the first are
     prepared when they are needed; `accepted` is called with the one that did and its reply, `observe` with
@@ -95,7 +99,11 @@ class Attempts:
         except BaseException as error:
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
-        return reply if attempt.last else FirstWords(attempt, reply, self._over)
+        self._prepared = ()
+        if not attempt.last:
+            return FirstWords(attempt, reply, self._over)
+        self._accepted = _nothing  # nothing else is asked, so that the request's body need not stay
+        return reply
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -212,6 +212,7 @@ class _Exchange:
 
     async def __aenter__(self) -> UpstreamReply:
         self._answer, reply, whole = await self._upstream.ask(self._request)
+        del self._request  # its body is of no use any more
         self._reply = reply
         if reply is not None and whole is None:
             return reply

@@ -1,5 +1,7 @@
 """Asking again and asking another: only before the first byte, as patient as the upstream asks for."""
 
+import gc
+import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -7,11 +9,13 @@ from typing import Any
 import pytest
 
 from server.errors import UpstreamError
+from server.requests.outgoing import Asked
 from server.settings import Retries, Settings, UpstreamSettings
 from server.upstreams.attempts import waiting_time
+from server.upstreams.base import UpstreamRequest
 from server.upstreams.retry_after import seconds_of
 from tests.support import dialect_scripts as scripts
-from tests.support.serving import respond, serving, stream
+from tests.support.serving import opened, respond, serving, stream
 from tests.support.upstream import CUT, HANG, Script, ScriptedUpstream, refusal, text
 
 pytestmark = pytest.mark.timeout(20)
@@ -134,3 +138,22 @@ def test_connections_are_pooled(upstream: ScriptedUpstream) -> None:
             respond(base, model="pooled")
             time.sleep(0.05)
     assert len(upstream.connections) - before == 1
+
+
+def test_the_body_that_was_sent_does_not_stay_while_its_answer_comes(upstream: ScriptedUpstream) -> None:
+    upstream.scripts["slow"] = Script([*text("a")[:2], HANG])
+    marked = "a mark that no other request has " * 3
+    body = {"model": "slow", "input": marked, "stream": True, "store": False}
+    with serving(settings(upstream)) as base, opened(base, "POST", "/v1/responses", body) as answer:
+        assert answer.readline().startswith(b"event: response.created")
+        deadline = time.monotonic() + 5
+        while (kept := bodies_with(marked)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+    assert kept == 0
+
+
+def bodies_with(words: str) -> int:
+    """How many requests to upstreams are in memory that hold these words."""
+    found = [each for each in gc.get_objects() if isinstance(each, UpstreamRequest | Asked)]
+    bodies = [each.body if isinstance(each, UpstreamRequest) else each.outgoing.body for each in found]
+    return sum(words.encode() in body for body in bodies)
