@@ -16,7 +16,9 @@ DOCS := $(VENV)/.docs
 DEPLOY := $(VENV)/.deploy
 PINS := pyproject.toml constraints.txt
 LIBRARY_TESTS := $(addprefix tests/,bridge conformance fuzz properties typing test_field_cases.py test_snapshots.py)
-PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal --durations 5
+PYTEST := $(BIN)/python -m pytest --dist worksteal --durations 5
+# Tests of servers wait for half of their time.
+MORE_THAN_CORES = $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 )))
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: serve test packages snapshots terminals bench check audit fuzz docs deploy install clients vscode browser screenshots clean
@@ -29,10 +31,10 @@ serve: $(RUNTIME)
 # A part of the tests, that PYTEST_ARGS names, is not measured.
 test: $(TEST)
 ifeq ($(strip $(PYTEST_ARGS)),)
-	$(PYTEST) $(LIBRARY_TESTS) --cov
-	$(PYTEST) $(LIBRARY_TESTS:%=--ignore=%)
+	$(PYTEST) -n auto $(LIBRARY_TESTS) --cov
+	$(PYTEST) -n $(MORE_THAN_CORES) $(LIBRARY_TESTS:%=--ignore=%)
 else
-	$(PYTEST) $(PYTEST_ARGS)
+	$(PYTEST) -n auto $(PYTEST_ARGS)
 endif
 
 # The wheel in empty environments, with every Python that is here; says which were not found.

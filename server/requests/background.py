@@ -44,7 +44,7 @@ async def begin(service: Service, run: Run) -> Response:
                 await take(service, queued.id)
         else:
             await keeping.queue()
-            run.start()
+            await service.runs.begin(run)
     return queued
 
 

@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import structlog
 
 from server.event_logs.base import LogError
-from server.runs.active import ActiveRuns
 from server.sessions.base import ResponseStore
 from server.sessions.errors import StoreError
 
 if TYPE_CHECKING:
     from server.runs.queue import RunQueue
+    from server.runs.run import Run
 
 _log = structlog.get_logger(__name__)
 
 
-async def hand_over(running: ActiveRuns, store: ResponseStore, queue: RunQueue | None) -> None:
-    """Stop what waits here and let go of it in the store, where others take it: at once by the queue,
-    else at their next look. What needs its client's own key stays, since nobody else has that."""
+def is_anybodys(run: Run) -> bool:
+    """It is stored, and another worker can make it instead."""
+    return run.keeping is not None and run.keeping.held and not run.personal
+
+
+async def hand_over(runs: Iterable[Run], store: ResponseStore, queue: RunQueue | None) -> None:
+    """Stop those that wait here, or were stored and have not begun to, and let go of them in the store, where
+    others take them: at once by the queue, else at their next look. What is not anybody's stays."""
     held, owners = {}, {}
-    for run in running.in_line():
-        if run.keeping is not None and run.keeping.held and not run.personal:
+    for run in runs:
+        if run.keeping is not None and is_anybodys(run):
             held[run.keeping.response_id] = run.keeping.worker
             owners[run.keeping.response_id] = run.owner
-            run.making.cancel()
-            await asyncio.wait([run.making])
+            if run.in_line:
+                run.making.cancel()
+                await asyncio.wait([run.making])
     if not held:
         return
     try:

@@ -21,7 +21,7 @@ from server.measuring import measured_log
 from server.metrics import Metrics
 from server.runs.active import ActiveRuns
 from server.runs.follow import Follower
-from server.runs.handover import hand_over
+from server.runs.handover import hand_over, is_anybodys
 from server.runs.keeper import Keeper
 from server.runs.settle import Rerun, Settler
 from server.runs.signals import OnCancel, open_signals
@@ -36,6 +36,7 @@ from server.tasks import end_tasks
 
 if TYPE_CHECKING:
     from server.runs.queue import RunQueue, Take
+    from server.runs.run import Run
 
 _SWEPT_EVERY: Final = 300.0  # seconds between two looks for responses that have expired, at most
 _WATCHED_EVERY: Final = 1.0  # seconds between two looks for processes that have stopped
@@ -196,7 +197,14 @@ class RunSupport:
         if self._caring is not None:
             self._caring.cancel()
         if self._shared:
-            await hand_over(running, self.store, self.queue)
+            await hand_over(running.in_line(), self.store, self.queue)
+
+    async def begin(self, run: Run) -> None:
+        """Have it made that was stored just now: by another worker when this process is to leave."""
+        if self.settler.leaving and self._shared and is_anybodys(run):
+            await hand_over([run], self.store, self.queue)
+        else:
+            run.start()
 
     async def _look_for_departed(self) -> None:
         """Settle what processes have left that are known to have stopped, leases or not."""

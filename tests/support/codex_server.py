@@ -121,9 +121,10 @@ def ask(turn: Turn, words: list[str]) -> None:
     asked = [f"ask_{turn.id}_{number}" for number in range(times)]
     with turn.decided:
         questions[turn.id] = turn
-        for request_id in asked:
-            params = {"threadId": turn.thread, "turnId": turn.id, "itemId": item["id"], "command": "rm -r x"}
-            send({"id": request_id, "method": "item/commandExecution/requestApproval", "params": params})
+        params = {"threadId": turn.thread, "turnId": turn.id, "itemId": item["id"], "command": "rm -r x"}
+        request = {"method": "item/commandExecution/requestApproval", "params": params}
+        # at once: who has read one of them has read all
+        raw(b"".join(json.dumps({"id": each, **request}).encode() + b"\n" for each in asked))
         turn.decided.wait_for(lambda: len(turn.decisions) == times or turn.stopped.is_set(), 30)
     if turn.stopped.is_set():
         return
