@@ -119,6 +119,13 @@ ROWS: dict[str, tuple[Any, ...]] = {
     "server/coding_agents/table.py:_VERSION": ("search", "1", "1.", "1.1", "12345678."),
     "server/config.py:_VARIABLE": ("sub", "$", "${", "${A", ("${A:-", "a", "")),
     "server/config.py:_HASH": ("fullmatch", ("sha256:", "a", "")),
+    "server/connections/answering.py:_LINES": (
+        "fullmatch",
+        "a",
+        ("a\0", "b", ""),
+        "a\0b\r\n",
+        ("", "a\0b\r\n", "x"),
+    ),
     "server/errors.py:_ERROR_STATUS": ("fullmatch", "4"),
     "server/hosts.py:_AUTHORITY": ("fullmatch", "a", ("[", "1:", ""), ("a:", "1", "")),
     "server/recordings/masking.py:_RATE_LIMITS": (

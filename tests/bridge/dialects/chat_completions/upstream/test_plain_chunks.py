@@ -14,6 +14,7 @@ from bridge.dialects.chat_completions.types import ChatOutput
 from bridge.dialects.chat_completions.upstream import inbound as inbounds
 from bridge.protocol.codec import encode
 from bridge.protocol.events import Event
+from bridge.sse import encode_data
 from bridge.tools.identity import ToolIdentityMap, ToolKind
 from tests.support.chat import DONE, calls, chunk, frame, new_machine, part
 from tests.support.shared import shared_files
@@ -24,6 +25,14 @@ class Long(Inbound):
 
     def _one(self, output: ChatOutput) -> list[Event] | None:
         return None
+
+
+class InReads(Inbound):
+    """Is given each frame as a read of its own."""
+
+    def feed(self, data: bytes, event: str = "") -> list[Event]:
+        events = self.feed_read(encode_data(data))
+        return super().feed(data, event) if events is None else events
 
 
 def sent(
@@ -40,7 +49,9 @@ def sent(
 
 
 def alike(frames: list[bytes], think_tags: bool = True, wire: str = "openai") -> None:
-    assert sent(Inbound, frames, think_tags, wire) == sent(Long, frames, think_tags, wire)
+    long = sent(Long, frames, think_tags, wire)
+    assert sent(Inbound, frames, think_tags, wire) == long
+    assert sent(InReads, frames, think_tags, wire) == long
 
 
 TEXT = st.sampled_from(["", "Hi", " ", "<th", "ink>", "<think>", "</think>", "\n", "é", "\ud83d", "\ude42"])
