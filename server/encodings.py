@@ -1,4 +1,4 @@
-"""Request bodies that come compressed (`content-encoding`): gzip and zstd, undone piece by piece.
+"""Bodies that come compressed (`content-encoding`): gzip and zstd, undone piece by piece.
 
 No step makes more than a piece, whatever it is given, so that a reader can stop at a limit. A zstd window
 is at most 8 MB, which every encoder for HTTP keeps to (RFC 9659), and the parts of a body are counted: an

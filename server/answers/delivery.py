@@ -172,9 +172,7 @@ class StreamedAnswer(Streaming):
 
     def _deliver(self, batch: Batch) -> Awaitable[None] | None:
         data = self._form.streamed(batch, batch.last)
-        if not batch.last and self._offered(data):
-            if data:
-                self._written_at = self._loop.time()
+        if not batch.last and self._write(data):
             return None
         return self._send(self._asgi_send, data, more=not batch.last)
 

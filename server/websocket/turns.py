@@ -47,9 +47,8 @@ _STRAY: Final = {"stream": None, "stream_options": None, "background": None, "re
 
 class Turns:
     """`begin` and `take` one message after the other; `send` takes a message for the client, `write` one that
-    waits for nothing. `busy` from the
-    beginning of a turn until its last message has left. `owner` is whose the responses are, `memory` what
-    they may go on from."""
+    waits for nothing. `busy` from the beginning of a turn until its last message has left. `owner` is whose
+    the responses are, `memory` what they may go on from."""
 
     def __init__(
         self,

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.fuzz.targets import edge, server, upstream
+from tests.fuzz.targets import edge, server
 
 
 @pytest.fixture(scope="package", autouse=True)
 def _servers() -> Iterator[None]:
     yield
-    for each in (edge, server, upstream):
+    for each in (edge, server):
         each.close()

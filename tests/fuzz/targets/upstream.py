@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from functools import cache
 from typing import NamedTuple
 
 from server.upstreams.http1.connection import Connection
 from server.upstreams.turns import Turns
 from tests.fuzz.core import Target
+from tests.fuzz.targets.sse import pieces_of
 from tests.support.wire import Wire
 
 _READ = 512
@@ -25,23 +25,15 @@ class Outcome(NamedTuple):
     error: str
 
 
-@cache
-def stage() -> asyncio.AbstractEventLoop:
-    """Made once; `close` ends it."""
-    return asyncio.new_event_loop()
-
-
-def close() -> None:
-    if stage.cache_info().currsize:
-        stage().close()
-        stage.cache_clear()
-
-
 def any_answer(data: bytes) -> None:
-    whole = stage().run_until_complete(_outcome([data]))
+    asyncio.run(_ends_alike(data))
+
+
+async def _ends_alike(data: bytes) -> None:
+    """However the bytes are cut."""
+    whole = await _outcome([data])
     for size in (1, 7, 1_000):
-        pieces = [data[at : at + size] for at in range(0, len(data), size)]
-        assert stage().run_until_complete(_outcome(pieces)) == whole
+        assert await _outcome(pieces_of(data, size)) == whole
 
 
 async def _outcome(pieces: list[bytes]) -> Outcome:

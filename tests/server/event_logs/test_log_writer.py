@@ -145,16 +145,21 @@ async def test_answer_that_comes_too_late_is_not_for_what_comes_after(
     await appending
 
 
-async def test_interrupted_run_appends_what_may_not_be_there_once_more(
-    log: FarLog, writer: LogWriter
-) -> None:
-    """In one piece with what comes behind it, since a log knows entries by their last event."""
+async def interrupted(log: FarLog, writer: LogWriter) -> None:
+    """A run stops waiting for an append of its first two frames, and the log works again."""
     log.state = "silent"
     appending = asyncio.create_task(writer.written(frames(0, 1)))
     await asyncio.sleep(0)
     appending.cancel()
     await asyncio.wait([appending])
     log.state = "up"
+
+
+async def test_interrupted_run_appends_what_may_not_be_there_once_more(
+    log: FarLog, writer: LogWriter
+) -> None:
+    """In one piece with what comes behind it, since a log knows entries by their last event."""
+    await interrupted(log, writer)
     await writer.written(frames(2, 3))
     assert [(each.first, each.last) for each in log._logs["r"].window._frames] == [(0, 3)]
 
@@ -162,12 +167,7 @@ async def test_interrupted_run_appends_what_may_not_be_there_once_more(
 async def test_end_of_an_interrupted_run_is_behind_what_may_not_be_there(
     log: FarLog, writer: LogWriter
 ) -> None:
-    log.state = "silent"
-    appending = asyncio.create_task(writer.written(frames(0, 1)))
-    await asyncio.sleep(0)
-    appending.cancel()
-    await asyncio.wait([appending])
-    log.state = "up"
+    await interrupted(log, writer)
     await writer.close()
     assert await logged(log) == frames(0, 1).data
 
