@@ -86,7 +86,8 @@ def name_of(place: Place, name: str = "") -> str:
 def names_of(beyond: list[ForeignFields] | UnsetType) -> Iterator[str]:
     """The names of all fields, with their places."""
     for place, fields in beyond or ():
-        yield from (name_of(place, name) for name in fields)
+        # a field may have an empty name
+        yield from (name_of(place, name or '""') for name in fields)
 
 
 def put_back(body: dict[str, Any], beyond: list[ForeignFields] | UnsetType) -> list[str]:

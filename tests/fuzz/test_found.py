@@ -69,6 +69,7 @@ FOUND = [
     ("http", "a query that is not UTF-8, where an error is answered", b"GET /v1/responses/x?\x80a=1\n\n"),
     ("request-compact", "a field that items do not have", encoded({"input": [UNKNOWN_FIELD]})),
     ("request-responses", "the same in a request", encoded({"input": [UNKNOWN_FIELD]})),
+    ("request-responses", "a field whose name is empty", encoded({"": "Hi"})),
     (
         "request-responses",
         "a choice among tools that are not functions, for VS Code",
