@@ -1,4 +1,4 @@
-"""The house: one version, pins without addresses, no machine paths, small modules, a sans-IO bridge."""
+"""The house: one version, pins without addresses, no machine paths, plain words, a sans-IO bridge."""
 
 import ast
 import io
@@ -17,11 +17,6 @@ import pytest
 from tests.support.schema import event_schemas, event_violations, violations
 from tests.support.shared import REPOSITORY
 
-# A guide: a module holds one idea in up to so many lines, and one that needs more is named with its reason.
-LINES_PER_MODULE = 300
-LARGER = {
-    "bridge/emitter/machine.py": "one class with every method of the machine, grouped by subject",
-}
 # A guide for prose that users and newcomers read: the word, and what to say instead.
 WORDS = {
     r"[Tt]old|[Tt]ells?|[Tt]elling": "sent, reported, emitted, called with, distinguished",
@@ -154,15 +149,6 @@ def test_constraints_pin_every_declared_dependency(pyproject: dict[str, Any]) ->
     groups = [project["dependencies"], *project["optional-dependencies"].values()]
     declared = {canonical(re.split(r"[^\w.-]", need, maxsplit=1)[0]) for group in groups for need in group}
     assert declared - {project["name"]} <= pinned  # an extra may stand for others
-
-
-def test_every_module_is_small_enough_to_read() -> None:
-    sizes = {
-        str(path.relative_to(REPOSITORY)): len(path.read_bytes().splitlines())
-        for path in modules("bridge", "server")
-    }
-    assert sizes
-    assert {name for name, lines in sizes.items() if lines > LINES_PER_MODULE} == set(LARGER)
 
 
 def prose(path: Path) -> Iterator[tuple[int, str]]:
