@@ -5,6 +5,7 @@ accepts. Sans-IO; `server.backend` has the response for Starlette and FastAPI.
 from bridge.backend.answer import Answer, AnswerOptions, Head, chat_request, refusal
 from bridge.backend.outputs import (
     Finish,
+    FinishReason,
     Output,
     Reasoning,
     ReasoningSummary,
@@ -21,6 +22,7 @@ __all__ = [
     "AnswerOptions",
     "AsyncReply",
     "Finish",
+    "FinishReason",
     "Head",
     "Output",
     "Reasoning",

@@ -10,6 +10,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from bridge.backend.outputs import UNENCODABLE, Output, Speaker, ToolCall
+from bridge.backend.sources import place_of
 from bridge.backend.surfaces import SURFACES, Dialect
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.chat_completions import to_chat
@@ -152,14 +153,20 @@ class Answer:
     def ended(self) -> bool:
         return self._machine.phase in TERMINAL_PHASES
 
-    def feed(self, output: Output) -> bytes:
-        """What one output of the model gives. Raises BridgeError for what is not an output, for one with
-        wrong fields, and for more than `max_output`: `fail` is then the end."""
-        if isinstance(output, ToolCall):
-            output = output.written()
-        self._spend(_EACH + _length(output))
-        self._start()
-        events = self._speaker.say(output)
+    def feed(self, output: Output, source: object = None) -> bytes:
+        """What one output of the model gives. `source`: the iterator that yielded it, whose line is noted on
+        what is raised. Raises BridgeError for what is not an output, for one with wrong fields, and for more
+        than `max_output`: `fail` is then the end."""
+        try:
+            if isinstance(output, ToolCall):
+                output = output.written()
+            self._spend(_EACH + _length(output))
+            self._start()
+            events = self._speaker.say(output)
+        except BridgeError as error:
+            if source is not None:
+                error.add_note(f"yielded at:\n{place_of(source)}")
+            raise
         self._unsent += events
         self._spend(_EACH * len(events))
         return self._flush()
@@ -206,8 +213,8 @@ class Answer:
         body = None if self._error is not None and not response.output else self._form.whole(response)
         if body is not None:
             return Head(200, dict(_JSON)), body
-        ended = HttpError(502, f"The response ended as {response.status}.", code=response.status)
-        return refusal(self._error or ended, self._dialect)
+        assert self._error is not None, "what did not fail has a form"
+        return refusal(self._error, self._dialect)
 
     def _start(self) -> None:
         if self._machine.phase is ResponseStreamPhase.IDLE:
@@ -246,12 +253,23 @@ def refusal(error: BridgeError, dialect: Dialect = "responses") -> tuple[Head, b
 
 def chat_request(request: CreateResponse) -> dict[str, Any]:
     """The request as most libraries for models take it: the body of a Chat Completions request, with
-    `messages`, `tools` under the names that the model may call, and the parameters that it has there.
+    `messages`, `tools` under the names by which the model may call them, and the parameters that it has
+    there. `tool_choice` is kept to: without leave to call any there are no `tools`, and a tool that has to be
+    called is the only one. Without a model in the request there is none in the body.
 
     Raises InvalidRequestError with `param`, which an iterator may let through: the client gets a 400.
     """
-    body, _losses = to_chat(request)
+    body, _losses = to_chat(request, model=request.model or _UNNAMED)
     built: dict[str, Any] = to_builtins(body)
+    if not request.model:
+        del built["model"]
+    choice = built.get("tool_choice")
+    if choice == "none":
+        for name in ("tool_choice", "tools", "parallel_tool_calls"):
+            built.pop(name, None)
+    elif isinstance(choice, dict):
+        named = choice["function"]["name"]
+        built["tools"] = [tool for tool in built["tools"] if tool["function"]["name"] == named]
     return built
 
 

@@ -6,7 +6,7 @@ Text is a `str`; everything else is one of the structs here, `Usage` or `UrlCita
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -69,11 +69,29 @@ class Refusal(Struct, frozen=True):
     text: str
 
 
-class Finish(Struct, frozen=True):
-    """Why the model stopped, in its own word: `length` and `content_filter` end the response as incomplete.
-    Not needed when it stopped by itself."""
+FinishReason = Literal[
+    "stop",
+    "tool_calls",
+    "function_call",
+    "length",
+    "content_filter",
+    "end_turn",
+    "stop_sequence",
+    "tool_use",
+    "pause_turn",
+    "max_tokens",
+    "model_context_window_exceeded",
+    "refusal",
+]
+"""Why a model stopped, in the words of Chat Completions (`finish_reason`) or of Messages (`stop_reason`)."""
+_REASONS: Final = frozenset(get_args(FinishReason))
 
-    reason: str
+
+class Finish(Struct, frozen=True):
+    """Why the model stopped: `length`, `content_filter` and their kin end the response as incomplete. Not
+    needed when it stopped by itself. A failure is no reason: raise an exception for it."""
+
+    reason: FinishReason
 
 
 Output = (
@@ -95,7 +113,7 @@ class Speaker:
             Reasoning: lambda output: machine.reasoning(output.text),
             ReasoningSummary: lambda output: machine.reasoning_summary(output.text),
             Refusal: lambda output: machine.refusal(output.text),
-            Finish: lambda output: machine.defer_finish(output.reason),
+            Finish: self._finish,
             UrlCitation: machine.annotation,
             Usage: lambda output: machine.usage(counted(output, machine.diagnostics)),
         }
@@ -114,6 +132,14 @@ class Speaker:
             f"a backend yielded {kind}, expected str or one of "
             + ", ".join(known.__name__ for known in self._methods if known is not str),
         )
+
+    def _finish(self, output: Finish) -> list[Event]:
+        reason: Any = output.reason
+        if not isinstance(reason, str) or reason not in _REASONS:
+            raise _wrong(
+                "Finish", f"reason is one of {', '.join(get_args(FinishReason))}, not {reason!r:.100}"
+            )
+        return self._machine.defer_finish(reason)
 
     def _call(self, call: ToolCall) -> list[Event]:
         # typed as anything: an author's types need not have been checked

@@ -120,7 +120,7 @@ def streamed(answer: Answer, outputs: Iterator[Output]) -> Generator[bytes, None
     """The stream of an answer, output by output. Raises what the model raises before anything can be sent."""
     try:
         for output in outputs:
-            if data := answer.feed(output):
+            if data := answer.feed(output, outputs):
                 yield data
         last = answer.end()
     except Exception as error:
@@ -136,7 +136,7 @@ async def async_streamed(answer: Answer, outputs: AsyncIterator[Output]) -> Asyn
     """The same for an async iterator."""
     try:
         async for output in outputs:
-            if data := answer.feed(output):
+            if data := answer.feed(output, outputs):
                 yield data
         last = answer.end()
     except Exception as error:
@@ -152,7 +152,7 @@ def collected(answer: Answer, outputs: Iterator[Output]) -> tuple[Head, bytes]:
     """The answer that is not streamed, when the model has said all."""
     try:
         for output in outputs:
-            answer.feed(output)
+            answer.feed(output, outputs)
         answer.end()
     except Exception as error:
         answer.fail(error)
@@ -165,7 +165,7 @@ async def async_collected(answer: Answer, outputs: AsyncIterator[Output]) -> tup
     """The same for an async iterator."""
     try:
         async for output in outputs:
-            answer.feed(output)
+            answer.feed(output, outputs)
         answer.end()
     except Exception as error:
         answer.fail(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
-from inspect import iscoroutine
+from inspect import iscoroutine, iscoroutinefunction, isgeneratorfunction
 from typing import Any, Final
 
 from bridge.backend.outputs import Output
@@ -13,9 +13,11 @@ from bridge.protocol.request import CreateResponse
 
 Generate = Callable[[CreateResponse], Iterable[Output]] | Iterable[Output]
 """A model: what is called with each request, or what it has to say to one."""
-AsyncGenerate = Callable[[CreateResponse], AsyncIterable[Output]] | AsyncIterable[Output]
+AsyncFunction = Callable[[CreateResponse], AsyncIterable[Output]]
+AsyncGenerate = AsyncFunction | AsyncIterable[Output]
 
 _log = logging.getLogger("bridge.backend")
+_ASYNC: Final = "an async iterator: an `async def` with `yield` in it, say"
 _NOT_CLOSED: Final = "a backend's iterator failed when it was closed"
 
 
@@ -34,8 +36,38 @@ def async_opened(generate: AsyncGenerate, request: CreateResponse) -> AsyncItera
     if iscoroutine(outputs):
         outputs.close()  # never awaited, and so without a warning
     if not isinstance(outputs, AsyncIterable):
-        raise _not_iterable(outputs, "an async iterator: an `async def` with `yield` in it, say")
+        raise _not_iterable(outputs, _ASYNC)
     return aiter(outputs)
+
+
+def check_function(generate: object) -> None:
+    """Raises LocalError for what can't answer one request after the other: for an iterator, which has one
+    answer, and for a function whose calls give no async iterator."""
+    if iscoroutine(generate):
+        generate.close()  # never awaited, and so without a warning
+    if not callable(generate):
+        found = type(generate).__name__
+        what = f"expected a function that is called with each request, not {found}"
+        if isinstance(generate, AsyncIterable | Iterable) and not isinstance(generate, str | bytes | Mapping):
+            what += ": give the function itself, without calling it"
+        raise LocalError("bridge.backend.not_a_function", what)
+    for each in (generate, type(generate).__call__):
+        if iscoroutinefunction(each):
+            raise _not_iterable(each, _ASYNC, "an `async def` without `yield`")
+        if isgeneratorfunction(each):
+            raise _not_iterable(each, _ASYNC, "a `def` with `yield`")
+
+
+def place_of(outputs: object) -> str:
+    """The line at which an iterator stands, as a traceback writes it; the name of its class, where it is not
+    a generator."""
+    while (inner := getattr(outputs, "gi_yieldfrom", None)) is not None:
+        outputs = inner
+    frame = getattr(outputs, "gi_frame", None) or getattr(outputs, "ag_frame", None)
+    if frame is None:
+        return f"  {type(outputs).__module__}.{type(outputs).__qualname__}"
+    code = frame.f_code
+    return f'  File "{code.co_filename}", line {frame.f_lineno}, in {code.co_name}'
 
 
 def close(outputs: object) -> None:
@@ -56,6 +88,6 @@ async def async_close(outputs: object) -> None:
         _log.exception(_NOT_CLOSED)
 
 
-def _not_iterable(found: object, expected: str) -> LocalError:
-    what = f"a backend gave {type(found).__name__}, expected {expected}"
+def _not_iterable(found: object, expected: str, kind: str = "") -> LocalError:
+    what = f"a backend gave {kind or type(found).__name__}, expected {expected}"
     return LocalError("bridge.backend.not_iterable", what)

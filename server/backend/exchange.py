@@ -159,7 +159,7 @@ class Exchange:
                 outputs = async_opened(self._generate, self._answer.request)
                 turn = monotonic() + _TURN
                 async for output in outputs:
-                    if data := self._answer.feed(output):
+                    if data := self._answer.feed(output, outputs):
                         await self._writer.piece(self._answer, data)
                     if monotonic() > turn:  # neither the model nor the client need have waited
                         await checkpoint()

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from bridge.backend.answer import Answer, AnswerOptions, check_options, refusal
-from bridge.backend.sources import AsyncGenerate, async_close
+from bridge.backend.sources import AsyncFunction, AsyncGenerate, async_close, check_function
 from bridge.errors import HttpError, LocalError, RemoteError
 from server.backend.exchange import Exchange, Left, Writer
 from server.requests.body_rules import check_length, check_type, too_large
@@ -94,11 +94,12 @@ class BackendResponse(Response):
 
 
 def endpoint(
-    generate: AsyncGenerate, *, max_body: int = MAX_BODY, **options: Unpack[ResponseOptions]
+    generate: AsyncFunction, *, max_body: int = MAX_BODY, **options: Unpack[ResponseOptions]
 ) -> Callable[[Request], Awaitable[Response]]:
     """A function for a POST route: it reads the request, of at most `max_body` bytes, and answers it with
-    what `generate` yields."""
-
+    what `generate` yields. Raises LocalError for what is not a function of that kind, and for wrong options.
+    """
+    check_function(generate)
     BackendResponse(b"", generate, **options)  # what is wrong with the options is said at once
 
     async def respond(request: Request) -> Response:

@@ -2,11 +2,14 @@
 
 import asyncio
 import json
+import logging
+import re
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -399,6 +402,71 @@ async def test_an_error_of_the_server_s_own_is_not_hidden() -> None:
     client._send = broken  # type: ignore[method-assign]
     with pytest.raises(RuntimeError, match="mistake"):
         await client.ask(served(Model("Hi")))
+
+
+async def forgot_to_yield(_request: CreateResponse) -> str:
+    return "Hello"
+
+
+def plain(_request: CreateResponse) -> Iterator[Output]:
+    yield "Hello"
+
+
+async def hello(_request: CreateResponse) -> AsyncIterator[Output]:
+    yield "Hello"
+
+
+class Forgetful:
+    async def __call__(self, _request: CreateResponse) -> str:
+        return "Hello"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (
+            lambda: hello(CreateResponse()),
+            "async_generator: give the function itself, without calling it",
+        ),
+        (lambda: plain(CreateResponse()), "not generator: give the function itself, without calling it"),
+        (lambda: forgot_to_yield(CreateResponse()), "not coroutine"),
+        (lambda: None, "not NoneType"),
+        (lambda: "Hello", "not str"),
+        (lambda: forgot_to_yield, "gave an `async def` without `yield`, expected an async iterator"),
+        (lambda: partial(forgot_to_yield), "gave an `async def` without `yield`"),
+        (Forgetful, "gave an `async def` without `yield`"),
+        (lambda: plain, "gave a `def` with `yield`, expected an async iterator"),
+    ],
+)
+def test_what_can_t_answer_one_request_after_the_other_is_refused_at_the_start(
+    given: Callable[[], Any], says: str
+) -> None:
+    with pytest.raises(LocalError, match=re.escape(says)):
+        endpoint(given())
+
+
+async def test_each_kind_of_function_answers_again_and_again() -> None:
+    class Kept:
+        def __init__(self, request: CreateResponse) -> None:
+            self._outputs = hello(request)
+
+        def __aiter__(self) -> AsyncIterator[Output]:
+            return self._outputs
+
+    functions: list[Any] = [hello, partial(hello), lambda request: hello(request), Kept, Model("Hello")]
+    for generate in functions:
+        respond = served(generate)
+        for _ in range(2):
+            assert b'"text":"Hello"' in (await Client(ASKED).ask(respond)).body
+
+
+async def test_the_log_of_a_wrong_output_names_its_line(caplog: pytest.LogCaptureFixture) -> None:
+    async def model(_request: CreateResponse) -> AsyncIterator[Any]:
+        yield 5
+
+    assert (await Client().ask(served(model))).status == 500
+    written = logging.Formatter().format(caplog.records[-1])
+    assert f'File "{__file__}", line {model.__code__.co_firstlineno + 1}, in model' in written
 
 
 def test_many_clients_of_a_real_server_of_which_some_leave() -> None:

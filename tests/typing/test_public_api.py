@@ -53,6 +53,27 @@ def test_a_wrong_expectation_is_noticed(cache: Path, tmp_path: Path) -> None:
     assert "assert-type" in checked.stdout
 
 
+@pytest.mark.timeout(120)
+def test_a_wrong_reason_and_an_iterator_for_a_function_are_noticed(cache: Path, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text(
+        "from collections.abc import AsyncIterator\n"
+        "from bridge import CreateResponse\n"
+        "from bridge.backend import Finish, Output\n"
+        "from server.backend import endpoint\n"
+        "async def generate(request: CreateResponse) -> AsyncIterator[Output]:\n"
+        '    yield Finish("lenght")\n'
+        'Finish("error")\n'
+        'Finish("")\n'
+        "endpoint(generate(CreateResponse()))\n"
+        "endpoint(None)\n"
+    )
+    checked = mypy(cache, wrong)
+    assert [line.split(":")[1:3] for line in checked.stdout.splitlines()] == [
+        [str(line), " error"] for line in (6, 7, 8, 9, 10)
+    ], checked.stdout
+
+
 def test_every_public_name_is_in_the_typed_file() -> None:
     text = REVEALED.read_text()
     assert [name for name in bridge.__all__ if f"    {name},\n" not in text] == []

@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable
 from itertools import count
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -14,6 +14,7 @@ from bridge import HttpError, SSEDecoder, StreamValidator, Usage
 from bridge.backend import (
     Answer,
     Finish,
+    FinishReason,
     Output,
     Reasoning,
     ReasoningSummary,
@@ -24,6 +25,7 @@ from bridge.backend import (
     chat_request,
     refusal,
 )
+from bridge.emitter.finish_reasons import outcome
 from bridge.errors import BridgeError, InvalidRequestError, LocalError
 from bridge.protocol.codec import encode
 from bridge.sse import DONE, is_done
@@ -147,6 +149,39 @@ def test_the_request_in_the_shape_of_chat_names_tools_as_they_may_be_called() ->
     assert (answer.response.output[0].name, answer.response.output[0].namespace) == ("find", "crm")  # type: ignore[union-attr]
 
 
+def named_tools(**fields: Any) -> tuple[list[str], Any]:
+    """The names of the tools of a Chat request, and its `tool_choice`."""
+    asked = chat_request(answer_to(tools=TOOLS, **fields).request)
+    return [tool["function"]["name"] for tool in asked.get("tools", ())], asked.get("tool_choice")
+
+
+TOOLS: list[dict[str, Any]] = [
+    {"type": "function", "name": "find"},
+    {"type": "custom", "name": "note"},
+    {"type": "namespace", "name": "crm", "tools": [{"type": "function", "name": "list"}]},
+]
+
+
+def test_the_tools_of_the_shape_of_chat_are_those_that_may_be_called() -> None:
+    assert named_tools() == (["find", "note", "crm__list"], None)
+    assert named_tools(tool_choice="required") == (["find", "note", "crm__list"], "required")
+    assert named_tools(tool_choice="none", parallel_tool_calls=False) == ([], None)
+    for choice, name in (
+        ({"type": "function", "name": "find"}, "find"),
+        ({"type": "custom", "name": "note"}, "note"),
+        ({"type": "function", "name": "list", "namespace": "crm"}, "crm__list"),
+    ):
+        assert named_tools(tool_choice=choice) == ([name], {"type": "function", "function": {"name": name}})
+    allowed = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom", "name": "note"}]}
+    assert named_tools(tool_choice=allowed) == (["note"], "auto")
+
+
+def test_the_shape_of_chat_needs_no_model() -> None:
+    assert chat_request(Answer({"input": "Hello"}).request) == {
+        "messages": [{"role": "user", "content": "Hello"}]
+    }
+
+
 WRONG_BODIES: list[tuple[str, Any, str | None]] = [
     ("responses", b"{", None),
     ("responses", b"\xff", None),
@@ -213,6 +248,11 @@ WRONG_OUTPUTS: list[Any] = [
     Reasoning(5),  # type: ignore[arg-type]
     Refusal(b"a"),  # type: ignore[arg-type]
     Finish(3),  # type: ignore[arg-type]
+    Finish(None),  # type: ignore[arg-type]
+    Finish("error"),  # type: ignore[arg-type]
+    Finish("lenght"),  # type: ignore[arg-type]
+    Finish("cancelled"),  # type: ignore[arg-type]
+    Finish(""),  # type: ignore[arg-type]
     ToolCall("", {}),
     ToolCall(None, {}),  # type: ignore[arg-type]
     ToolCall("f", 5),  # type: ignore[arg-type]
@@ -235,6 +275,31 @@ def test_what_is_not_an_output_is_refused_and_the_answer_can_end(output: Any) ->
     assert violations(stream) == []
     error = events_of(stream)[-1]["response"]["error"]
     assert error == {"code": "internal_error", "message": "The server failed."}
+
+
+@pytest.mark.parametrize("reason", get_args(FinishReason))
+@pytest.mark.parametrize("dialect", ["responses", "chat", "anthropic"])
+def test_each_reason_to_stop_ends_as_its_kin_does(dialect: str, reason: FinishReason) -> None:
+    assert outcome(reason)[1], "a word that the machine knows"
+    answer = answer_to(dialect=dialect)
+    spoken(answer, ["Hi", Finish(reason)])
+    assert answer.whole()[0].status == 200
+    details = answer.response.incomplete_details
+    assert (answer.response.status, details and details.reason) == {
+        None: ("completed", None),
+        "max_output_tokens": ("incomplete", "max_output_tokens"),
+        "content_filter": ("incomplete", "content_filter"),
+    }[outcome(reason)[0]]
+
+
+def test_a_reason_that_is_none_says_which_are(caplog: pytest.LogCaptureFixture) -> None:
+    answer = answer_to()
+    answer.feed("Hi")
+    with pytest.raises(LocalError, match=r"Finish: reason is one of stop, .*refusal, not 'lenght'") as caught:
+        answer.feed(Finish("lenght"))  # type: ignore[arg-type]
+    answer.fail(caught.value)
+    assert json.loads(answer.whole()[1])["status"] == "failed"
+    assert "not 'lenght'" in caplog.text
 
 
 @pytest.mark.parametrize("value", [object(), {1, object()}, {"a": [object()]}])
@@ -319,13 +384,6 @@ def test_a_whole_answer_that_failed_in_the_middle_has_what_there_was_of_it() -> 
 
 def test_a_status_that_is_not_an_error_s_is_500() -> None:
     assert answer_to().refuse(HttpError(200, "fine"))[0].status == 500
-
-
-def test_an_answer_without_a_form_is_an_http_error() -> None:
-    answer = answer_to(dialect="chat")
-    spoken(answer, ["Hi", Finish("cancelled")])
-    head, body = answer.whole()
-    assert (head.status, json.loads(body)["error"]["code"]) == (502, "incomplete")
 
 
 @pytest.mark.parametrize("dialect", ["responses", "chat", "anthropic"])

@@ -1,13 +1,15 @@
 """`reply` and `async_reply`: a whole HTTP answer out of a body and an iterator, whatever that does."""
 
+import inspect
 import json
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
 
 from bridge import CreateResponse, HttpError
-from bridge.backend import AsyncReply, Output, Reply, ToolCall, async_reply, reply
+from bridge.backend import AsyncReply, Finish, Output, Reply, ToolCall, async_reply, reply
 from tests.bridge.backend.test_answer import events_of, violations
 
 ASKED = {"model": "m", "input": "Hello"}
@@ -168,6 +170,46 @@ async def test_a_coroutine_is_named_as_what_it_is(caplog: pytest.LogCaptureFixtu
 
     assert (await async_reply(ASKED, forgot_to_yield)).status == 500  # type: ignore[arg-type]
     assert "a backend gave coroutine, expected an async iterator" in caplog.text
+
+
+def number(_request: CreateResponse) -> Iterator[Any]:
+    yield "Hi"
+    yield 5  # the wrong one
+
+
+def delegating(request: CreateResponse) -> Iterator[Any]:
+    yield from number(request)
+
+
+async def async_number(_request: CreateResponse) -> AsyncIterator[Any]:
+    yield "Hi"
+    yield Finish("lenght")  # type: ignore[arg-type]  # the wrong one
+
+
+@pytest.mark.parametrize("asked", [ASKED, STREAMED], ids=["whole", "streamed"])
+@pytest.mark.parametrize("script", [number, delegating, async_number])
+async def test_the_log_of_a_wrong_output_names_the_line_that_yielded_it(
+    asked: Any, script: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    if script is async_number:
+        body = b"".join([piece async for piece in (await async_reply(asked, script)).body])
+    else:
+        body = b"".join(reply(asked, script).body)
+    assert b"failed" in body
+    assert __file__.encode() not in body, "that is for the log alone"
+    written = script if script is async_number else number
+    lines, first = inspect.getsourcelines(written)
+    line = first + next(index for index, text in enumerate(lines) if "# the wrong one" in text)
+    assert f'File "{__file__}", line {line}, in {written.__name__}' in shown(caplog.records[-1])
+
+
+def test_an_iterator_without_lines_is_named_by_its_class(caplog: pytest.LogCaptureFixture) -> None:
+    reply(ASKED, Model(yielding_rubbish))
+    assert f"{__name__}.Model" in shown(caplog.records[-1])
+
+
+def shown(record: logging.LogRecord) -> str:
+    return logging.Formatter().format(record)
 
 
 async def test_an_iterator_may_be_given_as_it_is_and_is_closed_when_it_is_not_asked() -> None:
