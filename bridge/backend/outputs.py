@@ -89,7 +89,7 @@ _REASONS: Final = frozenset(get_args(FinishReason))
 
 class Finish(Struct, frozen=True):
     """Why the model stopped: `length`, `content_filter` and their kin end the response as incomplete. Not
-    needed when it stopped by itself. A failure is no reason: raise an exception for it."""
+    needed when it stopped by itself. For a failure, raise an exception."""
 
     reason: FinishReason
 

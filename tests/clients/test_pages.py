@@ -1,5 +1,6 @@
 """The programs in the pages of clients run as they stand there, against the demo model."""
 
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from server.settings import Settings
+from tests.clients.test_run import MCP
 from tests.support.documents import Block, blocks_of, pages
 from tests.support.reader import Reader
 from tests.support.readme import commands
@@ -31,14 +33,19 @@ def output_of(command: list[str], folder: Path) -> str:
 
 
 def test_codex_in_front_of_a_model_of_ones_own(node: Path, tmp_path: Path) -> None:
-    """The README's model under the README's command; it ends: the model calls once."""
+    """The README's model under the README's command: without a tool for it, and with one of an MCP server."""
     reader = Reader(Path(sys.executable), tmp_path)
     reader.files_of("README.md")
     _, serve, _, run_codex = commands("README.md", "Emit from your own model")
     variables = {"PATH": f"{node / 'node_modules' / '.bin'}:{reader.path}"}
     with reader.serving(serve):
-        said = reader.run(f"{run_codex} -- exec --skip-git-repo-check 'Hello' < /dev/null", **variables)
-    assert said.strip() == "Let me look that up."
+        asked = f"{run_codex} -- exec --skip-git-repo-check {{}} 'Weather?' < /dev/null"
+        assert reader.run(asked.format(""), **variables).startswith("You said: ")
+        said = reader.run(
+            asked.format(shlex.join([*MCP, "-c", 'sandbox_mode="danger-full-access"'])), **variables
+        )
+    assert said.startswith("You said: ")
+    assert "Rain in Paris tomorrow" in said
 
 
 def of(language: str) -> list[Block]:
