@@ -15,6 +15,7 @@ import structlog
 import structlog.tracebacks
 
 from bridge.printing import printable
+from server.settings import LogLevel
 
 # Where an error came from, never the values of variables: they hold keys and what people wrote.
 _TRACEBACKS: Final = structlog.processors.ExceptionRenderer(
@@ -80,7 +81,7 @@ class _Lines(structlog.make_filtering_bound_logger(logging.INFO)):  # type: igno
         return super().info(event, **fields) if text is None else self._logger.info(text)
 
 
-def configure_logs(file: TextIO | None = None) -> None:
+def configure_logs(file: TextIO | None = None, level: LogLevel = "info") -> None:
     """Set up structlog for this process, to stderr or to a file. Content and keys are never logged at all."""
     file = file or sys.stderr
     processors: list[Any] = [_json_line]
@@ -93,7 +94,7 @@ def configure_logs(file: TextIO | None = None) -> None:
         ]
     structlog.configure(
         processors=processors,
-        wrapper_class=_Lines,
+        wrapper_class=_Lines if level == "info" else structlog.make_filtering_bound_logger(logging.DEBUG),
         logger_factory=structlog.WriteLoggerFactory(file=file),
         cache_logger_on_first_use=True,
     )

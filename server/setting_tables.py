@@ -173,6 +173,10 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     codex: CodexSettings | None = None
 
 
+LogLevel = Literal["debug", "info"]
+"""The least level of the lines that are logged."""
+
+
 class Capabilities(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a model can do; what is left out is not known.
 
@@ -180,6 +184,7 @@ class Capabilities(Struct, frozen=True, forbid_unknown_fields=True, omit_default
     `max_input_tokens`: tokens of input; without, what the window has beside the output.
     `max_output_tokens`: tokens of one answer.
     `tools`: it calls tools.
+    `max_tools`: how many it takes in one request; the agent in the terminal offers the first of more.
     `streaming_tool_calls`: it calls them in streams too; a model that does not is asked for whole answers
     where there are tools.
     `images`: it takes images.
@@ -190,6 +195,7 @@ class Capabilities(Struct, frozen=True, forbid_unknown_fields=True, omit_default
     max_input_tokens: Count | None = None
     max_output_tokens: Count | None = None
     tools: bool | None = None
+    max_tools: Count | None = None
     streaming_tool_calls: bool | None = None
     images: bool | None = None
     reasoning: bool | None = None

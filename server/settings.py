@@ -34,6 +34,7 @@ from server.setting_tables import (
     CodexSettings,
     Count,
     Limits,
+    LogLevel,
     Playback,
     Retries,
     Seconds,
@@ -49,6 +50,7 @@ __all__ = [
     "Capabilities",
     "CodexSettings",
     "Limits",
+    "LogLevel",
     "Playback",
     "Retries",
     "Settings",
@@ -121,6 +123,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `lease`: seconds without renewal after which a worker counts as stopped.
     `background_restart`: which background responses are made again after a crash: `unseen`, of whose output
     nobody can have seen anything, or `always`; their output is shown when they have ended.
+    `log_level`: from which level on lines are logged; `debug` adds what each event of an answer for VS Code
+    became, without content.
     `drain`: how long responses that have begun may take when the server is stopped, as `30s`, `10m` or `1h`.
     `max_body_bytes`: a body as it comes and uncompressed, and a WebSocket message inflated.
     `record`: a folder in which what each upstream is asked and sends is recorded, one file each; without,
@@ -156,6 +160,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     checkpoint_interval: Seconds = 1.0
     lease: Annotated[float, Meta(ge=1)] = 10.0
     background_restart: Restart = "unseen"
+    log_level: LogLevel = "info"
     drain: Annotated[str, Meta(pattern=r"^[0-9]{1,6}[smhdw]$")] = "10m"
     max_body_bytes: Count = 32 * 1024 * 1024
     record: str | None = None

@@ -47,9 +47,8 @@ def fitted(unit: Unit, room: int, counter: PromptCounter) -> Unit | None:
     parts = [parts_of(message.content) for message in unit.messages]
     sizes = {
         (row, column): counter.text(part.text)
-        for row, message in enumerate(unit.messages)
-        for column, part in enumerate(parts[row][: len(parts[row]) - unit.whole])
-        if isinstance(part, TextPart) and message.role != "assistant"
+        for row, column in _places(unit, parts)
+        if isinstance(part := parts[row][column], TextPart)
     }
     left = room - (tokens - sum(sizes.values()))
     for again in range(_TRIES):
@@ -61,6 +60,22 @@ def fitted(unit: Unit, room: int, counter: PromptCounter) -> Unit | None:
             return cut
         left -= tokens - room + 1
     return None
+
+
+def least(unit: Unit, counter: PromptCounter) -> int:
+    """The tokens of a unit with all that can be cut at its shortest: `fitted` gives one in just that room."""
+    parts = [parts_of(message.content) for message in unit.messages]
+    return counter.messages(_cut(unit.messages, parts, _places(unit, parts), 0, counter))
+
+
+def _places(unit: Unit, parts: Sequence[Sequence[ContentPart]]) -> set[tuple[int, int]]:
+    """Where the texts stand that may be cut."""
+    return {
+        (row, column)
+        for row, message in enumerate(unit.messages)
+        for column, part in enumerate(parts[row][: len(parts[row]) - unit.whole])
+        if isinstance(part, TextPart) and message.role != "assistant"
+    }
 
 
 def _level(sizes: Sequence[int], room: int) -> int:

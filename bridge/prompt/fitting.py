@@ -12,7 +12,7 @@ from bridge.errors import LocalError
 from bridge.prompt.assembly import Conversation, Unit
 from bridge.prompt.context import ConversationSummary
 from bridge.prompt.counting import PromptCounter
-from bridge.prompt.cutting import fitted
+from bridge.prompt.cutting import fitted, least
 from bridge.prompt.raw import ChatMessage
 from bridge.prompt.summary import SummaryRequest, summary_message, summary_within
 
@@ -20,12 +20,13 @@ _ROOM_SHARE: Final = 4  # a summary takes at most one part in so many of what is
 
 
 class PromptBudgetError(LocalError):
-    """System text, tools and question alone pass the budget: `context` has `needed` and `budget`, tokens."""
+    """System text, tools and question alone pass the budget. `context` has `needed`, the smallest budget that
+    there is a prompt for, with what comes beside the question cut to nothing, and `budget`, in tokens."""
 
     CODE = "bridge.prompt.budget_exceeded"
 
     def __init__(self, needed: int, budget: int) -> None:
-        message = f"system text, tools and question need {needed} tokens of a budget of {budget}"
+        message = f"system text, tools and question need at least {needed} tokens; the budget is {budget}"
         super().__init__(self.CODE, message, needed=needed, budget=budget)
 
 
@@ -67,7 +68,7 @@ def fit(
         question = units[conversation.current]
         within = fitted(question, budget.total - base, counter)
         if within is None:
-            raise PromptBudgetError(base + counter.messages(question.messages), budget.total)
+            raise PromptBudgetError(base + least(question, counter), budget.total)
         units[conversation.current] = within
         base += counter.messages(within.messages)
     elif base > budget.total:

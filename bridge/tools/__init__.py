@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from bridge.tools.agent_tools import (
-        Experiments,
         ModelCapabilities,
-        Preferences,
         ToolCallMode,
         get_agent_tools,
         tool_call_mode,
     )
     from bridge.tools.cancellation import CancellationToken
-    from bridge.tools.contributed_names import ContributedToolNames
     from bridge.tools.errors import (
         ToolCallCancelledError,
         ToolDeclinedError,
@@ -46,15 +43,12 @@ if TYPE_CHECKING:
 
 _MODULES: Final = {
     "agent_tools": (
-        "Experiments",
         "ModelCapabilities",
-        "Preferences",
         "ToolCallMode",
         "get_agent_tools",
         "tool_call_mode",
     ),
     "cancellation": ("CancellationToken",),
-    "contributed_names": ("ContributedToolNames",),
     "errors": (
         "ToolCallCancelledError",
         "ToolDeclinedError",
@@ -86,11 +80,8 @@ _HOMES: Final = {name: module for module, names in _MODULES.items() for name in 
 
 __all__ = [
     "CancellationToken",
-    "ContributedToolNames",
-    "Experiments",
     "LanguageModelToolResult",
     "ModelCapabilities",
-    "Preferences",
     "TokenizationOptions",
     "Tool",
     "ToolCallCancelledError",

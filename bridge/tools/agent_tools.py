@@ -1,9 +1,9 @@
-"""Which tools a request offers: what the model can call, what experiments allow, what the user wants."""
+"""Which tools a request offers: what the model can call, and what the user wants."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from enum import Enum
 
 from bridge.tools.registry import Tool
@@ -15,27 +15,7 @@ class ModelCapabilities:
 
     supports_tool_calling: bool = True
     supports_streaming_tool_calls: bool = True
-    supports_vision: bool = False
     max_tools: int | None = None
-
-
-@dataclass(frozen=True)
-class Experiments:
-    """Tools switched on and off by name; `default` is for all others."""
-
-    tools: Mapping[str, bool] = field(default_factory=dict)
-    default: bool = True
-
-    def is_tool_enabled(self, name: str) -> bool:
-        return self.tools.get(name, self.default)
-
-
-@dataclass(frozen=True)
-class Preferences:
-    """What a user has switched off, by name and by tag."""
-
-    disabled_tools: Collection[str] = ()
-    disabled_tags: Collection[str] = ()
 
 
 class ToolCallMode(Enum):
@@ -56,18 +36,12 @@ def tool_call_mode(capabilities: ModelCapabilities) -> ToolCallMode:
 def get_agent_tools(
     tools: Iterable[Tool],
     capabilities: ModelCapabilities,
-    experiments: Experiments | None = None,
-    preferences: Preferences | None = None,
+    disabled: Collection[str] = (),
 ) -> list[Tool]:
-    """The tools of a registry to offer, in its order; of more than the model takes, the first."""
+    """The tools of a registry to offer, in its order; of more than the model takes, the first. `disabled` are
+    names and tags of tools that are not offered. Give `ToolsService` a registry of just these, and a model's
+    call of any other is answered as one of a tool that it was not offered."""
     if not capabilities.supports_tool_calling:
         return []
-    tested, wanted = experiments or Experiments(), preferences or Preferences()
-    chosen = [
-        tool
-        for tool in tools
-        if tested.is_tool_enabled(tool.name)
-        and tool.name not in wanted.disabled_tools
-        and tool.tags.isdisjoint(wanted.disabled_tags)
-    ]
+    chosen = [tool for tool in tools if tool.name not in disabled and tool.tags.isdisjoint(disabled)]
     return chosen[: capabilities.max_tools]

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
-from bridge.errors import ToolError
+from bridge.errors import LocalError, ToolError
 from bridge.tools.typed import typed_handler
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ class Tool:
     of the model's; `provide_input(missing, input, context)` gives values for required properties that the
     model left out, from the user; `filter_edits(result, context)` gives the result that is kept.
     `confirm(input)` is the question to ask the user before a call, None when there is none to ask.
-    `contributor` is the id of who contributed the tool. Raises ToolError for a name that providers refuse, a
-    schema that is not an object's, and a handler that can't be called so.
+    Raises ToolError for a name that providers refuse, a schema that is not an object's, and a handler that
+    can't be called so.
     """
 
     name: str
@@ -60,7 +60,6 @@ class Tool:
     provide_input: ProvideInput | None = None
     filter_edits: FilterEdits | None = None
     confirm: Confirm | None = None
-    contributor: str = ""
     takes_context: bool = field(init=False)
     is_async: bool = field(init=False)
     _compiled: list[ToolSchema] = field(init=False, default_factory=list, repr=False)
@@ -77,8 +76,8 @@ class Tool:
 
     @property
     def judge(self) -> ToolSchema:
-        """The schema to judge input by, read by the first call. Raises ToolError when it can't be used,
-        LocalError when the engine is missing."""
+        """The schema to judge input by, read when the tool is registered or first called. Raises ToolError
+        when it can't be used, LocalError when the engine is missing."""
         if not self._compiled:
             from bridge.tools.validation import ToolSchema  # the engine is an extra
 
@@ -95,9 +94,16 @@ class ToolRegistry:
             self.register(tool)
 
     def register(self, tool: Tool) -> Tool:
-        """Raises ToolError (`bridge.tools.name_collision`) when the name is taken."""
+        """Raises ToolError: `bridge.tools.name_collision` when the name is taken, and
+        `bridge.tools.invalid_schema` for a schema that can't be used. Without the engine that judges by
+        schemas (the extra `tools`) that is found by the first call."""
         if tool.name in self._tools:
             raise ToolError(ToolError.NAME_COLLISION, f"a tool named {tool.name!r} is registered already")
+        try:
+            _ = tool.judge
+        except LocalError as error:
+            if isinstance(error, ToolError):
+                raise  # any other says that the engine is missing
         self._tools[tool.name] = tool
         return tool
 

@@ -43,7 +43,8 @@ SYSTEM: Final = (
 class Task(NamedTuple):
     """What is to be done and how. `query` "" goes on with the journal's question; `yes` allows every call
     without asking; `limit` is in rounds; `workspace` is how the model is shown the folder. `stateful`
-    stores each round's response, and the next request goes on from it."""
+    stores each round's response, and the next request goes on from it. `disabled` are names and tags of tools
+    that are neither offered nor run."""
 
     query: str
     model: str
@@ -55,6 +56,7 @@ class Task(NamedTuple):
     limit_behavior: ToolCallLimitBehavior = ToolCallLimitBehavior.CONFIRM
     max_prompt_tokens: int | None = None
     stateful: bool = False
+    disabled: tuple[str, ...] = ()
 
 
 def model_of(settings: Settings) -> str:
@@ -90,14 +92,19 @@ async def _run(task: Task, service: Service, screen: Screen, token: Cancellation
     entries = [] if task.journal is None else task.journal.entries
     screen.resumed(entries)
     asking = None if task.yes else screen.asking(token)
+    await service.listing.models()  # what upstreams say of the model's limits
+    able = service.router.resolve(task.model).able
+    offered = ToolRegistry(
+        get_agent_tools(
+            task.tools, ModelCapabilities(able.tools is not False, max_tools=able.max_tools), task.disabled
+        )
+    )
     tools = ToolsService(
-        task.tools,
+        offered,
         call=call_with_anyio,
         confirm=_always if task.yes else None if asking is None else asking.confirm,
         on_progress=screen.progress,
     )
-    await service.listing.models()  # what upstreams say of the model's limits
-    able = service.router.resolve(task.model).able
     room = EnrichedModelData.of(
         task.model,
         "",
@@ -114,13 +121,13 @@ async def _run(task: Task, service: Service, screen: Screen, token: Cancellation
             system=SYSTEM,
             query=task.query,
             global_context=GlobalContext(workspace_root=task.workspace),
-            tools=get_agent_tools(task.tools, ModelCapabilities(able.tools is not False)),
+            tools=list(offered),
         ),
         renderer,
         state=LoopState(entries),
         record=_recording(task.journal, screen),
         finished_cb=screen.finished_cb,
-        parallel=lambda name: (tool := task.tools.get(name)) is not None and tool.parallel,
+        parallel=lambda name: (tool := offered.get(name)) is not None and tool.parallel,
         tool_call_limit=task.limit,
         limit_behavior=task.limit_behavior,
         token=token,

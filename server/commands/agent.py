@@ -32,6 +32,13 @@ _ANSWERED, _NOT_ANSWERED, _CANCELLED = 0, 1, 130
     help="Where the built-in tools work, and nowhere else (default: the current one).",
 )
 @click.option("--tools", metavar="MODULE:REGISTRY", help="A ToolRegistry of your own instead of those tools.")
+@click.option(
+    "--without",
+    "disabled",
+    multiple=True,
+    metavar="NAME|TAG",
+    help="Leave out this tool, or those with this tag (read, edit, shell): not offered and not run.",
+)
 @config_flag
 @upstream_flags(ASKED)
 @click.option("--yes", is_flag=True, help="Allow every call without asking.")
@@ -79,6 +86,7 @@ def command(
     try:
         with ExitStack() as open_until_the_end:
             registry, workspace = _tools(open_until_the_end, tools, folder)
+            _check_names(registry, flags["disabled"])
             journal = _journal(open_until_the_end, resume)
             if not task.strip() and journal is not None and not journal.entries:
                 give_up(f"{resume}: there is no task in it to go on with")
@@ -127,6 +135,7 @@ def _run(
         limit_behavior=ToolCallLimitBehavior.STOP if flags["stop"] else ToolCallLimitBehavior.CONFIRM,
         max_prompt_tokens=flags["max_prompt_tokens"],
         stateful=flags["stateful"],
+        disabled=flags["disabled"],
     )
     screen = Screen(Console(highlight=False, stderr=as_json), quiet=as_json)
     return asyncio.run(run_task(task, settings, screen))
@@ -175,6 +184,13 @@ def _tools(opened: ExitStack, tools: str | None, folder: Path) -> tuple[ToolRegi
     inside = Folder(folder)
     opened.callback(inside.close)
     return sample_tools(inside), inside.shown_as
+
+
+def _check_names(registry: ToolRegistry, disabled: tuple[str, ...]) -> None:
+    known = {name for tool in registry for name in (tool.name, *tool.tags)}
+    for name in disabled:
+        if name not in known:
+            raise click.UsageError(f"--without: there is no tool and no tag {name!r}")
 
 
 def _journal(opened: ExitStack, resume: Path | None) -> JournalFile | None:

@@ -183,7 +183,7 @@ def _serve(settings: Settings) -> None:
         app = checked(settings)  # whoever bound it, its address is held to the same rules
     _greet(settings, listener.socket)
     allow_files(settings.limits.connections)
-    configure_logs()
+    configure_logs(level=settings.log_level)
     if settings.workers == 1:
         from server.serving.memory import give_back_freed_memory
 

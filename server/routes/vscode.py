@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
+import structlog
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp
@@ -17,6 +20,9 @@ from server.service import service_of
 from server.vscode.answers import FAILURES, PartsAnswer, PartsForm
 from server.vscode.chat import prepare_chat, read_chat
 from server.vscode.tokens import count, read_counted
+
+_LONGEST = 200  # characters of a line, in which an unknown event names its type
+_log = structlog.get_logger(__name__)
 
 
 async def models(request: Request) -> JSONResponse:
@@ -41,8 +47,14 @@ async def chat(request: Request) -> ASGIApp:
     asked = await read_json(request, service.settings, read_chat)
     state = request.state
     prepared = await prepare_chat(service, asked, fields_of(request.scope), state.request_id, state.owner)
-    form = PartsForm(asked.chat, failures, service.sealer)
+    traced = service.settings.log_level == "debug"
+    trace = partial(_trace, state.request_id) if traced else None
+    form = PartsForm(asked.chat, failures, service.sealer, trace)
     return PartsAnswer(prepared.run(), prepared.headers, service.settings.keep_alive, form)
+
+
+def _trace(request_id: str, line: str) -> None:
+    _log.debug("vscode.event", request_id=request_id, event_and_parts=line[:_LONGEST])
 
 
 async def tokens(request: Request) -> JSONResponse:

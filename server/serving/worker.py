@@ -36,8 +36,8 @@ _TICKS: Final = 10  # in a second
 def main(listener: socket.socket, control: socket.socket) -> None:
     """The whole life of the process."""
     give_back_freed_memory()
-    configure_logs()
     settings = of_worker()
+    configure_logs(level=settings.log_level)
     server = _WorkerServer(create_app(settings), settings, control)
     server.run(sockets=[listener])
     if not server.started:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from bridge.decoder.part_decoder import ErrorPolicy
@@ -20,14 +21,21 @@ FAILURES: dict[FailureForm, ErrorPolicy] = {"text": "text", "line": "notes"}
 
 
 class PartsForm(ForeignForm):
-    """The answer to one chat."""
+    """The answer to one chat. `trace` gets a line for each event: what it became, never content."""
 
-    def __init__(self, chat: ChatRequest, failures: FailureForm, sealer: Sealer) -> None:
+    def __init__(
+        self,
+        chat: ChatRequest,
+        failures: FailureForm,
+        sealer: Sealer,
+        trace: Callable[[str], None] | None = None,
+    ) -> None:
         self._parts = Outbound(
             errors=FAILURES[failures],
             no_response=True,
             model=chat.model,
             include_encrypted_thinking=chat.include_encrypted_thinking is True,
+            trace=trace,
         )
         self._failures = failures
         super().__init__(PARTS, self._parts, sealer)

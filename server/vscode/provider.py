@@ -6,6 +6,7 @@ a `Backend` answers it with events, `process_stream` makes parts of them, `Usage
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Final, Literal, Protocol, TypedDict, Unpack
@@ -59,6 +60,7 @@ class ProviderOptions(TypedDict, total=False):
     tracker: UsageTracker
     tokens: TokenCounter
     failures: Failures
+    trace: Callable[[str], None]
 
 
 class LanguageModelChatProvider:
@@ -66,7 +68,8 @@ class LanguageModelChatProvider:
     Code's, as structs of `bridge.dialects.vscode` or as their JSON.
 
     `failures`: what fails after the first part ends in a line of text, or is raised. `tracker` counts, each
-    response as an agent of its own; `tokens` estimates.
+    response as an agent of its own; `tokens` estimates. `trace` gets a line for each event of an
+    answer: the kinds of parts that it made, never content.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class LanguageModelChatProvider:
         self._listing = listing
         self._tokens = options.get("tokens") or TokenEstimator()
         self._failures: Failures = options.get("failures", "text")
+        self._trace = options.get("trace")
         self._before: OrderedDict[str, str] = OrderedDict()
         """Marker → the digest of the chat that it stands for, the answer included."""
 
@@ -121,14 +125,23 @@ class LanguageModelChatProvider:
         self.tracker.start_request(agent, self._tokens.request(whole, (), chat.model), limit, chat.model)
         taken = _Taken(progress)
         result: StreamResult | None = None
+        failed = True
         try:
             result = await self._answered(chat, whole, taken, cancel)
+            failed = result.error is not None
             if result.error is not None and self._failures == "raise":
                 raise LanguageModelError(result.error.message, result.error.code)
         except BridgeError as error:
             raise LanguageModelError.of(error) from error
+        except CancelledError:
+            failed = False
+            raise
         finally:
-            self.tracker.complete_request(agent, None if result is None else result.usage, chat.model)
+            usage = None if result is None else result.usage
+            if failed:
+                self.tracker.fail_request(agent, chat.model, usage)
+            else:
+                self.tracker.complete_request(agent, usage, chat.model)
         if result.stateful_marker is not None:
             self._remember(result.stateful_marker, whole, taken.parts)
         return result
@@ -155,6 +168,7 @@ class LanguageModelChatProvider:
             no_response=True,
             model=chat.model,
             include_encrypted_thinking=chat.include_encrypted_thinking is True,
+            trace=self._trace,
         )
         return await process_stream(self._backend.stream(request, cancel), taken, cancel, decoder=decoder)
 

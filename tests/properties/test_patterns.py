@@ -73,7 +73,6 @@ ROWS: dict[str, tuple[Any, ...]] = {
     "bridge/seal.py:_BODY": ("fullmatch", ("s.", "a", ""), ("s.a.", "a", "==="), ("s.a.", "=", "")),
     "bridge/surrogates.py:_HALF": ("search", "a", "\ud800"),
     "bridge/surrogates.py:_PAIR": ("sub", "a", "\ud800", "\udc00"),
-    "bridge/tools/contributed_names.py:_WORD": ("sub", "a", "."),
     "bridge/tools/registry.py:_NAME": ("fullmatch", "a"),
     "bridge/tools/identity.py:_ILLEGAL": ("sub", "a", "."),
     "bridge/tools/json_input.py:_SPACE": ("match", " ", "a"),

@@ -164,6 +164,7 @@ def test_what_models_and_tools_write_can_not_move_the_cursor(model: ScriptedUpst
         (("Do", "--dialect", "chat"), "--upstream"),
         (("Do", "--upstream", "http://127.0.0.1:9/v1"), "--model"),
         (("Do", "--limit", "0"), "--limit"),
+        (("Do", "--without", "no_such_tool"), "no tool and no tag 'no_such_tool'"),
         (("Do", "--folder", "no-such-folder"), "does not exist"),
     ],
 )
@@ -215,6 +216,35 @@ def test_a_tool_that_can_not_be_used_ends_the_run(
     assert result.exit_code == 2
     assert "look" in result.output.splitlines()[-1]
     assert "Traceback" not in result.output
+    assert model.received == [], "it is found before a model is asked"
+
+
+def test_a_tool_that_is_left_out_is_neither_offered_nor_run(model: ScriptedUpstream, tmp_path: Path) -> None:
+    """Though the model calls it."""
+    left_out = ("--without", "create_file", "--without", "shell", "--yes")
+    shell = ("c2", "run_in_terminal", {"command": "touch b.txt"})
+    model.scripts[MODEL] = scripted("chat", [Answer(calls=[CREATE, shell]), DONE])
+    result = run("Make a file", *over(model, tmp_path, *left_out))
+    assert result.exit_code == 0
+    names = [each["function"]["name"] for each in model.received[0].body["tools"]]
+    assert "read_file" in names
+    assert not {"create_file", "run_in_terminal"} & {*names}
+    told = [message["content"] for message in model.received[1].body["messages"][-2:]]
+    assert [each.startswith("Error: Tool not found - ") for each in told] == [True, True]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_that_takes_few_tools_is_offered_the_first(model: ScriptedUpstream, tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(f'[[upstreams]]\nurl = "{model.url}"\n[models."{MODEL}"]\nmax_tools = 2\n')
+    model.scripts[MODEL] = scripted("chat", [Answer(calls=[CREATE]), DONE])
+    result = run("Make a file", "--config", str(config), "--model", MODEL, "--folder", str(tmp_path))
+    assert result.exit_code == 0
+    names = [each["function"]["name"] for each in model.received[0].body["tools"]]
+    assert names == ["read_file", "list_dir"]
+    told = model.received[1].body["messages"][-1]["content"]
+    assert told.endswith("the tools are read_file, list_dir")
+    assert not (tmp_path / "a.txt").exists()
 
 
 def test_a_file_that_can_not_be_kept_is_an_error(tmp_path: Path) -> None:

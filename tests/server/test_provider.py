@@ -5,7 +5,7 @@ import asyncio
 import json
 import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 import pytest
@@ -394,6 +394,40 @@ def test_a_failure_after_the_first_part_is_text_or_raised(place: Place) -> None:
 
     run(place, as_text)
     run(place, raised, failures="raise")
+
+
+def test_failures_are_counted(place: Place, scripted: ScriptedUpstream) -> None:
+    """Refused before the first part, failed after it, told as text or raised: each is a failed request."""
+    scripted.scripts["chat-m"] = refusal(400, message="No.", code="too_long")
+
+    def failed(model: str, settings: Settings, failures: str) -> list[tuple[int, int]]:
+        tracker = UsageTracker()
+
+        async def work(provider: LanguageModelChatProvider) -> None:
+            with suppress(LanguageModelError):
+                await respond(provider, user("Hello"), model=model)
+
+        run(place, work, settings, tracker=tracker, failures=failures)
+        return [(agent.requests, agent.failed) for agent in tracker]
+
+    demo = Settings(store="memory:")
+    for failures in ("text", "raise"):
+        assert failed("chat-m", upstreams(scripted), failures) == [(1, 1)]
+        assert failed("demo-failure", demo, failures) == [(1, 1)]
+        assert failed("demo-cut", demo, failures) == [(1, 1)]
+        assert failed("demo", demo, failures) == [(1, 0)]
+
+
+def test_each_event_can_be_traced(place: Place) -> None:
+    lines: list[str] = []
+
+    async def work(provider: LanguageModelChatProvider) -> None:
+        await respond(provider, user("Secret"))
+
+    run(place, work, trace=lines.append)
+    assert lines[0] == "0 response.created -> nothing"
+    assert any(line.endswith("response.output_text.delta -> LanguageModelTextPart") for line in lines)
+    assert "Secret" not in "".join(lines)
 
 
 def test_what_can_not_be_read_is_named(place: Place) -> None:

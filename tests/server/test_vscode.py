@@ -4,14 +4,18 @@ import base64
 import json
 import time
 from collections.abc import Iterator
+from io import StringIO
 from typing import Any
 
 import pytest
+import structlog
 
 from server.config import hashed
+from server.logs import configure_logs
 from server.sessions.errors import StoreError
-from server.settings import Capabilities, Settings, UpstreamSettings
+from server.settings import Capabilities, LogLevel, Settings, UpstreamSettings
 from tests.support import upstream as made
+from tests.support.logs import log_as_in_production
 from tests.support.serving import Reply, call, opened, respond, serving
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk, refusal
 
@@ -385,3 +389,24 @@ def test_a_chat_goes_on_without_a_store_that_is_out(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr("server.runs.support.RunSupport.check_store", lambda self: out())
         assert text(chat(base, user("One"))) == "You said: One"
         assert "stateful_marker" not in data(chat(base, user("One")))
+
+
+@pytest.mark.parametrize("level", ["debug", "info"])
+def test_at_debug_level_each_event_is_a_line_without_content(level: LogLevel) -> None:
+    file = StringIO()
+    configure_logs(file, level)
+    structlog.configure(cache_logger_on_first_use=False)
+    try:
+        with serving(Settings(store="memory:", log_level=level)) as base:
+            assert text(chat(base, user("Secret words"))) == "You said: Secret words"
+    finally:
+        log_as_in_production()
+    lines = [json.loads(line) for line in file.getvalue().splitlines()]
+    traced = [line["event_and_parts"] for line in lines if line["event"] == "vscode.event"]
+    if level == "info":
+        assert traced == []
+        return
+    assert traced[0] == "0 response.created -> nothing"
+    assert "response.output_text.delta -> LanguageModelTextPart" in traced[4]
+    assert traced[-1].endswith("response.completed -> LanguageModelDataPart, LanguageModelDataPart")
+    assert "Secret" not in file.getvalue()

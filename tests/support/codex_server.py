@@ -184,6 +184,13 @@ def lie(turn: Turn, words: list[str]) -> None:
     turn.end()
 
 
+def new_kinds(turn: Turn, words: list[str]) -> None:
+    """Notifications of kinds that only a newer Codex knows."""
+    for name in ("turn/invented", "turn/invented", "thread/invented", "codex/event/invented"):
+        turn.notify(name)
+    say(turn, words)
+
+
 def endless_line(_turn: Turn, _words: list[str]) -> None:
     for _ in range(64):
         raw(b"x" * 65_536)
@@ -216,6 +223,7 @@ PLAYS: dict[str, Callable[[Turn, list[str]], None]] = {
     "flood": flood,
     "die": die,
     "lie": lie,
+    "newer": new_kinds,
     "endless": endless_line,
     "fail": fail,
     "spawn": spawn,

@@ -12,7 +12,7 @@ from bridge.dialects.codex.options import CodexOptions
 from bridge.dialects.codex.paused import UpstreamInbound
 from bridge.dialects.codex.request import to_upstream
 from bridge.dialects.codex.routes import ROUTES
-from bridge.dialects.codex.types import Generation, object_of, snake
+from bridge.dialects.codex.types import Generation, notification_of, object_of, snake
 from bridge.errors import WireError
 from bridge.protocol.codec import decode_json, encode
 from bridge.protocol.events import Event
@@ -42,6 +42,21 @@ def _is_record(value: Mapping[str, Any]) -> bool:
     return "dir" in value and "msg" in value
 
 
+# what a turn begins with, whichever of them a recording has
+_BEGINNINGS = {
+    Generation.APP_SERVER: frozenset({"turn/started", "item/started", "item/agentMessage/delta"}),
+    Generation.LEGACY: frozenset({"task_started", "turn_started", "item_started", "agent_message_delta"}),
+    Generation.RESPONSE: frozenset(
+        {"response.created", "response.output_item.added", "response.output_text.delta"}
+    ),
+}
+
+
+def _begins(value: Mapping[str, Any], _before: Mapping[str, Any] | None) -> bool:
+    said = notification_of(dict(value))
+    return said is not None and said.name in _BEGINNINGS.get(said.generation, ())
+
+
 # names that other dialects use as well
 _SHARED = frozenset({"error", "warning"})
 # what each event of a Responses stream carries, and no proxy's notification
@@ -68,6 +83,6 @@ DIALECT: Final = Dialect(
         whole=lambda _value: False,
         outcomes=lambda _options: FIELDS,
     ),
-    recording=Recording(recognises=_recognises, inbound=_RecordedInbound),
+    recording=Recording(recognises=_recognises, inbound=_RecordedInbound, begins=_begins),
 )
 """Without a client's side: Codex's notifications are only read, and turns of it are started."""

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from bridge.dialects.codex.hosted import SLUG
-from bridge.dialects.codex.types import Generation
+from bridge.dialects.codex.types import Generation, notification_of
 
 
 class Action(Enum):
@@ -149,3 +149,9 @@ ROUTES: Final[Mapping[Generation, Mapping[str, Route]]] = {
     Generation.RESPONSE: _RESPONSE,
 }
 """Generation → name of the notification → what is done with it."""
+
+
+def is_known(method: str) -> bool:
+    """Whether a notification of the app-server's, by its method, stands in the table."""
+    said = notification_of({"method": method})
+    return said is not None and said.name in ROUTES[said.generation]

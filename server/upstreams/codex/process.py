@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 import msgspec
 import structlog
 
+from bridge.dialects.codex import is_known
 from bridge.protocol.codec import encode
 from server.errors import UpstreamError
 from server.settings import CodexSettings
@@ -25,6 +26,8 @@ from server.upstreams.codex.stderr import log_stderr
 
 _READ: Final = 256 * 1024
 _UNREAD: Final = 64 * 1024 * 1024  # bytes that it has not read of what was written to it
+_MOST_KINDS: Final = 1000  # of notifications; of those beyond nothing is logged
+_LONGEST_KIND: Final = 100
 _CLIENT: Final = {"name": "openresponses_bridge", "title": "openresponses-bridge", "version": "1"}
 _log = structlog.get_logger(__name__)
 
@@ -62,6 +65,7 @@ class CodexProcess:
         self._waiting: dict[int, asyncio.Future[msgspec.Raw]] = {}
         self._last_id = 0
         self._unreadable = 0
+        self._kinds: set[str] = set()  # of notifications that have come
         self._process: asyncio.subprocess.Process | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -172,8 +176,20 @@ class CodexProcess:
             self._answered(message)
         elif message.id is not None:
             self._asked(line, message)
-        elif (listener := self.listeners.get(message.thread_id)) is not None:
-            listener.heard(line, message)
+        else:
+            self._note_kind(message.method)
+            listener = self.listeners.get(message.thread_id)
+            if listener is not None:
+                listener.heard(line, message)
+
+    def _note_kind(self, method: str) -> None:
+        """Log a kind of notification that nobody knows, once: a Codex that is newer than its table."""
+        kind = method[:_LONGEST_KIND]
+        if kind in self._kinds or len(self._kinds) >= _MOST_KINDS:
+            return
+        self._kinds.add(kind)
+        if not is_known(method):
+            _log.info("codex.unknown_notification", upstream=self._name, method=self._clean(kind))
 
     def _answered(self, message: Incoming) -> None:
         future = self._waiting.get(message.id) if isinstance(message.id, int) else None

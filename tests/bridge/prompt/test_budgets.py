@@ -244,11 +244,40 @@ def test_a_question_of_attachments_alone_is_cut() -> None:
 )
 def test_what_can_t_fit_is_refused_with_both_numbers(context: PromptContext) -> None:
     renderer = PromptRenderer(Characters(), max_prompt_tokens=100)
-    with pytest.raises(PromptBudgetError, match=r"need .* tokens of a budget of 100") as caught:
+    with pytest.raises(PromptBudgetError, match=r"need at least .* tokens; the budget is 100") as caught:
         renderer.render(context)
     assert caught.value.context["needed"] > caught.value.context["budget"] == 100
     with pytest.raises(PromptBudgetError):
         renderer.summary_request(context)
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        PromptContext(query="q" * 300),
+        PromptContext(
+            system=["s" * 50],
+            query="q" * 50,
+            tools=[EDIT_FILE],
+            attachments=[Attachment(name=f"n{number}", text=f"{number} " * 500) for number in range(3)],
+        ),
+        PromptContext(
+            query="q",
+            attachments=[Attachment(name="n", text="tiny")],
+            history=[Turn(query="h" * 400, response="r" * 400)],
+            tool_call_rounds=[one_round(1, "a" * 300, ("tool", "{}"))],
+            tool_call_results={"internal_1_0": text_result("r" * 4000)},
+        ),
+    ],
+)
+def test_the_least_that_is_named_is_enough_and_one_less_is_not(context: PromptContext) -> None:
+    """Its attachments can be cut, so that they do not count whole."""
+    with pytest.raises(PromptBudgetError) as caught:
+        PromptRenderer(Characters(), max_prompt_tokens=1).render(context)
+    needed = caught.value.context["needed"]
+    assert render(context, needed).messages
+    with pytest.raises(PromptBudgetError):
+        PromptRenderer(Characters(), max_prompt_tokens=needed - 1).render(context)
 
 
 def test_rounds_without_a_question_are_held_to_the_budget_too() -> None:

@@ -9,12 +9,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
-from bridge.errors import ToolError
+from bridge.errors import LocalError, ToolError
 from bridge.tools import (
-    ContributedToolNames,
-    Experiments,
     ModelCapabilities,
-    Preferences,
     Tool,
     ToolCallMode,
     ToolForm,
@@ -26,7 +23,7 @@ from bridge.tools import (
     tools_in_body,
     validate_tool_input,
 )
-from bridge.tools.contributed_names import contributed_name
+from bridge.tools.validation import INVALID_SCHEMA
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 
@@ -219,7 +216,7 @@ def test_functions_that_cannot_be_tools(function: Any) -> None:
 # --- what is offered -------------------------------------------------------------------------------------
 
 
-def test_tools_are_chosen_by_model_experiment_and_user() -> None:
+def test_tools_are_chosen_by_model_and_user() -> None:
     registry = ToolRegistry(
         [tool("a"), tool("b"), tool("c", tags=frozenset({"shell"})), tool("d"), tool("e"), tool("f")]
     )
@@ -230,10 +227,33 @@ def test_tools_are_chosen_by_model_experiment_and_user() -> None:
     model = ModelCapabilities()
     assert names(model) == ["a", "b", "c", "d", "e", "f"]
     assert names(ModelCapabilities(supports_tool_calling=False)) == []
-    assert names(model, Experiments({"a": False})) == ["b", "c", "d", "e", "f"]
-    assert names(model, Experiments({"a": True}, default=False)) == ["a"]
-    assert names(model, None, Preferences(["b"], ["shell"])) == ["a", "d", "e", "f"]
-    assert names(ModelCapabilities(max_tools=2), Experiments({"a": False})) == ["b", "c"]
+    assert names(model, ["b", "shell"]) == ["a", "d", "e", "f"]
+    assert names(ModelCapabilities(max_tools=2), ["a"]) == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"a": {"type": "text"}}},
+        {"type": "object", "properties": {"a": {"pattern": "("}}},
+        {"$ref": "#/$defs/missing"},
+        {"$schema": "https://example.com/unknown"},
+    ],
+)
+def test_a_schema_that_can_not_be_used_is_found_at_registration(schema: dict[str, Any]) -> None:
+    registry = ToolRegistry([tool("good")])
+    with pytest.raises(ToolError, match="the input schema of the tool 'bad'") as raised:
+        registry.register(Tool("bad", "", schema, lambda given: None))
+    assert raised.value.code == INVALID_SCHEMA
+    assert [each.name for each in registry] == ["good"]
+
+
+def test_without_the_engine_tools_are_registered_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise LocalError("bridge.schemas.engine", "missing")
+
+    monkeypatch.setattr("bridge.tools.validation.engine", missing)
+    assert len(ToolRegistry([tool("a")])) == 1
 
 
 @pytest.mark.parametrize(
@@ -302,41 +322,3 @@ def test_the_forms(form: ToolForm, choice: str | None, fields: dict[str, Any]) -
 @pytest.mark.parametrize("form", ToolForm)
 def test_no_tools_are_no_fields(form: ToolForm) -> None:
     assert tools_in_body([], form) == {}
-
-
-# --- names -----------------------------------------------------------------------------------------------
-
-
-def test_contributed_names_and_the_way_back() -> None:
-    internal = "createPullRequest"
-    names = ContributedToolNames(
-        {internal: contributed_name("github", internal), "readFile": "copilot_readFile"}
-    )
-    assert names.get_contributed_tool_name(internal) == "github_create_pull_request"
-    assert names.get_tool_name("github_create_pull_request") == internal
-    assert names.get_contributed_tool_name("mine") == names.get_tool_name("mine") == "mine"
-    assert contributed_name("", "mine") == "mine"
-    with pytest.raises(ToolError):
-        ContributedToolNames({"a": "x", "b": "x"})
-
-
-def test_names_in_schemas_are_mapped_in_prose_only() -> None:
-    names = ContributedToolNames({"readFile": "copilot_readFile"})
-    schema = {
-        "description": "See copilot_readFile, not my_copilot_readFile.",
-        "properties": {
-            "copilot_readFile": {"enum": ["copilot_readFile"], "default": "copilot_readFile"},
-            "description": {"items": [{"title": "copilot_readFile"}, True]},
-        },
-        "anyOf": [{"description": "copilot_readFile"}],
-        "examples": [{"description": "copilot_readFile"}],
-    }
-    assert names.map_contributed_tool_names_in_schema(schema) == {
-        "description": "See readFile, not my_copilot_readFile.",
-        "properties": {
-            "copilot_readFile": {"enum": ["copilot_readFile"], "default": "copilot_readFile"},
-            "description": {"items": [{"title": "readFile"}, True]},
-        },
-        "anyOf": [{"description": "readFile"}],
-        "examples": [{"description": "copilot_readFile"}],
-    }

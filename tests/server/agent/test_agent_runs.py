@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from bridge.errors import ToolError
+from bridge.errors import LocalError
 from bridge.tools.cancellation import CancellationToken
 from bridge.tools.loop import (
     CallEnded,
@@ -196,11 +196,14 @@ async def test_calls_that_are_safe_run_at_the_same_time_and_others_do_not() -> N
     assert [call_id for call_id, _ in results(received[1])] == [call_id for call_id, _, _ in calls]
 
 
-async def test_a_tool_whose_schema_can_not_be_used_ends_the_run_and_not_only_its_call() -> None:
-    broken = Tool("look", "", {"type": "object", "properties": {"a": {"type": "nonsense"}}}, lambda given: "")
-    tools = ToolRegistry([broken])
+async def test_without_the_engine_the_run_ends_and_not_only_its_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise LocalError("bridge.schemas.engine", "jsonschema-rs is missing")
+
+    monkeypatch.setattr("bridge.tools.validation.engine", missing)
+    tools = ToolRegistry([Tool("look", "", {"type": "object"}, lambda given: "")])
     async with play("chat", tools, [Answer(calls=[("c1", "look", {})]), DONE]) as (made, _):
-        with pytest.raises(ToolError, match="look"):
+        with pytest.raises(LocalError, match="jsonschema-rs is missing"):
             await made.run()
 
 

@@ -49,12 +49,59 @@ def whole_anthropic(answer: str, text: str) -> bytes:
     return json.dumps({**message, "stop_reason": "end_turn"}).encode() + b"\n"
 
 
+def lines(*frames: Mapping[str, Any]) -> bytes:
+    return b"".join(json.dumps(frame).encode() + b"\n" for frame in frames)
+
+
+def codex(turn: str, text: str, **wrapped: Any) -> bytes:
+    """A turn as the app-server reports it, in both generations side by side."""
+
+    def said(method: str, **params: Any) -> dict[str, Any]:
+        message = {"method": method, "params": {"threadId": "t", "turnId": turn, **params}}
+        return {"dir": "in", "msg": message} if wrapped else message
+
+    def legacy(kind: str, **more: Any) -> dict[str, Any]:
+        return said(f"codex/event/{kind}", id=turn, msg={"type": kind, **more})
+
+    item = {"type": "agentMessage", "id": f"m_{turn}"}
+    return lines(
+        said("turn/started", turn={"id": turn, "status": "inProgress"}),
+        legacy("task_started"),
+        said("item/started", item={**item, "text": ""}),
+        said("item/agentMessage/delta", itemId=item["id"], delta=text),
+        legacy("agent_message_delta", delta=text),
+        said("item/completed", item={**item, "text": text}),
+        legacy("task_complete", last_agent_message=text),
+        said("turn/completed", turn={"id": turn, "status": "completed"}),
+    )
+
+
+def legacy_codex(turn: str, text: str) -> bytes:
+    return lines(
+        {"id": turn, "msg": {"type": "agent_message_delta", "delta": text}},
+        {"id": turn, "msg": {"type": "agent_message", "message": text}},
+        {"id": turn, "msg": {"type": "task_complete", "last_agent_message": text}},
+    )
+
+
+def proxied(text: str) -> bytes:
+    return lines(
+        {"type": "response.output_text.delta", "delta": text},
+        {"type": "response.completed", "response": {}},
+    )
+
+
+TEXTS = ("One.", "Two.", "Three.")
 CAPTURES = {
     "chat": chat("a", "One.") + DONE + chat("b", "Two.") + DONE + chat("c", "Three.") + DONE,
     "chat with one id for all": chat("a", "One.") + DONE + chat("a", "Two.") + DONE + chat("a", "Three."),
     "chat without [DONE]": chat("a", "One.") + chat("b", "Two.") + chat("c", "Three."),
     "whole completions": b"".join(whole_chat("a", text) for text in ("One.", "Two.", "Three.")),
     "anthropic": b"".join(anthropic(f"msg_{text}", text) for text in ("One.", "Two.", "Three.")),
+    "codex": b"".join(codex(text, text) for text in TEXTS),
+    "codex as it is recorded": b"".join(codex(text, text, recorded=True) for text in TEXTS),
+    "codex as it was": b"".join(legacy_codex(text, text) for text in TEXTS),
+    "codex through a proxy": b"".join(map(proxied, TEXTS)),
     "whole messages": b"".join(whole_anthropic("msg", text) for text in ("One.", "Two.", "Three.")),
 }
 
@@ -70,7 +117,7 @@ def test_each_answer_of_a_capture_is_a_response(capture: bytes) -> None:
     assert "came after the end" not in result.stderr
 
 
-@pytest.mark.parametrize("name", ["chat", "chat without [DONE]", "anthropic"])
+@pytest.mark.parametrize("name", ["chat", "chat without [DONE]", "anthropic", "codex"])
 def test_several_answers_replay_to_a_valid_stream(name: str) -> None:
     replayed = CliRunner().invoke(main, ["replay"], input=CAPTURES[name])
     checked = CliRunner().invoke(main, ["validate"], input=replayed.stdout_bytes)

@@ -308,6 +308,15 @@ def test_what_it_writes_to_its_errors_is_logged_without_secrets(tmp_path: Path) 
     assert lines == ["the scripted app-server says hello, key=[key]"]
 
 
+def test_a_kind_of_notification_that_nobody_knows_is_logged_once(tmp_path: Path) -> None:
+    with codex(tmp_path) as served, structlog.testing.capture_logs() as logs:
+        for _ in range(2):
+            assert text_of(served.ask("newer Hi")) == "Hi"
+        assert len(served.pids) == 1
+    kinds = [entry["method"] for entry in logs if entry["event"] == "codex.unknown_notification"]
+    assert kinds == ["turn/invented", "thread/invented", "codex/event/invented"]
+
+
 def test_no_process_runs_before_the_first_request(tmp_path: Path) -> None:
     with codex(tmp_path) as served:
         assert served.app.call("GET", "/healthz").status == 200
