@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import NoneType, UnionType
-from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Struct
@@ -27,8 +27,12 @@ S = TypeVar("S", bound=Struct)
 
 
 # ── plain and strict ───────────────────────────────────────────────────────────────────────────────
+# Each names every field of the struct that it is a plain reading of: one that is left out here would be
+# skipped unread where it stands beside text.
 class PlainDelta(Struct, gc=False):
     """What such a chunk may say; all else that an inbound reads is absent or null."""
+
+    role: str | None = None
 
     content: str | None = None
     tool_calls: tuple[ChatToolCall] | None = None
@@ -45,12 +49,15 @@ class PlainDelta(Struct, gc=False):
 
 
 class PlainChoice(Struct, gc=False):
-    """The first choice, going on."""
+    """A choice that goes on."""
 
     delta: PlainDelta
-    index: Literal[0] = 0
+    index: int = 0
+    message: None = None
     finish_reason: None = None
     logprobs: None = None
+    usage: None = None
+    error: None = None
 
 
 class PlainChunk(Struct, gc=False):
@@ -59,6 +66,8 @@ class PlainChunk(Struct, gc=False):
     choices: tuple[PlainChoice]
     usage: None = None
     error: None = None
+    citations: None = None
+    x_groq: None = None
 
 
 decode_plain = msgspec.json.Decoder(PlainChunk).decode

@@ -51,33 +51,18 @@ class DeltaReader:
         self._probabilities: list[LogProb] = []
         self.text: Text = self._careful_text if think_tags else machine.text
 
-    def one(self, delta: ChatDelta) -> list[Event] | None:
-        """The quick way for a delta that holds text, reasoning or a fragment of a call, and only one of
-        them. None for all others, with nothing done."""
-        if not (
-            delta.reasoning_text is None
-            and delta.reasoning_opaque is None
-            and delta.reasoning_details is None
-            and delta.refusal is None
-            and delta.function_call is None
-            and delta.annotations is None
-            and delta.audio is None
-            and delta.images is None
-        ):
-            return None
-        return self.plain(delta)
-
-    def plain(self, delta: ChatDelta | PlainDelta) -> list[Event] | None:
-        """The same for a delta that is known to hold nothing beside these."""
+    def plain(self, delta: PlainDelta) -> list[Event] | None:
+        """What a delta says that holds text, reasoning or a fragment of a call, and only one of them. None
+        for all others, with nothing done."""
         content, calls, raw = delta.content, delta.tool_calls, delta.reasoning_content or delta.reasoning
         if not content:
             if raw:
                 return None if calls else self._machine.reasoning(raw)
-            if calls and len(calls) == 1 and (self._think is None or self._think.settled):
+            if calls and (self._think is None or self._think.settled):
                 fragment, function = calls[0], calls[0].function
                 events = None if function is None else self.goes_on(fragment, function, function.arguments)
                 return self.call(fragment) if events is None else events
-        elif not calls and not raw and isinstance(content, str):
+        elif not calls and not raw:
             return self.text(content)
         return None
 

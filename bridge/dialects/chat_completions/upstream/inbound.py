@@ -10,7 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 from bridge.dialects.base import INVALID_JSON, INVALID_SHAPE, AlikeFrames, counted, failure
-from bridge.dialects.chat_completions.types import ChatChoice, ChatOutput, ChatUsage
+from bridge.dialects.chat_completions.types import (
+    ChatChoice,
+    ChatDelta,
+    ChatLogProbs,
+    ChatOutput,
+    ChatUsage,
+)
 from bridge.dialects.chat_completions.upstream.decoding import (
     UNDECODABLE,
     PlainDelta,
@@ -26,10 +32,13 @@ from bridge.errors import BridgeError, WireError
 from bridge.protocol.codec import decode_frame
 from bridge.protocol.errors import ErrorPayload
 from bridge.protocol.events import Event
+from bridge.protocol.items import CustomToolCall, FunctionCall
+from bridge.protocol.response import Response
 from bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 
-_MISSES = 16  # how often a stream may fail to go on plainly before nobody expects it any more
 _DONE = b"[DONE]"
+_MISSES = 16  # in a row: from then on only one chunk in so many is tried as a plain one
+_CALLS = (FunctionCall, CustomToolCall)
 
 
 class Inbound:
@@ -50,10 +59,10 @@ class Inbound:
         "_frames",
         "_live",
         "_machine",
+        "_message",
         "_misses",
         "_next",
         "_number",
-        "_plain",
         "_usage",
         "_whole",
         "diagnostics",
@@ -73,8 +82,8 @@ class Inbound:
         self._alike = AlikeFrames()
         # takes the string of a chunk that is like the one before it
         self._next: Callable[[str], list[Event] | None] | None = None
-        self._plain = False  # the next chunk is likely to say one thing only
-        self._misses = 0 if choice is None else _MISSES  # among others a choice does not go on plainly
+        self._misses = 0  # chunks in a row that were not plain
+        self._message: ChatDelta | None = None  # the last that came beside deltas or behind them
         self._whole = False  # a complete answer came in one object
         self._live = False  # between the first frame and the end
         self._ended = False
@@ -92,35 +101,20 @@ class Inbound:
                     self._frames += 1
                     return events
             self._next = None
-        if self._plain:
-            try:
-                delta = decode_plain(data).choices[0].delta
-            except UNDECODABLE:
-                self._plain = False
-                self._misses += 1
-            else:
-                self._frames += 1
-                try:
-                    if delta.tool_calls or delta.reasoning_content or delta.reasoning or not delta.content:
-                        plain = self._deltas.plain(delta)
-                    else:
-                        plain = self._deltas.text(delta.content)
-                except BridgeError as error:
-                    plain = self._fail(error)
-                if plain is not None:
-                    if self._alike.learns and self._plain:
-                        self._learn(data, delta)
-                    return plain
-                self._frames -= 1
         if not self._live:
             return self._outside(data)
         self._frames += 1
+        if self._misses < _MISSES or not self._frames % _MISSES:
+            plain = self._plain(data)
+            if plain is not None:
+                self._misses = 0
+                return plain
+            self._misses += 1
         try:
             output = decode_output(data)
         except UNDECODABLE:
             return self._odd_frame(data)
-        events = self._one(output)
-        return self._take(output, data) if events is None else events
+        return self._take(output, data)
 
     def feed_read(self, data: bytes) -> list[Event] | None:
         """One read of a stream of server-sent events, at a boundary between frames, if it is one frame like
@@ -143,33 +137,33 @@ class Inbound:
         """The upstream has ended. Without `[DONE]` or a finish reason before, it was cut."""
         return [] if self._ended else [*self._begin(), *self._end(self._whole)]
 
+    def _plain(self, data: bytes) -> list[Event] | None:
+        """The reading of a chunk that says one thing only, as nearly all do; None for all others, with
+        nothing done."""
+        try:
+            choice = decode_plain(data).choices[0]
+        except UNDECODABLE:
+            return None
+        if choice.index != self._number:
+            return None
+        delta = choice.delta
+        try:
+            if delta.tool_calls or delta.reasoning_content or delta.reasoning or not delta.content:
+                events = self._deltas.plain(delta)
+            else:
+                events = self._deltas.text(delta.content)
+        except BridgeError as error:
+            return self._fail(error)
+        if events is not None and self._alike.learns:
+            self._learn(data, delta)
+        return events
+
     def _learn(self, data: bytes, delta: PlainDelta) -> None:
         pieces = self._deltas.next_of(delta)
         if pieces is not None and self._alike.learn(data, self._frames, pieces.text, pieces.read):
             self._next = pieces.take
 
     # ── frames that are not plain ──────────────────────────────────────────────────────────────────
-    def _one(self, output: ChatOutput) -> list[Event] | None:
-        """The quick way for a chunk that says one thing; None for all others, with nothing done."""
-        choices = output.choices
-        if choices is None or len(choices) != 1 or output.usage is not None or output.error is not None:
-            return None
-        choice = choices[0]
-        if choice.finish_reason is not None or choice.logprobs is not None:
-            return None
-        if (choice.index or 0) != self._number:
-            return None
-        delta = choice.delta
-        if delta is None:
-            return None
-        try:
-            events = self._deltas.one(delta)
-        except BridgeError as error:
-            return self._fail(error)
-        # a stream may go on as plainly; servers that always send more than that miss each time
-        self._plain = events is not None and self._misses < _MISSES
-        return events
-
     def _outside(self, data: bytes) -> list[Event]:
         if self._ended:
             self.diagnostics.ignored("frame", "came after the end")
@@ -233,14 +227,37 @@ class Inbound:
     def _read_choice(self, choice: ChatChoice, events: list[Event]) -> None:
         if choice.delta is not None:
             self._deltas.delta(choice.delta, choice.logprobs, events)
+            self._message = choice.message or self._message
         elif choice.message is not None:
-            self._whole = True
-            self._deltas.message(choice.message, choice.logprobs, events)
+            self._read_message(choice.message, choice.logprobs, events)
         self._usage = choice.usage or self._usage
         if choice.error:
             self._finish.failure = reported(choice.error)
         if choice.finish_reason:
             self._finish.take(choice.finish_reason)
+
+    def _read_message(self, message: ChatDelta, logprobs: ChatLogProbs | None, events: list[Event]) -> None:
+        # behind deltas it repeats them; asked once, since looking at the output costs its size
+        if self._message is not None or self._machine.snapshot.output:
+            self._message = message
+        else:
+            self._whole = True
+            self._deltas.message(message, logprobs, events)
+
+    def _read_what_waits(self) -> list[Event]:
+        """A message that stood beside deltas says the same as they do, unless they said nothing."""
+        message, self._message = self._message, None
+        if message is None:
+            return []
+        events: list[Event] = []
+        said = self._machine.snapshot
+        if not said.output:
+            self._deltas.message(message, None, events)
+        elif _repeats(message, said):
+            self.diagnostics.ignored("message", "repeats the deltas")
+        else:
+            self.diagnostics.loss("message", "differs from the deltas, which stand")
+        return events
 
     def _without_choices(self, frame: dict[str, Any]) -> list[Event]:
         if is_error_object(frame):
@@ -254,6 +271,7 @@ class Inbound:
         finish = self._finish
         try:
             events += self._deltas.close()
+            events += self._read_what_waits()
             finish.conclude(said_done, self._frames, self._machine)
             if finish.failure is not None:
                 return events + self._fail(finish.failure)
@@ -270,7 +288,7 @@ class Inbound:
             self._machine.usage(counted(usage_of(self._usage, self.diagnostics), self.diagnostics))
 
     def _over(self) -> None:
-        self._live, self._ended, self._plain, self._next = False, True, False, None
+        self._live, self._ended, self._next = False, True, None
 
     def _fail(self, error: ErrorPayload | BridgeError) -> list[Event]:
         self._over()
@@ -279,3 +297,11 @@ class Inbound:
             return []
         self._report_usage()
         return self._machine.fail(error)
+
+
+def _repeats(message: ChatDelta, said: Response) -> bool:
+    """Whether a message has nothing that was not said. Text at its head may have been reasoning."""
+    text = message.content if isinstance(message.content, str) else ""
+    if text and not (said.output_text and text.endswith(said.output_text)):
+        return False
+    return not message.tool_calls or any(isinstance(item, _CALLS) for item in said.output)

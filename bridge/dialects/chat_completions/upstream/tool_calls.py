@@ -5,7 +5,8 @@ send whole calls in one chunk, interleave them, put two calls on one index, leav
 id and name or blank them, and name a call late (field cases 1-5). Every call found here gets a slot of
 its own, and each guess is noted as a repair.
 
-What decides, in this order: an id that was seen before; the index; the call that is still open.
+What decides, in this order: an id that was seen before; the index; the call that is still open. A call that
+is announced twice under one id, without arguments, may be two calls or one: their arguments show which.
 """
 
 from __future__ import annotations
@@ -43,13 +44,16 @@ class Fragment(NamedTuple):
 
 class Call:
     """One call as far as it has come, `last` the latest piece of its arguments. Its text is kept to know a
-    call that comes again."""
+    call that comes again. `displaced`: it began on the index of another. `announced_again`: its name came
+    once more without arguments."""
 
     __slots__ = (
         "_nesting",
         "_read",
         "_text",
         "_whole",
+        "announced_again",
+        "displaced",
         "id",
         "index",
         "last",
@@ -59,8 +63,10 @@ class Call:
         "write",
     )
 
-    def __init__(self, slot: int, index: int | None, kind: str) -> None:
+    def __init__(self, slot: int, index: int | None, kind: str, displaced: bool) -> None:
         self.slot = slot
+        self.displaced = displaced
+        self.announced_again = False
         self.index = index
         self.type = kind
         self.id = ""
@@ -93,13 +99,15 @@ class Call:
 class ToolCallResolver:
     """Fragments in upstream order → slots, numbered from 0 in order of appearance."""
 
-    __slots__ = ("_by_id", "_by_index", "_calls", "_diagnostics")
+    __slots__ = ("_announced", "_by_id", "_by_index", "_calls", "_diagnostics")
 
     def __init__(self, diagnostics: Diagnostics) -> None:
         self._diagnostics = diagnostics
         self._calls: list[Call] = []
         self._by_id: dict[str, Call] = {}
         self._by_index: dict[int | None, Call] = {}
+        # indexes on which one call was announced, of which the arguments are still to come
+        self._announced: dict[int, Call] = {}
 
     def continues(self, fragment: ChatToolCall, function: ChatFunction, arguments: object) -> Call | None:
         """The quick `resolve` of a call that goes on by these arguments, its id and name left out, blank or
@@ -124,18 +132,20 @@ class ToolCallResolver:
         """The call that a streamed fragment belongs to; None when it says nothing, or nothing more."""
         call_id = fragment.id or ""
         name, arguments, kind = self._read(fragment)
+        if fragment.index is not None and self._is_announced(fragment.index, call_id, name):
+            return self._begin_announced(fragment.index, arguments) if arguments else None
         if not (call_id or name):
             if not arguments:
                 return None
             known = self._by_index.get(fragment.index)
             if known is not None:
-                return None if self._is_repeat(known, arguments) else self._take(known, "", "", arguments)
+                return None if self._is_repeat(known, arguments) else self._go_on(known, "", "", arguments)
         if self._is_repeat(self._by_id.get(call_id), arguments):
             return None
         if fragment.index is None:
             self._repair("the index is missing")
         call = self._find(call_id, fragment.index, name, arguments) or self._open(fragment.index, kind)
-        return self._take(call, call_id, name, arguments)
+        return self._go_on(call, call_id, name, arguments)
 
     def whole(self, fragment: ChatToolCall) -> Fragment:
         """A call out of a complete message: always one of its own."""
@@ -159,14 +169,50 @@ class ToolCallResolver:
         return msgspec.json.encode(arguments).decode()
 
     def _open(self, index: int | None, kind: str) -> Call:
-        call = Call(len(self._calls), index, kind)
+        call = Call(len(self._calls), index, kind, index in self._by_index)
         self._calls.append(call)
         if index is not None:
             self._by_index[index] = call
         return call
 
+    def _is_announced(self, index: int, call_id: str, name: str) -> bool:
+        """Whether arguments on this index may belong to a call that has another index as well: this fragment
+        announces it here, or one before did."""
+        if index in self._announced:
+            return True
+        known = self._by_id.get(call_id) if call_id and index not in self._by_index else None
+        if known is None or known.index is None or known.displaced or name != known.name or not name:
+            return False
+        self._announced[index] = known
+        if not known.last and self._by_index.get(known.index) is known:
+            self._announced[known.index] = self._by_index.pop(known.index)
+        return True
+
+    def _begin_announced(self, index: int, arguments: str) -> Fragment | None:
+        """The first arguments on an index where a call was announced that has another index as well."""
+        known = self._announced.pop(index)
+        if self._is_repeat(known, arguments):
+            return None
+        if known.last and (known.type == "custom" or _BEGINNING.match(arguments)):
+            return self._second(known, index, arguments)
+        self._by_index[index] = known
+        if index != known.index:
+            self._repair("the index changed within a call, the id was followed")
+        return self._take(known, "", "", arguments)
+
+    def _go_on(self, call: Call, call_id: str, name: str, arguments: str) -> Fragment:
+        if call.announced_again and _starts_anew(call, arguments):
+            return self._second(call, call.index, arguments)
+        return self._take(call, call_id, name, arguments)
+
+    def _second(self, known: Call, index: int | None, arguments: str) -> Fragment:
+        """Another call with the name and the id of this one."""
+        self._repair("two calls came under one id, kept apart")
+        return self._take(self._open(index, known.type), known.id, known.name, arguments)
+
     def _take(self, call: Call, call_id: str, name: str, arguments: str) -> Fragment:
         named = "" if call.name else name
+        call.announced_again = call.announced_again or bool(name and not named and not arguments)
         identified = "" if call.id else call_id
         call.name = call.name or name
         if call_id:
@@ -185,7 +231,8 @@ class ToolCallResolver:
 
     def _find(self, call_id: str, index: int | None, name: str, arguments: str) -> Call | None:
         if call_id:
-            known = self._by_id.get(call_id)
+            here = self._by_index.get(index) if index is not None else None
+            known = here if here is not None and here.id == call_id else self._by_id.get(call_id)
             if known is not None:
                 return self._of_id(known, index, name, arguments)
             return self._of_unseen_id(index, name, arguments)
@@ -193,15 +240,21 @@ class ToolCallResolver:
             return self._of_none(name, arguments)
         known = self._by_index.get(index)
         if known is not None:
-            return self._unless_another(known, name, arguments, "two calls came on one index, kept apart")
+            if not _is_another(known, name, arguments):
+                return known
+            self._repair("two calls came on one index, kept apart")
+            return None
         return self._of_unseen_index(index, name, arguments)
 
     def _of_id(self, known: Call, index: int | None, name: str, arguments: str) -> Call | None:
+        if _is_another(known, name, arguments):
+            self._repair("two calls came under one id, kept apart")
+            return None
         if index is not None and index != known.index and index not in self._by_index:
             # its head stood on a busy index, its tail on its own (field case 2)
             self._by_index[index] = known
             self._repair("the index changed within a call, the id was followed")
-        return self._unless_another(known, name, arguments, "two calls came under one id, kept apart")
+        return known
 
     def _of_unseen_id(self, index: int | None, name: str, arguments: str) -> Call | None:
         known = self._by_index.get(index) if index is not None else self._last
@@ -231,12 +284,6 @@ class ToolCallResolver:
             return None if self._last is None or _is_another(self._last, name, arguments) else self._last
         unfinished = [call for call in self._calls[-_LOOKED_BACK:] if not call.whole]
         return unfinished[0] if len(unfinished) == 1 else self._last
-
-    def _unless_another(self, known: Call, name: str, arguments: str, repair: str) -> Call | None:
-        if not _is_another(known, name, arguments):
-            return known
-        self._repair(repair)
-        return None
 
     @property
     def _last(self) -> Call | None:

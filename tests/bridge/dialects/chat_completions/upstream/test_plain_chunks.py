@@ -1,5 +1,6 @@
 """Plain chunks go a shorter way: what leaves is what the long way gives, whatever comes between them."""
 
+import json
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
@@ -10,21 +11,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.dialects.chat_completions import Inbound
-from bridge.dialects.chat_completions.types import ChatOutput
+from bridge.dialects.chat_completions.types import ChatChoice, ChatDelta, ChatOutput
 from bridge.dialects.chat_completions.upstream import inbound as inbounds
+from bridge.dialects.chat_completions.upstream.decoding import PlainChoice, PlainChunk, PlainDelta
+from bridge.emitter.stream import ResponseStream
 from bridge.protocol.codec import encode
 from bridge.protocol.events import Event
 from bridge.sse import encode_data
 from bridge.tools.identity import ToolIdentityMap, ToolKind
-from tests.support.chat import DONE, calls, chunk, frame, new_machine, part
+from tests.support.chat import DONE, calls, chunk, frame, new_machine, part, run
 from tests.support.shared import shared_files
 
 
 class Long(Inbound):
     """Takes nothing the short way."""
 
-    def _one(self, output: ChatOutput) -> list[Event] | None:
+    def _plain(self, data: bytes) -> list[Event] | None:
         return None
+
+
+class FirstChoice(Inbound):
+    """Reads the first of several choices."""
+
+    def __init__(self, machine: ResponseStream, *, think_tags: bool = True) -> None:
+        super().__init__(machine, think_tags=think_tags, choice=0)
+
+
+class FirstLong(FirstChoice, Long):
+    """Of several choices, nothing the short way."""
 
 
 class InReads(Inbound):
@@ -52,6 +66,7 @@ def alike(frames: list[bytes], think_tags: bool = True, wire: str = "openai") ->
     long = sent(Long, frames, think_tags, wire)
     assert sent(Inbound, frames, think_tags, wire) == long
     assert sent(InReads, frames, think_tags, wire) == long
+    assert sent(FirstChoice, frames, think_tags, wire) == sent(FirstLong, frames, think_tags, wire)
 
 
 TEXT = st.sampled_from(["", "Hi", " ", "<th", "ink>", "<think>", "</think>", "\n", "é", "\ud83d", "\ude42"])
@@ -163,8 +178,124 @@ def test_what_stands_beside_is_sent_as_well(said: dict[str, Any], beside: dict[s
     alike([CALL, chunk(content="Hello"), chunk(**{**said, **beside}), chunk("stop"), DONE])
 
 
-TOKEN_LOGPROB = {"content": [{"token": "Hi", "logprob": -0.1, "bytes": None, "top_logprobs": []}]}
+# every field of a chunk, of a choice and of a delta, with a value that says something
 USAGE = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
+CITED = {"type": "url_citation", "url": "https://a.example", "title": "A"}
+FAILED = {"code": "overloaded", "message": "The model is overloaded."}
+IN_CHUNK: dict[str, Any] = {
+    "choices": [{"index": 0, "delta": {"content": "Hi"}}, {"index": 1, "delta": {"content": "Ho"}}],
+    "usage": USAGE,
+    "error": FAILED,
+    "citations": ["https://a.example"],
+    "x_groq": {"usage": USAGE},
+}
+IN_CHOICE: dict[str, Any] = {
+    "index": 1,
+    "delta": {"content": "Ho"},
+    "message": {"content": "Something else."},
+    "finish_reason": "length",
+    "logprobs": {"content": [{"token": "Hi", "logprob": -0.1, "bytes": None, "top_logprobs": []}]},
+    "usage": USAGE,
+    "error": FAILED,
+}
+IN_DELTA: dict[str, Any] = {
+    "role": "assistant",
+    "content": "Ho",
+    "tool_calls": [part("{}", name="g", id="b", index=0)],
+    "reasoning": "hm",
+    "reasoning_content": "hm",
+    "reasoning_text": "hm",
+    "reasoning_opaque": "x",
+    "reasoning_details": [{"type": "reasoning.text", "text": "hm"}],
+    "refusal": "No.",
+    "function_call": {"name": "g", "arguments": "{}"},
+    "annotations": [CITED],
+    "audio": {"id": "x"},
+    "images": [{"type": "image_url"}],
+}
+WITHOUT_WORDS = frozenset({"role"})  # says nothing that an answer would not say by itself
+FIELDS = {
+    **{f"chunk.{name}": ({name: value}, {}, {}) for name, value in IN_CHUNK.items()},
+    "chunk.x_groq.error": ({"x_groq": {"error": FAILED}}, {}, {}),
+    **{f"choice.{name}": ({}, {name: value}, {}) for name, value in IN_CHOICE.items()},
+    **{f"delta.{name}": ({}, {}, {name: value}) for name, value in IN_DELTA.items()},
+}
+
+
+def test_no_field_of_a_chunk_is_left_out_here() -> None:
+    for struct, values in ((ChatOutput, IN_CHUNK), (ChatChoice, IN_CHOICE), (ChatDelta, IN_DELTA)):
+        assert set(struct.__struct_fields__) == set(values)
+    for struct, plain in ((ChatOutput, PlainChunk), (ChatChoice, PlainChoice), (ChatDelta, PlainDelta)):
+        assert set(struct.__struct_fields__) == set(plain.__struct_fields__)
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 30])
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_field_beside_text_says_the_same_whichever_way_it_is_read(name: str, at: int) -> None:
+    in_chunk, in_choice, in_delta = FIELDS[name]
+    words = [f"word {number} " for number in range(40)]
+    frames = [chunk(content=word) for word in words]
+    choice = {"index": 0, "delta": {"content": words[at], **in_delta}, "finish_reason": None, **in_choice}
+    beside = [*frames[:at], frame(**{"choices": [choice], **in_chunk}), *frames[at + 1 :]]
+    for think_tags in (True, False):
+        alike([*beside, chunk("stop"), DONE], think_tags)
+        said = sent(Inbound, [*beside, chunk("stop"), DONE], think_tags, "openai")
+        plain = sent(Inbound, [*frames, chunk("stop"), DONE], think_tags, "openai")
+        if name.rpartition(".")[2] not in WITHOUT_WORDS:
+            assert said != plain, "it vanished"
+        if name.endswith("error"):
+            failed = json.loads(said[0][-1])
+            assert (failed["type"], failed["response"]["error"]["code"]) == ("response.failed", "overloaded")
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["Hi", "", "é"]), st.sampled_from([*FIELDS, *[""] * len(FIELDS)])),
+        max_size=24,
+    ),
+    st.booleans(),
+)
+def test_fields_beside_text_in_any_order_say_the_same(said: list[tuple[str, str]], think_tags: bool) -> None:
+    frames = []
+    for text, name in said:
+        in_chunk, in_choice, in_delta = FIELDS.get(name, ({}, {}, {}))
+        choice = {"index": 0, "delta": {"content": text, **in_delta}, **in_choice}
+        frames.append(frame(**{"choices": [choice], **in_chunk}))
+    alike([*frames, chunk("stop"), DONE], think_tags)
+
+
+@pytest.mark.parametrize("beside_a_delta", [True, False])
+@pytest.mark.parametrize(
+    ("message", "note"),
+    [
+        ({"content": "Hello you"}, ["ignored message: repeats the deltas"]),
+        ({"content": "Bye"}, ["loss message: differs from the deltas, which stand"]),
+        (
+            {"content": "", "tool_calls": [part("{}", name="g", id="b")]},
+            ["loss message: differs from the deltas, which stand"],
+        ),
+    ],
+)
+def test_a_message_behind_deltas_is_not_said_again(
+    message: dict[str, Any], note: list[str], beside_a_delta: bool
+) -> None:
+    delta = {"delta": {"content": ""}} if beside_a_delta else {}
+    choice = {"index": 0, "message": message, "finish_reason": "stop", **delta}
+    frames = [chunk(content="Hello "), chunk(content="you"), frame(choices=[choice]), DONE]
+    ran = run(*frames)
+    assert ran.response.output_text == "Hello you"
+    assert [f"{case.kind} {case.where}: {case.what}" for case in ran.inbound.diagnostics] == note
+
+
+def test_a_message_beside_deltas_that_say_nothing_is_the_answer() -> None:
+    message = {"content": "Hello", "tool_calls": [part("{}", name="g", id="b")]}
+    choice = {"index": 0, "delta": {"content": ""}, "message": message, "finish_reason": "tool_calls"}
+    ran = run(chunk(role="assistant", content=""), frame(choices=[choice]))
+    assert (ran.response.status, ran.response.output_text) == ("completed", "Hello")
+    assert ran.calls == [("b", "g", "{}")]
+
+
+TOKEN_LOGPROB = {"content": [{"token": "Hi", "logprob": -0.1, "bytes": None, "top_logprobs": []}]}
 AROUND: dict[str, bytes] = {
     "finish reason": chunk("length", content="Hi"),
     "log probabilities": chunk(content="Hi", logprobs=TOKEN_LOGPROB),

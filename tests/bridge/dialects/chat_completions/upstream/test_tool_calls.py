@@ -4,6 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.chat import calls, chunk, completion, part, run, stopped
 
@@ -335,3 +337,91 @@ def test_calls_of_a_whole_completion_stand_each_for_itself() -> None:
     ran = run(completion("tool_calls", content=None, tool_calls=[same, same]))
     assert [(name, arguments) for _, name, arguments in ran.calls] == [("get", A), ("get", A)]
     assert len({call_id for call_id, _, _ in ran.calls}) == 2
+
+
+# ── one id given to two calls that are announced without arguments ─────────────────────────────────
+def announced(index: int | None, name: str = "f") -> dict[str, Any]:
+    return part("", name=name, id="x", **({} if index is None else {"index": index}))
+
+
+def more(arguments: str, index: int | None, **known: str) -> dict[str, Any]:
+    return part(arguments, **known, **({} if index is None else {"index": index}))
+
+
+UNDER_ONE_ID: dict[str, list[dict[str, Any]]] = {
+    "both announced first": [announced(0), announced(1), more(A, 0), more(B, 1)],
+    "the second's first": [announced(0), announced(1), more(A, 1), more(B, 0)],
+    "one after the other": [announced(0), more(A, 0), announced(1), more(B, 1)],
+    "interleaved": [
+        announced(0),
+        announced(1),
+        *(more(text, at) for pair in zip(cut(A), cut(B), strict=True) for at, text in enumerate(pair)),
+    ],
+    "the id with each": [announced(0), announced(1), more(A, 0, id="x"), more(B, 1, id="x")],
+    "the second with its arguments": [announced(0), more(A, 1, id="x", name="f"), more(B, 0)],
+    "one index": [announced(0), announced(0), more(A, 0), more(B, 0)],
+    "one index, one after the other": [announced(0), more(A, 0), announced(0), more(B, 0)],
+    "one index and the id": [announced(0), announced(0), more(A, 0, id="x"), more(B, 0, id="x")],
+    "no index": [announced(None), announced(None), more(A, None), more(B, None)],
+    "no index, one after the other": [announced(None), more(A, None), announced(None), more(B, None)],
+    "free text": [
+        *({"index": at, "id": "x", "type": "custom", "custom": {"name": "f", "input": ""}} for at in (0, 1)),
+        *({"index": at, "custom": {"input": text}} for at, text in enumerate((A, B))),
+    ],
+}
+
+
+@pytest.mark.parametrize("in_one_chunk", [False, True])
+@pytest.mark.parametrize("fragments", UNDER_ONE_ID.values(), ids=UNDER_ONE_ID)
+def test_two_calls_of_one_id_that_begin_empty_stay_two(
+    fragments: list[dict[str, Any]], in_one_chunk: bool
+) -> None:
+    frames = [calls(*fragments[:2]), *map(calls, fragments[2:])] if in_one_chunk else map(calls, fragments)
+    ran = stopped(*frames, finish="tool_calls", wire="openai")
+    payloads = [getattr(item, "input", None) or getattr(item, "arguments", "") for item in ran.output]
+    assert payloads == [A, B]
+    assert [getattr(item, "call_id", "") for item in ran.output] == ["x", "x_2"]
+    assert "tool_calls: two calls came under one id, kept apart" in ran.repairs
+
+
+REPEATED: dict[str, list[dict[str, Any]]] = {
+    "on its index": [announced(0), announced(0), *(more(piece, 0) for piece in cut(A))],
+    "on another, where its arguments follow": [
+        announced(0),
+        announced(1),
+        *(more(piece, 1) for piece in cut(A)),
+    ],
+    "on another, where nothing follows": [announced(0), announced(1), *(more(piece, 0) for piece in cut(A))],
+    "at the end": [announced(0), *(more(piece, 0) for piece in cut(A)), announced(0)],
+    "with its whole arguments": [announced(0), announced(1), more(A, 0), more(A, 1)],
+    "in the middle, on another": [
+        announced(0),
+        more(cut(A)[0], 0),
+        announced(1),
+        *(more(piece, 1) for piece in cut(A)[1:]),
+    ],
+}
+
+
+@pytest.mark.parametrize("fragments", REPEATED.values(), ids=REPEATED)
+def test_a_call_that_is_announced_again_stays_one(fragments: list[dict[str, Any]]) -> None:
+    assert stopped(*map(calls, fragments), finish="tool_calls").calls == [("x", "f", A)]
+
+
+@given(st.data())
+def test_calls_of_one_id_keep_their_own_arguments_in_any_order(data: st.DataObject) -> None:
+    """Each call has an index of its own and is announced there before its arguments come."""
+    texts = [json.dumps({"n": number, "text": "x" * number}) for number in range(3)]
+    waiting = [
+        [
+            announced(at, data.draw(st.sampled_from("fg"))),
+            *(more(text[i : i + 4], at) for i in range(0, len(text), 4)),
+        ]
+        for at, text in enumerate(texts)
+    ]
+    fragments = []
+    while any(waiting):
+        fragments.append(data.draw(st.sampled_from([each for each in waiting if each])).pop(0))
+    ran = stopped(*map(calls, fragments), finish="tool_calls")
+    assert sorted(arguments for _, _, arguments in ran.calls) == sorted(texts)
+    assert len({call_id for call_id, _, _ in ran.calls}) == 3
