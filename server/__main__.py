@@ -6,6 +6,7 @@ It is installed with the library alone too, and then says what to install: what 
 
 from __future__ import annotations
 
+import os
 import sys
 
 _OUR_OWN = {"bridge", "server"}
@@ -14,6 +15,8 @@ _USAGE = 2  # the exit code of every wrong use
 
 def main() -> None:
     """Run the command line. A module that is not installed ends it with exit code 2 and a line on stderr."""
+    if not sys.flags.safe_path and os.path.isdir(sys.path[0] or os.curdir):
+        del sys.path[0]  # `python -m` put the working directory there, a script the folder in which it lies
     try:
         from server.cli import main as commands
 
@@ -30,5 +33,5 @@ def main() -> None:
         sys.exit(_USAGE)
 
 
-if __name__ == "__main__":  # not in the worker processes, which load the main module too
+if __name__ == "__main__":
     main()

@@ -114,6 +114,7 @@ async def running(service: Service) -> AsyncIterator[None]:
             finally:
                 await end_tasks(keeping)
     finally:
+        service.judge.close()
         await service.store.close()
         await service.router.close()
 

@@ -7,6 +7,7 @@ only backtracking can match, have a limit of steps.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from types import ModuleType
 from typing import Any, Final
@@ -71,6 +72,18 @@ def pattern_fits(pattern: str, compiled_bytes: int, *, backtracks: bool = True) 
     except (module.ValidationError, ValueError):
         return False
     return True
+
+
+def linear_pattern(pattern: str, compiled_bytes: int) -> Callable[[str], bool] | None:
+    """Whether a text has a match of the pattern, in time linear in the text; None for what is not a regular
+    expression, compiles to more bytes, or looks around or back, which that time is not enough for."""
+    options = engine().RegexOptions(size_limit=compiled_bytes)
+    try:
+        made = engine().Draft202012Validator({"pattern": pattern}, pattern_options=options, offline=True)
+    except (engine().ValidationError, ValueError):
+        return None
+    matches: Callable[[str], bool] = made.is_valid
+    return matches
 
 
 @cache

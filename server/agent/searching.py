@@ -1,20 +1,22 @@
 """grep_search: a text or a regular expression in the files of a folder.
 
-A model's regular expression may backtrack for ever, and nothing within a process can stop it: it runs in a
-process of its own, which is killed when the time is over.
+Regular expressions are matched by the engine that judges schemas' patterns, without those that look around
+or back: time linear in the text is then enough. A pattern can still be large and a line long, so both are
+bounded.
 """
 
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Callable, Iterator
 from fnmatch import translate
-from functools import partial
+from itertools import islice
 from typing import Any, Final
 
-import anyio
-import anyio.to_process
-
+from bridge.schemas.dialects import linear_pattern
 from bridge.tools.errors import ToolInvocationError, ToolTimeoutError
+from bridge.tools.invocation import ToolInvocationContext
 from bridge.tools.registry import Tool
 from server.agent.folder import Folder
 
@@ -22,7 +24,9 @@ _SECONDS: Final = 10.0
 _MOST_FILES: Final = 20_000
 _MOST_BYTES: Final = 1_000_000  # of a file
 _MOST_MATCHES: Final = 200
-_LONGEST_LINE: Final = 300
+_LONGEST_LINE: Final = 300  # characters of it that are shown
+_MOST_PATTERN_BYTES: Final = 100_000  # of a regular expression, compiled
+_LONGEST_MATCHED: Final = 10_000  # characters of a line that is held to a regular expression
 _SKIPPED: Final = frozenset({".git", "node_modules", "__pycache__", ".venv"})
 _SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
@@ -43,8 +47,8 @@ _SCHEMA: Final[dict[str, Any]] = {
 def search_tool(folder: Folder) -> Tool:
     """grep_search over this folder."""
 
-    async def grep_search(given: dict[str, Any]) -> str:
-        return await _searched(folder, given)
+    def grep_search(given: dict[str, Any], context: ToolInvocationContext) -> str:
+        return _Search(folder, given, context).run()
 
     description = (
         "Search for text patterns across the files of the workspace; lines are given as path:number: line"
@@ -52,48 +56,66 @@ def search_tool(folder: Folder) -> Tool:
     return Tool("grep_search", description, _SCHEMA, grep_search, frozenset({"read"}), parallel=True)
 
 
-async def _searched(folder: Folder, given: dict[str, Any]) -> str:
-    query = str(given["query"])
-    most = int(given.get("maxResults", _MOST_MATCHES))
-    pattern = query if given.get("isRegexp") else re.escape(query)
-    search = partial(matches, folder.path, folder.identity, pattern, given.get("includePattern"), most)
-    try:
-        with anyio.fail_after(_SECONDS):
-            found = await anyio.to_process.run_sync(search, cancellable=True)
-    except TimeoutError:
-        raise ToolTimeoutError(_SECONDS) from None
-    except anyio.BrokenWorkerProcess:
-        raise ToolInvocationError("the search took too much memory") from None
-    more = "\n(there may be more)" if len(found) >= most else ""
-    return "\n".join(found) + more if found else "No matches."
+class _Search:
+    """One search. It runs in a thread, which can't be stopped from without."""
+
+    def __init__(self, folder: Folder, given: dict[str, Any], context: ToolInvocationContext) -> None:
+        self._folder = folder
+        self._query = str(given["query"])
+        self._pattern = _pattern(self._query) if given.get("isRegexp") else None
+        include = given.get("includePattern")
+        self._include = re.compile(translate(include)) if include else None
+        self._most = int(given.get("maxResults", _MOST_MATCHES))
+        self._token = context.token
+        self._until = time.monotonic() + _SECONDS
+        self._too_long = 0
+
+    def run(self) -> str:
+        """The lines that were found, `path:number: line`."""
+        found = list(islice(self._found(), self._most))
+        lines = found or ["No matches."]
+        if self._too_long:
+            lines.append(f"(lines left out, of more than {_LONGEST_MATCHED} characters: {self._too_long})")
+        if len(found) == self._most:
+            lines.append("(there may be more)")
+        return "\n".join(lines)
+
+    def _found(self) -> Iterator[str]:
+        for name in self._folder.files("", skipped=_SKIPPED, most=_MOST_FILES):
+            self._go_on()
+            if self._include is None or any(map(self._include.match, (name, name.rpartition("/")[2]))):
+                for number, line in enumerate(self._lines(name), 1):
+                    self._go_on()
+                    if self._matches(line):
+                        yield f"{name}:{number}: {line.strip()[:_LONGEST_LINE]}"
+
+    def _lines(self, name: str) -> list[str]:
+        """None of what can't be read or is not a text."""
+        try:
+            data = self._folder.read(name, _MOST_BYTES)
+        except ToolInvocationError:
+            return []
+        return [] if b"\0" in data else data.decode(errors="replace").split("\n")
+
+    def _matches(self, line: str) -> bool:
+        if self._pattern is None:
+            return self._query in line
+        if len(line) > _LONGEST_MATCHED:
+            self._too_long += 1
+            return False
+        return self._pattern(line)
+
+    def _go_on(self) -> None:
+        self._token.check()
+        if time.monotonic() > self._until:
+            raise ToolTimeoutError(_SECONDS)
 
 
-def matches(path: str, identity: tuple[int, int], pattern: str, include: str | None, most: int) -> list[str]:
-    """What the process does: lines that match, `path:number: line`, in the files of the folder at `path`,
-    which is to be the same one still."""
-    try:
-        searched = re.compile(pattern)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise ToolInvocationError(f"the query is not a regular expression: {error}") from None
-    folder, found = Folder(path), list[str]()
-    try:
-        if folder.identity != tuple(identity):
-            raise ToolInvocationError("the folder was replaced by another one")
-        wanted = re.compile(translate(include)) if include else None
-        for name in folder.files("", skipped=_SKIPPED, most=_MOST_FILES):
-            if wanted is not None and not (wanted.match(name) or wanted.match(name.rpartition("/")[2])):
-                continue
-            try:
-                data = folder.read(name, _MOST_BYTES)
-            except ToolInvocationError:
-                continue
-            if b"\0" in data:
-                continue
-            for number, line in enumerate(data.decode(errors="replace").split("\n"), 1):
-                if searched.search(line):
-                    found.append(f"{name}:{number}: {line.strip()[:_LONGEST_LINE]}")
-                    if len(found) >= most:
-                        return found
-        return found
-    finally:
-        folder.close()
+def _pattern(query: str) -> Callable[[str], bool]:
+    matches = linear_pattern(query, _MOST_PATTERN_BYTES)
+    if matches is None:
+        raise ToolInvocationError(
+            "the query is not a regular expression that can be searched for: it is malformed, too large, or "
+            "looks around or back, which is not supported"
+        )
+    return matches

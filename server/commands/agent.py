@@ -176,11 +176,14 @@ def _tools(opened: ExitStack, tools: str | None, folder: Path) -> tuple[ToolRegi
     from server.agent.sample_tools import sample_tools
 
     if tools is not None:
-        sys.path.insert(0, "")  # a module of the current folder
+        here = str(Path.cwd())
+        sys.path.append(here)  # behind all else: what a file there is called takes no module's place
         try:
             return tools_of(tools), str(folder.resolve())
         except ValueError as error:
             raise click.UsageError(f"--tools: {error}") from error
+        finally:
+            sys.path.remove(here)  # the model may write there
     inside = Folder(folder)
     opened.callback(inside.close)
     return sample_tools(inside), inside.shown_as

@@ -6,6 +6,7 @@ the server that started it is gone.
 
 from __future__ import annotations
 
+import json
 import resource
 import signal
 import time
@@ -17,9 +18,24 @@ from bridge.errors import WireError
 from bridge.protocol.codec import decode_json
 from bridge.schemas.dialects import dialect_of, validator
 from bridge.schemas.json_paths import json_path
+from server.isolated import answer_lines
 
 _MOST_MEMORY: Final = 2 << 30  # bytes of address space
 _UNCHECKED: Final = frozenset({"backtrackLimitExceeded", "regexEngineFailure"})
+
+
+def main() -> None:
+    """The whole life of a process that is asked by lines of `[schema, seconds, text]` and answers with a
+    string or null: `objection`, or where the text is null `unusable`. It is ended when one takes longer."""
+    make_ready()
+
+    def answer(line: bytes) -> bytes:
+        schema, seconds, text = json.loads(line)
+        _end_after(seconds)
+        said = unusable(schema) if text is None else objection(schema, text)
+        return json.dumps(said).encode()
+
+    answer_lines(answer)
 
 
 def make_ready() -> None:
@@ -28,16 +44,8 @@ def make_ready() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, resource.RLIM_INFINITY))
 
 
-def judge_within(schema: dict[str, Any], text: str, seconds: float) -> str | None:
-    """`objection`, in a process that is ended when it takes longer."""
-    _end_after(seconds)
-    return objection(schema, text)
-
-
-def unusable_within(schema: dict[str, Any], seconds: float) -> str | None:
-    """Why no answer can be judged by the schema; None when it can. In a process that is ended when it takes
-    longer."""
-    _end_after(seconds)
+def unusable(schema: dict[str, Any]) -> str | None:
+    """Why no answer can be judged by the schema; None when it can."""
     try:
         validator(dialect_of(schema) or "", schema)
     except (engine.ValidationError, ValueError):

@@ -7,21 +7,23 @@ time is over.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import json
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 import anyio
 import structlog
-from anyio import to_process
 
 from bridge.schemas.checking import has_patterns
-from server.schemas.judge import judge_within, make_ready, objection, unusable_within
+from server.isolated import IsolatedProcess
+from server.schemas import judge
+from server.schemas.judge import objection
 
 ANY_OBJECT: Final[dict[str, Any]] = {"type": "object"}
 _WORKERS: Final = 2
 _SHORT: Final = 100_000  # characters that are read in well under a hundredth of a second
+_NOTHING: Final = json.dumps([{}, 1.0, None]).encode()  # is answered when the process is there
 _log = structlog.get_logger(__name__)
 
 
@@ -40,6 +42,12 @@ class SchemaJudge:
         self._seconds = seconds
         self._workers = anyio.CapacityLimiter(_WORKERS)
         self._turns: dict[str, anyio.Lock] = {}
+        self._idle: list[IsolatedProcess] = []
+
+    def close(self) -> None:
+        """End the processes."""
+        while self._idle:
+            self._idle.pop().end()
 
     async def objection(self, question: Question, owner: str = "") -> str | None:
         """Why the text does not fit, or could not be checked; None when it fits."""
@@ -48,7 +56,7 @@ class SchemaJudge:
             return objection(schema, text)
         slow = f"The answer could not be checked against the schema within {self._seconds:g} seconds."
         failed = "The answer could not be checked against the schema: that takes too much."
-        return await self._asked(owner, slow, failed, judge_within, schema, text)
+        return await self._asked(owner, slow, failed, schema, text)
 
     async def unusable(self, schema: dict[str, Any], owner: str = "") -> str | None:
         """Why answers can't be judged by this schema, which has been checked; None when they can. A schema
@@ -56,14 +64,14 @@ class SchemaJudge:
         if not has_patterns(schema):
             return None
         slow = f"its patterns could not be read within {self._seconds:g} seconds"
-        return await self._asked(owner, slow, "its patterns take too much", unusable_within, schema)
+        return await self._asked(owner, slow, "its patterns take too much", schema, None)
 
     async def _asked(
-        self, owner: str, slow: str, failed: str, ask: Callable[..., str | None], *about: Any
+        self, owner: str, slow: str, failed: str, schema: dict[str, Any], text: str | None
     ) -> str | None:
         async with self._turn(owner), self._workers:
             try:
-                return await self._in_process(ask, *about)
+                return await self._in_process(schema, text)
             except TimeoutError:
                 _log.warning("schema.too_slow", seconds=self._seconds)
                 return slow
@@ -84,11 +92,16 @@ class SchemaJudge:
             if not turn.locked() and not turn.statistics().tasks_waiting:
                 self._turns.pop(owner, None)
 
-    async def _in_process(self, ask: Callable[..., str | None], *about: Any) -> str | None:
+    async def _in_process(self, schema: dict[str, Any], text: str | None) -> str | None:
         """The time counts from when there is a process: starting one is not the schema's doing."""
-        processes = anyio.CapacityLimiter(_WORKERS)  # the places are counted above
-        await to_process.run_sync(make_ready, cancellable=True, limiter=processes)
-        with anyio.fail_after(self._seconds):
-            return await to_process.run_sync(
-                partial(ask, *about, self._seconds), cancellable=True, limiter=processes
-            )
+        line = json.dumps([schema, self._seconds, text]).encode()
+        process = self._idle.pop() if self._idle else IsolatedProcess(judge.__name__)
+        try:
+            await process.ask(_NOTHING)
+            with anyio.fail_after(self._seconds):
+                said: str | None = json.loads(await process.ask(line))
+        except BaseException:
+            process.end()
+            raise
+        self._idle.append(process)
+        return said

@@ -4,18 +4,19 @@ after the other, each as soon as its successor serves."""
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing import connection, get_context, resource_tracker
-from multiprocessing.context import SpawnProcess
 from typing import Final
 
 import structlog
 
+from server.isolated import isolated_command
 from server.serving import worker
 from server.serving.leaving import PACE_OF, Leaving
 from server.settings import Settings, seconds_of
@@ -25,23 +26,25 @@ _STARTED_WITHIN: Final = 60.0
 _PAUSE: Final = 1.0  # seconds between two starts in the place of the same worker
 _LEFT_AFTER: Final = 20.0  # seconds that a worker has to be gone, when the time for what runs is over
 _LOOK_SECONDS: Final = 0.5
-_SPAWN: Final = get_context("spawn")  # a fresh interpreter: what a deployment has replaced is read anew
 _log = structlog.get_logger(__name__)
 
 
 class _Worker:
-    """One process and the socket over which it is commanded."""
+    """One process and the socket over which it is commanded. It is a fresh interpreter: what a deployment has
+    replaced is read anew."""
 
     def __init__(self, listener: socket.socket) -> None:
         self.control, theirs = socket.socketpair()
         self.control.setblocking(False)
-        self.process: SpawnProcess = _SPAWN.Process(target=worker.main, args=(listener, theirs))
-        # Ctrl-C and a terminal that is closed reach the parent, which passes them on. Starting the tracker of
-        # multiprocessing unblocks signals, so that is done before.
-        resource_tracker.ensure_running()
+        passed = (listener.fileno(), theirs.fileno())
+        # Ctrl-C and a terminal that is closed reach the parent, which passes them on
         before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGHUP))
         try:
-            self.process.start()
+            self.process = subprocess.Popen(
+                isolated_command(worker.__name__, *map(str, passed)),
+                stdin=subprocess.DEVNULL,
+                pass_fds=passed,
+            )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             theirs.close()
@@ -50,7 +53,7 @@ class _Worker:
 
     @property
     def alive(self) -> bool:
-        return self.process.exitcode is None
+        return self.process.poll() is None
 
     def hear(self) -> None:
         """Take what it has sent."""
@@ -71,7 +74,7 @@ class _Worker:
     def end(self) -> None:
         """Whatever it does."""
         self.process.kill()
-        self.process.join()
+        self.process.wait()
         self.control.close()
 
 
@@ -99,8 +102,7 @@ class Supervisor:
             self._serving = [_Worker(self._listener) for _ in range(self._count)]
             while self._all:
                 sockets = [each.control for each in self._all if each.alive]
-                sentinels = [each.process.sentinel for each in self._all]
-                connection.wait([wakeup, *sockets, *sentinels], _LOOK_SECONDS)
+                select.select([wakeup, *sockets], [], [], _LOOK_SECONDS)
                 with suppress(BlockingIOError):
                     wakeup.recv(4096)
                 self._look()
@@ -145,12 +147,12 @@ class Supervisor:
         for index, each in enumerate(self._serving):
             if each.alive or now - each.born_at < _PAUSE:
                 continue
-            if not each.ready and (each.process.exitcode or 0) >= 0:  # it was not killed: it can't begin
-                _log.error("worker.not_started", pid=each.process.pid, code=each.process.exitcode)
+            if not each.ready and (each.process.returncode or 0) >= 0:  # it was not killed: it can't begin
+                _log.error("worker.not_started", pid=each.process.pid, code=each.process.returncode)
                 self._code = 1
                 self._signalled(signal.SIGTERM)
                 return
-            _log.error("worker.died", pid=each.process.pid, code=each.process.exitcode)
+            _log.error("worker.died", pid=each.process.pid, code=each.process.returncode)
             each.end()
             self._serving[index] = _Worker(self._listener)
 
@@ -181,7 +183,7 @@ class Supervisor:
 
     @contextmanager
     def _listening_for_signals(self) -> Iterator[socket.socket]:
-        """A socket that wakes who waits, when one has come."""
+        """A socket that wakes who waits, when one has come or a worker has ended."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         theirs.setblocking(False)
@@ -191,6 +193,7 @@ class Supervisor:
 
         numbers = [*PACE_OF, signal.SIGHUP]
         before = {number: signal.signal(number, heard) for number in numbers}
+        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         wakeup = signal.set_wakeup_fd(theirs.fileno())
         try:
             yield ours

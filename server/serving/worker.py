@@ -33,8 +33,10 @@ _PACES: Final = {command[0]: pace for pace, command in LEAVE.items()}
 _TICKS: Final = 10  # in a second
 
 
-def main(listener: socket.socket, control: socket.socket) -> None:
-    """The whole life of the process."""
+def main() -> None:
+    """The whole life of the process, whose arguments are the descriptors of two sockets: the one to accept
+    from, and the one over which its parent commands it."""
+    listener, control = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
     give_back_freed_memory()
     settings = of_worker()
     configure_logs(level=settings.log_level)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.from_thread
 import pytest
 
 from bridge.tools import (
@@ -139,25 +140,45 @@ async def test_search(agent: Agent, inside: Path) -> None:
         == "a.md:1: TODO two (a+b)\n(there may be more)"
     )
     assert await agent("grep_search", query="secret") == "No matches."
-    assert "not a regular expression" in await agent("grep_search", query="(", isRegexp=True)
+    for query in ("(", "(?=a)a", r"(a)\1", "(.{1,300}){1,9}"):
+        assert "not a regular expression" in await agent("grep_search", query=query, isRegexp=True)
 
 
-async def test_a_pattern_that_backtracks_is_stopped(
+async def test_a_pattern_that_would_backtrack_takes_steps_as_the_line_has_characters(
+    agent: Agent, inside: Path
+) -> None:
+    """With an engine that backtracks this would take longer than the world has been there."""
+    (inside / "a").write_text("a" * 9_000 + "b\n" + "a" * 20_000 + "c\n")
+    left_out = "\n(lines left out, of more than 10000 characters: 1)"
+    assert await agent("grep_search", query="^(a|aa)+$", isRegexp=True) == f"No matches.{left_out}"
+    assert await agent("grep_search", query="^(a|aa)+b$", isRegexp=True) == f"a:1: {'a' * 300}{left_out}"
+    assert await agent("grep_search", query="ac") == "a:2: " + "a" * 300
+
+
+async def test_a_search_that_takes_too_long_or_is_cancelled_ends(
     agent: Agent, inside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (inside / "a").write_text("a" * 60 + "b\n")
-    assert await agent("grep_search", query="aab") == "a:1: " + "a" * 60 + "b"  # the process is there
-    monkeypatch.setattr(searching, "_SECONDS", 0.5)
-    began = time.monotonic()
-    said = await agent("grep_search", query="^(a|aa)+$", isRegexp=True)
-    assert said == "Error: Tool timed out - it was stopped after 0.5 seconds"
-    assert time.monotonic() - began < 5
+    (inside / "a").write_text("a\n")
+    token = CancellationToken()
+    cancel = anyio.from_thread.run_sync
+
+    def cancelling(line: str) -> bool:
+        cancel(token.cancel)
+        return False
+
+    monkeypatch.setattr(searching, "_pattern", lambda query: cancelling)
+    with pytest.raises(ToolCallCancelledError):
+        await agent("grep_search", token, query="a", isRegexp=True)
+    monkeypatch.setattr(searching, "_SECONDS", -1)
+    said = await agent("grep_search", query="a")
+    assert said == "Error: Tool timed out - it was stopped after -1 seconds"
 
 
 async def test_a_search_in_a_folder_that_was_replaced(agent: Agent, inside: Path) -> None:
+    """The tools stay in the folder that was named; a command would start in the other one."""
     inside.rename(inside.parent / "elsewhere")
     inside.symlink_to("outside")
-    assert "replaced" in await agent("grep_search", query="secret")
+    assert await agent("grep_search", query="secret") == "No matches."
     assert "replaced" in await agent("run_in_terminal", command="cat secret.txt")
 
 

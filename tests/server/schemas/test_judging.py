@@ -2,19 +2,21 @@
 
 import asyncio
 import json
-import os
+import signal
+import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
 import structlog
 
 from bridge.schemas.checking import check_schema
-from server.schemas.judge import judge_within, objection
+from server.isolated import IsolatedProcess, isolated_command
+from server.schemas.judge import objection
 from server.schemas.workers import ANY_OBJECT, Question, SchemaJudge
 from server.settings import Limits, Settings, UpstreamSettings
 from tests.support.serving import call, respond, serving, stream
@@ -105,8 +107,8 @@ def test_cost_that_the_engine_does_not_have(schema: dict[str, Any], value: Any) 
 # ── in processes ─────────────────────────────────────────────────────────────────────────────────────────
 def judged(seconds: float, *questions: tuple[dict[str, Any], str]) -> list[str | None]:
     async def ask() -> list[str | None]:
-        judge = SchemaJudge(seconds)
-        return await asyncio.gather(*(judge.objection(Question(*each)) for each in questions))
+        with closing(SchemaJudge(seconds)) as judge:
+            return await asyncio.gather(*(judge.objection(Question(*each)) for each in questions))
 
     return asyncio.run(ask())
 
@@ -122,16 +124,17 @@ def test_deadline_stops_the_work_and_the_next_answer_is_judged() -> None:
 
 def test_slow_schemas_of_one_key_leave_a_process_to_others() -> None:
     async def ask() -> list[str]:
-        judge, ended = SchemaJudge(0.6), list[str]()
+        ended = list[str]()
+        with closing(SchemaJudge(0.6)) as judge:
 
-        async def one(owner: str, question: tuple[dict[str, Any], str]) -> None:
-            await judge.objection(Question(*question), owner)
-            ended.append(owner)
+            async def one(owner: str, question: tuple[dict[str, Any], str]) -> None:
+                await judge.objection(Question(*question), owner)
+                ended.append(owner)
 
-        bombs = [asyncio.create_task(one("bomber", BOMB)) for _ in range(4)]
-        await asyncio.sleep(0)
-        await one("other", ({"const": 1}, "1"))
-        await asyncio.gather(*bombs)
+            bombs = [asyncio.create_task(one("bomber", BOMB)) for _ in range(4)]
+            await asyncio.sleep(0)
+            await one("other", ({"const": 1}, "1"))
+            await asyncio.gather(*bombs)
         return ended
 
     ended = asyncio.run(ask())
@@ -144,15 +147,15 @@ UNUSABLE = [{"pattern": "["}, {"properties": {"a": {"patternProperties": {"(": {
 
 def test_patterns_are_read_before_a_model_is_asked() -> None:
     async def ask() -> list[str | None]:
-        judge = SchemaJudge(5)
-        return [await judge.unusable(schema) for schema in [*UNUSABLE, {"pattern": "^a+$"}]]
+        with closing(SchemaJudge(5)) as judge:
+            return [await judge.unusable(schema) for schema in [*UNUSABLE, {"pattern": "^a+$"}]]
 
     why = "it holds a pattern that is not a regular expression, or one that is too large"
     assert asyncio.run(ask()) == [why, why, None]
 
 
 def test_schema_without_patterns_needs_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.schemas.workers.to_process", None)
+    monkeypatch.setattr("server.schemas.workers.IsolatedProcess", None)
     assert asyncio.run(SchemaJudge(1).unusable({"properties": {"a": {"type": "string"}}})) is None
 
 
@@ -164,44 +167,69 @@ def test_nothing_of_an_answer_is_logged() -> None:
 
 
 def test_any_object_needs_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.schemas.workers.to_process", None)
+    monkeypatch.setattr("server.schemas.workers.IsolatedProcess", None)
     assert judged(1, (ANY_OBJECT, "{}"), (ANY_OBJECT, "[]")) == [
         None,
         "The answer does not fit the schema at $: violates 'type'",
     ]
 
 
-def test_what_the_engine_or_its_process_fails_with_is_a_failure_of_the_response(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("server.schemas.workers.judge_within", os.abort)  # raises there: it takes no schema
-    with structlog.testing.capture_logs() as lines:
-        (said,) = judged(5, ({"const": 1}, json.dumps(SECRET)))
+def test_what_ends_the_process_is_a_failure_of_the_response_and_the_next_has_another() -> None:
+    class Mortal(IsolatedProcess):
+        async def ask(self, line: bytes) -> bytes:
+            if SECRET.encode() in line:
+                self._process.kill()
+            return await super().ask(line)
+
+    with pytest.MonkeyPatch.context() as patched, structlog.testing.capture_logs() as lines:
+        patched.setattr("server.schemas.workers.IsolatedProcess", Mortal)
+        questions = (
+            ({"const": 1}, json.dumps(SECRET)),
+            ({"const": 1}, "1"),
+            ({"const": "\ud800"}, '"\\ud800"'),
+        )
+        said, *others = judged(5, *questions)
     assert said == "The answer could not be checked against the schema: that takes too much."
-    assert [(line["event"], line["error"]) for line in lines] == [("schema.worker_failed", "TypeError")]
+    assert others[0] is None
+    assert "could not be checked" in str(others[1])
+    assert [line["event"] for line in lines] == ["schema.worker_failed"]
+
+
+def test_processes_are_kept_and_end_with_the_judge() -> None:
+    async def ask() -> list[IsolatedProcess]:
+        with closing(SchemaJudge(5)) as judge:
+            for _ in range(3):
+                assert await judge.objection(Question({"const": 1}, "1")) is None
+            (kept,) = judge._idle
+            assert kept._process.poll() is None
+        return [kept]
+
+    (kept,) = asyncio.run(ask())
+    assert kept._process.returncode == -signal.SIGKILL
+
+
+def asked_alone(*lines: Any) -> subprocess.CompletedProcess[bytes]:
+    """A process that is asked by whoever is gone then."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+        ours.shutdown(socket.SHUT_WR)
+        done = subprocess.run(isolated_command("server.schemas.judge"), stdin=theirs, timeout=30)
+        ours.setblocking(False)
+        done.stdout = ours.recv(1000) if done.returncode == 0 else b""
+    return done
 
 
 def test_process_whose_server_is_gone_ends_by_itself() -> None:
-    program = (
-        "import sys, json; from server.schemas.judge import judge_within;"
-        "schema, text = json.load(sys.stdin); judge_within(schema, text, -1)"
-    )
-    ended = subprocess.run([sys.executable, "-c", program], input=json.dumps(BOMB).encode(), timeout=30)
-    assert ended.returncode < 0  # by the signal for too much time
+    assert asked_alone([BOMB[0], -1, BOMB[1]]).returncode < 0  # by the signal for too much time
 
 
 def test_judging_within_the_limits() -> None:
-    assert (
-        subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                "from server.schemas.judge import *; make_ready(); judge_within({}, '1', 9)",
-            ]
-        ).returncode
-        == 0
+    done = asked_alone([{}, 9, "1"], [{"pattern": "["}, 9, None])
+    assert (done.returncode, [json.loads(line) for line in done.stdout.splitlines()]) == (
+        0,
+        [None, "it holds a pattern that is not a regular expression, or one that is too large"],
     )
-    assert judge_within.__module__ == "server.schemas.judge"  # what the processes load
 
 
 # ── over HTTP ────────────────────────────────────────────────────────────────────────────────────────────

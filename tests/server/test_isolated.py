@@ -1,0 +1,251 @@
+"""No process of ours imports anything from a folder that a model, a client or somebody else has filled.
+
+Each command and each tool runs in a folder with a module for every name of the standard library and of what
+is installed, which leaves a mark beside it when it is imported.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from server.agent.folder import Folder
+from server.agent.sample_tools import sample_tools
+from server.cli import main
+from server.settings import Settings
+from tests.support.agents import MODEL, scripted
+from tests.support.loops import Answer
+from tests.support.processes import base_of
+from tests.support.serving import call, respond, serving
+from tests.support.shared import REPOSITORY
+from tests.support.upstream import Script, ScriptedUpstream, text
+
+pytestmark = pytest.mark.timeout(60)
+
+PROGRAM = Path(sys.executable).with_name("openresponses-bridge")
+_MARKS = 'open(__file__ + ".imported", "w").close()\n'
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Iterator[Path]:
+    """The folder; in the end none of its modules was imported."""
+    folder = tmp_path / "filled"
+    folder.mkdir()
+    for name in {*sys.stdlib_module_names, *metadata.packages_distributions()}:
+        if name.isidentifier():
+            (folder / f"{name}.py").write_text(_MARKS)
+    yield folder
+    assert sorted(path.name for path in folder.glob("*.imported")) == []
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """That of a user with a data folder of their own, and without variables for Python."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return {**kept, "XDG_DATA_HOME": str(folder.parent / "data"), "NO_COLOR": "1"}
+
+
+def run(folder: Path, *words: str, code: int = 0, stdin: str = "") -> str:
+    done = subprocess.run(
+        [str(PROGRAM), *words],
+        cwd=folder,
+        env=environment(folder),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    return done.stdout
+
+
+@contextmanager
+def served(folder: Path, *command: str) -> Iterator[str]:
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            base = base_of(process)
+            deadline = time.monotonic() + 40
+            while call(base, "GET", "/readyz").status != 200:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            yield base
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=20)
+
+
+def test_the_modules_would_be_imported(tmp_path: Path) -> None:
+    """The folder is a trap: what looks there first does fall into it."""
+    (tmp_path / "json.py").write_text(_MARKS)
+    subprocess.run([sys.executable, "-c", "import json"], cwd=tmp_path, check=True)
+    assert (tmp_path / "json.py.imported").exists()
+
+
+# ── serving ──────────────────────────────────────────────────────────────────────────────────────────────
+def with_pattern(pattern: str) -> Any:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
+    return {"format": {"type": "json_schema", "name": "a", "schema": schema}}
+
+
+@pytest.fixture
+def config(upstream: ScriptedUpstream, tmp_path: Path) -> str:
+    """Of a server over a model that knows no schemas, so that answers are judged here."""
+    upstream.models = [MODEL]
+    upstream.scripts[MODEL] = Script(text('{"a": "b"}'))
+    file = tmp_path / "bridge.toml"
+    file.write_text(f'[[upstreams]]\nurl = "{upstream.url}"\noptions = {{json_schema = "json_object"}}\n')
+    return str(file)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_serve_and_its_workers(filled: Path, config: str, workers: str) -> None:
+    flags = ("--port", "0", "--workers", workers, "--config", config)
+    with served(filled, str(PROGRAM), "serve", *flags) as base:
+        assert respond(base, model=MODEL, text=with_pattern("^[a-z ]*$")).status == 200
+        assert respond(base, model=MODEL, text=with_pattern("[")).status == 400  # a schema worker said so
+        assert respond(base, model=MODEL, stream=True).status == 200
+        said = [{"role": "user", "content": "Hello"}]
+        for path in ("/v1/chat/completions", "/v1/messages", "/vscode/v1/chat"):
+            body = {"model": MODEL, "max_tokens": 9, "messages": said}
+            assert call(base, "POST", path, body).status == 200, path
+        for path in ("/v1/usage", "/metrics", "/inspector/index.html", "/openapi.json"):
+            assert call(base, "GET", path).status == 200, path
+
+
+def test_as_a_module_of_a_folder_that_is_filled_later(filled: Path, config: str, tmp_path: Path) -> None:
+    """`python -m` itself looks into the working directory, before there is a line of ours; not after that."""
+    here = tmp_path / "empty"
+    here.mkdir()
+    flags = ("--port", "0", "--workers", "2", "--config", config)
+    with served(here, sys.executable, "-m", "server", "serve", *flags) as base:
+        for module in filled.glob("*.py"):
+            (here / module.name).write_bytes(module.read_bytes())
+        assert respond(base, model=MODEL, text=with_pattern("[")).status == 400
+        assert respond(base, model=MODEL, stream=True).status == 200
+    assert list(here.glob("*.imported")) == []
+
+
+def test_run_hosts_its_server_there(filled: Path, config: str, tmp_path: Path) -> None:
+    agent = tmp_path / "claude"
+    agent.write_text(AGENT)
+    agent.chmod(0o755)
+    assert "answered 200" in run(filled, "run", "claude", "--program", str(agent), "--config", config)
+
+
+AGENT = f"""#!{sys.executable} -I
+import json, os, sys, urllib.request
+if "--version" in sys.argv:
+    print("2.1.0")
+    sys.exit()
+body = {json.dumps({"model": MODEL, "input": "Hello", "text": with_pattern("^a|b$")})!r}.encode()
+key = os.environ["ANTHROPIC_AUTH_TOKEN"]
+known = {{"content-type": "application/json", "authorization": "Bearer " + key}}
+request = urllib.request.Request(os.environ["ANTHROPIC_BASE_URL"] + "/v1/responses", body, known)
+opener = urllib.request.build_opener(urllib.request.ProxyHandler({{}}))
+print("answered", opener.open(request).status)
+"""
+
+
+# ── the agent ────────────────────────────────────────────────────────────────────────────────────────────
+CALLS: dict[str, dict[str, Any]] = {
+    "read_file": {"path": "re.py"},
+    "list_dir": {},
+    "create_file": {"path": "later/json.py", "content": "open(__file__ + '.imported', 'w')\n"},
+    "edit_file": {"filePath": "re.py", "code": "\n# edited", "oldCode": "\n"},
+    "apply_patch": {"input": "*** Begin Patch\n*** Add File: patched.py\n+1\n*** End Patch\n"},
+    "grep_search": {"query": "ope+n", "isRegexp": True, "maxResults": 5},
+    "run_in_terminal": {"command": "true"},
+}
+
+
+def test_every_tool_of_the_agent(filled: Path, upstream: ScriptedUpstream) -> None:
+    folder = Folder(filled)
+    offered = [each.name for each in sample_tools(folder)]
+    folder.close()
+    calls = [(f"c{number}", name, CALLS[name]) for number, name in enumerate(offered)]
+    upstream.scripts[MODEL] = scripted("chat", [Answer(calls=calls), Answer("Done.")])
+    words = ("Do all", "--yes", "--json", "--resume", "run.jsonl")
+    shown = json.loads(run(filled, "agent", *words, "--upstream", upstream.url, "--model", MODEL))
+    assert len(shown["toolCallResults"]) == len(CALLS)
+    assert [each for each in shown["toolCallResults"].values() if each.get("isError")] == []
+    assert list(filled.rglob("*.imported")) == []
+
+
+def test_tools_of_ones_own_are_found_behind_all_else(filled: Path, upstream: ScriptedUpstream) -> None:
+    (filled / "own_tools.py").write_text(
+        "import json\nfrom bridge.tools import ToolRegistry\ntools = ToolRegistry()\n\n"
+        "@tools.tool\ndef add(a: int, b: int) -> str:\n"
+        '    """Add two numbers."""\n'
+        "    return json.dumps(a + b)\n"
+    )
+    upstream.scripts[MODEL] = scripted(
+        "chat", [Answer(calls=[("c", "add", {"a": 2, "b": 3})]), Answer("Done.")]
+    )
+    words = ("Add", "--tools", "own_tools:tools", "--upstream", upstream.url, "--model", MODEL)
+    assert "5" in run(filled, "agent", *words)
+
+
+# ── the other commands ───────────────────────────────────────────────────────────────────────────────────
+STREAM = 'data: {"choices":[{"delta":{"content":"Hi."},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+COMMANDS: dict[str, list[tuple[list[str], int]]] = {
+    "config": [(["config", "check"], 0)],
+    "init": [(["init", "made.toml"], 1)],
+    "doctor": [(["doctor", "--store", "sqlite:"], 0)],
+    "record": [(["record", "Hello", "-o", "made.jsonl"], 0)],
+    "replay": [(["replay", "chat.sse", "--to", to], 0) for to in ("responses", "anthropic", "vscode")],
+    "validate": [(["validate", "chat.sse"], 2), (["validate", "--explain", "order.created-first"], 2)],
+    "inspect": [(["inspect", "chat.sse"], 0), (["inspect", "SERVER", "--ask", "Hello"], 0)],
+    "conform": [(["conform", "SERVER", "--only", "transport"], 0)],
+    "chat": [(["chat", "Hello", "--server", "SERVER"], 0), (["chat", "Hello"], 0)],
+    "responses": [(["responses", "list", "--server", "SERVER"], 0)],
+    "demo": [(["demo"], 0)],
+    "db": [
+        (["db", "upgrade", "--store", "sqlite:///made.db"], 0),
+        (["db", "export", "--store", "sqlite:///made.db"], 0),
+    ],
+    "vscode": [(["vscode", "package"], 0)],
+}
+HERE = {"serve", "run", "agent"}
+
+
+def test_every_process_is_started_so() -> None:
+    """Nothing of the server starts a Python that looks where it is started."""
+    for path in (REPOSITORY / "server").rglob("*.py"):
+        code = path.read_text()
+        assert not re.search(r"\b(to_process|multiprocessing|ProcessPoolExecutor)\b", code), path
+        assert code.count("sys.executable") == len(re.findall(r'sys\.executable, "-I"', code)), path
+
+
+def test_all_commands_are_tried() -> None:
+    assert {*COMMANDS, *HERE} == {*main.commands, *main.list_commands(click.Context(main))}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with serving(Settings(store="memory://")) as base:
+        yield base
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_command(filled: Path, server: str, name: str) -> None:
+    (filled / "chat.sse").write_text(STREAM)
+    for words, code in COMMANDS[name]:
+        run(filled, *(server if word == "SERVER" else word for word in words), code=code)
