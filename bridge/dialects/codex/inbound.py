@@ -38,8 +38,8 @@ class Inbound:
     """One turn into one machine. `turn_id` is the turn to read; without it the first that starts.
 
     `generation` is the one that is believed so far. A turn whose tool calls are all whole, and of which
-    nothing else is open, has said all: what is fed of it still belongs to it, but `read_done` or `close`
-    ends it as `tool_calls`.
+    nothing else was begun since, has said all: what is fed of it still belongs to it, but `read_done` or
+    `close` ends it as `tool_calls`.
     """
 
     def __init__(self, machine: ResponseStream, turn_id: str = "") -> None:

@@ -3,7 +3,8 @@
 An item stands under `item`, `output_item` or `outputItem`, a call goes by `call_id`, `item_id` or `id`.
 
 The turn ends with `response.completed` and its kin. Proxies leave these out where a tool call ends the turn:
-once every call that was opened has its `output_item.done`, and nothing else is open, the turn has said all.
+once every call that was opened has its `output_item.done`, and nothing else is open, the turn has said all. A
+message or reasoning that was open by then holds nothing up: proxies leave out its end as well.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from bridge.dialects.codex.types import Handler, Notification, count_of, list_of
 from bridge.errors import BridgeError
 from bridge.protocol.events import Event, OutputItemAdded
 from bridge.tools.notifications import CALL_TYPES, item_of
+from bridge.tools.recent import Recent
 
+_TEXTS = ("message", "reasoning")
 _FINAL_STATUS = {"failed": "response.failed", "incomplete": "response.incomplete"}
 
 
@@ -29,7 +32,9 @@ class Proxy:
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
         self._calls = ProxyCalls(turn.machine)
-        self._others_open = 0  # announced items, calls apart
+        self._texts_open: Recent[None] = Recent()  # ids of announced messages and reasoning
+        self._others_open: Recent[None] = Recent()
+        self._text_before: str | None = None  # whose text was open when the last call ended
         arguments = ("function_call_arguments", "custom_tool_call_input")
         self.handlers: Mapping[str, Handler] = {
             "response.output_text.delta": self._text,
@@ -56,8 +61,8 @@ class Proxy:
     @property
     def called(self) -> bool:
         """Every tool call that was opened is whole, there is one, and nothing else is open."""
-        open_now = self._calls.open or self._others_open or self._turn.open_id is not None
-        return self._calls.ended > 0 and not open_now
+        open_now = self._calls.open or self._others_open or self._texts_open
+        return self._calls.ended > 0 and not open_now and self._turn.open_id in (None, self._text_before)
 
     def read(self, said: Notification) -> list[Event]:
         """One notification. What can't be read in it ends the response as failed."""
@@ -85,7 +90,11 @@ class Proxy:
 
     # ── items ──────────────────────────────────────────────────────────────────────────────────────
     def _call(self, name: str, body: dict[str, Any]) -> list[Event]:
+        ended = self._calls.ended
         events = self._calls.read(name, body)
+        if self._calls.ended > ended and not self._calls.open:
+            self._texts_open.clear()
+            self._text_before = self._turn.open_id
         if any(type(event) is OutputItemAdded for event in events):
             self._turn.interrupted()
         return events
@@ -94,17 +103,20 @@ class Proxy:
         item = item_of(body)
         if item.get("type") in CALL_TYPES:
             return self._call("response.output_item.added", body)
-        self._others_open += 1
+        self._open_ones(item)[text_of(item.get("id"))] = None
         if item.get("type") == "message":
             return self._turn.message_begin(text_of(item.get("id")), item.get("phase"))
         return []
+
+    def _open_ones(self, item: dict[str, Any]) -> Recent[None]:
+        return self._texts_open if item.get("type") in _TEXTS else self._others_open
 
     def _done(self, body: dict[str, Any]) -> list[Event]:
         item = item_of(body)
         kind, item_id = item.get("type"), text_of(item.get("id"))
         if kind in CALL_TYPES:
             return self._call("response.output_item.done", body)
-        self._others_open = max(self._others_open - 1, 0)
+        self._open_ones(item).pop(item_id, None)
         if kind == "message":
             return self._turn.message_done(item_id, _joined(item.get("content")))
         if kind == "reasoning":

@@ -59,6 +59,11 @@ def messages(many: int) -> Iterator[Frame]:
             yield proxied("output_item.done", item=message)
 
 
+def searches(many: int) -> Iterator[Frame]:
+    for n in range(many):
+        yield proxied("output_item.added", item={"type": "web_search_call", "id": f"ws_{n}"})
+
+
 def commands(many: int) -> Iterator[Frame]:
     for n in range(many):
         yield item("started", "commandExecution", f"cmd_{n}")
@@ -84,6 +89,7 @@ def unknown(many: int) -> Iterator[Frame]:
         (calls, 10_000),
         pytest.param(calls, 100_000, marks=pytest.mark.slow),
         (messages, 4_000),
+        (searches, 9_000),
         (commands, 4_000),
         (older, 4_000),
         (unknown, 7_000),

@@ -38,6 +38,14 @@ def message(kind: str, id: str = "msg") -> Frame:
     return proxied(f"output_item.{kind}", item={"type": "message", "id": id})
 
 
+def reasoning(kind: str) -> Frame:
+    return proxied(f"output_item.{kind}", item={"type": "reasoning", "id": "rs"})
+
+
+def search(kind: str) -> Frame:
+    return proxied(f"output_item.{kind}", item={"type": "web_search_call", "id": "ws", "status": "completed"})
+
+
 def has_ended(stream: Fed) -> bool:
     assert isinstance(stream.inbound, Inbound)
     return stream.inbound.ended
@@ -64,7 +72,21 @@ WHOLE: dict[str, list[Frame]] = {
     "a message before it": [message("added"), text("Hi"), message("done"), added(), done()],
     "a message around it": [message("added"), text("Hi"), added(), done(), message("done")],
     "a message after it": [added(), done(), message("added"), text("Hi"), message("done")],
-}
+    "text beside it": [added(), text("late"), done()],
+    "text without an id beside it": [added(), proxied("output_text.delta", delta="late"), done()],
+    "text within its arguments": [added(), argued('{"a"'), text("late"), argued(":1}"), done()],
+    "a refusal beside it": [added(), proxied("refusal.delta", delta="No"), done()],
+    "reasoning beside it": [added(), proxied("reasoning_text.delta", item_id="rs", delta="hm"), done()],
+    "text between siblings": [added(), added("call_b"), done(), text("late"), done("call_b")],
+    "an undone message before it": [message("added"), text("Hi"), added(), done()],
+    "an undone message beside it": [added(), message("added"), text("Hi"), done()],
+    "an undone message without text": [added(), message("added"), done()],
+    "undone reasoning before it": [
+        reasoning("added"), proxied("reasoning_text.delta", item_id="rs", delta="hm"), added(), done(),
+    ],
+    "undone reasoning without text": [reasoning("added"), added(), done()],
+    "text that goes on after it": [added(), text("la"), done(), text("te")],
+}  # fmt: skip
 CUT: dict[str, list[Frame]] = {
     "nothing": [],
     "text": [text("Hi")],
@@ -77,7 +99,12 @@ CUT: dict[str, list[Frame]] = {
     "within the next": [added(), done(), added("call_b")],
     "within the arguments of the next": [added(), done(), argued("{", "call_b")],
     "within text after it": [added(), done(), text("Hi")],
-    "within text beside it": [added(), text("Hi"), done()],
+    "within text of another message": [added(), text("Hi"), done(), text("Ho", "msg_2")],
+    "within a message that the end of another does not end": [
+        message("added"), added(), done(), message("added", "msg_2"), message("done"),
+    ],
+    "within a search beside it": [search("added"), added(), done()],
+    "within text after a search": [added(), search("added"), done(), search("done"), text("Hi")],
     "within a refusal after it": [added(), done(), proxied("refusal.delta", delta="No")],
     "within a message that has no text yet": [added(), done(), message("added")],
     "within reasoning": [added(), done(), proxied("reasoning_text.delta", item_id="rs", delta="hm")],
