@@ -125,11 +125,21 @@ class Folder:
         with self._opened(steps, path) as descriptor, _explained(path), os.scandir(descriptor) as found:
             return sorted((each.name, _kind(each)) for each in islice(found, _MOST_ENTRIES))
 
-    def files(self, path: str, *, skipped: frozenset[str], most: int) -> Iterator[str]:
+    def files(
+        self,
+        path: str,
+        *,
+        skipped: frozenset[str],
+        most: int,
+        go_on: Callable[[], object] = lambda: None,
+    ) -> Iterator[str]:
         """Paths of the regular files below a folder, from the folder of this object, in order; folders with a
-        skipped name are left out. At most so many."""
-        rest, count = [self.steps(path)], 0
-        while rest:
+        skipped name are left out. At most so many, of at most so many folders. `go_on` is called before each
+        folder is looked into, and ends the walk by what it raises."""
+        rest, count, folders = [self.steps(path)], 0, 0
+        while rest and folders <= most:
+            go_on()
+            folders += 1
             steps = rest.pop()
             try:
                 inside = self.entries("/".join(steps))
@@ -141,7 +151,7 @@ class Folder:
                 if kind == "file" and count < most:
                     count += 1
                     yield "/".join([*steps, name])
-            if len(steps) < _DEEPEST and count < most:
+            if len(steps) < _DEEPEST and count < most and len(rest) <= most:
                 rest += [
                     [*steps, name]
                     for name, kind in reversed(inside)

@@ -60,9 +60,11 @@ def test_the_tools_and_what_they_declare(folder: Folder) -> None:
         "edit_file",
         "apply_patch",
         "grep_search",
+        "semantic_search",
+        "list_code_usages",
         "run_in_terminal",
     ]
-    parallel = {"read_file", "list_dir", "grep_search"}
+    parallel = {"read_file", "list_dir", "grep_search", "semantic_search", "list_code_usages"}
     assert {name for name, each in tools.items() if each.parallel} == parallel
     assert {name for name, each in tools.items() if each.confirm} == {"run_in_terminal"}
 
