@@ -16,6 +16,7 @@ from server.config import hashed
 from server.errors import HttpError
 from server.header_fields import fields_of
 from server.inspector import is_page
+from server.off_loop import OWNER
 
 NOBODY: Final = ""
 """The owner of everything where no keys are asked for."""
@@ -91,6 +92,7 @@ class Authentication:
         is_open = scope["path"] in _OPEN_PATHS or is_page(scope["path"])
         owner = NOBODY if is_open else self._keys.owner(fields_of(scope))
         scope.setdefault("state", {})["owner"] = owner
+        OWNER.set(owner)
 
 
 def _owner(key: str) -> str:

@@ -16,9 +16,9 @@ from bridge.backend.answer import Answer, AnswerOptions, check_options, refusal
 from bridge.backend.sources import AsyncFunction, AsyncGenerate, async_close, check_function
 from bridge.errors import HttpError, LocalError, RemoteError
 from server.backend.exchange import Exchange, Left, Writer
+from server.off_loop import off_loop
 from server.requests.body_rules import check_length, check_type, too_large
 from server.requests.json_bounds import check_json
-from server.requests.off_loop import off_loop
 from server.settings import Limits
 
 MAX_BODY: Final = 32 * 1024 * 1024

@@ -15,7 +15,14 @@ from bridge.protocol.codec import encode
 from bridge.protocol.events import TERMINAL_EVENTS, Event, ResponseCreated
 from bridge.sse import Frame
 from server.captures.observing import Observation, Observer, findings_of, json_or_text, line
-from server.captures.reader import Payload, begins_response, ends_response, read_capture
+from server.captures.reader import (
+    Check,
+    Payload,
+    begins_response,
+    ends_response,
+    payloads_and_pauses,
+    takes_all,
+)
 from server.captures.sources import AUTO, Source, dialect_of, open_source
 
 _OURS: Final = "responses"
@@ -25,11 +32,17 @@ Clock = Callable[[], float]
 """When the line that was read last was received, in seconds since the first."""
 
 
-def observed(lines: Iterable[bytes], name: str = AUTO, clock: Clock = lambda: 0.0) -> Iterator[bytes]:
-    """The lines of a capture in this dialect, as `Observation`; `auto` looks at its first payload. Raises
-    Unreadable, which may be after some lines."""
-    payloads = read_capture(lines)
+def observed(
+    lines: Iterable[bytes], name: str = AUTO, clock: Clock = lambda: 0.0, check: Check = takes_all
+) -> Iterator[bytes]:
+    """The lines of a capture in this dialect, as `Observation`; `auto` looks at its first payload. `lines`
+    may hold pauses (`with_pauses`), which come out as they are. Raises Unreadable, which may be after some
+    lines, also for a payload that `check` refuses."""
+    payloads = payloads_and_pauses(lines, check)
     for first in payloads:
+        if first is None:
+            yield b""
+            continue
         rest = chain([first], payloads)
         if (dialect_of(first) if name == AUTO else name) == _OURS:
             yield from _AsItIs(clock).lines(rest)
@@ -45,11 +58,15 @@ class _AsItIs:
         self._observer: Observer | None = None
         self._ended = False
 
-    def lines(self, payloads: Iterable[Payload]) -> Iterator[bytes]:
+    def lines(self, payloads: Iterable[Payload | None]) -> Iterator[bytes]:
         for payload in payloads:
+            if payload is None:
+                yield b""
+                continue
             if self._ended and begins_response(payload):
                 yield self._close()
-            yield self._line(payload)
+            if shown := self._line(payload):
+                yield shown
             self._ended = self._ended or ends_response(payload)
         yield self._close()
 
@@ -81,9 +98,12 @@ class _Translated:
         self._payloads: list[Raw | str] = []
         """Those that no event has come of yet."""
 
-    def lines(self, payloads: Iterable[Payload]) -> Iterator[bytes]:
+    def lines(self, payloads: Iterable[Payload | None]) -> Iterator[bytes]:
         number = 0
         for payload in payloads:
+            if payload is None:
+                yield b""
+                continue
             number = payload.line
             self._payloads.append(json_or_text(payload.data))
             for event in self._source.feed(payload):

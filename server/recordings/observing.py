@@ -9,36 +9,43 @@ from typing import Final
 
 from server.captures.observed import observed
 from server.captures.observing import Finding, Observation, line
-from server.captures.reader import Unreadable
+from server.captures.reader import Check, Unreadable, takes_all, with_pauses
 from server.captures.sources import AUTO, DIALECTS
 from server.recordings.playing import Clock, body_lines
-from server.recordings.reader import Exchange, exchanges_in
+from server.recordings.reader import Exchange, Index
 from server.recordings.records import Record, decode_record, is_recording
 
 _FIRST: Final = 4096  # bytes of the first line that say whether this is a recording
 _SHOWN: Final = 2000  # characters of a refusal
-_SHOWN_LINES: Final = 20
+_SHOWN_RECORDS: Final = 100
 
 
-def observed_file(data: bytes, name: str = AUTO) -> Iterator[bytes]:
-    """The lines of a capture, or of the answers in a recording, as `Observation`. Raises Unreadable, which
-    may be after some lines."""
+def observed_file(data: bytes, name: str = AUTO, check: Check = takes_all) -> Iterator[bytes]:
+    """The lines of a capture, or of the answers in a recording, as `Observation`, and b"" wherever some time
+    has passed without one: no step is long, whatever is in the file. `check` refuses payloads
+    before they are decoded. Raises Unreadable, which may be after some lines."""
     file = BytesIO(data)
     if not is_recording(file.readline(_FIRST)):
         file.seek(0)
-        yield from observed(file, name)
+        yield from observed(with_pauses(file), name, check=check)
         return
     file.seek(0)
-    exchanges = exchanges_in(file)
+    index = Index()
+    for read in with_pauses(file):
+        if read:
+            index.feed(read)
+        else:
+            yield b""
+    exchanges = index.exchanges
     # what a client was sent is made of what upstreams sent
     shown = [each for each in exchanges if each.asked.leg == "upstream"] or exchanges
     if not shown:
         raise Unreadable(1, "the recording has no exchanges")
     for each in shown:
-        yield from _exchange(data, each, name, shown[0].asked.at)
+        yield from _exchange(data, each, name, shown[0].asked.at, check)
 
 
-def _exchange(data: bytes, each: Exchange, name: str, begin: float) -> Iterator[bytes]:
+def _exchange(data: bytes, each: Exchange, name: str, begin: float, check: Check) -> Iterator[bytes]:
     clock = Clock(None)
     clock.reach(each.asked.at)
     lines = body_lines(_records(data, each), clock)
@@ -47,7 +54,7 @@ def _exchange(data: bytes, each: Exchange, name: str, begin: float) -> Iterator[
         return max(round(clock.at - begin, 6), 0.0)
 
     if not 200 <= each.status < 300:
-        said = b"".join(islice(lines, _SHOWN_LINES)).decode("utf-8", "replace")[:_SHOWN]
+        said = b"".join(islice(lines, _SHOWN_RECORDS)).decode("utf-8", "replace")[:_SHOWN]
         what = f"refused with status {each.status}" if each.status else "no answer"
         found = [Finding("warning", f"exchange {each.asked.exchange}", what)]
         yield line(Observation(at(), "refused", said, each.line, findings=found))
@@ -57,7 +64,7 @@ def _exchange(data: bytes, each: Exchange, name: str, begin: float) -> Iterator[
     if spoken not in DIALECTS:
         raise Unreadable(each.line, f"dialect {spoken[:100]!r} is not one of: {', '.join(DIALECTS)}")
     try:
-        yield from observed(lines, spoken, at)
+        yield from observed(with_pauses(lines), spoken, at, check)
     except Unreadable as error:
         what = f"the answer of exchange {each.asked.exchange} can't be read: {error}"
         raise Unreadable(each.line, what) from error

@@ -43,9 +43,11 @@ class Clock:
 
 
 def body_lines(records: Iterable[Record], clock: Clock) -> Iterator[bytes]:
-    """The lines of a recorded body with their ends, as soon as each of them was whole."""
+    """The lines of a recorded body with their ends, as soon as each of them was whole, and b"" for each
+    record, so that those which complete no line are seen too."""
     pieces: list[bytes] = []
     for record in records:
+        yield b""
         if not isinstance(record, Chunk):
             if isinstance(record, Ended):
                 clock.reach(record.at)

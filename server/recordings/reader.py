@@ -95,28 +95,31 @@ def _read(path: Path, identity: _Identity) -> Recording:
 
 def exchanges_in(file: BinaryIO) -> list[Exchange]:
     """The exchanges of a recording that is read from its beginning. Raises Unreadable naming the line."""
-    index = _Index()
-    place, number = 0, 0
+    index = Index()
     while line := file.readline(LONGEST_LINE + 1):
-        number += 1
-        index.feed(number, place, line)
-        place += len(line)
-    if not number:
-        raise Unreadable(1, "there is nothing in it")
+        index.feed(line)
     return index.exchanges
 
 
-class _Index:
-    """The lines of a recording in, its exchanges out."""
+class Index:
+    """The lines of a recording in, its exchanges out. Raises Unreadable naming the line."""
 
     def __init__(self) -> None:
         self._found: dict[int, Exchange] = {}
+        self._lines = 0
+        self._place = 0
 
     @property
     def exchanges(self) -> list[Exchange]:
+        """Those of all lines so far."""
+        if not self._lines:
+            raise Unreadable(1, "there is nothing in it")
         return list(self._found.values())
 
-    def feed(self, number: int, place: int, line: bytes) -> None:
+    def feed(self, line: bytes) -> None:
+        """The next line."""
+        number, place = self._lines + 1, self._place
+        self._lines, self._place = number, place + len(line)
         if len(line) > LONGEST_LINE:
             raise Unreadable(number, f"the line is longer than {LONGEST_LINE >> 20} MiB")
         if number > 1 and not line.strip():

@@ -14,9 +14,9 @@ from starlette.requests import ClientDisconnect, Request
 
 from server.encodings import decoding
 from server.header_fields import HeaderFields, fields_of
+from server.off_loop import LARGE, off_loop, on_thread
 from server.requests.body_rules import check_length, check_type, too_large
 from server.requests.json_bounds import check_json
-from server.requests.off_loop import LARGE, off_loop, on_thread
 from server.settings import Limits, Settings
 from server.traces.request import REQUEST
 

@@ -19,6 +19,7 @@ from bridge.tools.identity import ToolIdentityMap
 from bridge.wire import choose_wire
 from server.budget import Hold
 from server.limits import check_conversation, check_request
+from server.off_loop import on_thread
 from server.quotas.headers import Form, openai_headers
 from server.requests.admission import admit, spent
 from server.requests.answer_format import check_format, check_patterns
@@ -27,7 +28,6 @@ from server.requests.client_traits import ClientTraits, traits_of
 from server.requests.constraints import ConstrainedStream, machine_for
 from server.requests.continuing import continued_there, kept_by
 from server.requests.losses import loss_header, losses_of, reported_losses
-from server.requests.off_loop import on_thread
 from server.requests.outgoing import Asked, ask, inbound
 from server.requests.stops import check_stops, stopping
 from server.requests.truncation import Shortener, may_be_shortened

@@ -13,10 +13,10 @@ from bridge.diagnostics import Diagnostics
 from bridge.dialects.base import History
 from bridge.protocol.request import CreateResponse
 from bridge.tools.identity import ToolIdentityMap
+from server.off_loop import on_thread
 from server.requests.betas import with_betas
 from server.requests.client_traits import ClientTraits
 from server.requests.losses import losses_of
-from server.requests.off_loop import on_thread
 from server.requests.outgoing import Asked, ask
 from server.requests.truncation import Shortener, may_be_shortened
 from server.upstreams.attempts import Attempt

@@ -17,9 +17,9 @@ from server.compaction.window import CompactionForm
 from server.errors import HttpError
 from server.header_fields import fields_of
 from server.limits import check_conversation, check_request
+from server.off_loop import on_thread
 from server.requests.bodies import read_json
 from server.requests.losses import loss_header, reported_losses, unknown_fields
-from server.requests.off_loop import on_thread
 from server.requests.outgoing import opened
 from server.requests.prepare import prepare
 from server.service import service_of

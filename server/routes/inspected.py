@@ -13,8 +13,8 @@ from bridge.dialects.base import invalid
 from bridge.protocol.codec import decode_request, encode
 from bridge.protocol.request import CreateResponse
 from server.limits import check_conversation, check_request
+from server.off_loop import on_thread
 from server.requests.bodies import read_json
-from server.requests.off_loop import on_thread
 from server.requests.outgoing import opened
 from server.routes.stored import unknown_response
 from server.service import service_of

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
-from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from bridge.dialects.base import invalid
@@ -22,18 +21,21 @@ from server.captures.reader import Unreadable
 from server.captures.sources import AUTO, DIALECTS
 from server.errors import HttpError
 from server.header_fields import fields_of
+from server.off_loop import on_thread
 from server.recordings.observing import observed_file
 from server.requests.background import begin
 from server.requests.bodies import read_bytes, read_json
-from server.requests.off_loop import on_thread
+from server.requests.json_bounds import check_json
 from server.requests.prepare import prepare
 from server.routes.responses import after_of
 from server.routes.stored import counted, unknown_response
 from server.runs.run import Run
 from server.service import Service, service_of
+from server.settings import Limits
 
 _CAPTURE_TYPE: Final = "application/octet-stream"
 _BLOCK: Final = 64 * 1024  # bytes of lines that are made at once
+_PAYLOAD_VALUES: Final = 50_000  # an event of a response with thousands of items has as many
 
 
 async def create(request: Request) -> ASGIApp:
@@ -90,20 +92,32 @@ async def capture(request: Request) -> Response:
     if kind != _CAPTURE_TYPE:
         raise HttpError(415, f"The content type must be {_CAPTURE_TYPE}.")
     data = await read_bytes(request, service.settings)
-    lines = _with_failure(observed_file(data, dialect))
+    check = partial(check_json, limits=_payload_limits(service.settings.limits))
+    lines = _with_failure(observed_file(data, dialect, check))
+    first, ended = b"", False
     try:
-        first = await on_thread(partial(_block, lines))
+        while not first and not ended:
+            if await request.is_disconnected():
+                raise ClientDisconnect
+            first, ended = await on_thread(partial(_piece, lines))
     except Unreadable as error:
         raise invalid("capture", str(error)) from error
-    return StreamingResponse(_blocks(first, lines), media_type=LINES_TYPE.decode())
+    pieces = _pieces(first, ended, lines)
+    return StoredStream(pieces, {}, service.settings.keep_alive, LINES_TYPE, LINE_KEEP_ALIVE, b"\n")
 
 
-async def _blocks(first: bytes, lines: Iterator[bytes]) -> AsyncIterator[bytes]:
-    block = first
-    while block:
-        yield block
-        await asyncio.sleep(0)
-        block = await on_thread(partial(_block, lines))
+def _payload_limits(limits: Limits) -> Limits:
+    """Of one payload, which is translated in one step."""
+    return replace(limits, json_values=min(limits.json_values, _PAYLOAD_VALUES))
+
+
+async def _pieces(first: bytes, ended: bool, lines: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Each is made when the one before has been sent: for a client that leaves nothing more is done."""
+    yield first
+    while not ended:
+        piece, ended = await on_thread(partial(_piece, lines))
+        if piece:
+            yield piece
 
 
 def _with_failure(lines: Iterator[bytes]) -> Iterator[bytes]:
@@ -111,7 +125,7 @@ def _with_failure(lines: Iterator[bytes]) -> Iterator[bytes]:
     begun = False
     try:
         for line in lines:
-            begun = True
+            begun = begun or line != b""
             yield line
     except Unreadable as error:
         if not begun:
@@ -119,13 +133,13 @@ def _with_failure(lines: Iterator[bytes]) -> Iterator[bytes]:
         yield encode({"error": str(error)}) + b"\n"
 
 
-def _block(lines: Iterator[bytes]) -> bytes:
-    """Some lines; empty when there are none left."""
+def _piece(lines: Iterator[bytes]) -> tuple[bytes, bool]:
+    """Some lines, and whether there are none left."""
     made: list[bytes] = []
     size = 0
     for each in lines:
         made.append(each)
         size += len(each)
-        if size > _BLOCK:
-            break
-    return b"".join(made)
+        if not each or size > _BLOCK:
+            return b"".join(made), False
+    return b"".join(made), True

@@ -14,10 +14,10 @@ from server.answers.delivery import StreamedAnswer, WholeAnswer
 from server.answers.foreign import MESSAGES, ForeignForm
 from server.header_fields import fields_of
 from server.limits import check_conversation, check_request
+from server.off_loop import on_thread
 from server.quotas.headers import anthropic_headers
 from server.requests.bodies import read_json
 from server.requests.losses import loss_header, losses_of, reported_losses
-from server.requests.off_loop import on_thread
 from server.requests.prepare import prepare
 from server.service import service_of
 

@@ -13,8 +13,8 @@ from starlette.types import ASGIApp
 from bridge.dialects.base import invalid
 from bridge.protocol.codec import encode
 from server.header_fields import fields_of
+from server.off_loop import off_loop
 from server.requests.bodies import read_json
-from server.requests.off_loop import off_loop
 from server.routes.models import wants_refresh
 from server.service import service_of
 from server.vscode.answers import FAILURES, PartsAnswer, PartsForm

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from server.off_loop import off_loop
 from server.recordings.records import Asked
-from server.requests.off_loop import off_loop
 from server.traces.request import REQUEST
 
 if TYPE_CHECKING:

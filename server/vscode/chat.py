@@ -20,7 +20,7 @@ from bridge.errors import InvalidRequestError
 from bridge.protocol.request import CreateResponse
 from server.budget import Hold
 from server.errors import HttpError
-from server.requests.off_loop import off_loop
+from server.off_loop import off_loop
 from server.requests.prepare import Prepared, prepare
 from server.service import Service
 from server.sessions.errors import StoreError

@@ -57,16 +57,19 @@ class InProcess:
         target: bytes | str,
         body: bytes | list[bytes] | dict[str, Any] = b"",
         headers: Iterable[tuple[bytes, bytes]] = (),
+        *,
+        leaves: bool = False,
     ) -> Reply:
-        """One request and its whole answer. `target` is the path with its query; a body in a list comes in
-        these pieces, an object as JSON. Without a content type of its own a body is JSON."""
+        """One request and its whole answer; a client that `leaves` does so when it has sent it. `target` is
+        the path with its query; a body in a list comes in these pieces, an object as JSON. Without a content
+        type of its own a body is JSON."""
         if isinstance(body, dict):
             body = json.dumps(body).encode()
         pieces = body if isinstance(body, list) else [body]
         sent = list(headers)
         if any(pieces) and not any(name == b"content-type" for name, _ in sent):
             sent.append((b"content-type", b"application/json"))
-        return self.run(self._exchange(method, _bytes(target), pieces, sent))
+        return self.run(self._exchange(method, _bytes(target), pieces, sent, leaves))
 
     def turns(
         self, messages: Iterable[bytes], headers: Iterable[tuple[bytes, bytes]] = ()
@@ -75,13 +78,20 @@ class InProcess:
         return self.run(self._converse(list(messages), list(headers)))
 
     async def _exchange(
-        self, method: str, target: bytes, pieces: list[bytes], headers: list[tuple[bytes, bytes]]
+        self,
+        method: str,
+        target: bytes,
+        pieces: list[bytes],
+        headers: list[tuple[bytes, bytes]],
+        leaves: bool,
     ) -> Reply:
         waiting = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
         waiting[-1]["more_body"] = False
         coming = iter(waiting)
         status, shown, body = 0, dict[str, str](), list[bytes]()
         answered = asyncio.Event()
+        if leaves:
+            answered.set()
 
         async def receive() -> dict[str, Any]:
             message = next(coming, None)

@@ -10,6 +10,7 @@ import pytest
 
 from server.config import hashed
 from server.inspector import files
+from server.routes import inspection
 from server.settings import Settings
 from tests.support.in_process import InProcess
 from tests.support.serving import Reply
@@ -238,6 +239,31 @@ def test_a_capture_that_can_t_be_read_is_refused(
 def test_a_capture_that_ends_in_rubbish_says_where(app: InProcess) -> None:
     *_, last = lines(capture(app, streamed("Hi")[1].data + b"event: x\ndata: {\n\n"))
     assert "line" in last["error"]
+
+
+@pytest.mark.parametrize("data", [b":\n\n" * 90_000, CHAT % b'{"content":"a"}' + b":\n\n" * 90_000])
+def test_a_capture_of_comments_is_read_in_pieces_while_its_client_waits(
+    app: InProcess, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = list[bool]()
+    piece = inspection._piece
+
+    def counted(lines: Iterator[bytes]) -> tuple[bytes, bool]:
+        found = piece(lines)
+        made.append(found[1])
+        return found
+
+    monkeypatch.setattr(inspection, "_piece", counted)
+    assert capture(app, data).status == (200 if b"data" in data else 400)
+    assert len(made) > 40
+    made.clear()
+    app.call("POST", "/inspector/v1/captures", data, CAPTURE, leaves=True)
+    assert len(made) <= 2
+
+
+def test_a_payload_is_bounded_in_values(app: InProcess) -> None:
+    reply = capture(app, CHAT % b'{"content":"a"}' + b"data: [" + b"1," * 60_000 + b"1]\n\n")
+    assert "more values than the limit of 50000" in lines(reply)[-1]["error"]
 
 
 def test_a_capture_has_its_own_content_type(app: InProcess) -> None:
