@@ -94,7 +94,7 @@ def payloads_and_pauses(lines: Iterable[bytes], check: Check = takes_all) -> Ite
 
 
 def with_pauses(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines, and after some of them a pause: b"", which is no line. One that comes among them counts as a
+    """The lines, and after some of them a pause: b"", an empty line without an end. One that comes among them counts as a
     line, for what was read without giving one."""
     count = size = 0
     for line in lines:
