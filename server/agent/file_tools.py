@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+import anyio.to_thread
+
 from bridge.tools.errors import ToolInvocationError
+from bridge.tools.invocation import ToolInvocationContext
 from bridge.tools.registry import Tool
 from bridge.tools.results import LanguageModelToolResult, ToolResultDataPart
+from server.agent.changes import FileChange, existing, make, question
 from server.agent.folder import Folder
 from server.agent.patching import patched, read_patch
 
 _MOST_CHARACTERS: Final = 100_000  # of a file in one result
 _MOST_ENTRIES: Final = 1_000
+_ANSWERED_WITHIN: Final = 24 * 3600.0  # seconds that a person may take to answer a question
 _MAGIC: Final = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -20,6 +25,9 @@ _MAGIC: Final = (
 )
 _WRITES: Final = frozenset({"edit"})
 _READS: Final = frozenset({"read"})
+
+Planned = tuple[list[FileChange], str]
+"""What a call would do, and what its model reads when that is done."""
 
 
 def _text(description: str) -> dict[str, Any]:
@@ -35,10 +43,24 @@ _LINE: Final = {"type": "integer", "minimum": 1}
 
 
 def file_tools(folder: Folder) -> list[Tool]:
-    """read_file, list_dir, create_file, edit_file and apply_patch over this folder."""
+    """read_file, list_dir, create_file, edit_file and apply_patch over this folder. Changes of files that are
+    there, and new files that other tools obey, are shown and asked about."""
 
     def bound(handler: Callable[[Folder, dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
         return lambda given: handler(folder, given)
+
+    def asking(
+        plan: Callable[[Folder, dict[str, Any]], Planned],
+    ) -> Callable[[dict[str, Any], ToolInvocationContext], Awaitable[str]]:
+        async def handler(given: dict[str, Any], context: ToolInvocationContext) -> str:
+            changes, said = await anyio.to_thread.run_sync(plan, folder, given)
+            asked = await anyio.to_thread.run_sync(question, folder, changes)
+            if asked is not None:
+                await context.confirm(asked)
+            await anyio.to_thread.run_sync(make, folder, changes)
+            return said
+
+        return handler
 
     return [
         Tool(
@@ -61,8 +83,9 @@ def file_tools(folder: Folder) -> list[Tool]:
             "create_file",
             "Create a new file with the given content",
             _object(["path", "content"], path=_PATH, content=_text("Content of the file")),
-            bound(_create_file),
+            asking(_create_file),
             _WRITES,
+            timeout=_ANSWERED_WITHIN,
         ),
         Tool(
             "edit_file",
@@ -74,16 +97,18 @@ def file_tools(folder: Folder) -> list[Tool]:
                 oldCode=_text("The text that the code replaces, once in the file; without it the whole file"),
                 explanation=_text("Brief explanation of the changes"),
             ),
-            bound(_edit_file),
+            asking(_edit_file),
             _WRITES,
+            timeout=_ANSWERED_WITHIN,
         ),
         Tool(
             "apply_patch",
             "Change files by a patch, between `*** Begin Patch` and `*** End Patch` or as a unified diff; "
             "all of it is applied, or nothing",
             _object(["input"], input=_text("The patch"), explanation=_text("What it is for")),
-            bound(_apply_patch),
+            asking(_apply_patch),
             _WRITES,
+            timeout=_ANSWERED_WITHIN,
         ),
     ]
 
@@ -120,64 +145,40 @@ def _list_dir(folder: Folder, given: dict[str, Any]) -> str:
     return "\n".join(lines) or "(empty)"
 
 
-def _create_file(folder: Folder, given: dict[str, Any]) -> str:
-    folder.create(given["path"], given["content"].encode())
-    return f"Created {given['path']}"
+def _create_file(folder: Folder, given: dict[str, Any]) -> Planned:
+    path = given["path"]
+    if existing(folder, path) is not None:
+        raise ToolInvocationError(f"{path!r} exists already")
+    return [FileChange(path, None, given["content"].encode())], f"Created {path}"
 
 
-def _edit_file(folder: Folder, given: dict[str, Any]) -> str:
+def _edit_file(folder: Folder, given: dict[str, Any]) -> Planned:
     path, code, old = given["filePath"], given["code"], given.get("oldCode")
-
-    def edited(data: bytes | None) -> bytes:
-        if old is None:
-            return str(code).encode()
-        text = "" if data is None else decoded(data, path)
+    before = existing(folder, path)
+    after = str(code)
+    if old is not None:
+        text = "" if before is None else decoded(before, path)
         times = text.count(old) if old else 0
         if times != 1:
             raise ToolInvocationError(f"oldCode is {times} times in {path!r}; it has to be there once")
-        return text.replace(old, code).encode()
-
-    folder.change(path, edited)
+        after = text.replace(old, code)
     explanation = given.get("explanation")
-    return f"Successfully edited {path}" + (f" - {explanation}" if explanation else "")
+    said = f"Successfully edited {path}" + (f" - {explanation}" if explanation else "")
+    return [FileChange(path, before, after.encode())], said
 
 
-def _apply_patch(folder: Folder, given: dict[str, Any]) -> str:
-    """All new contents are made before the first file is written; what fails then is taken back."""
+def _apply_patch(folder: Folder, given: dict[str, Any]) -> Planned:
     changes = read_patch(given["input"])
     files = [tuple(folder.steps(path)) for each in changes for path in each.paths]
     if len(set(files)) < len(files):
         raise ToolInvocationError("the patch names a file twice")
-    before = {path: _existing(folder, path) for each in changes for path in each.paths}
+    before = {path: existing(folder, path) for each in changes for path in each.paths}
     after = patched(
         changes, {path: None if data is None else decoded(data, path) for path, data in before.items()}
     )
-    done: list[str] = []
-    try:
-        for path, text in after.items():
-            done.append(path)
-            _put(folder, path, None if text is None else text.encode())
-    except ToolInvocationError:
-        for path in done[:-1]:
-            _put(folder, path, before[path])
-        raise
-    return "\n".join(each.summary for each in changes)
-
-
-def _existing(folder: Folder, path: str) -> bytes | None:
-    try:
-        return folder.read(path)
-    except ToolInvocationError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            return None
-        raise
-
-
-def _put(folder: Folder, path: str, data: bytes | None) -> None:
-    if data is None:
-        folder.remove(path)
-    else:
-        folder.change(path, lambda old: data)
+    made = {path: None if text is None else text.encode() for path, text in after.items()}
+    planned = [FileChange(path, before[path], data) for path, data in made.items()]
+    return planned, "\n".join(each.summary for each in changes)
 
 
 def decoded(data: bytes, path: str) -> str:

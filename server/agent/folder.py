@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import stat
 import threading
@@ -27,8 +28,11 @@ _MOST_ENTRIES: Final = 100_000
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe must not hold the open up
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-# what runs at the user's next command, outside of any question asked here
-_KEPT: Final = frozenset({".git"})
+# a version control's own: what it says is run by the next `git status`, outside of any question asked here
+_KEPT: Final = frozenset({".git", ".hg", ".svn", ".jj", ".sl", ".bzr"})
+# what git knows a folder by as a repository, whatever the folder is called; its `config` names programs then
+_HEAD: Final = "HEAD"
+_HEAD_SAYS: Final = re.compile(rb"ref:|[0-9a-fA-F]{40}")
 _WORDS: Final = {
     errno.ENOENT: "does not exist",
     errno.EEXIST: "exists already",
@@ -63,12 +67,17 @@ class Folder:
         status = os.fstat(self._root)
         self.identity = (status.st_dev, status.st_ino)
         self._changing = threading.Lock()
+        self._hidden: tuple[int, int] | None = None
 
     def close(self) -> None:
         """Nothing can be opened in it after this."""
         if self._root >= 0:
             os.close(self._root)
             self._root = -1
+
+    def hide(self, identity: tuple[int, int]) -> None:
+        """The file of this device and this number is not shown, read or written, whatever it is called."""
+        self._hidden = identity
 
     def steps(self, path: str) -> list[str]:
         """The names from the folder to what the path leads to; none for the folder itself."""
@@ -87,12 +96,12 @@ class Folder:
     def read(self, path: str, most: int = MOST_BYTES) -> bytes:
         """A regular file's content."""
         with self._parent(path) as (parent, name), _explained(path):
-            return _read(parent, name, path, most)[0]
+            return self._read(parent, name, path, most)[0]
 
     def create(self, path: str, data: bytes) -> None:
         """A new file, with the folders that lead to it."""
-        _check_size(path, data)
         with self._changing, self._parent(path, make=True) as (parent, name), _explained(path):
+            _check(path, name, data)
             descriptor = os.open(name, _NEW, 0o666, dir_fd=parent)
             try:
                 _write(descriptor, data)
@@ -106,16 +115,18 @@ class Folder:
         whole or not at all; its permissions stay. One change at a time, so that none is lost."""
         with self._changing, self._parent(path, make=True) as (parent, name), _explained(path):
             try:
-                data, mode = _read(parent, name, path, MOST_BYTES)
+                data, mode = self._read(parent, name, path, MOST_BYTES)
                 made = change(data)
             except FileNotFoundError:
                 made, mode = change(None), None
-            _check_size(path, made)
+            _check(path, name, made)
             _replace(parent, name, made, mode)
 
     def remove(self, path: str) -> None:
         """A file; a link is removed itself."""
         with self._changing, self._parent(path, writes=True) as (parent, name), _explained(path):
+            if self._hides(os.stat(name, dir_fd=parent, follow_symlinks=False)):
+                raise FolderError(f"{_named(path)} is not accessible")
             os.unlink(name, dir_fd=parent)
 
     def entries(self, path: str) -> list[tuple[str, str]]:
@@ -123,7 +134,8 @@ class Folder:
         other."""
         steps = self.steps(path)
         with self._opened(steps, path) as descriptor, _explained(path), os.scandir(descriptor) as found:
-            return sorted((each.name, _kind(each)) for each in islice(found, _MOST_ENTRIES))
+            shown = (each for each in islice(found, _MOST_ENTRIES) if not self._hides_entry(each))
+            return sorted((each.name, _kind(each)) for each in shown)
 
     def files(
         self,
@@ -159,10 +171,14 @@ class Folder:
                 ]
 
     @contextmanager
-    def _opened(self, steps: list[str], path: str, *, make: bool = False) -> Iterator[int]:
+    def _opened(
+        self, steps: list[str], path: str, *, make: bool = False, writes: bool = False
+    ) -> Iterator[int]:
         """A folder's descriptor, each step opened from the one before."""
         descriptor = os.dup(self._root)
         try:
+            if writes:
+                _check_no_repository(descriptor, path)
             for step in steps:
                 with _explained(path):
                     if make:
@@ -171,6 +187,8 @@ class Folder:
                     inner = os.open(step, _FOLDER, dir_fd=descriptor)
                 os.close(descriptor)
                 descriptor = inner
+                if writes:
+                    _check_no_repository(descriptor, path)
             yield descriptor
         finally:
             os.close(descriptor)
@@ -181,24 +199,37 @@ class Folder:
         steps = self.steps(path)
         if not steps:
             raise FolderError(f"{_named(path)} is a folder")
-        if (make or writes) and not _KEPT.isdisjoint(step.casefold() for step in steps):
-            raise FolderError(f"{_named(path)} is git's own and is not written")
-        with self._opened(steps[:-1], path, make=make) as parent:
+        writes = make or writes
+        if writes and not _KEPT.isdisjoint(step.casefold() for step in steps):
+            raise FolderError(f"{_named(path)} is a version control's own and is not written")
+        with self._opened(steps[:-1], path, make=make, writes=writes) as parent:
             yield parent, steps[-1]
 
+    def _read(self, parent: int, name: str, path: str, most: int) -> tuple[bytes, int]:
+        """Its content and permissions. What it is, is asked of the file that is open."""
+        descriptor = os.open(name, _READ, dir_fd=parent)
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            if stat.S_ISDIR(status.st_mode):
+                raise FolderError(f"{_named(path)} is a folder")
+            if not stat.S_ISREG(status.st_mode):
+                raise FolderError(f"{_named(path)} is not a regular file")
+            if self._hides(status):
+                raise FolderError(f"{_named(path)} is not accessible")
+            if status.st_nlink > 1:
+                raise FolderError(f"{_named(path)} has another name, which may be outside of the folder")
+            data = file.read(most + 1)
+        if len(data) > most:
+            raise FolderError(f"{_named(path)} is larger than {most} bytes")
+        return data, stat.S_IMODE(status.st_mode)
 
-def _read(parent: int, name: str, path: str, most: int) -> tuple[bytes, int]:
-    descriptor = os.open(name, _READ, dir_fd=parent)
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if stat.S_ISDIR(status.st_mode):
-            raise FolderError(f"{_named(path)} is a folder")
-        if not stat.S_ISREG(status.st_mode):
-            raise FolderError(f"{_named(path)} is not a regular file")
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise FolderError(f"{_named(path)} is larger than {most} bytes")
-    return data, stat.S_IMODE(status.st_mode)
+    def _hides(self, status: os.stat_result) -> bool:
+        return self._hidden == (status.st_dev, status.st_ino)
+
+    def _hides_entry(self, entry: os.DirEntry[str]) -> bool:
+        if self._hidden is None or entry.inode() != self._hidden[1]:
+            return False
+        return self._hides(entry.stat(follow_symlinks=False))
 
 
 def _replace(parent: int, name: str, data: bytes, mode: int | None) -> None:
@@ -223,9 +254,22 @@ def _write(descriptor: int, data: bytes) -> None:
         os.fsync(descriptor)
 
 
-def _check_size(path: str, data: bytes) -> None:
+def _check(path: str, name: str, data: bytes) -> None:
+    """Whether a file with this name may have this content."""
     if len(data) > MOST_BYTES:
         raise FolderError(f"{_named(path)} would be larger than {MOST_BYTES} bytes")
+    if name.casefold() == _HEAD.casefold() and _HEAD_SAYS.match(data):
+        raise FolderError(f"{_named(path)} would make its folder a git repository")
+
+
+def _check_no_repository(descriptor: int, path: str) -> None:
+    try:
+        os.stat(_HEAD, dir_fd=descriptor, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    raise FolderError(
+        f"{_named(path)} is not written: beside it or above it is a HEAD, as in a git repository"
+    )
 
 
 def _kind(entry: os.DirEntry[str]) -> str:

@@ -50,6 +50,12 @@ class JournalFile:
     ) -> None:
         os.close(self._file)
 
+    @property
+    def identity(self) -> tuple[int, int]:
+        """The device and the number of the file that is open."""
+        status = os.fstat(self._file)
+        return status.st_dev, status.st_ino
+
     def record(self, entry: LoopEntry) -> None:
         """Append an entry, on the disk when this returns. Raises OSError, and the file is then as it was."""
         before = os.lseek(self._file, 0, os.SEEK_END)

@@ -17,6 +17,7 @@ from server.commands.serve import fields_of
 if TYPE_CHECKING:
     from bridge.tools.loop import LoopResult
     from bridge.tools.registry import ToolRegistry
+    from server.agent.folder import Folder
     from server.agent.journal_file import JournalFile
     from server.settings import Settings
 
@@ -76,8 +77,9 @@ def command(
 ) -> None:
     """Have a model do TASK with tools that read, change and search files and run commands.
 
-    Commands are run only after you have allowed them. Exit code 0: the model answered, 1: it did not (a
-    limit, a failure, a cut answer), 2: something given is wrong, 130: it was cancelled.
+    Commands are run, and files that are there are changed, only after you have allowed it. Exit code 0: the
+    model answered, 1: it did not (a limit, a failure, a cut answer), 2: something given is wrong, 130: it was
+    cancelled.
     """
     from bridge.errors import BridgeError
 
@@ -85,9 +87,12 @@ def command(
         raise click.UsageError("TASK is missing")
     try:
         with ExitStack() as open_until_the_end:
-            registry, workspace = _tools(open_until_the_end, tools, folder)
+            registry, inside = _tools(open_until_the_end, tools, folder)
             _check_names(registry, flags["disabled"])
             journal = _journal(open_until_the_end, resume)
+            if inside is not None and journal is not None:
+                inside.hide(journal.identity)
+            workspace = str(folder.resolve()) if inside is None else inside.shown_as
             if not task.strip() and journal is not None and not journal.entries:
                 give_up(f"{resume}: there is no task in it to go on with")
             result = _run(task.strip(), registry, workspace, journal, as_json, flags)
@@ -169,24 +174,24 @@ def _settings(
     return settings, asked
 
 
-def _tools(opened: ExitStack, tools: str | None, folder: Path) -> tuple[ToolRegistry, str]:
-    """The tools, and the folder as the model is shown it."""
+def _tools(opened: ExitStack, tools: str | None, folder: Path) -> tuple[ToolRegistry, Folder | None]:
+    """The tools, and what holds the built-in ones in the folder."""
     from server.agent.folder import Folder
     from server.agent.running import tools_of
     from server.agent.sample_tools import sample_tools
 
-    if tools is not None:
-        here = str(Path.cwd())
-        sys.path.append(here)  # behind all else: what a file there is called takes no module's place
-        try:
-            return tools_of(tools), str(folder.resolve())
-        except ValueError as error:
-            raise click.UsageError(f"--tools: {error}") from error
-        finally:
-            sys.path.remove(here)  # the model may write there
-    inside = Folder(folder)
-    opened.callback(inside.close)
-    return sample_tools(inside), inside.shown_as
+    if tools is None:
+        inside = Folder(folder)
+        opened.callback(inside.close)
+        return sample_tools(inside), inside
+    here = str(Path.cwd())
+    sys.path.append(here)  # behind all else: what a file there is called takes no module's place
+    try:
+        return tools_of(tools), None
+    except ValueError as error:
+        raise click.UsageError(f"--tools: {error}") from error
+    finally:
+        sys.path.remove(here)  # the model may write there
 
 
 def _check_names(registry: ToolRegistry, disabled: tuple[str, ...]) -> None:

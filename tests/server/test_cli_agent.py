@@ -106,6 +106,28 @@ def test_the_readmes_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             assert result.exit_code == 0
             shown += result.output
     assert "The tool answered: buy milk" in shown
+    assert Path("notes.txt").read_text() == "buy milk"
+    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "run.jsonl"}
+    assert shown.count("🔧") == 1 + 1  # the second run shows what the first did
+
+
+def test_the_journal_is_out_of_the_reach_of_the_tools(model: ScriptedUpstream, tmp_path: Path) -> None:
+    journal = tmp_path / "run.jsonl"
+    calls: list[Any] = [
+        ("c1", "read_file", {"path": "run.jsonl"}),
+        ("c2", "edit_file", {"filePath": "run.jsonl", "code": ""}),
+        ("c3", "apply_patch", {"input": "*** Begin Patch\n*** Delete File: run.jsonl\n*** End Patch"}),
+        ("c4", "list_dir", {}),
+        ("c5", "grep_search", {"query": "list_dir"}),
+    ]
+    model.scripts[MODEL] = scripted("chat", [Answer("I look.", calls), DONE])
+    result = run("Look", *over(model, tmp_path, "--yes", "--json", "--resume", str(journal)))
+    results = sorted(json.loads(result.stdout)["toolCallResults"].items())
+    said = [each["content"][0]["value"] for _, each in results]
+    assert said[:3] == ["Error: Tool failed - 'run.jsonl' is not accessible"] * 3
+    assert said[3:] == ["(empty)", "No matches."]
+    model.scripts[MODEL] = scripted("chat", [DONE])
+    assert run("Again", *over(model, tmp_path, "--resume", str(journal))).exit_code == 0
 
 
 def test_json_is_one_object_on_stdout(model: ScriptedUpstream, tmp_path: Path) -> None:
@@ -264,22 +286,43 @@ def test_a_command_is_run_only_when_the_user_says_yes(
     model: ScriptedUpstream, tmp_path: Path, typed: bytes, made: bool
 ) -> None:
     model.scripts[MODEL] = scripted("chat", [COMMAND, DONE])
+    asked = answered(model, tmp_path, typed)
+    assert b"echo ran > ran.txt" in asked
+    assert (tmp_path / "ran.txt").exists() is made
+
+
+@pytest.mark.parametrize(("typed", "content"), [(b"y\n", "buy bread\n"), (b"\n", "buy milk\n")])
+def test_a_file_that_is_there_is_changed_only_when_the_user_says_yes(
+    model: ScriptedUpstream, tmp_path: Path, typed: bytes, content: str
+) -> None:
+    (tmp_path / "notes.txt").write_text("buy milk\n")
+    model.scripts[MODEL] = scripted("chat", [EDIT, DONE])
+    asked = answered(model, tmp_path, typed)
+    assert b"Change this file?\n--- notes.txt\n+++ notes.txt\n-buy milk\n+buy bread\n" in asked
+    assert (tmp_path / "notes.txt").read_text() == content
+
+
+EDIT = Answer("I edit.", [("c1", "edit_file", {"filePath": "notes.txt", "code": "buy bread\n"})])
+
+
+def answered(model: ScriptedUpstream, folder: Path, typed: bytes) -> bytes:
+    """What is shown up to a question, which is answered so at a terminal; nothing has happened until then."""
+    before = {path: path.read_bytes() for path in folder.iterdir()}
     terminal, user = pty.openpty()
     try:
-        with started("Run it", *over(model, tmp_path), stdin=user) as process:
+        with started("Do it", *over(model, folder), stdin=user) as process:
             assert process.stdout is not None
             shown = b""
             while b"[y/N]" not in shown:
                 shown += os.read(process.stdout.fileno(), 10_000)
-            assert b"echo ran > ran.txt" in shown
-            assert not (tmp_path / "ran.txt").exists()
+            assert {path: path.read_bytes() for path in folder.iterdir()} == before
             until(lambda: waits_for_input(process.pid))
             os.write(terminal, typed)
             assert process.wait(20) == 0
     finally:
         os.close(terminal)
         os.close(user)
-    assert (tmp_path / "ran.txt").exists() is made
+    return shown
 
 
 def waits_for_input(pid: int) -> bool:
@@ -295,6 +338,16 @@ def test_without_a_terminal_a_command_is_declined_and_with_yes_it_is_run(
         model.scripts[MODEL] = scripted("chat", [COMMAND, DONE])
         assert run("Run it", *over(model, tmp_path, *options)).exit_code == 0
         assert (tmp_path / "ran.txt").exists() is made
+
+
+def test_without_a_terminal_a_file_that_is_there_stays_and_with_yes_it_is_changed(
+    model: ScriptedUpstream, tmp_path: Path
+) -> None:
+    for options, content in (((), "buy milk\n"), (("--yes",), "buy bread\n")):
+        (tmp_path / "notes.txt").write_text("buy milk\n")
+        model.scripts[MODEL] = scripted("chat", [EDIT, DONE])
+        assert run("Edit it", *over(model, tmp_path, *options)).exit_code == 0
+        assert (tmp_path / "notes.txt").read_text() == content
 
 
 # ── going on ───────────────────────────────────────────────────────────────────────────────────────

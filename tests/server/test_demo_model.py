@@ -172,6 +172,25 @@ def test_which_tools_are_called(choice: Any, words: str, called: list[str]) -> N
     assert [name for name in ("get_weather", "get_time") if name.encode() in answer] == called
 
 
+@pytest.mark.parametrize(
+    ("words", "called"),
+    [
+        ('Read the file "notes.txt"', {"read_file"}),
+        ('Read "README.md"', {"read_file"}),
+        ("What is in the file?", {"create_file"}),
+        ("Create a file and read the file", {"create_file", "read_file"}),
+        ("Look in the folder", set()),
+    ],
+)
+def test_tools_that_share_a_word_are_not_called_beside_the_one_that_is_named(
+    words: str, called: set[str]
+) -> None:
+    names = ("create_file", "edit_file", "read_file", "run_in_terminal")
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    answer = play(model="demo", messages=[{"role": "user", "content": words}], tools=tools)
+    assert {name for name in names if name.encode() in answer} == called
+
+
 def test_one_tool_at_a_time_when_parallel_calls_are_off() -> None:
     tools = [{"type": "function", "function": {"name": name}} for name in ("get_weather", "get_time")]
     messages = [{"role": "user", "content": "time and weather"}]

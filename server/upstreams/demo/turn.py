@@ -11,7 +11,7 @@ _CAMEL: Final = re.compile(r"([a-z])([A-Z])")
 _WORD: Final = re.compile(r"[A-Za-z]+")
 _ASKS_FOR_A_TOOL: Final = re.compile(r"\b(call|use|run|invoke|tool|function)\b", re.IGNORECASE)
 # words of tool names that say nothing about what the tool is for
-_EMPTY_WORDS: Final = frozenset({"get", "set", "the", "a", "an", "to", "of", "do", "current", "tool"})
+_EMPTY_WORDS: Final = frozenset({"get", "set", "the", "a", "an", "to", "of", "in", "do", "current", "tool"})
 
 
 class Turn(Struct, frozen=True):
@@ -40,7 +40,7 @@ class Turn(Struct, frozen=True):
             return []
         if isinstance(self.tool_choice, dict):
             return self._forced(self.tool_choice)
-        named = [tool for tool in self.tools if self._is_named(tool)]
+        named = self._named()
         if self.tool_choice == "required":
             return self._as_many_as_allowed(named) or self.tools[:1]
         if self.results:
@@ -53,9 +53,16 @@ class Turn(Struct, frozen=True):
         name = (choice.get("function") or choice).get("name")
         return [tool for tool in self.tools if tool.get("name") == name][:1] or self.tools[:1]
 
-    def _is_named(self, tool: dict[str, Any]) -> bool:
+    def _named(self) -> list[dict[str, Any]]:
+        """The tools whose names are said, word for word; where none is, the one of which most is said."""
         said = {word.lower() for word in _WORD.findall(self.text)}
-        return bool(set(_words(str(tool.get("name", "")))) & said)
+        names = [set(_words(str(tool.get("name", "")))) for tool in self.tools]
+        whole = [tool for tool, name in zip(self.tools, names, strict=True) if name and name <= said]
+        if whole:
+            return whole
+        most = max((len(name & said) for name in names), default=0)
+        nearest = (tool for tool, name in zip(self.tools, names, strict=True) if len(name & said) == most)
+        return [next(nearest)] if most else []
 
     def _as_many_as_allowed(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return tools if self.parallel else tools[:1]

@@ -1,10 +1,12 @@
 """A folder that paths can't leave: not by `..`, links or absolute paths, nor between a check and its use."""
 
 import os
+import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -147,10 +149,51 @@ def test_a_file_is_created_once_and_changed_whole(folder: Folder, inside: Path) 
     assert os.listdir(inside / "a/b") == ["c.txt"]
 
 
-def test_a_hard_link_keeps_its_other_content(folder: Folder, inside: Path) -> None:
+def test_a_file_with_another_name_is_neither_read_nor_changed(folder: Folder, inside: Path) -> None:
+    """The other one may be outside of the folder: what is here would be read there, or lose it."""
     os.link(inside.parent / "secret.txt", inside / "hard.txt")
-    folder.change("hard.txt", lambda data: b"new")
+    for way in ("read", "change"):
+        with pytest.raises(FolderError, match="another name"):
+            WAYS[way](folder, "hard.txt")
+    assert list(folder.files("", skipped=frozenset(), most=10)) == ["hard.txt"]
+    folder.remove("hard.txt")
     assert (inside.parent / "secret.txt").read_text() == "secret"
+
+
+def test_what_the_name_led_to_is_looked_at_when_it_is_open(
+    folder: Folder, inside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not before, when it may have been another file."""
+    (inside / "a").write_text("mine")
+    plain = os.open
+
+    def swapped(path: str, flags: int, *more: Any, **others: Any) -> int:
+        if path == "a":
+            os.unlink(inside / "a")
+            os.link(inside.parent / "secret.txt", inside / "a")
+        return plain(path, flags, *more, **others)
+
+    monkeypatch.setattr(os, "open", swapped)
+    with pytest.raises(FolderError, match="another name"):
+        folder.read("a")
+
+
+def test_a_hidden_file_is_not_there_for_anybody(folder: Folder, inside: Path) -> None:
+    (inside / "run.jsonl").write_text("{}")
+    (inside / "other").write_text("{}")
+    status = os.stat(inside / "run.jsonl")
+    folder.hide((status.st_dev, status.st_ino))
+    for way in ("read", "change", "remove"):
+        with pytest.raises(FolderError, match="not accessible"):
+            WAYS[way](folder, "run.jsonl")
+    with pytest.raises(FolderError, match="exists already"):
+        folder.create("run.jsonl", b"")
+    assert folder.entries("") == [("other", "file")]
+    assert list(folder.files("", skipped=frozenset(), most=10)) == ["other"]
+    (inside / "run.jsonl").rename(inside / "renamed")
+    with pytest.raises(FolderError, match="not accessible"):
+        folder.read("renamed")
+    assert (inside / "renamed").read_text() == "{}"
 
 
 def test_what_is_not_a_regular_file_is_not_opened(folder: Folder, inside: Path) -> None:
@@ -181,12 +224,54 @@ def test_sizes_are_limited(folder: Folder, inside: Path) -> None:
     assert os.listdir(inside) == ["large"]
 
 
-@pytest.mark.parametrize("path", [".git/hooks/pre-commit", ".GIT/config", "sub/.git/config", ".git"])
+@pytest.mark.parametrize(
+    "path", [".git/hooks/pre-commit", ".GIT/config", "sub/.git/config", ".git", ".hg/hgrc", "a/.jj/repo/x"]
+)
 def test_what_git_runs_is_not_written(folder: Folder, inside: Path, path: str) -> None:
     for way in ("create", "change", "remove"):
-        with pytest.raises(FolderError, match="git's own"):
+        with pytest.raises(FolderError, match="version control's own"):
             WAYS[way](folder, path)
     assert os.listdir(inside) == []
+
+
+BARE = {
+    "HEAD": b"ref: refs/heads/main\n",
+    "config": b"[core]\n\tbare = false\n\tworktree = /\n\tfsmonitor = touch ran; false\n",
+    "objects/x": b"",
+    "refs/x": b"",
+}
+
+
+@pytest.mark.parametrize("names", list(permutations(BARE)), ids="-".join)
+@pytest.mark.parametrize("head", ["HEAD", "head"])
+def test_no_folder_becomes_a_repository_of_git(
+    folder: Folder, inside: Path, names: Sequence[str], head: str
+) -> None:
+    """A folder with these is one, whatever it is called: `git status` there runs what its config names."""
+    for name in names:
+        for way in (folder.create, lambda path, data: folder.change(path, lambda _: data)):
+            with suppress(FolderError):
+                way(f"docs/{head if name == 'HEAD' else name}", BARE[name])
+    assert not (inside / "docs" / head).exists()
+    git = ["git", "-C", str(inside / "docs"), "rev-parse", "--git-dir"]
+    alone = {**os.environ, "GIT_CEILING_DIRECTORIES": str(inside)}
+    assert subprocess.run(git, capture_output=True, check=False, env=alone).returncode == 128
+
+
+def test_a_bare_repository_that_is_there_is_not_written(folder: Folder, inside: Path) -> None:
+    subprocess.run(["git", "init", "-q", "--bare", str(inside / "a" / "repo.git")], check=True)
+    before = (inside / "a/repo.git/config").read_bytes()
+    for path in ("config", "hooks/post-checkout", "HEAD", "objects/info/alternates"):
+        for way in ("create", "change", "remove"):
+            with pytest.raises(FolderError, match="HEAD"):
+                WAYS[way](folder, f"a/repo.git/{path}")
+    assert (inside / "a/repo.git/config").read_bytes() == before
+    folder.create("a/b", b"")
+
+
+def test_a_file_may_be_called_head(folder: Folder) -> None:
+    folder.create("head", b"of a page")
+    folder.change("head", lambda data: b"of another")
 
 
 def test_changes_at_once_lose_nothing(folder: Folder) -> None:

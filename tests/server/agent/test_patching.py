@@ -1,5 +1,6 @@
 """Patches in both forms, applied to texts, and what does not fit."""
 
+import json
 import random
 import time
 from difflib import unified_diff
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.tools import ToolInvocationError
+from bridge.tools import ToolInvocationError, ToolRegistry, ToolsService
 from server.agent.file_tools import file_tools
 from server.agent.folder import Folder, FolderError
 from server.agent.patching import patched, read_patch
@@ -154,13 +155,21 @@ def test_hunks_that_nearly_fit_everywhere_take_linear_time() -> None:
     assert time.process_time() - began < 3
 
 
-def test_a_patch_is_applied_whole_or_not_at_all(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    (apply_patch,) = [each for each in file_tools(folder) if each.name == "apply_patch"]
+async def test_a_patch_is_applied_whole_or_not_at_all(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def yes(tool: str, question: str) -> bool:
+        return True
+
+    service = ToolsService(ToolRegistry(file_tools(folder)), confirm=yes)
+
+    async def apply(patch: str) -> str:
+        return (await service.run_call("apply_patch", json.dumps({"input": patch}))).result.text
+
     folder.create("a", b"one\n")
     for name in ("a", "./a", "/project/a"):
         twice = begun("*** Update File: a", "-one", f"*** Update File: {name}", "-one")
-        with pytest.raises(ToolInvocationError, match="names a file twice"):
-            apply_patch.handler({"input": twice})
+        assert "names a file twice" in await apply(twice)
     folder.create("b", b"two\n")
     patch = begun(
         "*** Update File: a", "-one", "+1", "*** Add File: c", "+c", "*** Update File: b", "-two", "+2"
@@ -173,10 +182,9 @@ def test_a_patch_is_applied_whole_or_not_at_all(folder: Folder, monkeypatch: pyt
         plain(path, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(folder, "change", failing)
-    with pytest.raises(FolderError, match="full"):
-        apply_patch.handler({"input": patch})
+    assert "the disk is full" in await apply(patch)
     assert [(name, folder.read(name)) for name, _ in folder.entries("")] == [("a", b"one\n"), ("b", b"two\n")]
     monkeypatch.undo()
-    assert apply_patch.handler({"input": patch}) == "Updated a\nCreated c\nUpdated b"
+    assert await apply(patch) == "Updated a\nCreated c\nUpdated b"
     contents = [(name, folder.read(name)) for name, _ in folder.entries("")]
     assert contents == [("a", b"1\n"), ("b", b"2\n"), ("c", b"c\n")]

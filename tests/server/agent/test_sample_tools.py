@@ -100,6 +100,106 @@ async def test_what_leads_out_is_an_error_for_the_model(agent: Agent, inside: Pa
     assert (inside.parent / "secret.txt").read_text() == "secret"
 
 
+# --- asking ----------------------------------------------------------------------------------------------
+
+
+async def test_changes_of_files_that_are_there_are_shown_and_asked_about(agent: Agent, inside: Path) -> None:
+    assert await agent("create_file", path="new.txt", content="one\ntwo\n") == "Created new.txt"
+    assert agent.questions == []
+    await agent("edit_file", filePath="new.txt", code="2", oldCode="two")
+    await agent("edit_file", filePath="new.txt", code="all\n")
+    await agent("edit_file", filePath="other.txt", code="is not there yet")
+    await agent(
+        "apply_patch", input="*** Begin Patch\n*** Delete File: new.txt\n*** Add File: b\n+b\n*** End Patch"
+    )
+    assert agent.questions == [
+        "Change this file?\n--- new.txt\n+++ new.txt\n one\n-two\n+2\n",
+        "Change this file?\n--- new.txt\n+++ new.txt\n-one\n-2\n+all\n",
+        "Change these files?\n--- new.txt\n+++ (deleted)\n-all\n--- (no file)\n+++ b\n+b\n",
+    ]
+    assert sorted(os.listdir(inside)) == ["b", "other.txt"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".envrc",
+        ".vscode/tasks.json",
+        "sub/.husky/pre-commit",
+        ".npmrc",
+        "AGENTS.md",
+        "sub/claude.md",
+        "mise.toml",
+    ],
+)
+async def test_new_files_that_tools_obey_unasked_are_asked_about(
+    agent: Agent, inside: Path, path: str
+) -> None:
+    agent.allows = False
+    patch = f"*** Begin Patch\n*** Add File: {path}\n+x\n*** End Patch"
+    for call in (
+        agent("create_file", path=path, content="x"),
+        agent("edit_file", filePath=path, code="x"),
+        agent("apply_patch", input=patch),
+    ):
+        assert await call == "Error: Not allowed - the user declined it"
+        assert f"+++ {path}\n+x" in agent.questions.pop()
+    assert os.listdir(inside) == []
+    agent.allows = True
+    assert await agent("create_file", path=path, content="x") == f"Created {path}"
+
+
+async def test_without_anybody_to_ask_what_is_there_stays(folder: Folder, inside: Path) -> None:
+    (inside / "a").write_text("mine")
+    service = ToolsService(sample_tools(folder), call=call_with_anyio)
+    for name, given in (
+        ("edit_file", {"filePath": "a", "code": "x"}),
+        ("apply_patch", {"input": "*** Begin Patch\n*** Delete File: a\n*** End Patch"}),
+        ("create_file", {"path": "a", "content": "x"}),
+    ):
+        said = (await service.run_call(name, json.dumps(given))).result.text
+        assert said.startswith(("Error: Not allowed", "Error: Tool failed - 'a' exists already"))
+    assert (inside / "a").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["edit_file", "apply_patch"])
+@pytest.mark.parametrize("now", ["changed", None])
+async def test_what_was_changed_while_the_user_was_asked_is_not_lost(
+    agent: Agent, inside: Path, monkeypatch: pytest.MonkeyPatch, name: str, now: str | None
+) -> None:
+    (inside / "a").write_text("one")
+    given = {
+        "edit_file": {"filePath": "a", "code": "two"},
+        "apply_patch": {"input": "*** Begin Patch\n*** Delete File: a\n*** End Patch"},
+    }[name]
+
+    async def meanwhile(tool: str, question: str) -> bool:
+        (inside / "a").unlink() if now is None else (inside / "a").write_text(now)
+        return True
+
+    service = ToolsService(agent.service.registry, call=call_with_anyio, confirm=meanwhile)
+    said = (await service.run_call(name, json.dumps(given))).result.text
+    assert "was changed by somebody else meanwhile" in said
+    assert [path.read_text() for path in inside.iterdir()] == ([now] if now else [])
+
+
+async def test_a_question_can_be_read_whatever_the_files_hold(agent: Agent, inside: Path) -> None:
+    lines = [f"line {number}" for number in range(2_000)]
+    (inside / "long").write_text("\n".join(lines))
+    await agent("edit_file", filePath="long", code="\n".join(["first", *lines[1:-1], "last"]))
+    await agent("edit_file", filePath="long", code="\x1b[2J\u202e" + "x" * 10_000)
+    (inside / "binary").write_bytes(b"\xff\0")
+    await agent("edit_file", filePath="binary", code="text")
+    first, second, third = agent.questions
+    assert first.startswith("Change this file?\n--- long\n+++ long\n-line 0\n-line 1\n")
+    assert "\n-line 99\n-… 1900 more go\n+first\n+line 1\n" in first
+    assert first.endswith("\n+line 99\n+… 1900 more come\n")
+    assert "\n-… 1900 more go\n+\\x1b[2J\\u202exxx" in second
+    assert not {"\x1b", "\u202e"} & {*second}
+    assert max(map(len, second.split("\n"))) < 600
+    assert third.endswith("(not a text: 2 bytes become 4)\n")
+
+
 async def test_parts_of_files_images_and_binaries(agent: Agent, inside: Path) -> None:
     (inside / "a.txt").write_text("".join(f"line {n}\n" for n in range(1, 11)))
     assert (
