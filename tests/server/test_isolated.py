@@ -172,6 +172,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "edit_file": {"filePath": "re.py", "code": "\n# edited", "oldCode": "\n"},
     "apply_patch": {"input": "*** Begin Patch\n*** Add File: patched.py\n+1\n*** End Patch\n"},
     "grep_search": {"query": "ope+n", "isRegexp": True, "maxResults": 5},
+    "semantic_search": {"query": "imported"},
+    "list_code_usages": {"symbolName": "open"},
     "run_in_terminal": {"command": "true"},
 }
 
