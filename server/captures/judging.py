@@ -5,19 +5,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from bridge.conformance import StreamValidator, Violation, WireName, judge_envelope, judge_response
+from bridge.dialects import responses
 from bridge.dialects.base import type_of
 from bridge.sse import Frame
 from server.captures.reader import Payload, Unreadable, begins_response, ends_response
-from server.captures.sources import dialect_of
+from server.captures.sources import DIALECTS, dialect_of
 
-# dialects that `replay` reads, as people call them
-_OTHERS: Final = {
-    "chat": "Chat Completions",
-    "anthropic": "Messages",
-    "codex": "Codex",
-    "vscode": "VS Code",
-    "copilot": "Copilot",
-}
 _REQUEST: Final = "response.create"
 
 
@@ -78,12 +71,11 @@ def _refuse_others(first: Payload, value: dict[str, Any]) -> None:
     if "type" not in value and "choices" not in value and isinstance(value.get("error"), dict):
         what = str(value["error"].get("message"))[:200]
         raise Unreadable(first.line, f"this is the body of an HTTP error, not a response: {what}")
-    name = _OTHERS.get(dialect_of(first) or "")
+    name = dialect_of(first)
     # what calls itself an event of a response is judged as one, however little it is
-    if name is not None and not type_of(value).startswith("response."):
-        what = "answer" if _is_whole(value) else "stream"
-        raise Unreadable(first.line, f"this is a {name} {what}: use replay")
-
-
-def _is_whole(value: dict[str, Any]) -> bool:
-    return value.get("object") == "chat.completion" or value.get("type") == "message"
+    if name is None or name == responses.DIALECT.name or type_of(value).startswith("response."):
+        return
+    other = DIALECTS[name]
+    whole = other.upstream is not None and other.upstream.whole(value)
+    what = "answer" if whole else "stream"
+    raise Unreadable(first.line, f"this is a {other.title} {what}: use replay")

@@ -10,6 +10,7 @@ from typing import Final
 from msgspec import Raw
 
 from bridge.conformance import judge_response
+from bridge.dialects import responses
 from bridge.dialects.base import type_of
 from bridge.protocol.codec import encode
 from bridge.protocol.events import TERMINAL_EVENTS, Event, ResponseCreated
@@ -25,7 +26,7 @@ from server.captures.reader import (
 )
 from server.captures.sources import AUTO, Source, dialect_of, open_source
 
-_OURS: Final = "responses"
+_OURS: Final = responses.DIALECT.name
 _WIRE: Final = "openresponses"
 _REQUEST: Final = "response.create"
 Clock = Callable[[], float]

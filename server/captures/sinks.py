@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from bridge.decoder import ResponseAccumulator
-from bridge.dialects import anthropic_messages, chat_completions, copilot, vscode
-from bridge.dialects.base import Dialect, Outbound
+from bridge.dialects.base import ClientSide, Outbound
+from bridge.dialects.table import dialects
 from bridge.protocol.codec import encode, encode_sse
 from bridge.protocol.events import TERMINAL_EVENTS, Event, ResponseCreated
 from bridge.sse import DONE
@@ -65,10 +65,9 @@ class _ClientSink:
 
     wire = "openai"  # tool calls of every kind keep their own names there
 
-    def __init__(self, dialect: Dialect, outbound: Callable[[], Outbound[Any]] | None = None) -> None:
-        assert dialect.client is not None
-        self._outbound = (outbound or dialect.client.outbound)()
-        self._encode = dialect.client.encode
+    def __init__(self, client: ClientSide, outbound: Callable[[], Outbound[Any]]) -> None:
+        self._outbound = outbound()
+        self._encode = client.encode
 
     def feed(self, events: list[Event]) -> bytes:
         return self._encode([chunk for event in events for chunk in self._outbound.feed(event)])
@@ -77,18 +76,20 @@ class _ClientSink:
         return self._encode(self._outbound.close())
 
 
-_CLIENTS: Final = (vscode.DIALECT, chat_completions.DIALECT, anthropic_messages.DIALECT, copilot.DIALECT)
+_CLIENTS: Final = {name: each.client for name, each in dialects().items() if each.client is not None}
 SINKS: Final[dict[str, Callable[[], Sink]]] = {
     "responses": partial(_SseSink, "openresponses"),
     "openai": partial(_SseSink, "openai"),
-    **{dialect.name: partial(_ClientSink, dialect) for dialect in _CLIENTS},
+    **{name: partial(_ClientSink, client, client.outbound) for name, client in _CLIENTS.items()},
     "snapshot": _SnapshotSink,
 }
 
 
-def _chat_without_text_after_tools() -> Sink:
-    outbound = partial(chat_completions.Outbound, include_usage=True, text_after_tool_call="drop")
-    return _ClientSink(chat_completions.DIALECT, outbound)
+_WITHOUT_TEXT_AFTER_TOOLS: Final[dict[str, Callable[[], Sink]]] = {
+    name: partial(_ClientSink, client, client.without_text_after_tools)
+    for name, client in _CLIENTS.items()
+    if client.without_text_after_tools is not None
+}
 
 
 class Sinks:
@@ -107,8 +108,8 @@ class Sinks:
     def begin(self, text_after_tools: bool) -> None:
         """What comes next is of a source that wants this of its text."""
         passes = text_after_tools if self._wanted is None else self._wanted
-        chat = self._name == chat_completions.DIALECT.name
-        self._build = SINKS[self._name] if passes or not chat else _chat_without_text_after_tools
+        build = SINKS[self._name]
+        self._build = build if passes else _WITHOUT_TEXT_AFTER_TOOLS.get(self._name, build)
         if not self._fed:
             self._sink: Sink = self._build()
 

@@ -8,8 +8,8 @@ from itertools import count
 from typing import Any, Final
 
 from bridge.diagnostics import Diagnostics
-from bridge.dialects import anthropic_messages, chat_completions, codex, copilot, responses, vscode
 from bridge.dialects.base import Dialect
+from bridge.dialects.table import dialects
 from bridge.emitter.machine import ResponseStreamStateMachine
 from bridge.protocol.events import Event
 from bridge.state import TERMINAL_PHASES
@@ -71,18 +71,7 @@ def _ids_from(seed: bytes) -> Callable[[str], str]:
     return lambda prefix: f"{prefix}_{digest}{next(number):08x}"
 
 
-# in the order in which they are tried
-DIALECTS: Final = {
-    dialect.name: dialect
-    for dialect in (
-        codex.DIALECT,
-        vscode.DIALECT,
-        anthropic_messages.DIALECT,
-        responses.DIALECT,
-        copilot.DIALECT,
-        chat_completions.DIALECT,
-    )
-}
+DIALECTS: Final = dialects()
 AUTO: Final = "auto"
 
 

@@ -1,4 +1,5 @@
-"""Flags that several commands have. Each command imports this for its `--help`, so it needs click alone."""
+"""Flags that several commands have. Each command imports this for its `--help`, so it needs click and
+the names of dialects alone."""
 
 from __future__ import annotations
 
@@ -8,11 +9,13 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from bridge.dialects.table import TABLE
+
 _Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
 
-SOURCES: Final = ("auto", "codex", "vscode", "anthropic", "responses", "copilot", "chat")
+SOURCES: Final = ("auto", *(each.name for each in TABLE))
 """What a capture may be in: the names in `server.captures.sources`, which takes long to load."""
-SINKS: Final = ("responses", "openai", "vscode", "chat", "anthropic", "copilot", "snapshot")
+SINKS: Final = ("responses", "openai", *(each.name for each in TABLE if each.client), "snapshot")
 """What a capture may be turned into: the names in `server.captures.sinks`."""
 
 REACHED: Final = "Where the model is: a server, or a known one: ollama, …"

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from server.settings import Settings
 
-_CODEX = "codex"  # a dialect that needs no --upstream
 _OWN_STORE = "Each worker keeps its own store: a response is found by the worker that made it."
 _OWN_LOG = (
     "Each worker keeps its own event log: a response can be cancelled, and followed word by word, only at "
@@ -140,7 +139,7 @@ def fields_of(
     playback = {name: value for name, value in (("speed", speed), ("loop", loop)) if value is not None}
     if playback and recording_path(upstream) is None:
         raise SettingsError("--speed and --loop say how to play an --upstream recording:FILE")
-    if upstream is None and dialect == _CODEX:
+    if upstream is None and dialect is not None and _is_process(dialect):
         upstream = dialect
     if upstream is not None:
         known = "url" if "://" in upstream or recording_path(upstream) is not None else "profile"
@@ -157,6 +156,13 @@ def fields_of(
         raise SettingsError("--dialect, --model, --api-key-env and --codex-path say how to use an --upstream")
     flags["trace"] = None if trace is None else {"folder": trace}
     return {name: value for name, value in flags.items() if value is not None}
+
+
+def _is_process(dialect: str) -> bool:
+    """Whether this dialect is spoken by a process that is started, so that it needs no `--upstream`."""
+    from server.upstreams.dialects import DIALECTS, ProcessDialect
+
+    return isinstance(DIALECTS.get(dialect), ProcessDialect)
 
 
 def checked(settings: Settings) -> Any:

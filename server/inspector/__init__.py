@@ -9,6 +9,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from bridge.dialects.table import TABLE
+from bridge.protocol.codec import encode
+
 ROOT: Final = "/inspector"
 INDEX: Final = "index.html"
 DATA: Final = f"{ROOT}/v1/"
@@ -58,19 +61,28 @@ class File(Struct, frozen=True):
 @cache
 def files() -> dict[str, File]:
     """All files of the page, by their names below `/inspector/`. Nothing else is served."""
-    found: dict[str, File] = {}
+    found = {"dialects.js": _file(_dialects(), ".js")}
     waiting = [("", resources.files(__name__))]
     while waiting:
         path, folder = waiting.pop()
         for each in folder.iterdir():
             name = path + each.name
-            kind = _TYPES.get("." + each.name.rpartition(".")[2])
+            suffix = "." + each.name.rpartition(".")[2]
             if each.is_dir():
                 waiting.append((f"{name}/", each))
-            elif kind is not None:
-                data = each.read_bytes()
-                found[name] = File(data, kind, f'"{hashlib.sha256(data).hexdigest()[:32]}"')
+            elif suffix in _TYPES:
+                found[name] = _file(each.read_bytes(), suffix)
     return found
+
+
+def _file(data: bytes, suffix: str) -> File:
+    return File(data, _TYPES[suffix], f'"{hashlib.sha256(data).hexdigest()[:32]}"')
+
+
+def _dialects() -> bytes:
+    """What captures may be in, for the page's list."""
+    names = encode(["auto", *(each.name for each in TABLE)])
+    return b"// What a capture may be in.\n\nexport const DIALECTS = %b;\n" % names
 
 
 def is_page(path: str) -> bool:

@@ -1,12 +1,12 @@
 // A capture, dropped or chosen: of any dialect, or a file that this page exported.
 
 import { html, useState } from './vendor/preact.js';
+import { DIALECTS } from './dialects.js';
 import { readExported } from './exporting.js';
 import { isRecording } from './protocol/trace.js';
 import { openCapture, openExported } from './session.js';
 import { visible } from './text.js';
 
-const DIALECTS = ['auto', 'responses', 'chat', 'anthropic', 'codex', 'vscode', 'copilot'];
 const MOST = 200_000_000; // bytes; the server has a limit of its own
 
 export async function openFile(file, dialect) {

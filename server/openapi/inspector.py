@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from bridge.protocol.request import CreateResponse
+from server.captures.sources import AUTO, DIALECTS
 from server.openapi import resources
 from server.openapi.operation import Operation, Parameter
 
@@ -74,7 +75,7 @@ INSPECTOR: Final[dict[tuple[str, str], Operation]] = {
             Parameter(
                 "dialect",
                 "What a capture is in, or the answers of a recording; `auto` finds out.",
-                {"enum": ["auto", "codex", "vscode", "anthropic", "responses", "copilot", "chat"]},
+                {"enum": [AUTO, *DIALECTS]},
             ),
         ),
         errors=(400, 401, 403, 408, 413, 415, 429, 500, 503),

@@ -31,8 +31,7 @@ def with_betas(
     """The headers for this upstream of a request that came with these names; a loss where it is another's."""
     if not betas or not anthropic_messages.is_native(request):
         return {}
-    options = target.options
-    if isinstance(options, anthropic_messages.MessagesOptions) and options.betas:
+    if target.traits.takes_betas:
         return {HEADER: ",".join(betas)}
     losses.loss(HEADER, "is not known to the upstream")
     return {}

@@ -6,10 +6,7 @@ nothing in the history that is made anew for each request (condensed history, to
 
 from __future__ import annotations
 
-from typing import Final
-
 from bridge.dialects.base import History
-from bridge.dialects.responses import ResponsesOptions
 from bridge.protocol.input_items import CompactionParam
 from bridge.protocol.items import CompactionItem
 from bridge.protocol.request import CreateResponse
@@ -20,13 +17,10 @@ from server.sessions.history import own_input
 from server.sessions.records import can_be_id
 from server.upstreams.targets import Target
 
-_NEEDED: Final = frozenset({"previous_response_id", "store"})
-
 
 def keeps_responses(target: Target) -> bool:
     """Whether this upstream keeps responses and can be asked to go on from one."""
-    options = target.options
-    return isinstance(options, ResponsesOptions) and options.stateful and not _NEEDED & options.omit
+    return target.traits.keeps_responses
 
 
 def kept_by(target: Target, response_id: str | None, key: str | None) -> UpstreamResponse | None:

@@ -14,7 +14,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bridge.dialects.base import History, Inbound, Outgoing
-from bridge.dialects.chat_completions import ChatOptions
 from bridge.emitter.stream import ResponseStream
 from bridge.protocol.request import CreateResponse
 from bridge.tools.agent_tools import ModelCapabilities, ToolCallMode, tool_call_mode
@@ -144,8 +143,4 @@ def _tool_call_mode(tools: bool, streaming: bool) -> ToolCallMode:
 
 
 def _knows_no_schema(target: Target) -> bool:
-    """Anthropic's dialect words the wish by itself, Responses servers know schemas."""
-    options = target.options
-    return isinstance(options, ChatOptions) and (
-        options.json_schema != "json_schema" or "response_format" in options.omit
-    )
+    return not target.traits.takes_schemas

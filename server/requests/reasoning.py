@@ -14,8 +14,7 @@ from typing import Any, Final
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from bridge.dialects.anthropic_messages import MessagesOptions, is_native
-from bridge.dialects.chat_completions import ChatOptions
+from bridge.dialects.anthropic_messages import is_native
 from bridge.emitter.stream import ResponseStream, StreamFilter
 from bridge.errors import InvalidRequestError, WireError
 from bridge.protocol.codec import decode_json, encode
@@ -42,10 +41,7 @@ Loss = tuple[str, str]
 def seals(target: Target, request: CreateResponse) -> bool:
     """Whether the reasoning of this upstream is to be sealed: it wants it back without a signature of its
     own, and the client can bring it."""
-    options = target.options
-    wanted = isinstance(options, ChatOptions) and options.reasoning_field is not None
-    wanted = wanted or (isinstance(options, MessagesOptions) and options.unsigned_thinking)
-    return wanted and (_ENCRYPTED in (request.include or ()) or is_native(request))
+    return target.traits.takes_reasoning and (_ENCRYPTED in (request.include or ()) or is_native(request))
 
 
 def seal_for(target: Target) -> Callable[[str], str]:

@@ -8,7 +8,6 @@ from typing import Final
 from msgspec.structs import replace
 
 from bridge.dialects.anthropic_messages import is_native
-from bridge.dialects.chat_completions import ChatOptions
 from bridge.emitter.stop_matching import sequences_of
 from bridge.emitter.stopping import StopFilter
 from bridge.emitter.stream import ResponseStream
@@ -41,8 +40,10 @@ def stopping(machine: ResponseStream, request: CreateResponse) -> ResponseStream
 
 
 def with_stops(request: CreateResponse, target: Target) -> CreateResponse:
-    """The request as this upstream is asked it. A Chat Completions server that meets a sequence does not say
-    which, and a client of the Messages API wants to know; some do not take the field at all."""
-    options = target.options
-    unsaid = isinstance(options, ChatOptions) and (is_native(request) or "stop" in options.omit)
-    return replace(request, stop=None) if request.stop and unsaid else request
+    """The request as this upstream is asked it: without its stop sequences where it does not take them, and
+    where it would not say which of them it met, which a client of the Messages API wants to know."""
+    if not request.stop:
+        return request
+    traits = target.traits
+    said = traits.takes_stops and (traits.names_stops or not is_native(request))
+    return request if said else replace(request, stop=None)

@@ -16,7 +16,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bridge.dialects.base import AnyItem, History, is_update
-from bridge.dialects.responses import ResponsesOptions
 from bridge.protocol.request import CreateResponse
 from bridge.protocol.unknown import Unknown
 from bridge.token_counter import TokenCounter
@@ -138,8 +137,8 @@ def _field(item: Any, name: str) -> Any:
 
 
 def _does_it_itself(target: Target) -> bool:
-    """Responses servers are sent the field."""
-    return isinstance(target.options, ResponsesOptions) and "truncation" not in target.options.omit
+    """Such a server is sent the field."""
+    return target.traits.truncates
 
 
 def may_be_shortened(request: CreateResponse, history: History) -> bool:

@@ -5,15 +5,13 @@ What one read brings goes through here as a whole; nothing is done per event but
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 import structlog
 
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.base import Inbound
-from bridge.dialects.chat_completions import Inbound as ChatInbound
-from bridge.dialects.codex import Inbound as CodexInbound
-from bridge.dialects.responses import Inbound as ResponsesInbound
 from bridge.emitter.stopping import StopFilter
 from bridge.emitter.stream import ResponseStream
 from bridge.errors import BridgeError
@@ -28,6 +26,7 @@ from server.sessions.unseen import RESTARTED
 
 KEEP_ALIVE: Final = "openresponses-bridge:keepalive"
 _INTERNAL = ErrorPayload("server_error", "internal_error", "The server failed.", None)
+_FeedRead = Callable[[bytes], list[Event] | None]
 _log = structlog.get_logger(__name__)
 
 
@@ -79,11 +78,10 @@ class Translation:
         self._inbound = inbound
         self._frames = SSEDecoder()
         plain = self._judged is None and self._stops is None
-        self._alike = inbound if plain and isinstance(inbound, ChatInbound) else None
+        self._feed_read: _FeedRead | None = getattr(inbound, "feed_read", None) if plain else None
         self._between = False  # what is fed next begins with a frame
         self.text_after_tools = text_after_tools
-        # of the inbounds, Codex's ends with the read in which it has said all
-        self._read_done = inbound.read_done if isinstance(inbound, CodexInbound) else None
+        self._read_done: Callable[[], list[Event]] | None = getattr(inbound, "read_done", None)
 
     @property
     def begun(self) -> bool:
@@ -108,7 +106,8 @@ class Translation:
     @property
     def kept_there(self) -> str | None:
         """The id under which the upstream itself keeps the response, if it says that it does."""
-        return self._inbound.kept_id if isinstance(self._inbound, ResponsesInbound) else None
+        kept: str | None = getattr(self._inbound, "kept_id", None)
+        return kept
 
     @property
     def question(self) -> Question | None:
@@ -134,8 +133,8 @@ class Translation:
         try:
             if self._most is not None and self._taken > self._most:
                 raise too_long(self._most)
-            if self._between and self._alike is not None:
-                events = self._alike.feed_read(data)
+            if self._between and self._feed_read is not None:
+                events = self._feed_read(data)
                 if events is not None and len(events) == 1:
                     return events  # a delta: an end is more than one event
             if events is None:

@@ -1,4 +1,5 @@
-"""The dialects of upstreams, as one table: where requests go, and with which headers."""
+"""The dialects of upstreams, as one table: where requests go, and with which headers. Its rows are made of
+the dialects' own entries."""
 
 from __future__ import annotations
 
@@ -6,8 +7,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from bridge.dialects import anthropic_messages, chat_completions, codex, responses
 from bridge.dialects.base import Dialect, UpstreamSide
+from bridge.dialects.table import dialects
 from server.upstreams.addresses import base_url, versioned_base_url
 
 
@@ -54,22 +55,28 @@ class ProcessDialect(NamedTuple):
 
 
 UpstreamDialect = HttpDialect | ProcessDialect
-CHAT: Final = HttpDialect(chat_completions.DIALECT, "/chat/completions")
-RESPONSES: Final = HttpDialect(responses.DIALECT, "/responses")
-DEFAULT: Final = CHAT.dialect.name  # what an upstream speaks of which nothing else is known
-CODEX: Final = ProcessDialect(codex.DIALECT)
-DIALECTS: Final[Mapping[str, UpstreamDialect]] = {
-    row.dialect.name: row
-    for row in (
-        CHAT,
-        HttpDialect(
-            anthropic_messages.DIALECT,
-            "/messages",
-            address=versioned_base_url,
-            key_header=KeyHeader("x-api-key"),
-            headers=MappingProxyType({"anthropic-version": "2023-06-01"}),
-        ),
-        RESPONSES,
-        CODEX,
+
+
+def http_dialect(dialect: Dialect) -> HttpDialect:
+    """The row of a dialect that is spoken over HTTP."""
+    assert dialect.upstream is not None
+    endpoint = dialect.upstream.endpoint
+    assert endpoint is not None
+    return HttpDialect(
+        dialect,
+        endpoint.path,
+        versioned_base_url if endpoint.versioned else base_url,
+        KeyHeader(endpoint.key_header, endpoint.key_prefix),
+        endpoint.headers,
     )
+
+
+DIALECTS: Final[Mapping[str, UpstreamDialect]] = {
+    name: ProcessDialect(each) if each.upstream.endpoint is None else http_dialect(each)
+    for name, each in reversed(dialects().items())
+    if each.upstream is not None
 }
+"""Those that most servers speak first, as people read them."""
+CHAT: Final = http_dialect(dialects()["chat"])
+RESPONSES: Final = http_dialect(dialects()["responses"])
+DEFAULT: Final = CHAT.dialect.name  # what an upstream speaks of which nothing else is known

@@ -10,8 +10,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 from msgspec import Struct
 
-from bridge.dialects.base import History, Outgoing, RequestContext
-from bridge.dialects.chat_completions import ChatOptions
+from bridge.dialects.base import History, Outgoing, RequestContext, Traits
 from bridge.protocol.request import CreateResponse
 from bridge.seal import Sealer
 from bridge.tools.identity import ToolIdentityMap
@@ -30,7 +29,7 @@ from server.suggestions import did_you_mean
 from server.telemetry.tracing import is_installed
 from server.upstreams.base import UNNAMED, Upstream, called
 from server.upstreams.demo.upstream import MODELS, DemoUpstream
-from server.upstreams.dialects import CHAT, CODEX, DEFAULT, DIALECTS, HttpDialect, UpstreamDialect
+from server.upstreams.dialects import CHAT, DEFAULT, DIALECTS, HttpDialect, UpstreamDialect
 from server.upstreams.options import options_of
 from server.upstreams.profiles import Profile, profile
 from server.upstreams.secrets import header_secrets
@@ -66,11 +65,15 @@ class Target(NamedTuple):
         fallbacks = tuple(each.bound(owner) for each in self.fallbacks)
         return self._replace(sealer=self.sealer.bound(owner), fallbacks=fallbacks)
 
+    @property
+    def traits(self) -> Traits:
+        """What a server with these options does."""
+        return self.dialect.side.traits(self.options)
+
     def for_choices(self, n: int) -> Target:
         """The same for a request for so many choices, shared by their runs where the upstream takes `n`."""
-        takes_n = isinstance(self.options, ChatOptions) and self.options.takes_n
         return self._replace(
-            shared=SharedUpstream(self.upstream, n) if takes_n else None,
+            shared=SharedUpstream(self.upstream, n) if self.traits.takes_choices else None,
             fallbacks=tuple(each.for_choices(n) for each in self.fallbacks),
         )
 
@@ -158,7 +161,7 @@ def configured(
     wanted = {**(at.options if at else {}), **given.options}
     options = options_of(dialect.side.options, wanted, f"{called(name)}: ")
     if not isinstance(dialect, HttpDialect):
-        process = _process(given, settings, name, taps)
+        process = _process(given, settings, name, taps, spoken)
         return Configured(given, name, process, dialect, options, sealer)
     if given.codex is not None:
         raise SettingsError(f"{called(name)}: codex is for the dialect codex", ".codex")
@@ -200,7 +203,9 @@ def configured(
     return Configured(given, name, client, dialect, options, sealer)
 
 
-def _process(given: UpstreamSettings, settings: Settings, name: str, taps: Sequence[Tap]) -> Upstream:
+def _process(
+    given: UpstreamSettings, settings: Settings, name: str, taps: Sequence[Tap], dialect: str
+) -> Upstream:
     from server.upstreams.codex.upstream import CodexUpstream
 
     for field in ("url", "api_key", "api_key_env", "headers", "pass_through"):
@@ -213,7 +218,7 @@ def _process(given: UpstreamSettings, settings: Settings, name: str, taps: Seque
         if folder is not None and not Path(folder).expanduser().is_dir():
             raise SettingsError(f"{called(name)}: {folder!r} is not a folder", f".codex.{field}")
     upstream = CodexUpstream(name, codex, given.timeouts or settings.timeouts)
-    return _tapped(upstream, CODEX.dialect.name, taps)
+    return _tapped(upstream, dialect, taps)
 
 
 def _tapped(upstream: Upstream, dialect: str, taps: Sequence[Tap]) -> Upstream:

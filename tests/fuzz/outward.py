@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from bridge import PartDecoder, encode_sse
-from bridge.dialects import anthropic_messages, chat_completions, copilot, responses, vscode
+from bridge.dialects import responses
+from bridge.dialects.base import ClientSide
+from bridge.dialects.table import dialects
 from bridge.errors import BridgeError
 from bridge.protocol.events import Event
 from bridge.sse import SSEDecoder
+
+CLIENTS = [entry.client for entry in dialects().values() if entry.client is not None]
 
 
 def _fed(outbound: Any, events: Iterable[Event]) -> list[Any]:
@@ -20,34 +25,35 @@ def _fed(outbound: Any, events: Iterable[Event]) -> list[Any]:
 def sent_on(events: list[Event]) -> None:
     """Feed them to every outbound. What comes out is whole frames and lines of JSON, and nothing but a
     BridgeError is raised."""
-    ways = (
+    ways: list[Callable[[], bytes]] = [
         lambda: encode_sse(events),
         lambda: encode_sse(_fed(responses.Outbound(), events)),
-        lambda: chat_completions.encode(_fed(chat_completions.Outbound(), events)),
-        lambda: anthropic_messages.encode_sse(_fed(anthropic_messages.Outbound(), events)),
-    )
+        *(partial(_written, client, events) for client in CLIENTS),
+    ]
     for way in ways:
         try:
             sent = way()
         except BridgeError:
             continue
-        for frame in (decoder := SSEDecoder()).feed(sent) + decoder.close():
-            if frame.data != b"[DONE]":
-                json.loads(frame.data)
-    lines = (
-        lambda: b"\n".join(map(copilot.encode_chunk, _fed(copilot.Outbound(), events))),
-        lambda: b"".join(_fed(vscode.Outbound(), events)),
-    )
-    for way in lines:
-        try:
-            sent = way()
-        except BridgeError:
-            continue
-        for line in sent.split(b"\n"):
-            if line:
-                json.loads(line)
+        _check(sent)
     for thinking in ("text", "drop"):
         try:
             _fed(PartDecoder(thinking=thinking), events)  # type: ignore[arg-type]
         except BridgeError:
             continue
+
+
+def _written(client: ClientSide, events: list[Event]) -> bytes:
+    return client.encode(_fed(client.outbound(), events))
+
+
+def _check(sent: bytes) -> None:
+    """Server-sent events, or a line of JSON for each chunk."""
+    if sent.startswith((b"data:", b"event:")):
+        for frame in (decoder := SSEDecoder()).feed(sent) + decoder.close():
+            if frame.data != b"[DONE]":
+                json.loads(frame.data)
+    else:
+        for line in sent.split(b"\n"):
+            if line:
+                json.loads(line)

@@ -9,21 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridge.dialects import anthropic_messages, chat_completions, codex, copilot, responses, vscode
+from bridge.dialects.table import TABLE, dialects
 from bridge.protocol.usage import MOST_TOKENS, Usage
 from tests.support.fed import Build, Fed
 from tests.support.model_frames import frames
 from tests.support.model_scripts import SCRIPTS
 
 Path = tuple[str | int, ...]
-BUILDS: dict[str, Build] = {
-    "chat_completions": chat_completions.Inbound,
-    "anthropic_messages": anthropic_messages.Inbound,
-    "codex": codex.Inbound,
-    "responses": lambda machine: responses.Inbound(machine, adopt=True),
-    "copilot": copilot.Inbound,
-    "vscode": vscode.Inbound,
-}
+BUILDS: dict[str, Build] = {each.package: dialects()[each.name].recording.inbound for each in TABLE}
 SENT = {dialect: {name: frames(dialect, steps) for name, steps in SCRIPTS.items()} for dialect in BUILDS}
 NUMBERS = ("-1", "-1e400", "1e400", "1.5", "1e300", "1" + "0" * 400, "-1" + "0" * 400, "9" * 5000, "-0.0")
 OTHERS = (

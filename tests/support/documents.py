@@ -84,6 +84,7 @@ HOW: Final[dict[str, dict[str, str]]] = {
         "Spans": "not run: it installs OpenTelemetry's own program; tests/server/telemetry has its library",
         "Traces": "tests/server/traces/test_page.py::test_the_page_on_traces_is_true",
     },
+    "docs/dialects.md": {"*": "tests/test_new_dialect.py::test_it_is_held_to_what_all_dialects_are_held_to"},
     "docs/prompts.md": {"*": _README},
     "docs/proxies.md": {
         "Does it buffer?": f"{_CONTAINER}::test_a_stream_passes_nginx_as_it_is_made",

@@ -6,10 +6,13 @@ the client's cancelling is not among the upstream's frames.
 
 import json
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from bridge.dialects import copilot, vscode
+from bridge.dialects.table import TABLE, dialects
 from bridge.protocol.codec import encode
+from bridge.sse import SSEDecoder
 from tests.support import anthropic, chat, codex
 from tests.support.fed import Frame, encoded
 from tests.support.model_scripts import USAGE, Step, played
@@ -18,8 +21,9 @@ SILENT = ("cancel", "cut")  # nothing is sent any more
 
 
 def frames(dialect: str, steps: Iterable[Step]) -> list[bytes]:
-    """What an upstream of this dialect sends."""
-    return [compact(frame) for frame in RENDERERS[dialect](list(steps))]
+    """What an upstream of the dialect of this package sends."""
+    render = RENDERERS.get(dialect) or partial(_by_its_outbound, dialect)
+    return [compact(frame) for frame in render(list(steps))]
 
 
 def compact(frame: Frame) -> bytes:
@@ -230,6 +234,16 @@ def _copilot(steps: list[Step]) -> list[Frame]:
 def _vscode(steps: list[Step]) -> list[Frame]:
     outbound = vscode.Outbound()
     return [line.rstrip() for event in played(steps).events for line in outbound.feed(event)]
+
+
+def _by_its_outbound(package: str, steps: list[Step]) -> list[Frame]:
+    client = next(dialects()[each.name] for each in TABLE if each.package == package).client
+    assert client is not None, f"say how the scripts look in {package}"
+    outbound = client.outbound()
+    events = played(steps, "openai").events
+    chunks = [chunk for event in events for chunk in outbound.feed(event)] + outbound.close()
+    frames = (decoder := SSEDecoder()).feed(client.encode(chunks)) + decoder.close()
+    return [frame.data for frame in frames]
 
 
 RENDERERS: dict[str, Callable[[list[Step]], list[Frame]]] = {

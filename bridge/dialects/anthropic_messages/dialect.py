@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -17,9 +18,11 @@ from bridge.dialects.anthropic_messages.upstream.request import to_messages
 from bridge.dialects.base import (
     ClientSide,
     Dialect,
+    Endpoint,
     Outgoing,
     Recording,
     RequestContext,
+    Traits,
     UpstreamSide,
     type_of,
 )
@@ -62,6 +65,7 @@ def _head(value: Mapping[str, Any]) -> tuple[Any, Any]:
 
 DIALECT: Final = Dialect(
     name="anthropic",
+    title="Messages",
     upstream=UpstreamSide(
         options=MessagesOptions,
         request=_to_upstream,
@@ -69,6 +73,14 @@ DIALECT: Final = Dialect(
         whole=lambda value: isinstance(value.get("content"), list) and "role" in value,
         outcomes=lambda _options: FIELDS,
         compacts=True,
+        endpoint=Endpoint(
+            path="/messages",
+            versioned=True,
+            key_header="x-api-key",
+            key_prefix="",
+            headers=MappingProxyType({"anthropic-version": "2023-06-01"}),
+        ),
+        traits=lambda options: Traits(takes_betas=options.betas, takes_reasoning=options.unsigned_thinking),
     ),
     client=ClientSide(outbound=Outbound, encode=encode_sse, request=from_messages, whole=_whole),
     recording=Recording(

@@ -7,10 +7,12 @@ from bridge.dialects.base.counts import counted, counts_of
 from bridge.dialects.base.dialect import (
     ClientSide,
     Dialect,
+    Endpoint,
     History,
     Outgoing,
     Recording,
     RequestContext,
+    Traits,
     UpstreamSide,
     type_of,
 )
@@ -72,6 +74,7 @@ __all__ = [
     "Chunk",
     "ClientSide",
     "Dialect",
+    "Endpoint",
     "Entry",
     "Fields",
     "History",
@@ -82,6 +85,7 @@ __all__ = [
     "Outgoing",
     "Recording",
     "RequestContext",
+    "Traits",
     "UpstreamSide",
     "apply",
     "asked",

@@ -1,12 +1,13 @@
 """What a dialect is to everybody else: one entry that its package exports as `DIALECT`.
 
 A server, the reader of a capture and a command take all they need of a dialect from its entry, and describe
-none themselves. Addresses, headers and content types are not in it: those belong to a transport.
+none themselves. `bridge.dialects.table` lists the entries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -49,6 +50,42 @@ class Outgoing(NamedTuple):
     diagnostics: Diagnostics
 
 
+class Endpoint(Struct, frozen=True, kw_only=True):
+    """Where and how requests go over HTTP, POST for POST; the answer is server-sent events, or JSON.
+
+    `path`: what follows the address of a server. `versioned`: the dialect's own clients add `/v1` to that
+    address, so that it is given with or without; else it is given with its version, and `/v1` is added where
+    it has no path. `key_header` and `key_prefix`: the header for a key, in lower case, and what stands before
+    the key in it. `headers`: what goes along with every request.
+    """
+
+    path: str
+    versioned: bool = False
+    key_header: str = "authorization"
+    key_prefix: str = "Bearer "
+    headers: Mapping[str, str] = MappingProxyType({})
+
+
+class Traits(Struct, frozen=True, kw_only=True):
+    """What a server does that speaks the dialect with certain options, where servers differ.
+
+    `takes_choices`: gives several answers to one request. `takes_betas`: knows the names in `anthropic-beta`.
+    `keeps_responses`: can be asked to go on from a response that it keeps. `truncates`: shortens a
+    conversation that is too long, when asked to. `takes_stops`: ends at stop sequences; `names_stops`: says
+    which one it met. `takes_schemas`: holds an answer to a JSON Schema, or is asked for that in words.
+    `takes_reasoning`: wants raw reasoning back that it has not signed.
+    """
+
+    takes_choices: bool = False
+    takes_betas: bool = False
+    keeps_responses: bool = False
+    truncates: bool = False
+    takes_stops: bool = True
+    names_stops: bool = True
+    takes_schemas: bool = True
+    takes_reasoning: bool = False
+
+
 class UpstreamSide(Struct, frozen=True, kw_only=True):
     """The dialect of a model whose client we are.
 
@@ -60,6 +97,8 @@ class UpstreamSide(Struct, frozen=True, kw_only=True):
     `choice`: reads one of several choices of an answer; None where an answer has one.
     `outcomes`: what becomes of each field of a request at a server with these options; `request` follows it.
     `compacts`: such a server makes compaction items of its own.
+    `endpoint`: where requests go; None for a process that is started.
+    `traits`: what a server with these options does.
     """
 
     options: type[Struct]
@@ -69,6 +108,8 @@ class UpstreamSide(Struct, frozen=True, kw_only=True):
     outcomes: Callable[[Any], Outcomes]
     compacts: bool = False
     choice: Callable[[ResponseStream, int], Inbound] | None = None
+    endpoint: Endpoint | None = None
+    traits: Callable[[Any], Traits] = lambda _options: Traits()
 
 
 class ClientSide(Struct, frozen=True, kw_only=True):
@@ -80,12 +121,15 @@ class ClientSide(Struct, frozen=True, kw_only=True):
     `param`.
     `whole`: a response that has ended → the body of an answer that is not streamed; None where the dialect
     can only call it an error. The sealer is the one that sealed the response's reasoning.
+    `without_text_after_tools`: an outbound that leaves out text which comes after a tool call; None where
+    such text is never left out.
     """
 
     outbound: Callable[[], Outbound[Any]]
     encode: Callable[[Iterable[Any]], bytes]
     request: Callable[[bytes, Sealer], tuple[CreateResponse, Diagnostics]] | None = None
     whole: Callable[[Response, Sealer], bytes | None] | None = None
+    without_text_after_tools: Callable[[], Outbound[Any]] | None = None
 
 
 class Recording(Struct, frozen=True, kw_only=True):
@@ -107,13 +151,15 @@ class Recording(Struct, frozen=True, kw_only=True):
 
 
 class Dialect(Struct, frozen=True, kw_only=True):
-    """`name` is what settings and commands call it; a side that it does not have is None.
+    """`name` is what settings and commands call it, `title` what people do; a side that it does not have is
+    None.
 
     `text_after_tools`: whether what its models say after a tool call goes on to clients of Chat Completions,
     where a call ends the text.
     """
 
     name: str
+    title: str
     recording: Recording
     text_after_tools: bool = True
     upstream: UpstreamSide | None = None

@@ -21,6 +21,13 @@ class Inbound(Protocol):
     `event` is the name of the frame's SSE event, for servers that leave the type out of the data. `close`
     says that upstream has ended: a stream cut before its end becomes a failure (field case 26). A machine
     that has ended ignores later frames, with a diagnostic.
+
+    An inbound may have one of these as well, which are looked for by name:
+
+    - `feed_read(data) -> list[Event] | None`: the events of a read that is one frame much like the last;
+      None where it is anything else, and nothing has changed then.
+    - `read_done() -> list[Event]`: called when all frames of a read were fed; what may end the response.
+    - `kept_id: str | None`: the id under which the upstream keeps the response.
     """
 
     @property

@@ -8,7 +8,16 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from bridge.diagnostics import Diagnostics
-from bridge.dialects.base import ClientSide, Dialect, Outgoing, Recording, RequestContext, UpstreamSide
+from bridge.dialects.base import (
+    ClientSide,
+    Dialect,
+    Endpoint,
+    Outgoing,
+    Recording,
+    RequestContext,
+    Traits,
+    UpstreamSide,
+)
 from bridge.dialects.chat_completions.client.chunks import ChatCompletion, encode
 from bridge.dialects.chat_completions.client.completion import completion
 from bridge.dialects.chat_completions.client.outbound import Outbound
@@ -63,8 +72,19 @@ def _begins(value: Mapping[str, Any], before: Mapping[str, Any] | None) -> bool:
     return value.get("id") != before.get("id") and isinstance(delta, dict) and "role" in delta
 
 
+def _traits(options: ChatOptions) -> Traits:
+    return Traits(
+        takes_choices=options.takes_n,
+        takes_stops="stop" not in options.omit,
+        names_stops=False,
+        takes_schemas=options.json_schema == "json_schema" and "response_format" not in options.omit,
+        takes_reasoning=options.reasoning_field is not None,
+    )
+
+
 DIALECT: Final = Dialect(
     name="chat",
+    title="Chat Completions",
     upstream=UpstreamSide(
         options=ChatOptions,
         request=_to_upstream,
@@ -72,9 +92,15 @@ DIALECT: Final = Dialect(
         choice=lambda machine, choice: Inbound(machine, choice=choice),
         whole=lambda value: "message" in _first_choice(value) and not value.get("error"),
         outcomes=lambda _options: FIELDS,
+        endpoint=Endpoint(path="/chat/completions"),
+        traits=_traits,
     ),
     client=ClientSide(
-        outbound=lambda: Outbound(include_usage=True), encode=encode, request=_from_client, whole=_whole
+        outbound=lambda: Outbound(include_usage=True),
+        encode=encode,
+        request=_from_client,
+        whole=_whole,
+        without_text_after_tools=lambda: Outbound(include_usage=True, text_after_tool_call="drop"),
     ),
     recording=Recording(
         recognises=_is_chat,

@@ -75,6 +75,7 @@ def _recognises(value: Mapping[str, Any]) -> bool:
 
 DIALECT: Final = Dialect(
     name="codex",
+    title="Codex",
     text_after_tools=False,
     upstream=UpstreamSide(
         options=CodexOptions,

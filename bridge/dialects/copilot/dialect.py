@@ -22,6 +22,7 @@ def _is_copilot(value: Mapping[str, Any]) -> bool:
 
 DIALECT: Final = Dialect(
     name="copilot",
+    title="Copilot",
     client=ClientSide(outbound=Outbound, encode=encode_lines),
     recording=Recording(recognises=_is_copilot, inbound=lambda machine: Inbound(machine, implied_end=True)),
 )

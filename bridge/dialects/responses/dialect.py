@@ -7,7 +7,16 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from bridge.dialects.base import Dialect, Outgoing, Recording, RequestContext, UpstreamSide, type_of
+from bridge.dialects.base import (
+    Dialect,
+    Endpoint,
+    Outgoing,
+    Recording,
+    RequestContext,
+    Traits,
+    UpstreamSide,
+    type_of,
+)
 from bridge.dialects.responses.fields import outcomes
 from bridge.dialects.responses.inbound import Inbound
 from bridge.dialects.responses.options import ResponsesOptions
@@ -37,8 +46,19 @@ def _begins(value: Mapping[str, Any], _before: Mapping[str, Any] | None) -> bool
     return type_of(value) == "response.created" or whole_answer(value) is not None
 
 
+_OF_KEPT: Final = frozenset({"previous_response_id", "store"})
+
+
+def _traits(options: ResponsesOptions) -> Traits:
+    return Traits(
+        keeps_responses=options.stateful and not _OF_KEPT & options.omit,
+        truncates="truncation" not in options.omit,
+    )
+
+
 DIALECT: Final = Dialect(
     name="responses",
+    title="Responses",
     upstream=UpstreamSide(
         options=ResponsesOptions,
         request=_to_upstream,
@@ -46,6 +66,8 @@ DIALECT: Final = Dialect(
         whole=lambda value: whole_answer(value) is not None and not value.get("error"),
         outcomes=outcomes,
         compacts=True,
+        endpoint=Endpoint(path="/responses"),
+        traits=_traits,
     ),
     recording=Recording(
         recognises=_is_responses,

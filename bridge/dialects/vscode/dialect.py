@@ -20,6 +20,7 @@ def _from_client(body: bytes, _sealer: Sealer) -> tuple[CreateResponse, Diagnost
 
 DIALECT: Final = Dialect(
     name="vscode",
+    title="VS Code",
     client=ClientSide(outbound=Outbound, encode=b"".join, request=_from_client),
     recording=Recording(
         recognises=lambda value: type_of(value).startswith("LanguageModel"),

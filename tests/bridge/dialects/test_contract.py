@@ -2,14 +2,15 @@
 
 import inspect
 import json
+from importlib import import_module
 from typing import Any, is_typeddict
 
 import pytest
 from msgspec.structs import replace
 
 from bridge.conformance.validator import StreamValidator
-from bridge.dialects import anthropic_messages, chat_completions, codex, copilot, responses, vscode
-from bridge.dialects.base import Dialect, RequestContext
+from bridge.dialects.base import Dialect, RequestContext, Traits
+from bridge.dialects.table import TABLE, dialects
 from bridge.emitter.machine import ResponseStreamStateMachine
 from bridge.errors import InvalidRequestError
 from bridge.protocol.codec import decode_request
@@ -18,23 +19,14 @@ from bridge.seal import Sealer
 from bridge.tools.identity import ToolIdentityMap
 from tests.support.model_frames import frames
 from tests.support.model_scripts import SCRIPTS
+from tests.support.shared import REPOSITORY
 
-PACKAGES = {
-    "chat": chat_completions,
-    "anthropic": anthropic_messages,
-    "codex": codex,
-    "responses": responses,
-    "copilot": copilot,
-    "vscode": vscode,
-}
-ENTRIES = [package.DIALECT for package in PACKAGES.values()]
+ENTRIES = list(dialects().values())
 UPSTREAMS = [entry for entry in ENTRIES if entry.upstream is not None]
 CLIENTS = [entry for entry in ENTRIES if entry.client is not None]
 WHOLE = [entry for entry in CLIENTS if entry.client is not None and entry.client.whole is not None]
 ASKED = [entry for entry in CLIENTS if entry.client is not None and entry.client.request is not None]
-SENT = {
-    name: frames(package.__name__.rpartition(".")[2], SCRIPTS["text"]) for name, package in PACKAGES.items()
-}
+SENT = {each.name: frames(each.package, SCRIPTS["text"]) for each in TABLE}
 
 
 def machine() -> ResponseStreamStateMachine:
@@ -49,8 +41,23 @@ def of_text(events: list[Event]) -> str:
     return "".join(event.delta for event in events if isinstance(event, OutputTextDelta))
 
 
-def test_an_entry_is_found_by_its_name() -> None:
-    assert [entry.name for entry in ENTRIES] == list(PACKAGES)
+def test_a_line_of_the_table_says_what_its_entry_does() -> None:
+    lines = [(each.name, each.client) for each in TABLE]
+    assert lines == [(entry.name, entry.client is not None) for entry in ENTRIES]
+    packages = {path.parent.name for path in REPOSITORY.glob("bridge/dialects/*/dialect.py")} - {"base"}
+    assert sorted(each.package for each in TABLE) == sorted(packages)
+    assert len({entry.title for entry in ENTRIES}) == len(ENTRIES)
+
+
+@pytest.mark.parametrize("entry", UPSTREAMS, ids=name_of)
+def test_a_server_of_it_has_an_endpoint_and_traits(entry: Dialect) -> None:
+    assert entry.upstream is not None
+    assert isinstance(entry.upstream.traits(entry.upstream.options()), Traits)
+    endpoint = entry.upstream.endpoint
+    if endpoint is not None:
+        assert endpoint.path.startswith("/")
+        assert endpoint.key_header == endpoint.key_header.lower()
+        assert all(name == name.lower() for name in endpoint.headers)
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=name_of)
@@ -154,7 +161,8 @@ def test_a_client_is_refused_with_the_place(entry: Dialect, body: bytes) -> None
 @pytest.mark.parametrize("entry", ENTRIES, ids=name_of)
 def test_no_option_is_of_any_name(entry: Dialect) -> None:
     """Public signatures say which options there are: `**options` are typed by name, never Any."""
-    package = PACKAGES[entry.name]
+    folder = next(each.package for each in TABLE if each.name == entry.name)
+    package = import_module(f"bridge.dialects.{folder}")
     for name in package.__all__:
         public = getattr(package, name)
         has_signature = callable(public) and not is_typeddict(public)

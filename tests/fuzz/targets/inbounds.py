@@ -10,6 +10,7 @@ from typing import Any
 
 from bridge import ResponseAccumulator, ResponseStreamStateMachine, SSEDecoder, StreamValidator
 from bridge.dialects import anthropic_messages, chat_completions, codex, copilot, responses, vscode
+from bridge.dialects.table import TABLE, dialects
 from bridge.errors import WireError
 from bridge.protocol.codec import encode
 from bridge.protocol.events import Event
@@ -22,6 +23,8 @@ from tests.support import codex as notes
 from tests.support.fed import Frame, encoded
 from tests.support.machines import machine as new_machine
 from tests.support.machines import plain
+from tests.support.model_frames import frames
+from tests.support.model_scripts import SCRIPTS
 
 Feed = Callable[[bytes, str], list[Event]]
 _FEW = 40  # frames up to which the fold is compared after each, and not at the end alone
@@ -259,4 +262,15 @@ TARGETS = [
     Target("codex", partial(any_stream, build=codex.Inbound, lines=True), _CODEX, WORDS),
     Target("copilot", partial(any_stream, build=copilot.Inbound, lines=True), _COPILOT, WORDS),
     Target("vscode", partial(any_stream, build=vscode.Inbound, lines=True), _VSCODE, WORDS),
+]
+_LISTED = {each.name for each in TARGETS}
+TARGETS += [
+    Target(
+        each.name,
+        partial(any_stream, build=dialects()[each.name].recording.inbound),
+        tuple(_sse(*frames(each.package, steps)) for steps in SCRIPTS.values()),
+        WORDS,
+    )
+    for each in TABLE
+    if each.name not in _LISTED
 ]

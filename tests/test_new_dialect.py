@@ -1,0 +1,142 @@
+"""A dialect that is added as docs/dialects.md says, its package and its line, is everywhere: in a copy of the
+repository, with nothing else changed."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import pytest
+
+from bridge.dialects.table import TABLE
+from tests.support.reader import Reader
+from tests.support.readme import files
+from tests.support.shared import REPOSITORY
+from tests.support.upstream import JSON, Script, ScriptedUpstream
+
+pytestmark = pytest.mark.timeout(300)
+PAGE = "docs/dialects.md"
+SAID = [
+    b'data: {"toy":"say","text":"Hel"}\n\n',
+    b'data: {"toy":"say","text":"lo"}\n\n',
+    b'data: {"toy":"end"}\n\n',
+]
+OF_ALL_DIALECTS = ("tests/bridge/dialects/test_contract.py", "tests/properties/test_hostile_values.py")
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The repository with the page's package and its line in the table."""
+    folder = tmp_path_factory.mktemp("repository")
+    without = shutil.ignore_patterns("__pycache__", ".*", "node_modules")
+    for name in ("bridge", "server", "tests"):
+        shutil.copytree(REPOSITORY / name, folder / name, ignore=without)
+    shutil.copy(REPOSITORY / "pyproject.toml", folder)
+    written = files(PAGE)
+    line = written.pop("table")
+    table = folder / "bridge/dialects/table.py"
+    first = f'    Line("{TABLE[0].name}"'
+    before = table.read_text()
+    assert before.count(first) == 1
+    table.write_text(before.replace(first, line + first))
+    package = folder / "bridge/dialects/toy"
+    package.mkdir()
+    for name, text in written.items():
+        (package / name).write_text(text)
+    return folder
+
+
+@pytest.fixture
+def reader(copy: Path) -> Reader:
+    return Reader(Path(sys.executable), copy)
+
+
+@pytest.fixture
+def upstream() -> Iterator[ScriptedUpstream]:
+    with ScriptedUpstream() as scripted:
+        scripted.scripts["m"] = Script([*SAID])
+        yield scripted
+
+
+def command(*words: str) -> str:
+    """A command of the copy: the program leaves out the folder that it is started in."""
+    return " ".join(("env", 'PYTHONPATH="$PWD"', sys.executable, "-m", "server", *words))
+
+
+def test_it_is_held_to_what_all_dialects_are_held_to(copy: Path) -> None:
+    asked = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-k", "toy"]
+    targets = [*OF_ALL_DIALECTS, "tests/fuzz/test_targets.py"]
+    done = subprocess.run(
+        [*asked, *targets], cwd=copy, capture_output=True, text=True, check=False, timeout=250
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert "skipped" not in done.stdout
+    counted = subprocess.run(
+        [*asked, "--collect-only", *targets],
+        cwd=copy,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
+    )
+    tried = [line.partition("::")[0] for line in counted.stdout.splitlines() if "::" in line]
+    assert set(tried) == set(targets)
+    assert len(tried) > 15
+
+
+def test_captures_of_it_are_replayed_inspected_and_told_apart(reader: Reader) -> None:
+    capture = reader.folder / "capture.sse"
+    capture.write_bytes(b"".join(SAID))
+    assert '"content":"Hel"' in reader.run(command("replay", "capture.sse", "--to", "chat"))
+    snapshot = json.loads(reader.run(command("replay", "capture.sse", "--from", "toy", "--to", "snapshot")))
+    assert (snapshot["status"], snapshot["output"][0]["content"][0]["text"]) == ("completed", "Hello")
+    back = reader.run(command("replay", "capture.sse", "--to", "responses")).encode()
+    (reader.folder / "back.sse").write_bytes(back)
+    assert reader.run(command("replay", "back.sse", "--to", "toy")).encode() == b"".join(SAID)
+    assert "Hello" in reader.run(command("inspect", "capture.sse"))
+    assert (
+        reader.run(command("validate", "capture.sse", "2>&1 || true"))
+        .strip()
+        .endswith("line 1: this is a Toy stream: use replay")
+    )
+    assert "toy" in reader.run(command("replay", "--help"))
+    capture.write_bytes(b"".join(SAID[:2]))
+    cut = json.loads(reader.run(command("replay", "capture.sse", "--to", "snapshot")))
+    assert (cut["status"], cut["error"]["code"]) == ("failed", "upstream_cut")
+
+
+def test_a_server_has_it_as_its_upstream(
+    reader: Reader, upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = command(
+        "serve", "--upstream", upstream.url, "--dialect", "toy", "--model", "m", "--store", "memory:"
+    )
+    with reader.serving(f"{started} --api-key-env TOY_KEY", TOY_KEY="secret"):
+        assert answered(reader) == ("completed", "Hello")
+        asked = upstream.last("m")
+        assert (asked.path, asked.headers["x-toy-key"]) == ("/v1/said", "secret")
+        assert asked.body == {"model": "m", "said": ["Hi"], "stream": True}
+        upstream.scripts["m"] = Script([b'{"toy":"answer","text":"Hello, whole."}'], headers=dict(JSON))
+        assert answered(reader) == ("completed", "Hello, whole.")
+        page = urlopen(f"http://127.0.0.1:{reader.port}/inspector/dialects.js", timeout=30).read()
+        assert b'"toy"' in page
+
+
+def answered(reader: Reader) -> tuple[str, str]:
+    body = json.dumps({"model": "m", "input": "Hi"}).encode()
+    address = f"http://127.0.0.1:{reader.port}/v1/responses"
+    with urlopen(Request(address, body, {"content-type": "application/json"}), timeout=60) as answer:
+        response = json.load(answer)
+    return response["status"], response["output"][0]["content"][0]["text"]
+
+
+def test_what_it_sends_is_recorded(reader: Reader, upstream: ScriptedUpstream) -> None:
+    where = f"--upstream {upstream.url} --dialect toy --model m"
+    reader.run(command("record", "Hi", "-o", "recorded.jsonl", where))
+    replayed = json.loads(reader.run(command("replay", "recorded.jsonl", "--to", "snapshot")))
+    assert replayed["output"][0]["content"][0]["text"] == "Hello"
+    with reader.serving(command("serve", "--upstream", "recording:recorded.jsonl", "--store", "memory:")):
+        assert answered(reader) == ("completed", "Hello")
