@@ -74,9 +74,10 @@ docs: $(DOCS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --config-file docs/site/mkdocs.yml
 	$(BIN)/python -m pytest -q -m docs $(PYTEST_ARGS) tests/test_site.py
 
-# What deploys it: linted, held to schemas, and the image's steps run in a Debian made for that (root, debootstrap).
+# What deploys it: linted, held to schemas, the image's steps run in a Debian made for that (root, debootstrap), and the
+# proxies that are installed (nginx, caddy, haproxy) before a server.
 deploy: $(DEPLOY)
-	$(BIN)/python -m pytest -m deploy -rs --durations 5 $(PYTEST_ARGS) tests/packaging/test_container.py
+	$(BIN)/python -m pytest -m deploy -rs --durations 5 $(PYTEST_ARGS) tests/packaging/test_container.py tests/packaging/test_proxies.py
 
 install: $(TEST)
 

@@ -42,7 +42,7 @@ from server.routes import (
 )
 from server.service import Service
 from server.settings import Settings
-from server.websocket import connection
+from server.websocket import PATH, connection
 
 # what most requests are for
 _DIRECT = [
@@ -53,7 +53,7 @@ _DIRECT = [
 _ROUTES = [
     *_DIRECT,
     Route("/v1/responses", connection.upgrade_required, methods=["GET"]),
-    WebSocketRoute("/v1/responses", connection.responses),
+    WebSocketRoute(PATH, connection.responses),
     Route("/v1/responses/compact", compact.compact, methods=["POST"]),
     Route("/v1/responses/input_tokens", compact.input_tokens, methods=["POST"]),
     Route("/v1/responses/{id}", responses.Stored),

@@ -40,6 +40,8 @@ async def receive(cycle: RequestResponseCycle) -> Any:
 
 async def send(cycle: RequestResponseCycle, message: Mapping[str, Any]) -> None:
     """A message of the application that answers in this cycle."""
+    if cycle.waiting_for_100_continue:  # the client may send the body now or its next request instead of it
+        cycle.keep_alive = False
     usual = not cycle.flow.write_paused and not cycle.disconnected and not cycle.response_complete
     if usual and cycle.response_started:
         usual = message["type"] == "http.response.body" and _sent(cycle, message)

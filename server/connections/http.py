@@ -3,15 +3,20 @@
 Bytes are counted as they come and handed to the parser in small pieces, so that a head beyond its limit is
 refused without having been parsed or kept. While an answer is owed, what a client sends beyond its request
 waits unread.
+
+Where a request ends is a matter of its head alone (RFC 9112, 6.3), as it is for the proxy before this server,
+which sends several clients' requests over one connection. An upgrade changes nothing in that but for the
+handshake of a WebSocket, which has no body.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from contextlib import suppress
 from enum import Enum, auto
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import httptools
 from uvicorn import Config
@@ -26,12 +31,15 @@ from server.connections.registry import ConnectionRegistry
 from server.connections.websocket import WebSocketConnection
 from server.errors import HttpError
 from server.header_fields import LOWER
+from server.websocket import PATH
 
 _PIECE: Final = 16 * 1024  # bytes that the parser gets at once
 _MOST_HEADERS: Final = 256
 _MOST_QUEUED: Final = 16  # requests in one piece, before the first of them is answered
 _LINGER: Final = 2.0  # seconds in which a refused client can read why, before the connection is closed
 _LAST_PATIENCE: Final = 3.0  # seconds in which a request may come still, when the server is to leave
+_LOOKED_AT: Final = frozenset({b"expect", b"transfer-encoding", b"upgrade"})
+_OF_UPGRADES: Final = frozenset({b"connection", b"upgrade"})
 
 
 class _Stage(Enum):
@@ -65,6 +73,8 @@ class HttpConnection(answering.Answering):
         self._since, self._patience = self.loop.time(), self._limits.header_seconds
         self.url = self._rest = b""
         self._head = 0  # bytes of the head so far
+        self._is_plain = True  # nothing in the newest head has to be looked at
+        self._is_handshake = False  # the newest request is that of a WebSocket
         self._overhead = 0  # bytes of the body's framing since its last byte
         self._owed: list[RequestResponseCycle] = []  # `_MOST_QUEUED` at most
         self._error: HttpError | None = None
@@ -126,12 +136,8 @@ class HttpConnection(answering.Answering):
         self._overhead += len(piece)
         try:
             self.parser.feed_data(piece)
-        except httptools.HttpParserUpgrade:
-            if self._owed and self._stage is _Stage.COMPLETE and self._should_upgrade():
-                self._refuse(HttpError(400, "A WebSocket was asked for before an answer was read."))
-            elif self._should_upgrade():
-                self.handle_websocket_upgrade()
-            return False  # only upgrades to a WebSocket are made: any other request is answered as it is
+        except httptools.HttpParserUpgrade as upgrade:
+            return self._upgraded(piece[upgrade.args[0] :])
         except httptools.HttpParserError:
             self._refuse(self._error or HttpError(400, "The request is not valid HTTP/1.1."))
             return False
@@ -143,6 +149,31 @@ class HttpConnection(answering.Answering):
         elif self._stage is _Stage.BODY and self._overhead > self._limits.header_bytes:
             self._refuse(HttpError(400, "The framing of the body is larger than the limit for headers."))
         return self._stage is not _Stage.REFUSED
+
+    def _upgraded(self, rest: bytes) -> bool:
+        """The parser stops behind a head that asks for an upgrade, whatever body it announces; whether to go
+        on. What is not a WebSocket's handshake is read and answered without the upgrade, as the last request
+        of its connection (RFC 9110, 7.8)."""
+        if self._is_handshake:
+            self._stage = _Stage.HEAD
+            if self._owed:
+                self._refuse(HttpError(400, "A WebSocket was asked for before an answer was read."))
+            elif rest:
+                self._refuse(HttpError(400, "More was sent before the WebSocket's handshake was answered."))
+            else:
+                self.handle_websocket_upgrade()
+            return False
+        if (method := self.parser.get_method()) == b"CONNECT":
+            self._refuse(HttpError(400, "This server connects nobody."))
+            return False
+        lines = [b"%b: %b\r\n" % (name, value) for name, value in self.headers if name not in _OF_UPGRADES]
+        version = self.parser.get_http_version().encode()
+        line = b"%b %b HTTP/%b\r\n" % (method, self.url, version)
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
+        return self._parse(b"%b%bconnection: close\r\n\r\n" % (line, b"".join(lines))) and (
+            not rest or self._parse(rest)
+        )
 
     def _hold(self, data: bytes) -> None:
         self._rest = data
@@ -164,17 +195,25 @@ class HttpConnection(answering.Answering):
             self._raise(HttpError(429, "Too many requests were sent before the first was answered."))
         super().on_message_begin()
         self._stage, self._since, self._head = _Stage.HEAD, self.loop.time(), 0
+        self._is_plain, self._is_handshake = True, False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._stage is not _Stage.HEAD:
             return  # a trailer: those are not read, and what is known of the request stays as it is
         name = LOWER[name]
-        self.expect_100_continue |= name == b"expect" and value.lower() == b"100-continue"
+        if name in _LOOKED_AT:
+            self._is_plain = False
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         if len(self.headers) > _MOST_HEADERS:
             self._raise(HttpError(431, f"The request has more than {_MOST_HEADERS} headers."))
+        if self.url[:1] != b"/":
+            self._take_target()
+        if not self._is_plain:
+            self._look_at_head()
+            if self.parser.should_upgrade() and not self._is_handshake:
+                return  # see `_upgraded`
         before = self.cycle
         super().on_headers_complete()
         self._stage, self._overhead = _Stage.BODY, 0
@@ -186,12 +225,54 @@ class HttpConnection(answering.Answering):
                 self.retire()
             self._registry.serves(self)
 
+    def _take_target(self) -> None:
+        """One in absolute form names the host, whatever `host` says (RFC 9112, 3.2.2); of the other forms
+        only `*` is left."""
+        if self.url == b"*":
+            return
+        target = None
+        with suppress(httptools.HttpParserInvalidURLError):
+            target = httptools.parse_url(self.url)
+        if target is None or not target.host or target.userinfo:
+            self._raise(HttpError(400, "The target of the request is not one of this server."))
+        host = b"[%b]" % target.host if b":" in target.host else target.host
+        authority = b"%b:%d" % (host, target.port) if target.port else host
+        query = b"?" + target.query if target.query else b""
+        self.url = (target.path or b"/") + query
+        if sum(name == b"host" for name, _ in self.headers) <= 1:  # else it is refused
+            self.headers[:] = [
+                (b"host", authority),
+                *(field for field in self.headers if field[0] != b"host"),
+            ]
+
+    def _look_at_head(self) -> None:
+        """What a head means that expects something, encodes its body or asks for an upgrade. Raises
+        HttpError."""
+        given: dict[bytes, list[bytes]] = {}
+        for name, value in self.headers:
+            given.setdefault(name, []).append(value.lower())
+        is_old = self.parser.get_http_version() != "1.1"
+        coding = given.get(b"transfer-encoding")
+        if coding is not None and (is_old or coding != [b"chunked"]):
+            self._raise(HttpError(400, "The one transfer encoding that is taken is chunked, in HTTP/1.1."))
+        self.expect_100_continue = not is_old and b"100-continue" in given.get(b"expect", ())
+        self._is_handshake = (
+            given.get(b"upgrade") == [b"websocket"]
+            and not is_old
+            and coding is None
+            and given.get(b"content-length", [b"0"]) == [b"0"]
+            and self.parser.get_method() == b"GET"
+            and self.url.partition(b"?")[0] == PATH.encode()
+        )
+
     def on_body(self, body: bytes) -> None:
         self._overhead = 0
         self._receiving.got(len(body))
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._stage is _Stage.HEAD:
+            return  # of a request that is not known yet: see `_upgraded`
         super().on_message_complete()
         if self._owed:
             self._stage = _Stage.COMPLETE
@@ -206,6 +287,9 @@ class HttpConnection(answering.Answering):
             self._await()
             if self._rest:
                 self.loop.call_soon(self._go_on)
+
+    def _should_upgrade(self) -> bool:
+        return self._is_handshake
 
     def handle_websocket_upgrade(self) -> None:
         self._registry.leave(self)
@@ -231,7 +315,7 @@ class HttpConnection(answering.Answering):
             raise self._error
         return message
 
-    def _raise(self, error: HttpError) -> None:
+    def _raise(self, error: HttpError) -> NoReturn:
         """Out of the parser, which passes nothing on but that there was an exception."""
         self._error = error
         raise error

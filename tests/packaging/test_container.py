@@ -19,21 +19,14 @@ import pytest
 
 from tests.support.containers import Image, built
 from tests.support.processes import base_of, free_port, started
+from tests.support.proxies import DEPLOY, program, proxied
 from tests.support.readme import commands
 from tests.support.services import postgres_database
 from tests.support.shared import REPOSITORY
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(900)]
-DEPLOY = REPOSITORY / "docs" / "deploy"
 WRITABLE = ["/data", "/tmp"]
 KEY = "a key of a client"
-
-
-def program(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        pytest.skip(f"{name} is not installed")
-    return found
 
 
 def of_environment(name: str) -> str:
@@ -176,37 +169,17 @@ def test_the_unit_is_one_of_systemd(tmp_path: Path) -> None:
 
 
 def test_a_stream_passes_nginx_as_it_is_made(tmp_path: Path) -> None:
-    nginx, port = program("nginx"), free_port()
-    with started("--store", "memory://") as process:
-        base = base_of(process)
-        site = (DEPLOY / "nginx.conf").read_text()
-        site = site.replace("127.0.0.1:8080", base.removeprefix("http://"))
-        site = site.replace("listen 80;", f"listen 127.0.0.1:{port};")
-        logs = f"pid {tmp_path}/pid; error_log stderr; daemon off;"
-        paths = " ".join(
-            f"{each}_temp_path {tmp_path};" for each in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-        )
-        (tmp_path / "nginx.conf").write_text(
-            f"{logs}\nevents {{}}\nhttp {{ access_log off; {paths}\n{site} }}\n"
-        )
-        proxy = subprocess.Popen(
-            [nginx, "-e", "stderr", "-c", str(tmp_path / "nginx.conf")], stderr=subprocess.PIPE, text=True
-        )
-        try:
-            wait_for(port, proxy)
-            (asked,) = commands("docs/proxies.md", "Does it buffer?")
-            asked = asked.replace("https://bridge.example", f"http://127.0.0.1:{port}")
-            begun = time.monotonic()
-            with subprocess.Popen(["sh", "-c", f"exec {asked}"], stdout=subprocess.PIPE) as curl:
-                assert curl.stdout is not None
-                assert curl.stdout.readline() == b"event: response.created\n"
-                first = time.monotonic() - begun
-                deltas = (line for line in curl.stdout if line == b"event: response.output_text.delta\n")
-                assert len(list(islice(deltas, 40))) == 40  # all of them take two minutes
-                curl.terminate()
-            assert first < (time.monotonic() - begun) / 2
-            with pytest.raises(URLError, match="404"):
-                urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10)
-        finally:
-            proxy.terminate()
-            proxy.communicate(timeout=20)
+    with started("--store", "memory://") as process, proxied("nginx", base_of(process), tmp_path) as proxy:
+        (asked,) = commands("docs/proxies.md", "Does it buffer?")
+        asked = asked.replace("https://bridge.example", proxy)
+        begun = time.monotonic()
+        with subprocess.Popen(["sh", "-c", f"exec {asked}"], stdout=subprocess.PIPE) as curl:
+            assert curl.stdout is not None
+            assert curl.stdout.readline() == b"event: response.created\n"
+            first = time.monotonic() - begun
+            deltas = (line for line in curl.stdout if line == b"event: response.output_text.delta\n")
+            assert len(list(islice(deltas, 40))) == 40  # all of them take two minutes
+            curl.terminate()
+        assert first < (time.monotonic() - begun) / 2
+        with pytest.raises(URLError, match="404"):
+            urlopen(f"{proxy}/metrics", timeout=10)
