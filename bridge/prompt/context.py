@@ -32,7 +32,6 @@ class GlobalContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
     repository: str = ""
     git_branch: str = ""
     modified_files: list[str] = field(default_factory=list)
-    preferences: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def text(self) -> str:
@@ -47,7 +46,6 @@ class GlobalContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
             "Repository": self.repository,
             "Git branch": branch,
             "Modified files": _listed(self.modified_files),
-            **self.preferences,
         }
         said = (f"{one_line(name)}: {one_line(value)}" for name, value in lines.items() if value)
         return "\n".join([*said, *self.notes])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,7 +15,15 @@ from bridge.prompt.context import ConversationSummary, PromptContext
 from bridge.prompt.counting import PromptCounter
 from bridge.prompt.fitting import Budget, Plan, fit, summary_messages, unlimited
 from bridge.prompt.raw import CacheBreakpointPart, ChatMessage, content_of, parts_of
-from bridge.prompt.summary import Summarizer, SummaryRequest, Trigger, budget_passed, condense, summary_within
+from bridge.prompt.summary import (
+    Summarizer,
+    SummaryRequest,
+    Trigger,
+    asking_messages,
+    budget_passed,
+    condense,
+    summary_within,
+)
 from bridge.token_counter import TokenCounter, TokenEstimator
 from bridge.tools.invocation import TokenizationOptions
 from bridge.tools.registry import Tool
@@ -116,6 +125,23 @@ class PromptRenderer:
         """
         drawn = self._draw(context, Diagnostics())
         return None if drawn is None else drawn.plan.request
+
+    def summary_prompt(self, request: SummaryRequest) -> BuildPromptResult:
+        """What to ask the model for this summary, within the budget and without tools."""
+        assert self._most is not None, "without a budget nothing is summarised"
+        messages = asking_messages(request, self._counter, self._most)
+        return BuildPromptResult(messages, (), self._counter.request(()) + self._counter.messages(messages))
+
+    def summarized(self, context: PromptContext, request: SummaryRequest, text: str) -> PromptContext:
+        """The context with this summary, cut to the room that was asked for."""
+        within = summary_within(text, request.max_tokens, self._counter)
+        return context.with_summary(ConversationSummary(within, request.covers))
+
+    def within(self, max_prompt_tokens: int) -> PromptRenderer:
+        """The same with this budget."""
+        made = copy(self)
+        made._most = max(max_prompt_tokens, 1)
+        return made
 
     def result_room(self, context: PromptContext) -> TokenizationOptions | None:
         """Room for results of the last round that are still missing: what the prompt has left, or

@@ -85,7 +85,13 @@ def summary_prompt(
 ) -> list[ChatMessage]:
     """What to ask a model for the summary: an instruction and the conversation as a transcript, cut in its
     middle where it does not fit."""
-    counts = PromptCounter(counter, model)
+    return asking_messages(request, PromptCounter(counter, model), max_prompt_tokens)
+
+
+def asking_messages(
+    request: SummaryRequest, counts: PromptCounter, max_prompt_tokens: int
+) -> list[ChatMessage]:
+    """The same by a counter of prompts."""
     words = max(int(request.max_tokens * _WORDS_PER_TOKEN), 1)
     system = ChatMessage(role="system", content=_INSTRUCTION.format(words=words))
     transcript = "\n\n".join(filter(None, [request.previous, *map(_line, request.messages)]))

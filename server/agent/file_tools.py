@@ -115,9 +115,9 @@ def file_tools(folder: Folder) -> list[Tool]:
 
 def _read_file(folder: Folder, given: dict[str, Any]) -> Any:
     data = folder.read(given["path"])
-    for magic, media_type in _MAGIC:
-        if data.startswith(magic):
-            return LanguageModelToolResult([ToolResultDataPart(data, media_type)])
+    media_type = image_type(data)
+    if media_type is not None:
+        return LanguageModelToolResult([ToolResultDataPart(data, media_type)])
     text = decoded(data, given["path"])
     first, last = int(given.get("startLine", 1)), given.get("endLine")
     if first == 1 and last is None and len(text) <= _MOST_CHARACTERS:
@@ -179,6 +179,11 @@ def _apply_patch(folder: Folder, given: dict[str, Any]) -> Planned:
     made = {path: None if text is None else text.encode() for path, text in after.items()}
     planned = [FileChange(path, before[path], data) for path, data in made.items()]
     return planned, "\n".join(each.summary for each in changes)
+
+
+def image_type(data: bytes) -> str | None:
+    """The media type of an image that models take; None for anything else."""
+    return next((media_type for magic, media_type in _MAGIC if data.startswith(magic)), None)
 
 
 def decoded(data: bytes, path: str) -> str:

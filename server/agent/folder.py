@@ -67,7 +67,7 @@ class Folder:
         status = os.fstat(self._root)
         self.identity = (status.st_dev, status.st_ino)
         self._changing = threading.Lock()
-        self._hidden: tuple[int, int] | None = None
+        self._hidden: set[tuple[int, int]] = set()
 
     def close(self) -> None:
         """Nothing can be opened in it after this."""
@@ -77,7 +77,7 @@ class Folder:
 
     def hide(self, identity: tuple[int, int]) -> None:
         """The file of this device and this number is not shown, read or written, whatever it is called."""
-        self._hidden = identity
+        self._hidden.add(identity)
 
     def steps(self, path: str) -> list[str]:
         """The names from the folder to what the path leads to; none for the folder itself."""
@@ -224,10 +224,10 @@ class Folder:
         return data, stat.S_IMODE(status.st_mode)
 
     def _hides(self, status: os.stat_result) -> bool:
-        return self._hidden == (status.st_dev, status.st_ino)
+        return (status.st_dev, status.st_ino) in self._hidden
 
     def _hides_entry(self, entry: os.DirEntry[str]) -> bool:
-        if self._hidden is None or entry.inode() != self._hidden[1]:
+        if all(entry.inode() != number for _, number in self._hidden):
             return False
         return self._hides(entry.stat(follow_symlinks=False))
 

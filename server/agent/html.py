@@ -52,6 +52,8 @@ def element_html(element: ToolResultElement) -> str:
         f'<span class="status">{sign} {_text(words)}</span></h4>',
         _folded("input", "Input", _input(element)),
     ]
+    if element.notes:
+        parts.append(f'<p class="note">{_text("; ".join(element.notes))}</p>')
     if element.progress and element.status is ToolStatus.RUNNING:
         lines = _text("\n".join(element.progress))
         parts.append(f'<pre class="progress" role="status">{lines}</pre>')

@@ -8,6 +8,7 @@ import anyio
 import msgspec
 from msgspec.structs import replace
 
+from bridge.diagnostics import Diagnostics
 from bridge.errors import BridgeError, HttpError
 from bridge.prompt import BuildPromptResult, create_responses_request_body
 from bridge.protocol.codec import decode_request
@@ -26,7 +27,8 @@ class ServiceModel:
     """Asks `model`. Nothing is stored, unless `stateful`: then each round's response is, and the next request
     goes on from it (its id is the stateful marker) with the new results alone.
 
-    `options` are further fields of the request, `max_output_tokens` say.
+    `options` are further fields of the request, `max_output_tokens` say. `diagnostics` are what requests
+    could not express of their prompts: breakpoints of a cache, parts for other APIs.
     """
 
     def __init__(self, service: Service, model: str, *, stateful: bool = False, **options: object) -> None:
@@ -34,6 +36,7 @@ class ServiceModel:
         self._model = model
         self._stateful = stateful
         self._options = options
+        self.diagnostics = Diagnostics()
 
     async def ask(self, action: AskModel, token: CancellationToken) -> ModelAnswer | ModelFailure:
         """The answer, read as it comes. Cancelling the token, or the callback's wish to stop, ends the
@@ -86,6 +89,8 @@ class ServiceModel:
         return self._request(rest, **{_PREVIOUS: marker})
 
     def _request(self, prompt: BuildPromptResult, **more: object) -> CreateResponse:
-        body = create_responses_request_body(prompt, self._model, sealer=self._service.sealer)
+        body = create_responses_request_body(
+            prompt, self._model, sealer=self._service.sealer, diagnostics=self.diagnostics
+        )
         fields = {"stream": True, "store": self._stateful, "include": [_THINKING], **self._options, **more}
         return decode_request(msgspec.json.encode(body | fields))

@@ -40,6 +40,8 @@ def panel_of(element: ToolResultElement) -> Panel:
         Text.assemble(("Input: ", "bold"), _cut(input_text(element))),
         Text.assemble(("Status: ", "bold"), (f"{sign} {words}", colour)),
     ]
+    if element.notes:
+        parts.append(Text(f"({_cut('; '.join(element.notes))})", "dim"))
     if element.progress and element.status is ToolStatus.RUNNING:
         parts.append(Text(_cut("\n".join(element.progress[-3:])), "dim"))
     for heading, text in (("Result:\n", element.result), ("", element.error)):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import anyio
 
+from bridge.diagnostics import Diagnostic
 from bridge.errors import BridgeError
 from bridge.model_information import EnrichedModelData
 from bridge.prompt import GlobalContext, PromptContext, PromptRenderer
@@ -22,11 +23,13 @@ from bridge.tools.loop import (
 )
 from bridge.tools.registry import ToolRegistry
 from bridge.tools.service import ToolsService
+from server.agent.call_log import CallLog
 from server.agent.calling import call_with_anyio
 from server.agent.driving import LoopDriver
 from server.agent.journal_file import JournalFile
 from server.agent.model import ServiceModel
 from server.agent.screen import Screen
+from server.agent.surroundings import Attached
 from server.composition import compose, running
 from server.service import Service
 from server.settings import Settings
@@ -44,7 +47,9 @@ class Task(NamedTuple):
     """What is to be done and how. `query` "" goes on with the journal's question; `yes` allows every call
     without asking; `limit` is in rounds; `workspace` is how the model is shown the folder. `stateful`
     stores each round's response, and the next request goes on from it. `disabled` are names and tags of tools
-    that are neither offered nor run."""
+    that are neither offered nor run, `repair` has arguments repaired that are not JSON, `model_summaries` has
+    the model summarise what passes its room. `surroundings` say where it works, more than `workspace` does;
+    `calls` logs each call."""
 
     query: str
     model: str
@@ -57,6 +62,22 @@ class Task(NamedTuple):
     max_prompt_tokens: int | None = None
     stateful: bool = False
     disabled: tuple[str, ...] = ()
+    repair: bool = False
+    model_summaries: bool = True
+    attached: Attached = Attached([], [])
+    surroundings: GlobalContext | None = None
+    calls: CallLog | None = None
+
+
+class Done(NamedTuple):
+    """How a task ended, and what was repaired, lost or asked again on the way."""
+
+    result: LoopResult
+    notes: list[Diagnostic]
+
+    def as_json(self) -> dict[str, Any]:
+        """The result's JSON, with `notes` where there are some."""
+        return self.result.as_json() | ({"notes": [str(each) for each in self.notes]} if self.notes else {})
 
 
 def model_of(settings: Settings) -> str:
@@ -70,12 +91,12 @@ def model_of(settings: Settings) -> str:
     return named.pop() if len(named) == 1 else ""
 
 
-async def run_task(task: Task, settings: Settings, screen: Screen) -> LoopResult:
+async def run_task(task: Task, settings: Settings, screen: Screen) -> Done:
     """To its end; SIGINT and SIGTERM cancel it. Raises SettingsError, OSError when the journal can't be
     written, BridgeError for a tool that can't be used."""
     service = compose(settings)
     token = CancellationToken()
-    ended: list[LoopResult | BridgeError | OSError] = []
+    ended: list[Done | BridgeError | OSError] = []
     async with running(service), anyio.create_task_group() as group:
         group.start_soon(_cancel_by_signal, token)
         try:
@@ -88,7 +109,7 @@ async def run_task(task: Task, settings: Settings, screen: Screen) -> LoopResult
     return ended[0]
 
 
-async def _run(task: Task, service: Service, screen: Screen, token: CancellationToken) -> LoopResult:
+async def _run(task: Task, service: Service, screen: Screen, token: CancellationToken) -> Done:
     entries = [] if task.journal is None else task.journal.entries
     screen.resumed(entries)
     asking = None if task.yes else screen.asking(token)
@@ -103,8 +124,11 @@ async def _run(task: Task, service: Service, screen: Screen, token: Cancellation
         offered,
         call=call_with_anyio,
         confirm=_always if task.yes else None if asking is None else asking.confirm,
+        repair=task.repair,
         on_progress=screen.progress,
     )
+    if task.calls is not None:
+        task.calls.listen(tools)
     room = EnrichedModelData.of(
         task.model,
         "",
@@ -120,7 +144,9 @@ async def _run(task: Task, service: Service, screen: Screen, token: Cancellation
         PromptContext(
             system=SYSTEM,
             query=task.query,
-            global_context=GlobalContext(workspace_root=task.workspace),
+            attachments=task.attached.attachments,
+            references=task.attached.references,
+            global_context=task.surroundings or GlobalContext(workspace_root=task.workspace),
             tools=list(offered),
         ),
         renderer,
@@ -133,11 +159,13 @@ async def _run(task: Task, service: Service, screen: Screen, token: Cancellation
         token=token,
         settings={"model": task.model, "folder": task.workspace},
         stateful=task.stateful,
+        model_summaries=task.model_summaries,
     )
     model = ServiceModel(service, task.model, stateful=task.stateful)
     result = await LoopDriver(loop, model, tools, ask_user=asking).run()
-    screen.ended(result)
-    return result
+    notes = [*renderer.diagnostics, *loop.diagnostics, *model.diagnostics]
+    screen.ended(result, notes)
+    return Done(result, notes)
 
 
 def _recording(journal: JournalFile | None, screen: Screen) -> Callable[[LoopEntry], None]:

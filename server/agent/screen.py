@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import termios
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final
 
@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
+from bridge.diagnostics import Diagnostic
 from bridge.dialects.copilot import ResponseDelta
 from bridge.tools.cancellation import CancellationToken
 from bridge.tools.loop import (
@@ -92,14 +93,16 @@ class Screen:
         if not self._quiet:
             self._busy(f"{shown(tool_name)}: {shown(text)}")
 
-    def ended(self, result: LoopResult) -> None:
-        """How it ended, and what it took."""
+    def ended(self, result: LoopResult, notes: Iterable[Diagnostic] = ()) -> None:
+        """How it ended, what was repaired or lost on the way, and what it took."""
         if self._quiet:
             return
         self._idle()
         self._end_line()
         if result.message:
             self._console.print(Text(shown(result.message), "yellow"))
+        for note in notes:
+            self._console.print(Text(shown(str(note)), "dim"))
         self._console.print(
             usage_line(result.usage, len(result.tool_call_rounds), len(result.tool_call_results))
         )

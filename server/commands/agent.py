@@ -15,10 +15,11 @@ from server.commands.flags import ASKED, config_flag, upstream_flags
 from server.commands.serve import fields_of
 
 if TYPE_CHECKING:
-    from bridge.tools.loop import LoopResult
     from bridge.tools.registry import ToolRegistry
+    from server.agent.call_log import CallLog
     from server.agent.folder import Folder
     from server.agent.journal_file import JournalFile
+    from server.agent.running import Done
     from server.settings import Settings
 
 _ANSWERED, _NOT_ANSWERED, _CANCELLED = 0, 1, 130
@@ -40,6 +41,17 @@ _ANSWERED, _NOT_ANSWERED, _CANCELLED = 0, 1, 130
     metavar="NAME|TAG",
     help="Leave out this tool, or those with this tag (read, edit, shell): not offered and not run.",
 )
+@click.option(
+    "--attach",
+    "attach",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Show the model this file or image; one in the folder can be named in TASK: #file:PATH.",
+)
+@click.option("--open", "open_files", multiple=True, metavar="FILE", help="Say that this file is open.")
+@click.option("--modified", multiple=True, metavar="FILE", help="Say that this file was changed.")
+@click.option("--note", "notes", multiple=True, metavar="TEXT", help="A line for the system text.")
 @config_flag
 @upstream_flags(ASKED)
 @click.option("--yes", is_flag=True, help="Allow every call without asking.")
@@ -57,6 +69,16 @@ _ANSWERED, _NOT_ANSWERED, _CANCELLED = 0, 1, 130
     type=click.IntRange(min=1),
     metavar="N",
     help="Summarise the conversation to stay within so many (default: what is known of the model).",
+)
+@click.option(
+    "--condense", is_flag=True, help="Summarise by the beginnings of what was said, without the model."
+)
+@click.option("--repair", is_flag=True, help="Repair arguments of tools that are not quite JSON.")
+@click.option(
+    "--log-calls",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Append a line of JSON to this file as each call of a tool begins and ends.",
 )
 @click.option(
     "--resume",
@@ -87,15 +109,17 @@ def command(
         raise click.UsageError("TASK is missing")
     try:
         with ExitStack() as open_until_the_end:
-            registry, inside = _tools(open_until_the_end, tools, folder)
+            inside = _folder(open_until_the_end, folder)
+            registry = _tools(tools, inside)
             _check_names(registry, flags["disabled"])
             journal = _journal(open_until_the_end, resume)
-            if inside is not None and journal is not None:
-                inside.hide(journal.identity)
-            workspace = str(folder.resolve()) if inside is None else inside.shown_as
             if not task.strip() and journal is not None and not journal.entries:
                 give_up(f"{resume}: there is no task in it to go on with")
-            result = _run(task.strip(), registry, workspace, journal, as_json, flags)
+            calls = _call_log(open_until_the_end, flags["log_calls"])
+            for kept in (journal, calls):
+                if kept is not None:
+                    inside.hide(kept.identity)
+            done = _run(task.strip(), registry, inside, journal, calls, as_json, flags)
     except BridgeError as error:
         give_up(printable(error.message))
     except OSError as error:
@@ -105,18 +129,19 @@ def command(
     if as_json:
         import msgspec
 
-        click.echo(msgspec.json.encode(result.as_json()).decode())
-    sys.exit({"done": _ANSWERED, "cancelled": _CANCELLED}.get(result.end, _NOT_ANSWERED))
+        click.echo(msgspec.json.encode(done.as_json()).decode())
+    sys.exit({"done": _ANSWERED, "cancelled": _CANCELLED}.get(done.result.end, _NOT_ANSWERED))
 
 
 def _run(
     query: str,
     registry: ToolRegistry,
-    workspace: str,
+    folder: Folder,
     journal: JournalFile | None,
+    calls: CallLog | None,
     as_json: bool,
     flags: dict[str, Any],
-) -> LoopResult:
+) -> Done:
     import asyncio
 
     import structlog
@@ -125,6 +150,7 @@ def _run(
     from bridge.tools.loop import ToolCallLimitBehavior
     from server.agent.running import Task, run_task
     from server.agent.screen import Screen
+    from server.agent.surroundings import attached, global_context
 
     # what fails is shown as the run's end; a log line in between would tear the screen
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
@@ -133,7 +159,7 @@ def _run(
         query,
         model,
         registry,
-        workspace,
+        folder.shown_as,
         journal,
         yes=flags["yes"],
         limit=flags["limit"],
@@ -141,6 +167,17 @@ def _run(
         max_prompt_tokens=flags["max_prompt_tokens"],
         stateful=flags["stateful"],
         disabled=flags["disabled"],
+        repair=flags["repair"],
+        model_summaries=not flags["condense"],
+        attached=attached(query, folder, flags["attach"]),
+        surroundings=global_context(
+            folder,
+            folder.shown_as,
+            open_files=flags["open_files"],
+            modified_files=flags["modified"],
+            notes=flags["notes"],
+        ),
+        calls=calls,
     )
     screen = Screen(Console(highlight=False, stderr=as_json), quiet=as_json)
     return asyncio.run(run_task(task, settings, screen))
@@ -174,20 +211,24 @@ def _settings(
     return settings, asked
 
 
-def _tools(opened: ExitStack, tools: str | None, folder: Path) -> tuple[ToolRegistry, Folder | None]:
-    """The tools, and what holds the built-in ones in the folder."""
+def _folder(opened: ExitStack, path: Path) -> Folder:
     from server.agent.folder import Folder
+
+    inside = Folder(path)
+    opened.callback(inside.close)
+    return inside
+
+
+def _tools(tools: str | None, inside: Folder) -> ToolRegistry:
     from server.agent.running import tools_of
     from server.agent.sample_tools import sample_tools
 
     if tools is None:
-        inside = Folder(folder)
-        opened.callback(inside.close)
-        return sample_tools(inside), inside
+        return sample_tools(inside)
     here = str(Path.cwd())
     sys.path.append(here)  # behind all else: what a file there is called takes no module's place
     try:
-        return tools_of(tools), None
+        return tools_of(tools)
     except ValueError as error:
         raise click.UsageError(f"--tools: {error}") from error
     finally:
@@ -199,6 +240,12 @@ def _check_names(registry: ToolRegistry, disabled: tuple[str, ...]) -> None:
     for name in disabled:
         if name not in known:
             raise click.UsageError(f"--without: there is no tool and no tag {name!r}")
+
+
+def _call_log(opened: ExitStack, path: Path | None) -> CallLog | None:
+    from server.agent.call_log import CallLog
+
+    return None if path is None else opened.enter_context(CallLog(path))
 
 
 def _journal(opened: ExitStack, resume: Path | None) -> JournalFile | None:

@@ -114,6 +114,13 @@ ROWS: dict[str, tuple[Any, ...]] = {
     ),
     "server/agent/semantic.py:_HUMP": ("sub", "a", "A", "aA"),
     "server/agent/semantic.py:_WORD": ("findall", "a", "_", "a "),
+    "server/agent/surroundings.py:_NAMED": (
+        "findall",
+        "#file:",
+        (" ", '#file:"', ""),
+        (" ", '#file:"a ', ""),
+        ('#file:"', "a", "\n"),
+    ),
     "server/agent/usages.py:_WORDS": ("findall", "a", "!", "a "),
     "server/captures/reader.py:_SSE_LINE": ("match", ("data", " ", "x"), "data"),
     "server/captures/reader.py:_FIELD": ("match", "data"),

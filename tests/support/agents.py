@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
+from bridge.diagnostics import Diagnostics
 from bridge.prompt import PromptContext, PromptRenderer
 from bridge.tools.cancellation import CancellationToken
 from bridge.tools.loop import LoopEntry, LoopResult, LoopState, ToolCallingLoop
@@ -118,13 +119,14 @@ _FRAMES: dict[str, Callable[[Answer], list[Step]]] = {"anthropic": _anthropic, "
 
 
 class Agent(Struct):
-    """`run` drives a loop to its end; `entries` are what it recorded."""
+    """`run` drives a loop to its end; `entries` are what it recorded, `notes` what requests lost."""
 
     service: Any
     tools: ToolRegistry
     entries: list[LoopEntry]
     token: CancellationToken
     workspace: str = ""
+    notes: Diagnostics = field(default_factory=Diagnostics)
 
     async def run(
         self,
@@ -150,6 +152,7 @@ class Agent(Struct):
         )
         tools = ToolsService(self.tools, call=call_with_anyio, confirm=confirm)
         model = ServiceModel(self.service, MODEL, stateful=stateful)
+        self.notes = model.diagnostics
         return await LoopDriver(loop, model, tools, ask_user=ask_user).run()
 
 

@@ -116,8 +116,7 @@ def everything() -> PromptContext:
             repository="example/project",
             git_branch="main",
             modified_files=["src/main.ts", "src/odd\nname.ts"],
-            preferences={"Language": "British English"},
-            notes=["Tests run with `npm test`."],
+            notes=["Language: British English", "Tests run with `npm test`."],
         ),
         history=[
             Turn(query="What is in README.md?", response="It explains the installation."),

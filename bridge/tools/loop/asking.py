@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from bridge.diagnostics import Diagnostics
@@ -11,6 +12,7 @@ from bridge.dialects.copilot.growing import GrowingText
 from bridge.errors import BridgeError
 from bridge.prompt.context import PromptContext
 from bridge.prompt.renderer import BuildPromptResult
+from bridge.prompt.summary import SummaryRequest
 from bridge.protocol.usage import Usage
 from bridge.tools.cancellation import CancellationToken
 from bridge.tools.invocation import TokenizationOptions
@@ -27,6 +29,14 @@ class Renderer(Protocol):
     def render(self, context: PromptContext) -> BuildPromptResult: ...
 
     def result_room(self, context: PromptContext) -> TokenizationOptions | None: ...
+
+    def summary_request(self, context: PromptContext) -> SummaryRequest | None: ...
+
+    def summary_prompt(self, request: SummaryRequest) -> BuildPromptResult: ...
+
+    def summarized(self, context: PromptContext, request: SummaryRequest, text: str) -> PromptContext: ...
+
+    def within(self, max_prompt_tokens: int) -> Renderer: ...
 
 
 class Answered(NamedTuple):
@@ -56,8 +66,12 @@ class Asking:
         self._retry_delay = retry_delay
         self._stateful = stateful
 
-    def answer(self, prompt: BuildPromptResult, round_index: int) -> Generator[Action, Any, Answered]:
-        """An answer that is not empty. Raises Ended when there is none, ToolCallCancelledError, LoopError."""
+    def answer(
+        self, prompt: BuildPromptResult, round_index: int, *, shown: bool = True
+    ) -> Generator[Action, Any, Answered]:
+        """An answer that is not empty; one that is not `shown` does not go to the callback. Raises Ended when
+        there is none, ToolCallCancelledError, LoopError."""
+        shown_to = self._finished_cb if shown else None
         if prompt.is_empty:
             raise Ended(LoopEnd.EMPTY_PROMPT, "there is nothing to ask")
         spent: Usage | None = None
@@ -70,7 +84,7 @@ class Asking:
                 round_index,
                 failures + silences,
                 delay,
-                self._reader,
+                partial(AnswerReader, shown_to, marker=self._stateful and shown),
             )
             if not isinstance(outcome, ModelAnswer | ModelFailure):
                 raise LoopError(LoopError.INVALID, "the outcome of AskModel is not an answer or a failure")
@@ -82,15 +96,12 @@ class Asking:
             if isinstance(outcome, ModelFailure):
                 failures += 1
                 delay = min(self._retry_delay * 2 ** (failures - 1), _LONGEST_DELAY)
-                self._again(round_index, self._failed(outcome, failures))
+                self.again(round_index, self._failed(outcome, failures), shown_to)
             elif silences:
                 raise Ended(LoopEnd.EMPTY, f"{_NOTHING}, twice")
             else:
                 silences, delay = 1, 0.0
-                self._again(round_index, _NOTHING)
-
-    def _reader(self) -> AnswerReader:
-        return AnswerReader(self._finished_cb, marker=self._stateful)
+                self.again(round_index, _NOTHING, shown_to)
 
     def _failed(self, failure: ModelFailure, failures: int) -> str:
         error: BridgeError = failure.error
@@ -98,8 +109,12 @@ class Asking:
             raise Ended(LoopEnd.FAILED, error.message, error)
         return error.message
 
-    def _again(self, round_index: int, why: str) -> None:
+    def too_long(self, round_index: int) -> None:
+        """The model refused the prompt as too long; a shorter one is sent."""
+        self.again(round_index, "the prompt was too long for the model", self._finished_cb)
+
+    def again(self, round_index: int, why: str, shown_to: FinishedCallback | None) -> None:
         """The callback learns that what it was shown of the answer does not count."""
         self.diagnostics.warning(f"rounds[{round_index}]", f"{why}; asked again")
-        if self._finished_cb is not None:
-            self._finished_cb(GrowingText().now(), 0, ResponseDelta("", retry_reason=why))
+        if shown_to is not None:
+            shown_to(GrowingText().now(), 0, ResponseDelta("", retry_reason=why))

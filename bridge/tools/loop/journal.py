@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from msgspec import Struct, field
 
 from bridge.errors import RemoteError
-from bridge.prompt.context import ConversationSummary, Turn
+from bridge.prompt.context import Attachment, ConversationSummary, Reference, Turn
 from bridge.prompt.rounds import ToolCall, ToolCallRound
 from bridge.protocol.usage import Usage
 from bridge.tools.results import LanguageModelToolResult
@@ -28,10 +28,12 @@ class _Entry(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field=
 
 
 class LoopBegun(_Entry, frozen=True, tag="begun"):
-    """A question was asked. `settings` are the driver's own, such as the model."""
+    """A question was asked, with what came beside it. `settings` are the driver's own, such as the model."""
 
     query: str
     settings: dict[str, str] = field(default_factory=dict)
+    attachments: list[Attachment] = field(default_factory=list)
+    references: list[Reference] = field(default_factory=list)
 
 
 class RoundMade(_Entry, frozen=True, tag="round"):
@@ -53,11 +55,13 @@ class CallsBegun(_Entry, frozen=True, tag="calls"):
 
 
 class CallEnded(_Entry, frozen=True, tag="result"):
-    """A call has ended. `failure` is the code of why it did not run to its end."""
+    """A call has ended. `failure` is the code of why it did not run to its end, `notes` say what was done to
+    its arguments."""
 
     id: str
     result: LanguageModelToolResult
     failure: str = ""
+    notes: list[str] = field(default_factory=list)
 
 
 class LimitRaised(_Entry, frozen=True, tag="limit"):
@@ -84,6 +88,8 @@ class LoopState:
     def __init__(self, entries: Iterable[LoopEntry] = ()) -> None:
         self.history: list[Turn] = []
         self.query: str | None = None
+        self.attachments: list[Attachment] = []
+        self.references: list[Reference] = []
         self.settings: dict[str, str] = {}
         self.rounds: list[ToolCallRound] = []
         self.results: dict[str, LanguageModelToolResult] = {}
@@ -134,8 +140,17 @@ class LoopState:
 
     def _begin(self, entry: LoopBegun) -> None:
         if self.query is not None:
-            self.history.append(Turn(query=self.query, rounds=self.rounds, results=self.results))
+            self.history.append(
+                Turn(
+                    query=self.query,
+                    attachments=self.attachments,
+                    references=self.references,
+                    rounds=self.rounds,
+                    results=self.results,
+                )
+            )
         self.query, self.settings = entry.query, entry.settings
+        self.attachments, self.references = entry.attachments, entry.references
         self.rounds, self.results, self.limit, self.end = [], {}, None, None
         self.incomplete, self.trimmed, self.usage = "", False, None
 

@@ -12,7 +12,10 @@ from msgspec.structs import replace
 from bridge.diagnostics import Diagnostics
 from bridge.errors import BridgeError
 from bridge.prompt.context import PromptContext
+from bridge.prompt.renderer import BuildPromptResult
 from bridge.prompt.rounds import ToolCall, ToolCallRound
+from bridge.prompt.summary import SummaryRequest
+from bridge.protocol.usage import Usage
 from bridge.tools.cancellation import CancellationToken
 from bridge.tools.errors import ToolCallCancelledError
 from bridge.tools.invocation import TokenizationOptions, ToolCallOutcome
@@ -40,6 +43,8 @@ from bridge.tools.loop.journal import (
 )
 from bridge.tools.results import LanguageModelToolResult
 
+_TOO_LONG: Final = "context_length_exceeded"
+_SHORTER: Final = 0.75
 Steps = Generator[Action, Any, LoopResult]
 LIMIT_REACHED: Final = "Tool call limit reached"
 INTERRUPTED: Final = "bridge.loop.call_interrupted"
@@ -51,8 +56,10 @@ class ToolCallingLoop:
     `context` has what stays the same over the rounds: system text, tools, the question. `state` is what an
     earlier loop's entries came to; the loop goes on from there. `record` gets each entry before what it
     announces is done, and has to have kept it when it returns. `parallel` says of which tools calls may run
-    side by side. `retries` is how often a request is sent again that failed or was interrupted, `clock` gives
-    seconds since 1970.
+    side by side. `retries` is how often a request is sent again that failed or was interrupted.
+    `model_summaries` has the model write the summary of a conversation that passes its budget; without, and
+    when it gives none, the renderer does. A prompt that the model refuses as too long is sent once more
+    within three quarters of its tokens, which are the budget from then on. `clock` gives seconds since 1970.
     """
 
     def __init__(
@@ -71,6 +78,7 @@ class ToolCallingLoop:
         token: CancellationToken | None = None,
         settings: dict[str, str] | None = None,
         stateful: bool = False,
+        model_summaries: bool = False,
         clock: Callable[[], float] = time,
     ) -> None:
         if tool_call_limit < 1:
@@ -84,6 +92,7 @@ class ToolCallingLoop:
         self._tool_call_limit = tool_call_limit
         self._limit_behavior = limit_behavior
         self._settings = settings or {}
+        self._model_summaries = model_summaries
         self._clock = clock
         self._asking = Asking(
             finished_cb, self.token, retries=retries, retry_delay=retry_delay, stateful=stateful
@@ -117,7 +126,8 @@ class ToolCallingLoop:
 
     def _rounds(self) -> Generator[Action, Any, None]:
         if self.state.query is None or (self._context.query and self._context.query != self.state.query):
-            self._record(LoopBegun(self._context.query, self._settings))
+            begun = self._context
+            self._record(LoopBegun(begun.query, self._settings, begun.attachments, begun.references))
         while True:
             if self.tool_call_rounds:
                 last = self.tool_call_rounds[-1]
@@ -142,6 +152,8 @@ class ToolCallingLoop:
         return replace(
             self._context,
             query=self.state.query or "",
+            attachments=self.state.attachments,
+            references=self.state.references,
             history=[*self._context.history, *self.state.history],
             tool_call_rounds=list(self.tool_call_rounds),
             tool_call_results=dict(self.tool_call_results),
@@ -152,12 +164,22 @@ class ToolCallingLoop:
     # ── asking ─────────────────────────────────────────────────────────────────────────────────────
     def run_one(self, context: PromptContext) -> Generator[Action, Any, ToolCallRound]:
         """One round: the prompt, the model's answer, its calls, not run yet."""
-        try:
-            prompt = self._renderer.render(context)
-        except BridgeError as error:
-            raise Ended(LoopEnd.FAILED, error.message, error) from error
         index = len(self.tool_call_rounds)
-        answer, usage = yield from self._asking.answer(prompt, index)
+        prompt, summing = yield from self._prompt(context, index)
+        try:
+            answer, usage = yield from self._asking.answer(prompt, index)
+        except Ended as end:
+            if end.error is None or end.error.code != _TOO_LONG:
+                raise
+            self._renderer = self._renderer.within(int(prompt.token_count * _SHORTER))
+            self._asking.too_long(index)
+            try:
+                prompt, more = yield from self._prompt(replace(context, stateful_marker=None), index)
+            except Ended:
+                raise end from None
+            summing = _sum(summing, more)
+            answer, usage = yield from self._asking.answer(prompt, index)
+        usage = _sum(usage, summing)
         made = ToolCallRound(
             id=f"round_{len(self.state.history) + 1}_{index + 1}",
             prompt=prompt.messages,
@@ -172,6 +194,40 @@ class ToolCallingLoop:
         )
         self._record(RoundMade(made, usage, prompt.summary, answer.incomplete, answer.trimmed))
         return made
+
+    def _prompt(
+        self, context: PromptContext, index: int
+    ) -> Generator[Action, Any, tuple[BuildPromptResult, Usage | None]]:
+        """The prompt, and what its summary cost. A new summary is not in what the model's server has stored,
+        so that nothing is gone on from there."""
+        usage: Usage | None = None
+        before = context.summary
+        try:
+            request = self._renderer.summary_request(context) if self._model_summaries else None
+            if request is not None:
+                text, usage = yield from self._summary(request, index)
+                if text:
+                    context = self._renderer.summarized(context, request, text)
+            prompt = self._renderer.render(context)
+        except BridgeError as error:
+            if isinstance(error, ToolCallCancelledError | LoopError):
+                raise
+            raise Ended(LoopEnd.FAILED, error.message, error) from error
+        if prompt.summary != before:
+            prompt = replace(prompt, stateful_marker=None)
+        return prompt, usage
+
+    def _summary(
+        self, request: SummaryRequest, index: int
+    ) -> Generator[Action, Any, tuple[str, Usage | None]]:
+        """The model's summary; "" when it gave none, and then the renderer makes one by itself."""
+        try:
+            asked = self._renderer.summary_prompt(request)
+            answer, usage = yield from self._asking.answer(asked, index, shown=False)
+        except Ended as end:
+            self.diagnostics.warning(f"rounds[{index}].summary", f"not by the model: {end.message}")
+            return "", None
+        return answer.text.strip(), usage
 
     @staticmethod
     def create_internal_tool_call_id(number: int) -> str:
@@ -205,7 +261,7 @@ class ToolCallingLoop:
         failure = "" if outcome.failure is None else outcome.failure.error.code
         if call_id not in self.state.begun:
             raise LoopError(LoopError.INVALID, f"the call {call_id!r} was not begun")
-        self._record(CallEnded(call_id, outcome.result, failure))
+        self._record(CallEnded(call_id, outcome.result, failure, list(outcome.notes)))
 
     def retry_attempt(self, call: ToolCall) -> int:
         """How often this tool has failed since it last succeeded, in this question's rounds."""
@@ -267,6 +323,12 @@ class ToolCallingLoop:
             self.tool_call_results,
             self.state.usage,
         )
+
+
+def _sum(first: Usage | None, second: Usage | None) -> Usage | None:
+    if first is None or second is None:
+        return first or second
+    return first.plus(second)
 
 
 _CANCELLED: Final = LanguageModelToolResult.failure("Error: Cancelled - the user ended the run")

@@ -41,7 +41,8 @@ _STATUS_OF_FAILURE = {
 class ToolResultElement(Struct, rename="camel", kw_only=True):
     """A call as it is shown. `id` is the internal id, "" before the call is whole; `call_id` is the model's.
     `input` is the arguments parsed, or their text as far as it came where that is not JSON. `result` is text,
-    `error` why there is none; `progress` the newest lines of what the tool reported."""
+    `error` why there is none; `progress` the newest lines of what the tool reported, `notes` what was done to
+    the arguments."""
 
     name: str
     call_id: str
@@ -51,6 +52,7 @@ class ToolResultElement(Struct, rename="camel", kw_only=True):
     progress: list[str] = field(default_factory=list)
     result: str | None = None
     error: str | None = None
+    notes: list[str] = field(default_factory=list)
 
 
 class RoundView(Struct, rename="camel", kw_only=True):
@@ -179,6 +181,7 @@ class LoopView:
     def _ended(self, entry: CallEnded) -> None:
         element, text = self._elements[entry.id], entry.result.text
         failed = ToolStatus.FAILED if entry.failure or entry.result.is_error else ToolStatus.COMPLETE
+        element.notes = entry.notes
         element.status = _STATUS_OF_FAILURE.get(entry.failure, failed)
         if failed is ToolStatus.COMPLETE:
             element.result = text

@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from bridge.errors import LocalError
+from bridge.prompt import PromptRenderer
 from bridge.tools.cancellation import CancellationToken
 from bridge.tools.loop import (
     CallEnded,
@@ -205,6 +206,13 @@ async def test_without_the_engine_the_run_ends_and_not_only_its_call(monkeypatch
     async with play("chat", tools, [Answer(calls=[("c1", "look", {})]), DONE]) as (made, _):
         with pytest.raises(LocalError, match="jsonschema-rs is missing"):
             await made.run()
+
+
+async def test_breakpoints_of_a_cache_that_vanish_are_noted(folder: Folder) -> None:
+    async with play("chat", sample_tools(folder), [Answer("Let me.", [CREATE]), DONE]) as (made, received):
+        await made.run(renderer=PromptRenderer(cache_breakpoints=True))
+    assert [str(each) for each in made.notes] == ["ignored: cache_breakpoint: can't be expressed (×4)"]
+    assert "cache" not in json.dumps([each.body["messages"] for each in received])
 
 
 async def test_thinking_goes_back_with_its_signature(folder: Folder) -> None:
