@@ -65,7 +65,7 @@ class CodexSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     `env`: further environment variables of the process, where its keys belong; values may hold `${VARIABLE}`.
     Of the server's own it gets the names of folders and languages only.
     `home`: the folder with Codex's configuration and login (`CODEX_HOME`); without, the user's own.
-    `cwd`: the folder that it works in; without, an empty one that is removed in the end.
+    `cwd`: the folder that it works in, whoever asks; without, an empty one for each key, removed in the end.
     `sandbox`: what its commands may do: `read-only`, `workspace-write` or `danger-full-access`. Reading is
     not held to `cwd` in any of them.
     `approvals`: who answers when it asks for leave: `never` refuses, `auto` accepts, `ask` asks the client.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from typing import Any
+from weakref import WeakSet
 
 import msgspec
 import structlog
@@ -41,6 +43,7 @@ class Pool:
         self._idle = IdleThreads(settings.threads)
         self._paused: OrderedDict[str, Thread] = OrderedDict()
         self.processes = Processes(name, settings, clean, self._idle.forget)
+        self._threads: WeakSet[Thread] = WeakSet()
         self._tasks: set[asyncio.Task[None]] = set()
 
     # ── beginning ──────────────────────────────────────────────────────────────────────────────────
@@ -65,7 +68,7 @@ class Pool:
         policy = settings.approval_policy or ("never" if settings.approvals == "never" else "on-request")
         params = {
             "model": request.model,
-            "cwd": self.processes.cwd,
+            "cwd": self._folder(owner),
             "sandbox": settings.sandbox,
             "approvalPolicy": policy,
             "developerInstructions": request.instructions,
@@ -78,7 +81,17 @@ class Pool:
         if request.history:
             items = [{name: each[name] for name in each if name != OWN} for each in request.history]
             await self._ask(process, "thread/inject_items", {"threadId": found.thread.id, "items": items})
-        return Thread(found.thread.id, process, seen, owner)
+        thread = Thread(found.thread.id, process, seen, owner)
+        self._threads.add(thread)
+        return thread
+
+    def _folder(self, owner: str) -> str:
+        """Where this key's threads work; what too many others have left is removed."""
+        folders = self.processes.folders
+        folder = folders.of(owner)
+        for surplus in folders.surplus({owner, *(each.owner for each in self._threads)}):
+            self._in_background(asyncio.to_thread(shutil.rmtree, surplus, ignore_errors=True))
+        return folder
 
     async def _start_turn(self, thread: Thread, request: TurnRequest) -> Thread:
         process = thread.process

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 import structlog
@@ -14,6 +11,7 @@ import structlog
 from server.errors import UpstreamError
 from server.settings import CodexSettings
 from server.upstreams.codex import errors
+from server.upstreams.codex.folders import Folders
 from server.upstreams.codex.process import CodexProcess
 
 _FIRST_WAIT: Final = 0.5  # seconds, doubled by each failure that follows
@@ -24,7 +22,7 @@ _log = structlog.get_logger(__name__)
 
 class Processes:
     """At most so many as the settings say, those aside that only finish their turns. `ended` is called with
-    each that can't be used any more."""
+    each that can't be used any more. `folders` are those in which their threads work."""
 
     def __init__(
         self,
@@ -42,7 +40,7 @@ class Processes:
         self._starting = asyncio.Lock()
         self._failures = 0
         self._not_before = 0.0
-        self._folder: str | None = None
+        self.folders = Folders(settings.cwd, settings.threads)
         self._closed = False
 
     async def least_busy(self) -> CodexProcess:
@@ -64,7 +62,7 @@ class Processes:
         if now < self._not_before:
             cause = "it failed a moment ago and is started again later"
             raise errors.not_started(self._name, cause, self._not_before - now)
-        process = CodexProcess(self._name, self._settings, self._cwd(), self._clean)
+        process = CodexProcess(self._name, self._settings, self.folders.of_processes, self._clean)
         try:
             await process.start()
         except UpstreamError:
@@ -105,18 +103,6 @@ class Processes:
             self._ended(process)
             _log.info("codex.retired", upstream=self._name, pid=process.pid)
 
-    def _cwd(self) -> str:
-        if self._settings.cwd is not None:
-            return str(Path(self._settings.cwd).expanduser())
-        if self._folder is None:
-            self._folder = tempfile.mkdtemp(prefix="openresponses-codex-")
-        return self._folder
-
-    @property
-    def cwd(self) -> str:
-        """The folder of every thread."""
-        return self._cwd()
-
     async def close(self) -> None:
         """End all of them."""
         self._closed = True
@@ -124,6 +110,4 @@ class Processes:
             processes = [*self._running, *self._retired]
             self._running, self._retired = [], []
         await asyncio.gather(*(each.stop() for each in processes))
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+        await asyncio.to_thread(self.folders.close)

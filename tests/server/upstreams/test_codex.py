@@ -10,7 +10,9 @@ import pytest
 from bridge import StreamValidator
 from bridge.protocol.codec import decode_event
 from bridge.sse import SSEDecoder
+from server.data_folder import data_folder
 from server.upstreams.codex import processes
+from server.upstreams.codex.folders import Folders
 from tests.support.codex_upstream import MODEL, Codex, codex, text_of
 
 pytestmark = pytest.mark.timeout(30)
@@ -218,9 +220,36 @@ def test_without_a_folder_it_works_in_an_empty_one_that_is_removed(tmp_path: Pat
     with codex(tmp_path) as served:
         served.ask("say Hi")
         (begun,) = (Path(line["cwd"]) for line in served.log if "argv" in line)
-        assert begun.is_dir()
-        assert not list(begun.iterdir())
+        (work,) = (Path(thread["cwd"]) for thread in served.sent("thread/start"))
+        assert list(begun.iterdir()) == [work]
+        assert list(work.iterdir()) == []
     assert not begun.exists()
+
+
+def test_without_a_folder_each_key_has_one_of_its_own(tmp_path: Path) -> None:
+    """What one key's commands write, an AGENTS.md say, is not read to another's."""
+    with codex(tmp_path, keys=["key-one-of-this", "key-two-of-this"], sandbox="workspace-write") as served:
+        for key in ("key-one-of-this", "key-two-of-this", "key-one-of-this"):
+            served.ask("say Hi", {"authorization": f"Bearer {key}"})
+        one, two, again = (Path(thread["cwd"]) for thread in served.sent("thread/start"))
+        (process,) = (Path(line["cwd"]) for line in served.log if "argv" in line)
+        assert one == again != two
+        assert process not in (one, two)
+        assert {one.parent, two.parent} == {process}
+        assert process.parent == data_folder(), "and not where every sandbox may write"
+    assert not process.exists()
+
+
+def test_folders_of_keys_without_threads_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    folders = Folders(None, 2)
+    made = {owner: folders.of(owner) for owner in "abcd"}
+    assert folders.of("b") == made["b"]
+    assert folders.surplus({"a"}) == [made["c"], made["d"]]
+    assert folders.of("a") == made["a"]
+    assert folders.of("c") != made["c"]
+    folders.close()
+    assert list(data_folder().iterdir()) == []
 
 
 def test_a_process_that_has_made_enough_threads_is_replaced(
