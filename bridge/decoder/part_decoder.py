@@ -40,6 +40,7 @@ from bridge.tools.aggregator import MAX_ARGUMENT_BYTES
 Handler = Callable[["PartDecoder", Any], list[Part]]
 ErrorPolicy = Literal["text", "notes", "none"]
 NO_RESPONSE: Final = "No response received: the model ended without text and without a tool call."
+UNREADABLE_CALL: Final = "The model called a tool with arguments that are not JSON, so it was not run."
 _REPORTED: Final[dict[ErrorPolicy, tuple[str, ...]]] = {
     "text": ("Error", "Note"),
     "notes": ("Note",),
@@ -57,7 +58,7 @@ class PartDecoder(PartStream):
     - `custom_tools`: custom tool calls leave as tool calls with `{"input": text}`. Without, they are lost.
     - `citations`: URL citations as inline links, or not at all.
     - `errors`: failures and cut-offs end in a line of text for the user, cut-offs alone do (`notes`), or both
-      are in `result` only.
+      are in `result` only. A completed response of which no call could be read counts as a cut-off.
     - `no_response`: a completed response without text, call or image ends in a line of text that says so.
     - `paragraph_breaks`: a blank line where text goes on in another output item.
     - `include_encrypted_thinking`: encrypted reasoning as metadata of a thinking part.
@@ -230,6 +231,8 @@ class PartDecoder(PartStream):
             parts += self._report("Note", note)
         if completed and self._calls.any_emitted:
             reason = "tool-calls"
+        elif completed and self._calls.any_unreadable:
+            parts += self._report("Note", UNREADABLE_CALL)
         elif completed and self._names_silence and not (self._flow.text_written or self._images.any_shown):
             parts += self._line("Error", NO_RESPONSE)
         return parts + self._end(reason, self._data(event.response, completed))

@@ -1,8 +1,9 @@
 """Tool calls: each emitted exactly once and whole, from the first event that confirms it whole.
 
 Three places can: `arguments.done`, `output_item.done`, the completed response (RFC 00022). A call said
-to be incomplete never is, and arguments whose JSON is cut short wait for the item to say which it is,
-so that no client runs half a call (field case 25).
+to be incomplete never is, and arguments that are not whole JSON wait for the item to say what they are,
+so that no client runs half a call (field case 25). A call whose arguments never are JSON is not emitted:
+the client would run it with others.
 
 Calls that are open side by side leave in the order in which they began: one that is whole waits for those
 before it, until the end of the stream at most.
@@ -91,6 +92,8 @@ class ToolCallDecoder:
         self._waiting: list[tuple[int, Part]] = []  # a heap by index
         self._first_pending = 0
         self._taken: set[str] = set()
+        self.any_unreadable = False
+        """Whether a call was left out because its arguments are not JSON."""
         self._ids: set[tuple[str, str]] = set()
         self._at: dict[int | None, bytes] = {}
         self._signatures: dict[str, set[bytes]] = {}
@@ -119,7 +122,7 @@ class ToolCallDecoder:
                 "arguments.done", "for a call that was not announced, waits for its item"
             )
             return []
-        if not call.custom and json_state(call.arguments) is JsonState.TRUNCATED:
+        if not call.custom and json_state(call.arguments) not in _WHOLE:
             return []
         self._emit(call)
         return self._next_ones()
@@ -151,7 +154,7 @@ class ToolCallDecoder:
     def flush(self) -> list[Part]:
         """The response is completed and names no output: what is open and whole is emitted."""
         for call in self._open:
-            if call.name and (call.custom or json_state(call.arguments) in _WHOLE):
+            if call.name and (call.custom or call.arguments_done or json_state(call.arguments) in _WHOLE):
                 self._emit(call)
         return self.rest()
 
@@ -198,6 +201,11 @@ class ToolCallDecoder:
             return
         name = mended(call.name)
         given = _input(call)
+        if given.value is None:
+            self._diagnostics.loss("tool_call.arguments", "are not JSON, the call is not emitted")
+            self._ids.add((call.item_id, call.call_id))
+            self.any_unreadable = True
+            return
         if given.repair is not None:
             self._diagnostics.repair("tool_call.arguments", given.repair)
         signed = signature(name, given.value)

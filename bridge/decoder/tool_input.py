@@ -1,7 +1,8 @@
 """The text of a call's arguments → the object that VS Code hands to the tool.
 
-VS Code takes objects only and has no way to say that arguments were bad, so whatever can't be one
-becomes `{}` or is wrapped, with a note of it for the diagnostics (vscode.md section 4).
+VS Code takes objects only and has no way to say that arguments were bad. JSON of another kind is wrapped,
+with a note of it for the diagnostics; what is not JSON has no object, since a host would run the tool with
+it.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ _canonical = msgspec.json.Encoder(order="deterministic")
 
 
 class ToolInput(NamedTuple):
-    """The object, and what had to be done to get it (None: nothing)."""
+    """The object, None for arguments that are not JSON, and what had to be done to get it (None: nothing)."""
 
-    value: dict[str, Any]
+    value: dict[str, Any] | None
     repair: str | None = None
 
 
@@ -38,13 +39,13 @@ def tool_input(arguments: str) -> ToolInput:
     if isinstance(value, dict):
         return ToolInput(value)
     if value is _BROKEN:
-        return ToolInput({}, "arguments are not JSON, replaced by {}")
+        return ToolInput(None)
     if value is None:
         return ToolInput({}, "arguments are null, replaced by {}")
     return ToolInput({"input": value}, f"arguments are not an object but {type(value).__name__}, wrapped")
 
 
-def signature(name: str, value: dict[str, Any]) -> bytes:
+def signature(name: str, value: dict[str, Any] | None) -> bytes:
     """16 bytes that are equal for equal calls, however their JSON was written."""
     return hashlib.blake2b(_canonical.encode([name, value]), digest_size=16).digest()
 

@@ -136,9 +136,11 @@ class MessageBuilder:
 
     def _function_call(self, item: Any) -> None:
         read = tool_input(item.arguments)
-        if read.repair is not None:
+        if read.value is None:
+            self._diagnostics.loss("function_call.arguments", "are not JSON, shown as {}")
+        elif read.repair is not None:
             self._diagnostics.repair("function_call.arguments", read.repair)
-        self._call(item, self._identities.upstream_name(item.name, item.namespace or None), read.value)
+        self._call(item, self._identities.upstream_name(item.name, item.namespace or None), read.value or {})
 
     def _custom_call(self, item: Any) -> None:
         name = self._identities.upstream_name(item.name, item.namespace or None)

@@ -2,12 +2,14 @@
 
 import itertools
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from bridge.decoder import namespace_call_id, strip_call_id
 from bridge.decoder.call_ids import unique_call_id
+from bridge.decoder.part_decoder import UNREADABLE_CALL
 from bridge.protocol.codec import event_from
 from tests.support.parts import (
     Decoded,
@@ -25,6 +27,7 @@ from tests.support.parts import (
 )
 
 ARGUMENTS = '{"city":"Oslo"}'
+UNREADABLE = "are not JSON, the call is not emitted"
 CALL = ("gw-call_0", "look", {"city": "Oslo"})
 
 
@@ -312,10 +315,6 @@ def test_the_source_of_ids_is_an_option(source: str, expected: str) -> None:
         ('{"n": 123456789012345678901234567890}', {"n": 123456789012345678901234567890}, None),
         ('{"emoji": "\\ud83d\\ude42"}', {"emoji": "🙂"}, None),
         ('{"half": ["\\ud83d", 1, {"\\ud83d": true}]}', {"half": ["�", 1, {"�": True}]}, None),
-        ("not json", {}, "arguments are not JSON, replaced by {}"),
-        ('{"a": NaN}', {}, "arguments are not JSON, replaced by {}"),
-        ('{"a":1}}', {}, "arguments are not JSON, replaced by {}"),
-        ("[" * 100_000, {}, "arguments are not JSON, replaced by {}"),
         ("null", {}, "arguments are null, replaced by {}"),
         ("[1]", {"input": [1]}, "arguments are not an object but list, wrapped"),
         ('"Oslo"', {"input": "Oslo"}, "arguments are not an object but str, wrapped"),
@@ -327,6 +326,34 @@ def test_arguments_become_an_object(arguments: str, value: Any, repair: str | No
     decoded = Decoded(stream(done(function(0, arguments))))
     assert decoded.calls == [("gw-call_0", "look", value)]
     assert decoded.notes("repair").get("tool_call.arguments") == repair
+
+
+NOT_JSON = ["not json", '{"a": NaN}', '{"a":1}}', '{"city":"Os', "[" * 100_000, "{'a': 1}", '{"a":1}{"a":2}']
+ENDINGS: dict[str, Callable[[str], list[Raw]]] = {
+    "arguments done": lambda text: [added(function()), arguments_delta(text), arguments_done(text)],
+    "item done": lambda text: [done(function(0, text))],
+    "both": lambda text: [added(function()), arguments_done(text), done(function(0, text))],
+    "completed": lambda text: [],
+}
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("text", NOT_JSON, ids=range(len(NOT_JSON)))
+def test_arguments_that_are_not_json_are_no_call(text: str, ending: str, named: bool) -> None:
+    """A host would run the tool, with arguments that the model did not give."""
+    output = [function(0, text)] if named or ending == "completed" else []
+    decoded = Decoded([created(), *ENDINGS[ending](text), completed(*output)])
+    assert decoded.calls == []
+    assert decoded.result.finish_reason == "stop"
+    assert decoded.notes("loss")["tool_call.arguments"] == UNREADABLE
+    assert decoded.text == f"**Note:** {UNREADABLE_CALL}"
+
+
+def test_beside_a_call_that_can_be_run_nothing_is_said_to_the_user() -> None:
+    decoded = Decoded(stream(done(function(0, "not json")), done(function(1, ARGUMENTS), 1)))
+    assert [call_id for call_id, *_ in decoded.calls] == ["gw-call_1"]
+    assert (decoded.result.finish_reason, decoded.text) == ("tool-calls", "")
 
 
 def test_half_characters_of_two_deltas_are_joined() -> None:
@@ -382,8 +409,11 @@ def test_case_25_cut_arguments_wait_for_their_item() -> None:
     events = [added(function()), arguments_delta('{"city":"Os'), arguments_done('{"city":"Os')]
     assert Decoded([*events, done(function(0, '{"city":"Os', status="incomplete"))]).calls == []
     sent_whole = Decoded([*events, done(function(0, '{"city":"Os'))])
-    assert sent_whole.calls == [("gw-call_0", "look", {})]
-    assert "tool_call.arguments" in sent_whole.notes("repair")
+    assert sent_whole.calls == []
+    assert sent_whole.notes("loss")["tool_call.arguments"] == UNREADABLE
+    said_whole = Decoded([*events, done(function(0, ARGUMENTS)), completed()])
+    assert said_whole.calls == [CALL]
+    assert not said_whole.notes("loss")
 
 
 @pytest.mark.parametrize("status", ["incomplete", "failed", "cancelled"])
