@@ -250,13 +250,16 @@ class ResponseStreamStateMachine:
         return self._blocks.calls.end(index, cut)
 
     # ── whole items and extensions ─────────────────────────────────────────────────────────────────
-    def expect_item(self, item_id: str, phase: MessagePhase | None = None) -> list[Event]:
+    def expect_item(
+        self, item_id: str, phase: MessagePhase | None = None, *, explicit_end: bool = False
+    ) -> list[Event]:
         """The next item to open has this id at its upstream (kept if it is free); a message has this
-        phase."""
+        phase. `explicit_end`: upstream says when it ends, so that a tool call stays open until
+        `tool_call_done` or the end of the response, however whole it looks."""
         self.require("expect_item")
         if phase not in (None, *get_args(MessagePhase)):
             raise wrong_argument("expect_item", f"phase is commentary or final_answer, not {phase!r}")
-        self._blocks.expect(text_of("expect_item", item_id), phase or UNSET)
+        self._blocks.expect(text_of("expect_item", item_id), phase or UNSET, explicit_end)
         return []
 
     def item_added(self, item: Item | Mapping[str, Any]) -> list[Event]:

@@ -106,9 +106,9 @@ class OpenBlocks:
         """One fragment of a tool call."""
         return self.calls.apply(index, call_id, name, arguments, free_text, namespace, self.close_open)
 
-    def expect(self, item_id: str, phase: MessagePhase | UnsetType) -> None:
+    def expect(self, item_id: str, phase: MessagePhase | UnsetType, explicit_end: bool) -> None:
         """The next item to open is upstream's `item_id`; a message carries this phase."""
-        self._output.expect = item_id
+        self._output.expect, self._output.explicit_end = item_id, explicit_end
         self.phase = phase
 
     def announce(self, item: Item) -> list[Event]:

@@ -43,7 +43,17 @@ class Block(Protocol):
 class Output:
     """Items in output_index order, finished ones as items and open ones as blocks."""
 
-    __slots__ = ("_call_ids", "_given", "_ids", "_items", "_taken", "blocks", "expect", "number")
+    __slots__ = (
+        "_call_ids",
+        "_given",
+        "_ids",
+        "_items",
+        "_taken",
+        "blocks",
+        "expect",
+        "explicit_end",
+        "number",
+    )
 
     def __init__(self, ids: IdFactory, number: Number) -> None:
         self._ids = ids
@@ -54,6 +64,7 @@ class Output:
         self.blocks: dict[int, Block] = {}
         self.number = number
         self.expect = ""
+        self.explicit_end = False
 
     def next_index(self) -> int:
         return len(self._items)
@@ -83,7 +94,7 @@ class Output:
 
     def expected(self, prefix: str) -> str:
         """The id that was said to come next if one was, else a fresh one."""
-        wanted, self.expect = self.expect, ""
+        wanted, self.expect, self.explicit_end = self.expect, "", False
         return self.unique(prefix, wanted)
 
     def begin(self, block: Block) -> None:

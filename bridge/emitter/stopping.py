@@ -149,8 +149,14 @@ class StopFilter(StreamFilter):
     def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]:
         return [] if self._matched else super().tool_call_done(index, cut=cut)
 
-    def expect_item(self, item_id: str, phase: MessagePhase | None = None) -> list[Event]:
-        return [] if self._matched else self._flush() + super().expect_item(item_id, phase)
+    def expect_item(
+        self, item_id: str, phase: MessagePhase | None = None, *, explicit_end: bool = False
+    ) -> list[Event]:
+        return (
+            []
+            if self._matched
+            else self._flush() + super().expect_item(item_id, phase, explicit_end=explicit_end)
+        )
 
     def item_added(self, item: Item | Mapping[str, Any]) -> list[Event]:
         return [] if self._matched else self._flush() + super().item_added(item)

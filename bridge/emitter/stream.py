@@ -56,7 +56,9 @@ class ResponseStream(Protocol):
         namespace: str | None = None,
     ) -> list[Event]: ...
     def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]: ...
-    def expect_item(self, item_id: str, phase: MessagePhase | None = None) -> list[Event]: ...
+    def expect_item(
+        self, item_id: str, phase: MessagePhase | None = None, *, explicit_end: bool = False
+    ) -> list[Event]: ...
     def item_added(self, item: Item | Mapping[str, Any]) -> list[Event]: ...
     def item_event(self, item_id: str, type: str, fields: Mapping[str, Any]) -> list[Event]: ...
     def item(self, item: Item | Mapping[str, Any]) -> list[Event]: ...
@@ -142,8 +144,10 @@ class StreamFilter:
     def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]:
         return self._stream.tool_call_done(index, cut=cut)
 
-    def expect_item(self, item_id: str, phase: MessagePhase | None = None) -> list[Event]:
-        return self._stream.expect_item(item_id, phase)
+    def expect_item(
+        self, item_id: str, phase: MessagePhase | None = None, *, explicit_end: bool = False
+    ) -> list[Event]:
+        return self._stream.expect_item(item_id, phase, explicit_end=explicit_end)
 
     def item_added(self, item: Item | Mapping[str, Any]) -> list[Event]:
         return self._stream.item_added(item)

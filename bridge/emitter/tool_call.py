@@ -39,7 +39,8 @@ def nameless(call: str, index: int) -> StreamStateError:
 class ToolCallBlock(OpenItem):
     """The accumulator of one call. `index` is the upstream's, `output_index` ours once announced. `state` is
     where its item stands in `state.ITEM`, `arguments` where its arguments stand in `state.ARGUMENTS`.
-    `number_begun` counts the calls of the response. `plain`: it is open and active, and its arguments pass as
+    `number_begun` counts the calls of the response. `explicit_end`: upstream says when it ends, whatever its
+    arguments look like before. `plain`: it is open and active, and its arguments pass as
     they are. It is inactive once it was asked whether it is whole, and `grew` is called when the next piece
     makes it active."""
 
@@ -52,6 +53,7 @@ class ToolCallBlock(OpenItem):
         "arguments",
         "buffer",
         "call_id",
+        "explicit_end",
         "free_text",
         "identity",
         "index",
@@ -82,6 +84,7 @@ class ToolCallBlock(OpenItem):
         self._restorable = False
         self.index = index
         self.call_id = ""
+        self.explicit_end = False
         self.upstream_id = ""
         self.upstream_name = ""
         self.name = ""

@@ -73,6 +73,7 @@ class ToolCalls:
                 raise nameless("tool_call", index)
             events += self._make_room(block)
             block = self.by_index[index] = self.waiting[index] = self._new(index)
+            block.explicit_end, self._output.explicit_end = self._output.explicit_end, False
         if block.ended:
             self._late(arguments)
             return events
@@ -140,7 +141,8 @@ class ToolCalls:
         return [] if block.ended else self._end(block, stopped=not cut, abandoned=cut)
 
     def release(self, *, waiting_only: bool = False) -> list[Event]:
-        """End every call that is whole, or of those only that wait to be announced, in order."""
+        """End every call that is whole, or of those only that wait to be announced, in order. Not those whose
+        end upstream says itself: what looks whole may be cut."""
         if not self._grown_open and not self._grown_waiting:
             return []
         ready = [] if waiting_only else self._whole_ones(self._grown_open)
@@ -150,7 +152,7 @@ class ToolCalls:
         return [event for block in ready for event in self._end(block, stopped=True)]
 
     def _whole_ones(self, grown: dict[ToolCallBlock, None]) -> list[ToolCallBlock]:
-        asked = [block for block in grown if not block.ended]
+        asked = [block for block in grown if not (block.ended or block.explicit_end)]
         grown.clear()
         return [block for block in asked if block.is_whole()]
 

@@ -30,7 +30,7 @@ class CallFeeder:
         track.named = True
         self._texts.leave()
         kind = "custom" if isinstance(item, it.CustomToolCall) else "function"
-        self._machine.expect_item(track.item_id)
+        self._machine.expect_item(track.item_id, explicit_end=True)
         out += self._machine.tool_call(
             track.slot, item.call_id, item.name, None, kind, item.namespace or None
         )
@@ -53,17 +53,16 @@ class CallFeeder:
         if track.named and track.said:
             out += self._machine.tool_call_done(track.slot)
 
-    def whole(self, track: Track, item: AnyCall, out: list[Event]) -> None:
-        """The finished call."""
+    def given(self, track: Track, item: AnyCall, out: list[Event]) -> None:
+        """What the call is and has, as its done event or the terminal response has it."""
         self._identify(track, item, out)
         self._missing(track, _payload(item) or track.pending, out)
-        if track.named:
-            out += self._machine.tool_call_done(track.slot, cut=item.status == "incomplete")
 
-    def cut(self, track: Track, out: list[Event]) -> None:
-        """The response ended before upstream had finished this call, whatever its payload looks like."""
+    def end(self, track: Track, cut: bool, out: list[Event]) -> None:
+        """Upstream has finished the call, or the response ended before it had, whatever its payload looks
+        like (`cut`)."""
         if track.named:
-            out += self._machine.tool_call_done(track.slot, cut=True)
+            out += self._machine.tool_call_done(track.slot, cut=cut)
 
     def differs(self, track: Track, item: AnyCall) -> bool:
         """Whether the call is another one than what was sent on of it."""

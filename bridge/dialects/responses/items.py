@@ -147,12 +147,20 @@ class ItemFeeder:
         out += self._machine.item_added(it.with_id(item, track.item_id))
 
     def _done(self, event: ev.OutputItemDone, out: list[Event]) -> None:
-        if event.item is not None and self._sane(event.item):
-            self._whole(self._tracks.done(event.output_index, event.item), event.item, out)
+        item = event.item
+        if item is None or not self._sane(item):
+            return
+        track = self._tracks.done(event.output_index, item)
+        if isinstance(item, CALLS) and item.status == "in_progress" and not track.closed:
+            # it contradicts itself: the end of the response shows which
+            self._diagnostics.repair(event.type, "of a call in progress, which stays open")
+            self._calls.given(track, item, out)
+        else:
+            self._whole(track, item, out)
 
     def settle(self, output: list[it.Item], status: str, out: list[Event]) -> None:
         """What the terminal response, which has this status, holds that nothing before did. Of a failed one
-        what is open stays open; of an incomplete one, the calls that upstream had not finished are cut."""
+        what is open stays open; of an incomplete one, what upstream had not finished is cut."""
         listed = [(item, self._sane(item)) for item in output]
         for track, item in self._tracks.of_output([item for item, sane in listed if sane]):
             if track.closed:
@@ -160,7 +168,9 @@ class ItemFeeder:
             elif status == "failed":
                 if track.silent and getattr(item, "status", None) == "completed":
                     self._whole(track, item, out)
-            elif status == "completed" or not isinstance(item, CALLS) or item.status == "completed":
+            elif status == "incomplete" and getattr(item, "status", "completed") != "completed":
+                self._whole(track, it.with_status(item, "incomplete"), out)
+            else:
                 self._whole(track, item, out)
         if output:
             for track in self._tracks.left_out():
@@ -169,7 +179,7 @@ class ItemFeeder:
             self._texts.settle(out)
         if status == "incomplete":
             for track in self._tracks.unfinished_calls():
-                self._calls.cut(track, out)
+                self._calls.end(track, True, out)
 
     def _compare(self, track: Track, item: it.Item) -> None:
         """What the terminal response says of an item that has ended can't be sent any more."""
@@ -198,7 +208,8 @@ class ItemFeeder:
             return
         track.closed = True
         if isinstance(item, CALLS):
-            self._calls.whole(track, item, out)
+            self._calls.given(track, item, out)
+            self._calls.end(track, item.status == "incomplete", out)
         elif isinstance(item, it.Message | it.ReasoningItem):
             self._texts.item(track, item, out)
         else:
