@@ -33,6 +33,7 @@ _TYPES: Final = frozenset({"model_error"})  # codes that are types too (specific
 MESSAGES_PATH: Final = "/v1/messages"
 MODELS_PATH: Final = "/v1/models"
 VSCODE_PATH: Final = "/vscode/"
+_LASTING: Final = {"x-should-retry": "false"}  # what the SDKs of OpenAI and Anthropic ask first
 _ANTHROPIC_VERSION: Final = "anthropic-version"
 
 
@@ -54,17 +55,33 @@ class Outage(HttpError):
 class UpstreamError(HttpError):
     """The upstream failed or refused (law S5). `status` is what our client gets when nothing has been
     sent yet; its `retry-after` is kept in `headers`. `cause` is what happened, for the operator: in this
-    server's or its system's words, where `message` may be the upstream's."""
+    server's or its system's words, where `message` may be the upstream's; `said` is what the upstream wrote
+    beside that, for the operator too. `lasting`: waiting does not mend it; the same upstream is not asked
+    again, and clients read it in `x-should-retry`."""
 
     UNREACHABLE = "upstream_unreachable"
     TIMEOUT = "upstream_timeout"
+    AUTHENTICATION = "upstream_authentication_failed"
     INVALID_RESPONSE = "upstream_invalid_response"
     DISCONNECTED = "upstream_disconnected"
     TOO_LONG = "upstream_output_too_long"
 
-    def __init__(self, status: int, message: str, *, cause: str = "", **more: Any) -> None:
-        super().__init__(status, message, **more)
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        cause: str = "",
+        said: str = "",
+        lasting: bool = False,
+        headers: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> None:
+        shown = {**(headers or {}), **(_LASTING if lasting else {})}
+        super().__init__(status, message, headers=shown or None, **more)
         self.cause = cause
+        self.said = said
+        self.lasting = lasting
 
 
 def too_slow(total: float) -> UpstreamError:

@@ -139,6 +139,15 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     `api_key`: its key, as `${VARIABLE}`.
     `pass_through`: the key that the client shows goes out; `api_keys` are not allowed then.
     `headers`: further headers of each request; values may hold `${VARIABLE}`.
+    `proxy`: the proxy that it is reached through, as `http://user:${PASSWORD}@host:port`, or `none`; without,
+    what `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` say, which never count for this machine.
+    `socket`: a Unix socket that stands for the address's host and port; `url = "unix:/path"` names one too.
+    `verify`: which authorities its certificate is checked by: `true` for those of OpenSSL, which
+    `SSL_CERT_FILE` replaces, `"system"` for those of the system's own store. With `false` it is not checked,
+    and whoever is in between reads all.
+    `ca_file`: a file in PEM with the authorities that are trusted instead of those.
+    `client_cert`: a file in PEM with the certificate that is shown to it, and its key.
+    `client_key`: the file of that key, where it has one of its own.
     `options`: what it wants where servers of its dialect differ, over those of the profile.
     `reasoning_as`: how its raw reasoning is shown: `raw`, as a `summary`, which some clients show alone, or
     as `both`. A request's header `openresponses-reasoning-as` counts before it.
@@ -162,6 +171,12 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     api_key: str | None = None
     pass_through: bool = False
     headers: dict[str, str] = {}
+    proxy: str | None = None
+    socket: str | None = None
+    verify: bool | Literal["system"] = True
+    ca_file: str | None = None
+    client_cert: str | None = None
+    client_key: str | None = None
     options: dict[str, Any] = {}
     reasoning_as: Literal["raw", "summary", "both"] = "raw"
     timeouts: Timeouts | None = None

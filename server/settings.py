@@ -46,6 +46,7 @@ from server.setting_tables import (
 __all__ = [
     "EMBEDDED_STORE",
     "KEYS_VARIABLES",
+    "SOCKET",
     "WORKER_SETTINGS",
     "Capabilities",
     "CodexSettings",
@@ -59,6 +60,7 @@ __all__ = [
     "Tracing",
     "UpstreamSettings",
     "api_key",
+    "is_address",
     "load_settings",
     "of_worker",
     "recording_path",
@@ -67,10 +69,13 @@ __all__ = [
 ]
 
 _RECORDING: Final = "recording:"
+SOCKET: Final = "unix:"
+"""What begins an address that is the path of a Unix socket."""
+_FILES: Final = ("socket", "ca_file", "client_cert", "client_key")  # paths among the fields of an upstream
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 
 # fields whose variables are looked up where they are used, so that no settings object holds a secret
-_KEPT: Final = frozenset({"api_key", "env", "headers"})
+_KEPT: Final = frozenset({"api_key", "env", "headers", "proxy"})
 
 WORKER_SETTINGS: Final = "OPENRESPONSES_BRIDGE_SETTINGS"
 """The environment variable through which worker processes get their settings, as JSON."""
@@ -214,12 +219,23 @@ def recording_path(url: str | None) -> Path | None:
     return Path(url.removeprefix(_RECORDING)) if url is not None and url.startswith(_RECORDING) else None
 
 
+def is_address(text: str) -> bool:
+    """Whether this says where an upstream is; else it is the name of a profile."""
+    return "://" in text or text.startswith((_RECORDING, SOCKET))
+
+
 def _placed(upstream: UpstreamSettings, folder: Path) -> UpstreamSettings:
-    """The same with the whole path of its recording: workers may run elsewhere."""
-    path = recording_path(upstream.url)
-    if path is None:
-        return upstream
-    return msgspec.structs.replace(upstream, url=f"{_RECORDING}{folder.joinpath(path).absolute()}")
+    """The same with the whole paths of its files: workers may run elsewhere."""
+    placed = {
+        field: str(folder.joinpath(Path(named).expanduser()).absolute())
+        for field in _FILES
+        if (named := getattr(upstream, field)) is not None
+    }
+    for prefix in (_RECORDING, SOCKET):
+        if (url := upstream.url) is not None and url.startswith(prefix):
+            path = Path(url.removeprefix(prefix)).expanduser()
+            placed["url"] = f"{prefix}{folder.joinpath(path).absolute()}"
+    return msgspec.structs.replace(upstream, **placed)
 
 
 def _checked(fields: dict[str, Any]) -> Settings:

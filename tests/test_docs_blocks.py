@@ -17,6 +17,7 @@ from server.sealing import ServerSealer
 from server.settings import Settings, load_settings
 from server.upstreams import profiles
 from server.upstreams.routing import build_router
+from tests.support.certificates import Authority
 from tests.support.documents import HOW, blocks_of, commands_of, key_of, pages
 from tests.support.readme import commands
 from tests.support.serving import serving
@@ -176,11 +177,18 @@ def test_commands_of_contributors_are_there() -> None:
 def test_configs_of_the_pages_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "LOCAL_KEY"):
         monkeypatch.setenv(name, "a key")
-    config, profile = (block.code for block in blocks_of("docs/server.md") if block.language == "toml")
+    config, profile, ways = (block.code for block in blocks_of("docs/server.md") if block.language == "toml")
     (tmp_path / "bridge.toml").write_text(config)
     assert [each.name for each in load_settings(tmp_path / "bridge.toml").upstreams] == ["local", "cloud"]
     (tmp_path / "house.toml").write_text(profile)
     assert profiles.profile("house", tmp_path).title == "The house's models"
+    monkeypatch.setenv("PROXY_PASSWORD", "a password")
+    (tmp_path / "ways.toml").write_text(ways)
+    authority = Authority(tmp_path, "house")
+    authority.certificate("me", apart=True)
+    found = load_settings(tmp_path / "ways.toml")
+    addresses = [each.address for each in build_router(found, ServerSealer()).upstreams()]
+    assert addresses[1:] == ["https://models.house.example/v1", "unix:/run/model.sock"]
     (codex,) = (block.code for block in blocks_of("docs/codex.md") if block.language == "toml")
     (tmp_path / "codex.toml").write_text(codex)
     assert [each.profile for each in load_settings(tmp_path / "codex.toml").upstreams] == ["codex"]

@@ -19,7 +19,7 @@ from server.upstreams.profiles import profile
 _DEFAULT: Final = "default"
 _MASKED: Final = "***"
 _SECRET: Final = frozenset({"api_key", "headers"})
-_ADDRESSES: Final = frozenset({"url", "store", "event_log"})
+_ADDRESSES: Final = frozenset({"url", "store", "event_log", "proxy"})
 _OF_UPSTREAM: Final = {"url": "upstream", "profile": "upstream"}  # field → the flag that gives it
 
 

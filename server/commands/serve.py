@@ -134,7 +134,7 @@ def fields_of(
     **flags: Any,
 ) -> dict[str, Any]:
     """The settings that flags give, those of environment variables among them. Raises SettingsError."""
-    from server.settings import SettingsError, recording_path
+    from server.settings import SettingsError, is_address, recording_path
 
     playback = {name: value for name, value in (("speed", speed), ("loop", loop)) if value is not None}
     if playback and recording_path(upstream) is None:
@@ -142,7 +142,7 @@ def fields_of(
     if upstream is None and dialect is not None and _is_process(dialect):
         upstream = dialect
     if upstream is not None:
-        known = "url" if "://" in upstream or recording_path(upstream) is not None else "profile"
+        known = "url" if is_address(upstream) else "profile"
         given: dict[str, Any] = {
             known: upstream,
             "dialect": dialect,

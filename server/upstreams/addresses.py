@@ -27,9 +27,10 @@ def versioned_base_url(url: str) -> str:
 
 
 def without_password(url: str) -> str:
-    """The address as logs and messages may name it: neither what stands before an `@` nor a query."""
-    scheme, separator, rest = url.partition("?")[0].partition("://")
-    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
+    """The address as logs and messages may name it: neither what stands before an `@` nor a query. A password
+    may hold any sign, so that what stands before the last `@` goes first."""
+    scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
+    return f"{scheme}{separator}{rest.rpartition('@')[2].partition('?')[0]}"
 
 
 def _path_of(url: str) -> str:

@@ -14,12 +14,11 @@ from server.errors import UpstreamError
 from server.settings import Timeouts
 from server.upstreams.addresses import without_password
 from server.upstreams.base import DRAIN_SECONDS, LOSSES_HEADER, UpstreamReply, UpstreamRequest, called
-from server.upstreams.causes import cause_of
+from server.upstreams.causes import cause_of, is_lasting, words_of
 from server.upstreams.connections import FAILURES, Answer, Connect, Requests
 from server.upstreams.dialects import HttpDialect
 from server.upstreams.http1.body import Body
 from server.upstreams.http1.pool import Connections
-from server.upstreams.http1.reaching import tls_context
 from server.upstreams.refusals import Clean, in_band_refusal, refusal
 from server.upstreams.reply import HttpReply
 from server.upstreams.reported import ReportedModel, reported_models
@@ -41,7 +40,8 @@ class HttpUpstream:
     """One address, which `url` names as the dialect's own clients take it. `api_key` goes out in the
     dialect's header and is never sent anywhere else; with `pass_through` the client's own goes out
     instead, where it has shown one. `headers` go with every request; `secrets` are the parts of them that
-    errors and logs must not show. `connect` makes what makes the requests."""
+    errors and logs must not show. `connect` makes what makes the requests; `shown_as` is
+    its address for the operator, where that is not the address of its requests."""
 
     def __init__(
         self,
@@ -55,13 +55,14 @@ class HttpUpstream:
         headers: Mapping[str, str] | None = None,
         secrets: Iterable[str] = (),
         connect: Connect = Connections,
+        shown_as: str | None = None,
     ) -> None:
         self.name = name
         self._base = dialect.address(url)
-        self.address = without_password(self._base)
+        self.address = shown_as or without_password(self._base)
         self._key_header = dialect.key_header
         if (
-            self.address != self._base
+            without_password(self._base) != self._base
             and (api_key or pass_through)
             and self._key_header[0] == "authorization"
         ):
@@ -76,8 +77,6 @@ class HttpUpstream:
         self._own = self._with_key(api_key)
         self._secrets = list(secrets)
         self._connect = connect
-        if self._base.startswith("https:"):
-            tls_context()  # read here, since it would hold up the first request
         self._connections: Requests | None = None
 
     def open(self, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamReply]:
@@ -167,9 +166,10 @@ class HttpUpstream:
             )
         return UpstreamError(
             502,
-            f"the {called(self.name)} can't be reached ({type(error).__name__})",
+            f"the {called(self.name)} can't be reached: {words_of(error)}",
             code=UpstreamError.UNREACHABLE,
-            cause=cause_of(error),
+            cause=self.clean(cause_of(error)),
+            lasting=is_lasting(error),
         )
 
     def _connected(self) -> Requests:

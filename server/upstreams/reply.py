@@ -7,7 +7,7 @@ from typing import Final
 
 from server.errors import UpstreamError
 from server.upstreams.base import Take, called
-from server.upstreams.causes import cause_of
+from server.upstreams.causes import words_of
 from server.upstreams.connections import FAILURES, Answer
 from server.upstreams.http1.body import Body
 from server.upstreams.turns import PIECE
@@ -96,7 +96,8 @@ class HttpReply:
         if isinstance(error, TimeoutError):
             silent = f"the {called(self._name)} went silent"
             return UpstreamError(504, silent, code=UpstreamError.TIMEOUT, cause="it went silent")
-        lost = f"the connection to the {called(self._name)} was lost ({type(error).__name__})"
+        why = words_of(error)
+        lost = f"the connection to the {called(self._name)} was lost: {why}"
         return UpstreamError(
-            502, lost, code=UpstreamError.DISCONNECTED, cause=f"the connection was lost: {cause_of(error)}"
+            502, lost, code=UpstreamError.DISCONNECTED, cause=f"the connection was lost: {why}"
         )

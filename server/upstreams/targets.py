@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -16,6 +17,7 @@ from bridge.seal import Sealer
 from bridge.tools.identity import ToolIdentityMap
 from server.config import expanded
 from server.settings import (
+    SOCKET,
     Capabilities,
     CodexSettings,
     Retries,
@@ -27,6 +29,7 @@ from server.settings import (
 )
 from server.suggestions import did_you_mean
 from server.telemetry.tracing import is_installed
+from server.upstreams.addresses import without_password
 from server.upstreams.base import UNNAMED, Upstream, called
 from server.upstreams.demo.upstream import MODELS, DemoUpstream
 from server.upstreams.dialects import CHAT, DEFAULT, DIALECTS, HttpDialect, UpstreamDialect
@@ -37,7 +40,15 @@ from server.upstreams.shared import SharedUpstream
 
 if TYPE_CHECKING:
     from server.recordings.writer import Tap
+    from server.upstreams.connections import Connect
     from server.upstreams.recording.sources import Source
+
+
+_OF_ADDRESSES: Final = (
+    *("url", "api_key", "api_key_env", "headers", "pass_through"),
+    *("proxy", "socket", "verify", "ca_file", "client_cert", "client_key"),
+)
+"""Fields that an upstream without an address has no use for."""
 
 
 class Target(NamedTuple):
@@ -171,20 +182,24 @@ def configured(
     from server.upstreams.http import HttpUpstream  # the demo model and `--help` do without
 
     secrets = header_secrets(given.headers)
-    more: dict[str, Any] = {}
-    if source is not None:
-        dialect = dialect._replace(address=str)  # the name of a file
-        more["connect"] = source.connect(given.playback)
+    address = None
     try:
+        if source is not None:
+            dialect = dialect._replace(address=str)  # the name of a file
+            connect = source.connect(given.playback)
+        else:
+            url, socket = _place(given, url, dialect)
+            connect, hidden = _connecting(given, name, dialect.address(url), socket)
+            secrets = [*secrets, *hidden]
+            address = None if socket is None else f"{SOCKET}{socket}"
         for tap in taps:
             from server.upstreams.recording.sources import recorded_connect
 
-            more["connect"] = recorded_connect(tap, dialect, url, secrets, more.get("connect"))
+            connect = recorded_connect(tap, dialect, url, secrets, connect)
         if given.trace_context and is_installed():
             from server.telemetry.upstreams import propagating
-            from server.upstreams.http1.pool import Connections
 
-            more["connect"] = propagating(more.get("connect", Connections))
+            connect = propagating(connect)
         client = HttpUpstream(
             name,
             url,
@@ -194,7 +209,8 @@ def configured(
             pass_through=given.pass_through,
             headers={header.lower(): expanded(value) for header, value in given.headers.items()},
             secrets=secrets,
-            **more,
+            connect=connect,
+            shown_as=address,
         )
     except SettingsError:
         raise  # it names its own field
@@ -203,13 +219,59 @@ def configured(
     return Configured(given, name, client, dialect, options, sealer)
 
 
+def _place(given: UpstreamSettings, url: str, dialect: HttpDialect) -> tuple[str, str | None]:
+    """The address without the dialect's own path, which people copy with it, and the socket that stands for
+    its host. Raises SettingsError."""
+    socket = given.socket
+    if url.startswith(SOCKET):
+        if socket is not None:
+            raise SettingsError("the address is a socket already", ".socket")
+        return "http://localhost", url.removeprefix(SOCKET)
+    bare = url.rstrip("/")
+    for other in DIALECTS.values():
+        if isinstance(other, HttpDialect) and bare.endswith(other.path):
+            base = bare.removesuffix(other.path)
+            if other.path == dialect.path:
+                return base, socket
+            raise SettingsError(
+                f"{without_password(url)} is where the dialect {other.dialect.name} is spoken: name that "
+                f"dialect, and {without_password(base)} as the address",
+                ".url",
+            )
+    return url, socket
+
+
+def _connecting(
+    given: UpstreamSettings, name: str, base: str, socket: str | None
+) -> tuple[Connect, Sequence[str]]:
+    """What makes the connections to an upstream at this address, and the secrets that proxies are shown.
+    Raises SettingsError for what they can't be made with, ValueError for the address."""
+    from server.upstreams.http1.head import place_of
+    from server.upstreams.http1.pool import Connections
+    from server.upstreams.http1.ways import Trust, Way, WayError
+
+    try:
+        origin = place_of(base).origin
+    except OSError as error:
+        raise ValueError(str(error)) from error
+    try:
+        proxy = None if given.proxy is None else expanded(given.proxy, ".proxy")
+        way = Way(Trust(given.verify, given.ca_file, given.client_cert, given.client_key), proxy, socket)
+        between = way.check(origin)
+    except WayError as error:
+        at = f".{error.field}" if error.field else ""
+        raise SettingsError(f"{called(name)}: {error}", at) from error
+    return partial(Connections, way=way), () if between is None else between.secrets
+
+
 def _process(
     given: UpstreamSettings, settings: Settings, name: str, taps: Sequence[Tap], dialect: str
 ) -> Upstream:
     from server.upstreams.codex.upstream import CodexUpstream
 
-    for field in ("url", "api_key", "api_key_env", "headers", "pass_through"):
-        if getattr(given, field):
+    unused = UpstreamSettings()
+    for field in _OF_ADDRESSES:
+        if getattr(given, field) != getattr(unused, field):
             what = f"{field} is for upstreams with an address; what Codex needs is in [upstreams.codex]"
             raise SettingsError(f"{called(name)}: {what}", f".{field}")
     codex = given.codex or CodexSettings()
@@ -251,7 +313,19 @@ def secrets_of(settings: Settings) -> list[str]:
         known = None if given.profile is None else profile(given.profile, folder)
         password = urlsplit(given.url or "").password or ""
         found += [_key(given, known), *header_secrets(given.headers), password, unquote(password)]
+        found += _proxy_secrets(given)
     return [secret for secret in found if secret]
+
+
+def _proxy_secrets(given: UpstreamSettings) -> Sequence[str]:
+    if given.proxy is None:
+        return ()
+    from server.upstreams.http1.proxies import Proxy
+
+    try:
+        return Proxy(expanded(given.proxy)).secrets
+    except ValueError:
+        return ()  # it can't be used, which is said elsewhere
 
 
 def _key(given: UpstreamSettings, known: Profile | None) -> str | None:

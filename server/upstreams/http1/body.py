@@ -285,7 +285,7 @@ def body_of(encoding: str, flow: Flow, turns: Turns, loop: asyncio.AbstractEvent
     try:
         coding = decoding([encoding]) if encoding else None
     except HttpError as error:
-        raise InvalidAnswer("an encoding that was not asked for") from error
+        raise InvalidAnswer("it answered in an encoding that was not asked for") from error
     if coding is None:
         return Body(flow, turns, loop)
     return EncodedBody(coding, flow, turns, loop)

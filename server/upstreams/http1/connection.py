@@ -16,6 +16,9 @@ from server.upstreams.turns import Turns
 
 _PIECE: Final = 256 * 1024  # bytes of a request that are written at once
 _LARGEST_HEAD: Final = 64 * 1024  # bytes before, between and behind a body's, which a parser may keep
+_NO_ANSWER: Final = "it closed the connection before its answer"
+_CUT: Final = "it closed the connection within its answer"
+_TLS_ALERT: Final = b"\x15\x03"
 _NOT_HTTP: Final = (
     httptools.HttpParserError,
     httptools.HttpParserCallbackError,
@@ -47,6 +50,19 @@ class Answer:
         self._connection.leave(self.content)
 
 
+class _NotConnected(asyncio.Transport):
+    """In the place of a transport until there is one."""
+
+    def is_closing(self) -> bool:
+        return True
+
+    def abort(self) -> None:
+        return None
+
+
+_NOT_CONNECTED: Final = _NotConnected()
+
+
 class Connection(asyncio.Protocol):
     """`free` is called when it can be asked again, `closed` when it can't any more."""
 
@@ -57,6 +73,7 @@ class Connection(asyncio.Protocol):
         self._turns = turns
         self._free, self._closed = free, closed
         self._stage = _Stage.FREE
+        self._transport: asyncio.Transport = _NOT_CONNECTED
         self._pieces: list[bytes] = []
         # A list's own method: of a burst with thousands of chunks none costs a call in Python.
         self.on_body = self._pieces.append
@@ -71,6 +88,7 @@ class Connection(asyncio.Protocol):
         self._body: Body | None = None
         self._ends_with_connection = False
         self._is_sent = True  # all of the request
+        self._lost: Exception | None = None  # why there is no connection any more
         self._room: asyncio.Future[None] | None = None
         self.requests = 0
         self.heard = False
@@ -91,7 +109,7 @@ class Connection(asyncio.Protocol):
         that takes longer than so many seconds."""
         self.requests += 1
         if self._parser is None:  # closed since it was made
-            raise ConnectionLost("before a request")
+            raise self._lost or ConnectionLost("it closed the connection before the request")
         self.heard = self._is_sent = False
         self._stage, self._head = _Stage.ASKED, 0
         self._headers = {}
@@ -138,9 +156,12 @@ class Connection(asyncio.Protocol):
     # ── asyncio's side ─────────────────────────────────────────────────────────────────────────────────
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop has classes of its own
+        if self._parser is None:  # through a proxy something may come, or end, before this
+            self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._parser = None  # it refers to this object
+        self._lost = exc
         self._closed(self)
         self.resume_writing()
         self._fail(exc, is_end=exc is None and self._ends_with_connection)
@@ -156,13 +177,14 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.heard = True
         if self._parser is None or self._stage is _Stage.FREE:
-            self.abort()  # nothing was asked
+            self._parser = None  # nothing was asked: it is of no use any more
+            self.abort()
             return
         try:
             self._parser.feed_data(data)
         except _NOT_HTTP as error:
             self._hand_over()
-            self._fail(InvalidAnswer(type(error).__name__))
+            self._fail(_as_invalid(error, data))
             self.abort()
             return
         pieces, body = self._pieces, self._body
@@ -180,7 +202,7 @@ class Connection(asyncio.Protocol):
     # ── the parser's side ──────────────────────────────────────────────────────────────────────────────
     def on_message_begin(self) -> None:
         if self._stage is not _Stage.ASKED:
-            raise InvalidAnswer("an answer to nothing")
+            raise InvalidAnswer("it sent an answer to nothing")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._stage is _Stage.ASKED:  # else it is a trailer
@@ -227,11 +249,11 @@ class Connection(asyncio.Protocol):
     def _fail(self, error: BaseException | None, *, is_end: bool = False) -> None:
         """Nothing more will come."""
         if self._answered is not None and not self._answered.done():
-            self._answered.set_exception(error or ConnectionLost("before an answer"))
+            self._answered.set_exception(error or ConnectionLost(_NO_ANSWER))
         body, self._body = self._body, None
         self._stage, self._answered = _Stage.FREE, None
         if body is not None:
-            body.end(None if is_end else error or ConnectionLost("within an answer"))
+            body.end(None if is_end else error or ConnectionLost(_CUT))
 
     # ── the body's side ────────────────────────────────────────────────────────────────────────────────
     def pause(self) -> None:
@@ -251,6 +273,18 @@ def _name_of(name: bytes) -> str:
 
 def _is_chunked(headers: Mapping[str, str]) -> bool:
     return headers.get("transfer-encoding", "").rpartition(",")[2].strip().lower() == "chunked"
+
+
+def _as_invalid(error: Exception, data: bytes) -> InvalidAnswer:
+    """What the parser says of bytes that it can't read."""
+    if isinstance(error.__context__, InvalidAnswer):  # one of our own, from its callback
+        return error.__context__
+    tls = data.startswith(_TLS_ALERT)
+    return InvalidAnswer(
+        "it speaks TLS there: is its address https:// instead of http://?"
+        if tls
+        else "what it sent is not HTTP/1.1"
+    )
 
 
 def _time_out(answered: asyncio.Future[Answer]) -> None:

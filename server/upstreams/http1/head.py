@@ -12,7 +12,8 @@ from urllib.parse import quote, unquote, urlsplit
 
 from server.upstreams.http1.errors import InvalidRequest
 
-_PORTS: Final = {"http": 80, "https": 443}
+PORTS: Final = {"http": 80, "https": 443}
+"""Of addresses that name none."""
 _AS_IT_IS: Final = "/:@!$&'()*+,;=~%-._"  # what a path has that need not be quoted, and what is already
 _OWN: Final = (
     ("user-agent", f"openresponses-bridge/{version('openresponses-bridge')}"),
@@ -43,13 +44,13 @@ def place_of(url: str) -> Place:
     """Raises InvalidRequest for what is not an http(s) address."""
     try:
         parts = urlsplit(url)
-        default = _PORTS[parts.scheme]
-        host, port = _ascii(parts.hostname or ""), parts.port or default
+        default = PORTS[parts.scheme]
+        host, port = ascii_host(parts.hostname or ""), parts.port or default
         if not host:
             raise ValueError("no host")
     except (ValueError, KeyError) as error:
-        raise InvalidRequest(f"{type(error).__name__} in the address") from error
-    named = f"[{host}]" if ":" in host else host
+        raise InvalidRequest("its address is not an http:// or https:// one") from error
+    named = named_host(host)
     headers = [("host", named if port == default else f"{named}:{port}")]
     if parts.username is not None:
         shown = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
@@ -57,7 +58,7 @@ def place_of(url: str) -> Place:
     target = quote(parts.path, safe=_AS_IT_IS) or "/"
     if parts.query:
         target += "?" + quote(parts.query, safe=_AS_IT_IS + "?")
-    return Place(Origin(parts.scheme == "https", host, port, _is_literal(host)), target, tuple(headers))
+    return Place(Origin(parts.scheme == "https", host, port, is_literal(host)), target, tuple(headers))
 
 
 def head_of(method: str, place: Place, headers: Mapping[str, str], length: int) -> bytes:
@@ -80,12 +81,18 @@ def _begun(method: str, place: Place, names: tuple[str, ...]) -> str:
     return f"{method} {place.target} HTTP/1.1\r\n{own}"
 
 
-def _ascii(host: str) -> str:
+def ascii_host(host: str) -> str:
     """A host's name as it is looked up and named to a server. Raises ValueError when it can't be one."""
     return host if host.isascii() else host.encode("idna").decode()
 
 
-def _is_literal(host: str) -> bool:
+def named_host(host: str) -> str:
+    """A host as an address has it: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
+def is_literal(host: str) -> bool:
+    """Whether it is an address, which needs no look-up."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

@@ -16,46 +16,63 @@ from typing import Final
 import structlog
 
 from server.settings import Timeouts
+from server.upstreams.causes import cause_of
 from server.upstreams.http1.connection import Answer, Connection
-from server.upstreams.http1.head import Origin, head_of, place_of
+from server.upstreams.http1.head import Origin, Place, head_of, place_of
+from server.upstreams.http1.proxies import refused
 from server.upstreams.http1.reaching import Reaching
+from server.upstreams.http1.ways import Way
 from server.upstreams.turns import Turns
 
+_WHO_ASKS: Final = 407  # Proxy Authentication Required (RFC 9110, 15.5.8)
 _IDLE: Final = 15.0  # seconds after which a connection that nobody needs is closed
 _log = structlog.get_logger(__name__)
 
 
 class Connections:
-    """Made in the event loop that they are used in; `name` is the upstream's, for the log."""
+    """Made in the event loop that they are used in; `name` is the upstream's, for the log, `way` how it is
+    reached: without one as the environment says."""
 
-    def __init__(self, name: str, timeouts: Timeouts) -> None:
+    def __init__(self, name: str, timeouts: Timeouts, way: Way | None = None) -> None:
         self._name = name
+        self._way = way or Way()
         self._timeouts = timeouts
         self._loop = asyncio.get_running_loop()
         self._turns = Turns()
-        self._reaching = Reaching()
+        self._reaching = Reaching(self._way)
         self._open: set[Connection] = set()
         self._free: dict[Origin, list[Connection]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        if self._way.trust.verify is False:
+            _log.warning("upstream.certificate_not_verified", upstream=name)
 
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str], data: bytes = b""
     ) -> Answer:
         """The answer, when its head is here. Raises OSError."""
-        place = place_of(url)
+        place = self._way.place(place_of(url))
         head = head_of(method, place, headers, len(data))
         pooled = self._pooled(place.origin)
         if pooled is not None:
             try:
-                return await pooled.ask(head, data, self._timeouts.first_byte)
+                return self._of_upstream(place, await pooled.ask(head, data, self._timeouts.first_byte))
             except TimeoutError:
                 raise
             except OSError as error:
                 if not pooled.is_stale:
                     raise
-                _log.info("upstream.connection_stale", upstream=self._name, reason=type(error).__name__)
+                _log.info("upstream.connection_stale", upstream=self._name, reason=cause_of(error))
         new = await self._connected(place.origin)
-        return await new.ask(head, data, self._timeouts.first_byte)
+        return self._of_upstream(place, await new.ask(head, data, self._timeouts.first_byte))
+
+    def _of_upstream(self, place: Place, answer: Answer) -> Answer:
+        """The same answer, unless it is a proxy's own that asks who we are."""
+        if answer.status == _WHO_ASKS and not place.origin.tls:
+            proxy = self._way.proxy_of(place.origin)
+            if proxy is not None:
+                answer.close()
+                raise refused(proxy, answer.status, place.target)
+        return answer
 
     async def close(self) -> None:
         """Close them all."""

@@ -1,48 +1,97 @@
-"""An origin → a connection to it: its name looked up, its certificate checked."""
+"""An origin → a connection to it: its name looked up, its certificate checked, through what is between."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
-from collections.abc import Callable
-from functools import cache
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from aiohappyeyeballs import start_connection
 
+from server.upstreams.causes import cause_of, is_lasting
 from server.upstreams.http1.connection import Connection
+from server.upstreams.http1.errors import NotReached
 from server.upstreams.http1.head import Origin
+from server.upstreams.http1.proxies import Proxy, Tunnel
+from server.upstreams.http1.ways import Trust, Way, WayError, tls_context
 
 _KNOWN: Final = 10.0  # seconds that a look-up is used for
 _NEXT_ADDRESS: Final = 0.25  # seconds until another address is tried beside the one before (RFC 8305)
 
 AddressInfo = tuple[Any, ...]
 """As `getaddrinfo` gives it."""
-
-
-@cache
-def tls_context() -> ssl.SSLContext:
-    """With the system's authorities, read once: that takes many milliseconds."""
-    context = ssl.create_default_context()
-    context.set_alpn_protocols(["http/1.1"])
-    return context
+_Protocol = TypeVar("_Protocol", bound=asyncio.Protocol)
 
 
 class Reaching:
     """Of one upstream. A name is looked up once for all who ask at the same time."""
 
-    def __init__(self) -> None:
+    def __init__(self, way: Way) -> None:
         self._loop = asyncio.get_running_loop()
+        self._way = way
         self._known: dict[tuple[str, int], tuple[float, asyncio.Task[list[AddressInfo]]]] = {}
 
     async def connect(self, origin: Origin, made: Callable[[], Connection]) -> Connection:
         """Raises OSError."""
-        options: dict[str, Any] = {}
-        if origin.tls:
-            options = {"ssl": tls_context(), "server_hostname": origin.host}
+        way = self._way
+        try:
+            proxy = way.proxy_of(origin)
+            if way.socket is not None:
+                return await self._over_socket(way.socket, origin, made)
+            if proxy is None:
+                return (await self._opened(origin, made, way.trust))[1]
+            return await self._through(proxy, origin, made)
+        except WayError as error:
+            raise NotReached("it is not set up to be reached", str(error), lasting=True) from error
+
+    async def _over_socket(self, path: str, origin: Origin, made: Callable[[], Connection]) -> Connection:
+        with _verified(self._way.trust):
+            try:
+                options = self._tls(origin, self._way.trust)
+                _, connection = await self._loop.create_unix_connection(made, path, **options)
+            except ssl.SSLError:
+                raise
+            except OSError as error:
+                what = "its socket is not there" if isinstance(error, FileNotFoundError) else cause_of(error)
+                why = f"the socket {path}: {os.strerror(error.errno) if error.errno else what}"
+                raise NotReached(what, why) from error
+        return connection
+
+    async def _through(self, proxy: Proxy, origin: Origin, made: Callable[[], Connection]) -> Connection:
+        trust = self._way.proxy_trust
+        if not origin.tls:  # which the proxy asks itself
+            with _to_proxy(proxy):
+                return (await self._opened(proxy.origin, made, trust))[1]
+        with _to_proxy(proxy):
+            begun = partial(Tunnel, self._loop, proxy, origin)
+            transport, tunnel = await self._opened(proxy.origin, begun, trust)
+        try:
+            await tunnel.open(transport)
+            connection = made()
+            context = tls_context(self._way.trust)
+            with _verified(self._way.trust):
+                secured = await self._loop.start_tls(
+                    transport, connection, context, server_hostname=origin.host
+                )
+            assert secured is not None
+            connection.connection_made(secured)
+        except BaseException:
+            transport.abort()
+            raise
+        return connection
+
+    async def _opened(
+        self, origin: Origin, made: Callable[[], _Protocol], trust: Trust
+    ) -> tuple[asyncio.Transport, _Protocol]:
+        """A connection to where this is, with nothing in between."""
+        options = self._tls(origin, trust)
         if origin.is_literal:
-            return await self._create(made, host=origin.host, port=origin.port, **options)
+            return await self._create(made, trust, host=origin.host, port=origin.port, **options)
         addresses = await self._addresses(origin.host, origin.port)
         try:
             found = await self._socket(addresses)
@@ -50,14 +99,20 @@ class Reaching:
             self._known.pop((origin.host, origin.port), None)
             raise
         try:
-            return await self._create(made, sock=found, **options)
+            return await self._create(made, trust, sock=found, **options)
         except BaseException:
             found.close()
             raise
 
-    async def _create(self, made: Callable[[], Connection], **options: Any) -> Connection:
-        _, connection = await self._loop.create_connection(made, **options)
-        return connection
+    def _tls(self, origin: Origin, trust: Trust) -> dict[str, Any]:
+        return {"ssl": tls_context(trust), "server_hostname": origin.host} if origin.tls else {}
+
+    async def _create(
+        self, made: Callable[[], _Protocol], trust: Trust, **options: Any
+    ) -> tuple[asyncio.Transport, _Protocol]:
+        with _verified(trust):
+            transport, protocol = await self._loop.create_connection(made, **options)
+        return transport, protocol
 
     async def _addresses(self, host: str, port: int) -> list[AddressInfo]:
         now = self._loop.time()
@@ -80,6 +135,28 @@ class Reaching:
         for _, look in self._known.values():
             look.cancel()
         self._known.clear()
+
+
+@contextmanager
+def _verified(trust: Trust) -> Iterator[None]:
+    """A certificate that is not accepted is a failure of its own, which names what is trusted."""
+    try:
+        yield
+    except ssl.SSLCertVerificationError as error:
+        what = "its certificate is not accepted"
+        why = f"{what}: {error.verify_message or error.reason}; {trust.described}"
+        raise NotReached(what, why, lasting=True) from error
+
+
+@contextmanager
+def _to_proxy(proxy: Proxy) -> Iterator[None]:
+    """What fails in it is the proxy's matter."""
+    try:
+        yield
+    except OSError as error:
+        what = "the proxy can't be reached"
+        why = f"the proxy {proxy.address} can't be reached: {cause_of(error)}"
+        raise NotReached(what, why, lasting=is_lasting(error)) from error
 
 
 def _retrieved(look: asyncio.Task[list[AddressInfo]]) -> None:

@@ -7,6 +7,7 @@ the user's may hold more of them, read from this machine only; what is in one th
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -19,11 +20,14 @@ from msgspec import Struct
 from server.config import about, located, read_config, wrong_fields
 from server.settings import SettingsError
 from server.suggestions import did_you_mean
+from server.upstreams.addresses import without_password
 from server.upstreams.dialects import DIALECTS, HttpDialect
 from server.upstreams.options import options_of
 
 Table = TypeVar("Table", bound=Struct)
 _SUFFIX: Final = ".toml"
+# a host with a port, a host of a domain with a path or of one with several parts
+_PLACE: Final = re.compile(r"\w[^/]*(:[0-9]+(/|$)|\.[^/.]+/|\.[^/]+\.\w+$)|localhost|\[")
 _MOST_BYTES: Final = 64 * 1024
 
 
@@ -67,6 +71,12 @@ def profile(name: str, folder: Path | None = None) -> Profile:
     if own is not None:
         return _read(name, own)
     if name not in _known():
+        if _PLACE.match(name):
+            raise SettingsError(
+                f"{without_password(name)!r} is not a known provider; as an address it has its scheme: "
+                f"http://{without_password(name)}, or https://",
+                ".profile",
+            )
         among = names(folder)
         close = did_you_mean(name, among)
         raise SettingsError(f"profile {name!r} is not one of: {', '.join(among)}{close}", ".profile")

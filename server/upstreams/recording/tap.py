@@ -13,7 +13,7 @@ from server.recordings.masking import MASK, masked_headers
 from server.recordings.records import Asked
 from server.recordings.writer import ExchangeRecorder, Into, Place, masked_request
 from server.upstreams.addresses import without_password
-from server.upstreams.causes import cause_of
+from server.upstreams.causes import words_of
 from server.upstreams.connections import FAILURES, Answer, Content, Requests
 from server.upstreams.secrets import LONG, SECRET_NAMES, Secrets
 
@@ -55,7 +55,7 @@ class RecordingRequests:
             answer = await self._requests.request(method, url, headers=headers, data=data)
         except FAILURES as error:
             late = isinstance(error, TimeoutError)
-            code, reason = (TIMEOUT, "it did not answer in time") if late else (UNREACHABLE, cause_of(error))
+            code, reason = (TIMEOUT, "it did not answer in time") if late else (UNREACHABLE, words_of(error))
             recorder.end("failed", code, reason)
             raise
         except asyncio.CancelledError:
@@ -118,7 +118,7 @@ class _RecordedContent:
             data = await self._content.readany()
         except FAILURES as error:
             code = TIMEOUT if isinstance(error, TimeoutError) else LOST
-            self.ending = ("cut", code, cause_of(error))
+            self.ending = ("cut", code, words_of(error))
             raise
         self._note(data)
         return data

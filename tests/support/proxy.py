@@ -1,0 +1,69 @@
+"""A proxy over HTTP that does as it is said: tunnels (CONNECT) and requests that it passes on."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+from tests.support.listening import listening
+
+
+class ScriptedProxy:
+    """`hosts` are the ports of 127.0.0.1 that stand for hosts, by `host:port`; `user` is who may use it, as
+    `user:password`; `says` is its answer instead, whatever it is asked, and `behind` what it sends after it
+    has made a tunnel. `asked` are the heads that came, `passed` those of them that were let through."""
+
+    def __init__(
+        self, hosts: dict[str, int] | None = None, user: str = "", says: bytes = b"", behind: bytes = b""
+    ) -> None:
+        self.hosts = hosts or {}
+        self.user = user
+        self.says = says
+        self.behind = behind
+        self.asked: list[str] = []
+        self.passed: list[str] = []
+        self.port = 0
+
+    @asynccontextmanager
+    async def listening(self, tls: ssl.SSLContext | None = None) -> AsyncIterator[None]:
+        async with listening(self._serve, tls) as self.port:
+            yield
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        self.asked.append(head)
+        wanted = f"proxy-authorization: Basic {b64encode(self.user.encode()).decode()}\r\n"
+        if self.says:
+            writer.write(self.says)
+        elif self.user and wanted not in head:
+            writer.write(b"HTTP/1.1 407 Who are you\r\ncontent-length: 0\r\n\r\n")
+        else:
+            await self._pass(head, reader, writer)
+        await writer.drain()
+
+    async def _pass(self, head: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        method, target, _ = head.split(" ", 2)
+        self.passed.append(head)
+        host = target if method == "CONNECT" else urlsplit(target).netloc
+        there, out = await asyncio.open_connection("127.0.0.1", self.hosts.get(host, 0))
+        try:
+            if method == "CONNECT":
+                writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n" + self.behind)
+            else:
+                path = urlsplit(target).path
+                out.write(head.replace(f"{method} {target}", f"{method} {path}").encode())
+            await asyncio.gather(_copy(reader, out), _copy(there, writer))
+        finally:
+            out.close()
+
+
+async def _copy(source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
+    while data := await source.read(65536):
+        to.write(data)
+        await to.drain()
+    if to.can_write_eof():
+        to.write_eof()
