@@ -2,6 +2,7 @@
 'use strict';
 
 const vscode = require('vscode');
+const { Agent, participant } = require('./lib/agent');
 const { Connection, SECTION, addressOf, isOpen } = require('./lib/connection');
 const { Models } = require('./lib/models');
 const { Provider } = require('./lib/provider');
@@ -15,10 +16,12 @@ exports.activate = context => {
   const models = new Models(() => connection.client(), () => provider.changed.fire());
   const provider = new Provider(vscode, connection, models, status, log);
 
+  const agent = new Agent(vscode, log);
+
   /** Reports what a command fails with. */
   const command = (name, run) => commands.registerCommand(`${SECTION}.${name}`, async (...given) => {
     try {
-      await run(...given);
+      return await run(...given);
     } catch (error) {
       log.warn(`${name}: ${error.message}`);
       void window.showErrorMessage(`Open Responses: ${error.message}`);
@@ -35,6 +38,8 @@ exports.activate = context => {
     command('removeApiKey', () => connection.removeKey()),
     command('refreshModels', () => models.refresh(true).then(() => status.reachable())),
     command('showLog', () => log.show()),
+    command('runTask', (task, options) => runTask(agent, task, options)),
+    vscode.chat.createChatParticipant(`${SECTION}.agent`, participant(vscode, agent)),
     context.secrets.onDidChange(() => provider.forget()),
     workspace.onDidChangeConfiguration(changed => {
       if (changed.affectsConfiguration(`${SECTION}.address`)) provider.forget();
@@ -43,6 +48,28 @@ exports.activate = context => {
     vscode.lm.registerLanguageModelChatProvider('openresponses', provider),
   );
 };
+
+/** A task by one of the server's models with the tools of VS Code, for other extensions and keybindings: the task, and
+ * in `options` the model's id, the names of the tools and the most rounds. The user is asked for what is missing. */
+async function runTask(agent, task, { model: id, tools, rounds, token } = {}) {
+  const text = typeof task === 'string' ? task : await vscode.window.showInputBox({
+    title: 'Open Responses: Run Task',
+    prompt: 'Done by a model of the server with the tools that extensions have registered.',
+    ignoreFocusOut: true,
+  });
+  if (!text?.trim()) return undefined;
+  const models = await vscode.lm.selectChatModels({ vendor: 'openresponses', ...(id === undefined ? {} : { id }) });
+  if (models.length === 0) throw new Error('The server has no such model.');
+  const messages = [vscode.LanguageModelChatMessage.User(text)];
+  const given = { model: models[0], messages, tools: agent.tools(tools), rounds, token };
+  if (typeof task === 'string') return agent.run(given);
+  const options = { location: vscode.ProgressLocation.Notification, title: 'Open Responses', cancellable: true };
+  const outcome = await vscode.window.withProgress(options, (progress, stop) =>
+    agent.run({ ...given, token: stop, onCall: name => progress.report({ message: `Running ${name}…` }) }));
+  const shown = await vscode.workspace.openTextDocument({ content: outcome.text, language: 'markdown' });
+  await vscode.window.showTextDocument(shown);
+  return outcome;
+}
 
 async function manage(connection) {
   const entry = (label, description, name) => ({ label, description, name });

@@ -36,6 +36,16 @@ def test_a_call_comes_once_and_its_result_is_answered(demo: Results) -> None:
     assert demo["tool_result"]["calls"] == []
 
 
+def test_a_task_is_done_with_a_tool_that_another_extension_has_registered(demo: Results) -> None:
+    done = demo["task"]
+    assert (done["text"], done["rounds"], done["end"]) == ("The tool answered: 18 degrees in Rome", 2, "done")
+    (invoked,) = done["invoked"]
+    assert (invoked["input"], invoked["inChat"]) == ({"city": "Rome"}, False)
+    assert invoked["tokenBudget"] == demo["listed"]["maxInputTokens"] // 4
+    assert "no such city" in demo["task_fails"]["text"]
+    assert (demo["task_limit"]["rounds"], demo["task_limit"]["end"]) == (1, "limit")
+
+
 def test_an_image_gets_to_the_model(demo: Results) -> None:
     assert "I was shown 1 image." in demo["image"]["text"]
 

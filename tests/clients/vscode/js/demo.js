@@ -9,6 +9,15 @@ module.exports = async (vscode, given) => {
     inputSchema: { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] },
   });
   const TOOLS = [tool('get_weather'), tool('get_time')];
+  const invoked = [];
+  vscode.lm.registerTool('consumer_weather', {
+    invoke: async ({ input, toolInvocationToken, tokenizationOptions }) => {
+      invoked.push({ input, inChat: toolInvocationToken !== undefined, tokenBudget: tokenizationOptions?.tokenBudget });
+      if (input.city === 'Atlantis') throw new Error('no such city');
+      return new vscode.LanguageModelToolResult([new vscode.LanguageModelTextPart(`18 degrees in ${input.city}`)]);
+    },
+  });
+  const task = (words, options) => vscode.commands.executeCommand('openresponses.runTask', words, { model: 'demo-tools', ...options });
 
   return run({
     models: async () => (await models()).map(each => ({ id: each.id, family: each.family, version: each.version, maxInputTokens: each.maxInputTokens })),
@@ -24,6 +33,9 @@ module.exports = async (vscode, given) => {
       const called = new vscode.LanguageModelToolCallPart(call.callId, call.name, call.input);
       return plain(await ask('demo-tools', [...asked, Message.Assistant([called]), Message.User([back])], { tools: TOOLS }));
     },
+    task: async () => ({ ...await task('The weather in Rome', { tools: ['consumer_weather'] }), invoked: invoked.splice(0) }),
+    task_fails: async () => task('The weather in Atlantis', { tools: ['consumer_weather'] }),
+    task_limit: async () => task('The weather in Rome', { tools: ['consumer_weather'], rounds: 1 }),
     image: async () => {
       const pixel = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==';
       const part = vscode.LanguageModelDataPart.image(new Uint8Array(Buffer.from(pixel, 'base64')), 'image/png');

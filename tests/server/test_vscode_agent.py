@@ -1,0 +1,68 @@
+"""The extension's agent, which invokes VS Code's tools by `vscode.lm.invokeTool`, over a VS Code made for the
+test. `make vscode` shows it in a real one."""
+
+import json
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+
+from tests.support.shared import REPOSITORY
+
+AGENT = REPOSITORY / "server" / "vscode" / "extension" / "lib" / "agent.js"
+CHECKS = REPOSITORY / "tests" / "support" / "vscode_agent.js"
+Results = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("Node.js is not installed")
+    done = subprocess.run([node, str(CHECKS), str(AGENT)], capture_output=True, check=True, timeout=50)
+    found: Results = json.loads(done.stdout)
+    return found
+
+
+def test_a_call_is_invoked_and_its_result_goes_back(results: Results) -> None:
+    made = results["round"]
+    assert made["outcome"] == {"text": "Done.", "rounds": 2, "end": "done"}
+    assert made["seen"] == ["Let me", " look.", "<look>", "Done."]
+    assert made["invoked"] == [{"name": "look", "input": {"at": "a"}, "token": "chat", "budget": 1000}]
+    assert made["second"] == ["Let me look.|look|", "saw a"]
+    assert made["parts"] == 3, "text, call and marker; usage is of the answer alone"
+    assert made["offered"] == [["name", "description", "inputSchema"]]
+
+
+def test_calls_of_one_answer_share_the_room_for_results(results: Results) -> None:
+    made = results["several"]
+    assert [each["budget"] for each in made["invoked"]] == [500, 500]
+    assert [each["input"] for each in made["invoked"]] == [{"at": "a"}, {}]
+    assert made["results"] == ["c1", "c2"]
+
+
+def test_a_tool_that_fails_is_told_to_the_model_in_bounds(results: Results) -> None:
+    assert results["failure"] == {"outcome": {"text": "Sorry.", "rounds": 2, "end": "done"}, "told": 2000}
+
+
+def test_a_tool_that_was_not_offered_is_not_invoked(results: Results) -> None:
+    made = results["not_offered"]
+    assert made["invoked"] == []
+    assert made["told"] == "Error: there is not a tool named erase; the tools are look"
+
+
+def test_it_ends_at_its_limit_when_cancelled_and_when_the_model_fails(results: Results) -> None:
+    assert results["limit"] == {"outcome": {"text": "", "rounds": 3, "end": "limit"}, "times": 3}
+    cancelled = {"outcome": {"text": "", "rounds": 1, "end": "cancelled"}, "asked": 1, "invoked": 1}
+    assert results["cancelled"] == cancelled
+    assert results["model_fails"] == "no model"
+    assert results["many_tools"] == 128
+
+
+def test_the_participant_of_the_chat(results: Results) -> None:
+    made = results["chat"]
+    assert made["first"] == ["user: Before", "assistant: An answer.", "user: Now"]
+    assert made["shown"] == ["I look.", "<Running look…>", "Done."]
+    assert (made["offered"], made["result"]) == (1, {"metadata": {"end": "done", "rounds": 2}})
+    assert made["invoked"][0]["token"] == "of the chat"
