@@ -94,8 +94,8 @@ def payloads_and_pauses(lines: Iterable[bytes], check: Check = takes_all) -> Ite
 
 
 def with_pauses(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines, and after some of them a pause: b"", an empty line without an end. One that comes among them counts as a
-    line, for what was read without giving one."""
+    """The lines, and after some of them a pause, which is b"". A pause among them counts as a line: something
+    was read that gave none."""
     count = size = 0
     for line in lines:
         if line:

@@ -70,32 +70,51 @@ def masked_body(body: bytes, finds: Finds) -> msgspec.Raw | None:
 
 def masked_value(value: Any, name: str = "") -> Any:
     """A JSON value, which stands under this name, with what is secret by its name masked."""
+    return _masked(value, _Named(name))
+
+
+def _masked(value: Any, named: _Named) -> Any:
     if isinstance(value, str):
-        if _SECRET_NAME.search(name.lower().replace("-", "_")):
+        if named.secret:
             return MASK
         return masked_address(value) if value.startswith(_ADDRESS) else value
     if isinstance(value, list):
-        return [masked_value(each, name) for each in value]
+        return [_masked(each, named) for each in value]
     if not isinstance(value, dict):
         return value
-    if name == "headers":
+    if named.headers:
         return {key: MASK if isinstance(each, str) else each for key, each in value.items()}
-    return {key: masked_value(each, key) for key, each in value.items()}
+    return {key: _masked(each, _Named(key)) for key, each in value.items()}
 
 
 def hidden_in(value: Any, name: str = "") -> Iterator[str]:
     """What `masked_value` masks of a JSON value that stands under this name."""
+    return _hidden(value, _Named(name))
+
+
+def _hidden(value: Any, named: _Named) -> Iterator[str]:
     if isinstance(value, str):
-        if name == "headers" or _SECRET_NAME.search(name.lower().replace("-", "_")):
+        if named.headers or named.secret:
             yield value.partition(" ")[2] or value  # a key behind its scheme
         elif value.startswith(_ADDRESS):
             yield from _hidden_in_address(value)
     elif isinstance(value, list):
         for each in value:
-            yield from hidden_in(each, name)
+            yield from _hidden(each, named)
     elif isinstance(value, dict):
         for key, each in value.items():
-            yield from hidden_in(each, "headers" if name == "headers" and isinstance(each, str) else key)
+            under = named if named.headers and isinstance(each, str) else _Named(key)
+            yield from _hidden(each, under)
+
+
+class _Named:
+    """The name under which values stand, looked at once however many there are."""
+
+    __slots__ = ("headers", "secret")
+
+    def __init__(self, name: str) -> None:
+        self.headers = name == "headers"
+        self.secret = _SECRET_NAME.search(name.lower().replace("-", "_")) is not None
 
 
 def _hidden_in_address(url: str) -> Iterator[str]:
@@ -135,31 +154,36 @@ def without(text: str, finds: Finds) -> str:
 
 class StreamMask:
     """Takes secrets out of a stream and keeps the ends of its chunks: a secret over several of them is put as
-    `[key]` into the one where it begins. Chunks are held until it is clear that none begins in them."""
+    `[key]` into the one where it begins. Chunks are held until it is clear that none begins in them; no byte
+    is looked at more than a few times."""
 
     def __init__(self, finds: Finds) -> None:
         self._finds = finds
         self._held: list[tuple[float, bytes]] = []
-        self._size = 0
-        self._look_at = 2 * finds.longest + _PATIENCE
+        self.held = 0
+        """How many bytes are held."""
+        self._look_at = finds.longest + _PATIENCE
+        self._hidden = 0
+        """How many bytes of what is held belong to a secret whose beginning has been released."""
 
     def feed(self, at: float, data: bytes) -> list[tuple[float, bytes]]:
         """The chunks that are clear now, each with its time."""
         if not self._finds.longest:
             return [(at, data)]
         self._held.append((at, data))
-        self._size += len(data)
-        return self._clear(self._size - self._finds.longest) if self._size >= self._look_at else []
+        self.held += len(data)
+        return self._clear(self.held - self._finds.longest) if self.held >= self._look_at else []
 
     def close(self) -> list[tuple[float, bytes]]:
         """Those that are left."""
-        return self._clear(self._size) if self._held else []
+        return self._clear(self.held) if self._held else []
 
     def _clear(self, until: int) -> list[tuple[float, bytes]]:
+        """Release the chunks that end here or before. A secret that begins there is whole in what is held."""
         text = b"".join(data for _, data in self._held).decode("latin-1")
         spans = self._finds.spans(text)
-        # a secret that reaches beyond is looked for again when the rest of it is there
-        until = min([until, *(begin for begin, end in spans if begin < until < end)])
+        if self._hidden:
+            spans = _with_rest(spans, self._hidden)
         released, begin, number = list[tuple[float, bytes]](), 0, 0
         waiting = deque(spans)
         for at, data in self._held:
@@ -175,10 +199,19 @@ class StreamMask:
             if shown := _without(text, begin, end, inside) if inside else data:
                 released.append((at, shown))
             begin, number = end, number + 1
+        self._hidden = waiting[0][1] - begin if waiting and waiting[0][0] < begin else 0
         del self._held[:number]
-        self._size -= begin
-        self._look_at = self._size + 2 * self._finds.longest + _PATIENCE
+        self.held -= begin
+        self._look_at = self.held + self._finds.longest + _PATIENCE
         return released
+
+
+def _with_rest(spans: list[tuple[int, int]], end: int) -> list[tuple[int, int]]:
+    """The spans behind one that began before the text and ends here; what overlaps it is part of it."""
+    following = deque(spans)
+    while following and following[0][0] < end:
+        end = max(end, following.popleft()[1])
+    return [(-1, end), *following]
 
 
 def _without(text: str, begin: int, end: int, spans: list[tuple[int, int]]) -> bytes:

@@ -6,6 +6,7 @@ file is as large as it may be, what follows is not recorded, and the exchanges t
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import time
@@ -39,6 +40,7 @@ _FULL: Final = "the recording is as large as it may be"
 _ROOM_FOR_ENDS: Final = 64 * 1024  # bytes that are left for the ends of open exchanges
 _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9._-]")
 _LONGEST_NAME: Final = 80
+_AT_ONCE: Final = 64 * 1024  # bytes of an answer that are looked through in one go
 _log = structlog.get_logger(__name__)
 
 
@@ -175,11 +177,13 @@ class RecordingFile:
 
 
 class Place(NamedTuple):
-    """Where an exchange is recorded, the response that it belongs to, and further secrets to be masked."""
+    """Where an exchange is recorded, the response that it belongs to, and further secrets to be masked. A
+    client who may read it does not learn where the upstream is: `shows_address` is for the operator's."""
 
     file: RecordingFile
     run: str = ""
     secrets: Sequence[str] = ()
+    shows_address: bool = True
 
 
 class Into(Protocol):
@@ -225,6 +229,13 @@ class ExchangeRecorder:
         """Bytes of the body have been read."""
         if not self._ended:
             self._write(self._mask.feed(self._file.at, data))
+
+    async def take(self, data: bytes) -> None:
+        """The same; what is large in several chunks, between which the event loop serves others."""
+        for start in range(0, len(data), _AT_ONCE):
+            if start:
+                await asyncio.sleep(0)
+            self.chunk(data[start : start + _AT_ONCE])
 
     def end(self, how: How, code: str = "", reason: str = "") -> None:
         """It is over; what is said after the first end does not count."""

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from server.encodings import decoding
 from server.header_fields import HeaderFields, fields_of
-from server.off_loop import LARGE, off_loop, on_thread
+from server.off_loop import LARGE, on_thread
 from server.requests.body_rules import check_length, check_type, too_large
 from server.requests.json_bounds import check_json
 from server.settings import Limits, Settings
@@ -35,7 +35,7 @@ async def read_json(request: Request, settings: Settings, decode: Callable[[byte
     body = await _read(request, headers, settings.max_body_bytes)
     asked = await decoded(body, settings.limits, decode)
     if (trace := REQUEST.get()) is not None:
-        await off_loop(len(body), partial(trace.take, body))
+        await on_thread(partial(trace.take, body))
     return asked
 
 

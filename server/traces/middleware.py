@@ -63,7 +63,7 @@ class Tracing:
                 trace.answer(message["status"], MutableHeaders(raw=list(message["headers"])))
             elif message["type"] == "http.response.body":
                 if body := message.get("body", b""):
-                    trace.chunk(body)
+                    await trace.chunk(body)
                 if not message.get("more_body", False):
                     how = "finished"
             await send(message)

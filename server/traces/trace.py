@@ -32,7 +32,8 @@ RETRY: Final = "retry"
 FAILOVER: Final = "failover"
 END: Final = "end"
 
-_MOST_SECRETS: Final = 256  # each is looked for in all that passes
+_MOST_SECRETS: Final = 256
+_MOST_CHARACTERS: Final = 8192  # of all secrets: what finds them takes a hundred times as many bytes
 _log = structlog.get_logger(__name__)
 
 Make = Callable[[str], RecordingFile | None]
@@ -67,15 +68,19 @@ class Trace:
         return None if self._file is None else RunTrace(self, self._file, translation)
 
     def take(self, body: bytes) -> None:
-        """This is the client's body, uncompressed. May be called on a thread, before anything else."""
+        """This is the client's body, uncompressed. To be called on a thread, before anything else."""
         try:
             hidden = list(islice(hidden_in(decode_json(body)), _MOST_SECRETS + 1))
         except (WireError, RecursionError):
             hidden = []  # it is not JSON that is answered
-        self._many = len(hidden) + len(self.secrets) > _MOST_SECRETS
+        if self._many or len(hidden) + len(self.secrets) > _MOST_SECRETS:
+            self._many = True
+            return
+        self.secrets = [*self.secrets, *hidden]
+        self.hides = Secrets(self.secrets)
+        self._many = self.hides.size > _MOST_CHARACTERS
         if not self._many:
-            self.secrets = [*self.secrets, *hidden]
-            self.hides = Secrets(self.secrets)
+            self.hides.make_ready()
             named = msgspec.structs.replace(self._asked, model=model_of(body))
             self._asked = masked_request(named, body, self.hides)
 
@@ -97,10 +102,10 @@ class Trace:
             self._answered = True
             self._client.answer(status, headers)
 
-    def chunk(self, data: bytes) -> None:
+    async def chunk(self, data: bytes) -> None:
         """The client is sent this."""
         if self._client is not None:
-            self._client.chunk(data)
+            await self._client.take(data)
 
     def end(self, how: How) -> None:
         """The client has got all that it gets."""
@@ -148,7 +153,7 @@ class RunTrace:
             what = "is asked again" if again else f"is asked instead of {self._before}"
             self._file.note(RETRY if again else FAILOVER, upstream, what, run=self._run)
         self._before = upstream
-        return Place(self._file, self._run, self._trace.secrets)
+        return Place(self._file, self._run, self._trace.secrets, shows_address=False)
 
     def end(self, ended: Ended, said: Said) -> None:
         for case in ended.noticed:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from server.off_loop import off_loop
+from server.off_loop import on_thread
 from server.recordings.records import Asked
 from server.traces.request import REQUEST
 
@@ -24,7 +24,7 @@ def traced(send: Send) -> Send:
         trace = REQUEST.get()
         if trace is not None:
             trace.answer(200, {"content-type": "application/jsonl"})
-            trace.chunk(message + b"\n")
+            await trace.chunk(message + b"\n")
         await send(message)
 
     return sending
@@ -53,7 +53,7 @@ async def turn(
         yield
         return
     body = message.encode("utf-8", "surrogatepass") if isinstance(message, str) else message
-    await off_loop(len(body), partial(trace.take, body))
+    await on_thread(partial(trace.take, body))
     token = REQUEST.set(trace)
     finished = False
     try:

@@ -7,8 +7,11 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from bridge.errors import WireError
 from bridge.protocol.codec import decode_json
+from server.off_loop import on_thread
 from server.recordings.masking import MASK, masked_headers
 from server.recordings.records import Asked
 from server.recordings.writer import ExchangeRecorder, Into, Place, masked_request
@@ -72,10 +75,9 @@ class RecordingRequests:
             0,
             dialect=self._dialect,
             upstream=self._name,
-            address=without_password(self._base),
+            address=without_password(self._base) if place.shows_address else "",
             path=url.removeprefix(self._base),
             headers=dict(headers),
-            model=model_of(body),
             request_id=headers.get("x-request-id", ""),
             run=place.run,
         )
@@ -120,25 +122,29 @@ class _RecordedContent:
             code = TIMEOUT if isinstance(error, TimeoutError) else LOST
             self.ending = ("cut", code, words_of(error))
             raise
-        self._note(data)
+        await self._note(data)
         return data
 
     def set_exception(self, error: BaseException) -> None:
         self._content.set_exception(error)
 
-    def _note(self, data: bytes) -> None:
+    async def _note(self, data: bytes) -> None:
         if data:
-            self._recorder.chunk(data)
+            await self._recorder.take(data)
         else:
             self._recorder.end("finished")
 
 
 async def recorder_of(place: Place, secrets: Secrets, asked: Asked, body: bytes) -> ExchangeRecorder:
-    """What records this exchange; a large body is masked on a thread."""
-    if len(body) < _LARGE:
-        return ExchangeRecorder(place.file, secrets, asked, body)
-    shown = await asyncio.to_thread(masked_request, asked, body, secrets)
-    return ExchangeRecorder(place.file, secrets, shown)
+    """What records this exchange, with the model that the body names; a large body is masked on a thread, and
+    for many secrets any."""
+
+    def shown() -> Asked:
+        secrets.make_ready()
+        return masked_request(msgspec.structs.replace(asked, model=model_of(body)), body, secrets)
+
+    is_long = len(body) >= _LARGE or secrets.are_many
+    return ExchangeRecorder(place.file, secrets, await on_thread(shown) if is_long else shown())
 
 
 def model_of(body: bytes) -> str:

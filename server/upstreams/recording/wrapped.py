@@ -11,7 +11,7 @@ from server.errors import UpstreamError, error_body
 from server.recordings.records import Asked
 from server.recordings.writer import ExchangeRecorder, Into
 from server.upstreams.base import DRAIN_SECONDS, LOSSES_HEADER, Take, Upstream, UpstreamReply, UpstreamRequest
-from server.upstreams.recording.tap import LOST, TIMEOUT, UNREACHABLE, model_of, recorder_of
+from server.upstreams.recording.tap import LOST, TIMEOUT, UNREACHABLE, recorder_of
 from server.upstreams.reported import ReportedModel
 from server.upstreams.secrets import Secrets
 
@@ -46,9 +46,8 @@ class RecordedUpstream:
             0,
             dialect=self._dialect,
             upstream=self.name,
-            address=self.address,
+            address=self.address if place.shows_address else "",
             path=request.path,
-            model=model_of(request.body),
             request_id=request.request_id,
             run=place.run,
         )
@@ -99,7 +98,7 @@ class _Recorded:
             self.ending = ("cut", TIMEOUT if error.code == UpstreamError.TIMEOUT else LOST, error.cause)
             raise
         if data:
-            self._recorder.chunk(data)
+            await self._recorder.take(data)
         else:
             self.ending = ("finished",)
         return data

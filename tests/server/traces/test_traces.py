@@ -92,7 +92,9 @@ def test_the_four_records_of_a_response(app: InProcess, upstream: ScriptedUpstre
     assert json.loads(bytes(client.body)) == {"model": "m", "input": "Hi", "stream": True}
     assert (client.path, client.dialect, client.model) == ("/v1/responses", "responses", "m")
     assert json.loads(bytes(asked.body))["messages"] == [{"role": "user", "content": "Hi"}]
-    assert (asked.upstream, asked.address, asked.dialect) == ("one", upstream.url, "chat")
+    assert (asked.upstream, asked.address, asked.dialect) == ("one", "", "chat")
+    shown = app.call("GET", f"/v1/responses/{client.run}/trace").body
+    assert upstream.url.partition("://")[2].encode() not in shown  # where it is concerns no client
     assert client.run == asked.run == reply.events[0]["response"]["id"]
     came = chunks(records, asked.exchange)
     assert came[0] == pieces[0]
@@ -274,6 +276,10 @@ def test_a_request_full_of_secrets_is_not_traced(app: InProcess, upstream: Scrip
     assert "openresponses-trace" not in reply.headers
     many = [(f"x-{at}".encode(), b"a value that is long") for at in range(300)]
     assert "openresponses-trace" not in ask(app, headers=many).headers
+    for count, traced in ((7, True), (9, False)):
+        long = [{"password": f"{at}" + "x" * 5000} for at in range(count)]
+        reply = ask(app, input=[{"type": "message", "role": "user", "content": "Hi", "more": long}])
+        assert ("openresponses-trace" in reply.headers) is traced
 
 
 def test_it_is_off_unless_it_is_asked_for(upstream: ScriptedUpstream) -> None:

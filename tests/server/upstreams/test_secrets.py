@@ -1,12 +1,13 @@
 """Keys are taken out of what an upstream says, in the forms in which servers quote them."""
 
-import time
 from base64 import b64encode, urlsafe_b64encode
+from random import Random
 from urllib.parse import quote
 
 import pytest
 
 from server.settings import SettingsError
+from server.upstreams.secret_pieces import Pieces
 from server.upstreams.secrets import Secrets, header_secrets
 
 KEY = "sk-proj-A1b2C3d4/E5f6+G7h8=I9j0"
@@ -53,18 +54,80 @@ def test_several_secrets_and_short_ones() -> None:
     assert secrets.out_of(f"x {KEY}-longer s3cret S3CRET") == "x [key] [key] S3CRET"
 
 
-def test_its_cost_grows_with_the_text() -> None:
-    """The worst text begins the middle of the key everywhere, and goes on with it nowhere."""
+@pytest.mark.parametrize(
+    ("secrets", "text"),
+    [
+        (["b" * 300 + "a" * 300 + "b" * 300], "a"),
+        (["b" * 171 + "a" * 681 + "b" * 171], "a"),  # two thirds but one
+        (["a" * n + "b" * n + "a" * n for n in range(6, 60)], "b"),
+        (["a" * n for n in range(16, 100)], "a"),
+        (["ab" * n for n in range(8, 50)], "abababa"),
+        ([f"{n:030}" for n in range(250)], "0"),
+    ],
+)
+def test_a_character_is_read_once_however_many_secrets_there_are(secrets: list[str], text: str) -> None:
+    """The worst texts begin the middles of the secrets everywhere, and go on with them nowhere."""
+    pieces = Pieces([each.lower() for each in secrets])
+    pieces.spans(text * 20_000)
+    assert 0 < pieces.read <= len(text) * 20_000
 
-    secrets = Secrets(["b" * 300 + "a" * 300 + "b" * 300])
 
-    def seconds(size: int) -> float:
-        began = time.process_time()
-        assert secrets.out_of("a" * size) == "a" * size
-        return time.process_time() - began
+def test_a_text_without_secrets_is_read_by_the_quick_automaton_alone() -> None:
+    pieces = Pieces([f"{KEY}{n:03}".lower() for n in range(250)])
+    assert pieces.spans("The quick brown fox jumps over the lazy dog. " * 2_000) == []
+    assert pieces.read == 0
 
-    seconds(10_000)
-    assert seconds(160_000) < 40 * max(seconds(20_000), 0.001)
+
+def found_one_by_one(secrets: list[str], text: str) -> list[tuple[int, int]]:
+    """The law, slowly: every piece of two thirds of a long one, every short one as it is."""
+    short = [each for each in secrets if len(each) < 16]
+    found = [(at, at + len(each)) for each in short for at in range(len(text)) if text.startswith(each, at)]
+    for each in secrets:
+        if len(each) >= 16:
+            least = len(each) - len(each) // 3
+            found += [
+                (at, at + size)
+                for size in range(least, len(each) + 1)
+                for at in range(len(text) - size + 1)
+                if text[at : at + size].lower() in each.lower()
+            ]
+    merged: list[tuple[int, int]] = []
+    for begin, end in sorted(found):
+        if merged and begin < merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((begin, end))
+    return merged
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_is_found_is_what_the_law_says(seed: int) -> None:
+    """Secrets of few letters, which overlap each other and themselves."""
+    draw = Random(seed)
+    letters = draw.choice(["ab", "abc", "aAbB", "xyz "])
+
+    def word(shortest: int, longest: int) -> str:
+        return "".join(draw.choices(letters, k=draw.randint(shortest, longest)))
+
+    for _ in range(10):
+        secrets = [word(4, 28) for _ in range(draw.randint(1, 4))]
+        bits = [
+            *secrets,
+            *(each[2:-2] for each in secrets),
+            *(each[:-4] for each in secrets),
+            "-",
+            word(1, 9),
+        ]
+        text = "".join(draw.choices(bits, k=8))
+        assert Secrets(secrets).spans(text) == found_one_by_one(secrets, text), (secrets, text)
+
+
+def test_a_secret_over_two_blocks_is_found() -> None:
+    for before in range(65_530 - len(KEY), 65_540):
+        assert Secrets([KEY, "s3cret"]).spans("-" * before + KEY + "s3cret") == [
+            (before, before + len(KEY)),
+            (before + len(KEY), before + len(KEY) + 6),
+        ]
 
 
 def test_secrets_of_configured_headers(monkeypatch: pytest.MonkeyPatch) -> None:
