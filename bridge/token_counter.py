@@ -1,12 +1,14 @@
 """`TokenCounter`: whoever needs to know how many tokens something is asks one of these.
 
-`TokenEstimator` is the one that is always there. It begins with weights that fit common vocabularies and
-corrects them for each family of models by what upstreams report, so that after some requests it is near the
-model's own tokenizer for the text that is sent to it.
+`TokenEstimator` is the one that is always there. It begins with an estimate that fits common vocabularies and
+corrects it for each family of models by what upstreams report, so that after some requests it is near the
+model's own tokenizer for the text that is sent to it. What an upstream reports may be wrong, or of something
+else than the text; a correction therefore stays between half and twice the estimate, whatever comes.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -18,34 +20,31 @@ from bridge.protocol.input_items import InputItem
 from bridge.protocol.items import Item
 from bridge.protocol.request import CreateResponse
 from bridge.token_estimate import (
-    PRIOR,
-    WEIGHTS,
+    UNCORRECTED,
+    Cost,
+    Factors,
     Measured,
-    Sizes,
+    cost_tokens,
     measured_items,
     measured_request,
-    text_sizes,
+    text_cost,
 )
 
 AnyItem = InputItem | Item
 
-MAX_FAMILIES: Final = 256
+MAX_FAMILIES: Final = 64
 MAX_TEXTS: Final = 4096
-_BELIEVED: Final = 4.0  # what is counted is at most so many times the estimate, else it is of something else
-_RANGE: Final = (0.1, 8.0)  # of a weight, by the one it began with
-_MISFIT: Final = 0.04  # by how much counts differ from the best weights, as a share
-_ROUGH: Final = 3.0  # and beside that in tokens
-_UNCERTAIN: Final = 0.35  # of a weight at the beginning, as a share of it
-_DRIFT: Final = 0.01  # of it with each request, since a family's tokenizer changes with its versions
-# tokens by which what a server adds may differ from nothing
-_ADDED: Final = {"requests": 25.0, "requests_with_tools": 150.0}
+MOST: Final = 2.0
+"""A correction multiplies and divides by this at most."""
+_BELIEVED: Final = 4  # times what is estimated without correction; a count beyond that is of something else
+_RATE: Final = 0.3  # of what an estimate missed, how much is put right at once
+_MISSED: Final = 0.4  # as a logarithm, the most that one count can miss by
+_PULL: Final = 0.01  # of a correction, how much each count takes back
+_ROUGH: Final = (
+    100.0  # tokens of a request whose count says half as much as a long one's, since servers add some
+)
 
 _Value = TypeVar("_Value")
-_SCALES: Final = tuple(_ADDED.get(name, weight) for name, weight in WEIGHTS.items())
-_LOWEST: Final = tuple(_RANGE[0] * weight for weight in PRIOR)
-_HIGHEST: Final = tuple(
-    10 * _ADDED[name] if name in _ADDED else _RANGE[1] * weight for name, weight in WEIGHTS.items()
-)
 
 
 class TokenCounter(Protocol):
@@ -104,28 +103,28 @@ class ContentCache(Generic[_Value]):
 
 
 class TokenEstimator:
-    """The built-in `TokenCounter`: no vocabulary, linear in the text, corrected by `learn`. At most
-    `max_families` corrections are kept, those used last."""
+    """The built-in `TokenCounter`: no vocabulary, linear in the text, corrected by `learn`. One is for those
+    who may know of each other what their texts are like: one key, or a program of one's own. At most
+    `max_families` corrections are kept, those used last; `costs` may be shared."""
 
-    def __init__(self, max_families: int = MAX_FAMILIES) -> None:
+    def __init__(self, max_families: int = MAX_FAMILIES, costs: ContentCache[Cost] | None = None) -> None:
         self._limit = max_families
         self._families: OrderedDict[str, _Correction] = OrderedDict()
-        self._sizes: ContentCache[Sizes] = ContentCache()
+        self._costs: ContentCache[Cost] = ContentCache() if costs is None else costs
 
     def text(self, text: str, model: str = "") -> int:
-        sizes = self._sizes.get(text) or self._sizes.put(text, text_sizes(text))
-        return Measured(sizes, 0).tokens(self.weights(model))
+        cost = self._costs.get(text) or self._costs.put(text, text_cost(text))
+        return cost_tokens(cost, text, self._factors(model))
 
     def item(self, item: AnyItem, model: str = "") -> int:
-        return measured_items([item]).tokens(self.weights(model))
+        return self.tokens(measured_items([item]), model)
 
     def request(self, request: CreateResponse, history: Iterable[AnyItem] = (), model: str = "") -> int:
-        return measured_request(request, history).tokens(self.weights(model))
+        return self.tokens(measured_request(request, history), model)
 
-    def weights(self, model: str) -> Sizes:
-        """What each size of a text costs in tokens of this model's family."""
-        known = self._families.get(_family(model))
-        return PRIOR if known is None else known.weights
+    def tokens(self, measured: Measured, model: str = "") -> int:
+        """Tokens of what was measured."""
+        return measured.tokens(self._factors(model))
 
     def learned(self, model: str) -> int:
         """From how many requests the correction of this model's family was made."""
@@ -133,60 +132,49 @@ class TokenEstimator:
         return 0 if known is None else known.requests
 
     def learn(self, model: str, measured: Measured, counted: int) -> bool:
-        """An upstream has counted what was measured; whether that was taken in. It is not when the two can't
-        be of the same text, and when most of it is images or files."""
-        family = _family(model)
-        expected = measured.tokens(self.weights(model))
-        tokens = counted - measured.fixed
-        if (
-            tokens <= 0
-            or measured.fixed > tokens
-            or not 1 / _BELIEVED <= counted / max(expected, 1) <= _BELIEVED
-        ):
+        """An upstream has counted what was measured; whether that was taken in. It is not when there are
+        images, files, sealed or encoded texts in it, and when it can't be of the same text: by what is
+        estimated without correction, so that no count decides which others are believed."""
+        estimated = measured.tokens()
+        if measured.fixed or measured.encoded or estimated <= 0:
             return False
+        if estimated > counted * _BELIEVED or counted > estimated * _BELIEVED:
+            return False
+        family = _family(model)
         correction = self._families.pop(family, None) or _Correction()
-        correction.learn(measured.sizes, tokens)
+        correction.learn(measured.cost, counted)
         self._families[family] = correction
         while len(self._families) > self._limit:
             self._families.popitem(last=False)
         return True
 
+    def _factors(self, model: str) -> Factors:
+        known = self._families.get(_family(model))
+        return UNCORRECTED if known is None else known.factors
+
 
 class _Correction:
-    """The weights of one family: a Kalman filter whose observations are requests, each divided by its tokens
-    so that a long one does not count more than a short one."""
+    """The factors of one family. Each count moves both by a part of what was missed, in the proportion in
+    which they have a part in the text (normalised least mean squares, on a logarithmic scale)."""
 
-    __slots__ = ("_spread", "requests", "weights")
+    __slots__ = ("factors", "requests")
 
     def __init__(self) -> None:
-        self.weights: Sizes = PRIOR
+        self.factors = UNCORRECTED
         self.requests = 0
-        self._spread = [
-            [
-                (_UNCERTAIN * scale if name not in _ADDED else scale) ** 2 if row == column else 0.0
-                for column in range(len(PRIOR))
-            ]
-            for row, (name, scale) in enumerate(zip(WEIGHTS, _SCALES, strict=True))
-        ]
 
-    def learn(self, sizes: Sizes, tokens: int) -> None:
-        for index, scale in enumerate(_SCALES):
-            self._spread[index][index] += (_DRIFT * scale) ** 2
-        shares = [size / tokens for size in sizes]
-        there = [index for index, share in enumerate(shares) if share]
-        gains = [sum(row[index] * shares[index] for index in there) for row in self._spread]
-        certainty = 1 / (
-            sum(gains[index] * shares[index] for index in there) + _MISFIT**2 + (_ROUGH / tokens) ** 2
+    def learn(self, cost: Cost, counted: int) -> None:
+        whole = cost.ascii + cost.other
+        missed = math.log(counted / (cost.ascii * self.factors.ascii + cost.other * self.factors.other))
+        step = _RATE * whole / (whole + _ROUGH) * min(max(missed, -_MISSED), _MISSED)
+        parts = (cost.ascii / whole, cost.other / whole)
+        power = sum(part * part for part in parts)
+        self.factors = Factors(
+            *(
+                min(max(factor ** (1 - _PULL * part) * math.exp(step * part / power), 1 / MOST), MOST)
+                for factor, part in zip(self.factors, parts, strict=True)
+            )
         )
-        missed = 1 - sum(self.weights[index] * shares[index] for index in there)
-        moved = (weight + gain * certainty * missed for weight, gain in zip(self.weights, gains, strict=True))
-        self.weights = tuple(
-            min(max(weight, low), high) for weight, low, high in zip(moved, _LOWEST, _HIGHEST, strict=True)
-        )
-        for row, gain in zip(self._spread, gains, strict=True):
-            if gain:
-                part = gain * certainty
-                row[:] = [each - part * other for each, other in zip(row, gains, strict=True)]
         self.requests += 1
 
 

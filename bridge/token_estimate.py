@@ -3,7 +3,7 @@
 Tokenizers differ and are large; what a caller needs is whether a conversation nears its limit. How many
 tokens a text is follows from a few sizes: its words and their letters, digits, signs, lines, characters of
 scripts without spaces. `WEIGHTS` is what each of them costs on average of five vocabularies in use;
-`bridge.token_counter` corrects them for a model by what its upstream reports.
+`bridge.token_counter` corrects the sum for a model by what its upstream reports.
 
 Sizes are taken from bytes with operations that run in C, about ten times as quick as looking at each word.
 """
@@ -11,10 +11,11 @@ Sizes are taken from bytes with operations that run in C, about ten times as qui
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from operator import mul
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from bridge.protocol.codec import encode
 from bridge.protocol.content import (
@@ -27,6 +28,7 @@ from bridge.protocol.content import (
 from bridge.protocol.input_items import InputItem
 from bridge.protocol.items import Item, Message
 from bridge.protocol.request import CreateResponse
+from bridge.protocol.tools import FunctionToolParam, ToolParam
 from bridge.protocol.unknown import Unknown
 
 TOKENS_PER_ITEM: Final = 4
@@ -34,9 +36,6 @@ TOKENS_PER_ITEM: Final = 4
 TOKENS_PER_IMAGE: Final = {"low": 85, "auto": 765, "high": 1105, "original": 1105}
 TOKENS_PER_FILE: Final = 1500
 _SLICES: Final = 16  # of a long text of which a sample is taken
-
-Sizes = tuple[float, ...]
-"""In the order of `WEIGHTS`."""
 
 WEIGHTS: Final[dict[str, float]] = {
     "words": 0.754,
@@ -47,31 +46,52 @@ WEIGHTS: Final[dict[str, float]] = {
     "ideographs": 0.678,
     "syllables": 0.737,  # kana, Hangul, full-width signs; an emoji counts as two
     "others": 0.407,  # letters of other scripts, accented ones
-    "items": float(TOKENS_PER_ITEM),
-    "requests": 0.0,  # what a server adds to each
-    "requests_with_tools": 0.0,  # and to those that declare tools
 }
-"""The tokens of one of each."""
-PRIOR: Final = tuple(WEIGHTS.values())
-_NO_TEXT: Final = (0.0,) * len(PRIOR)
-_BEYOND_TEXT: Final = 3  # the sizes at the end that no text has
+"""The tokens of one of each. The first five are of ASCII."""
+_WORDS, _LETTERS, _DIGITS, _SIGNS, _LINES, _IDEOGRAPHS, _SYLLABLES, _OTHERS = WEIGHTS.values()
+_LONGEST_WORD: Final = 60  # letters and digits; what is longer is base64, a digest, a key
+_ENCODED: Final = 0.05  # of a text that is such words: from there on its count says little of other texts
+
+
+class Cost(NamedTuple):
+    """Estimated tokens of a text, of its ASCII and of other scripts, between which tokenizers differ most."""
+
+    ascii: float
+    other: float
+
+
+class Factors(NamedTuple):
+    """By what the two of `Cost` are multiplied for one tokenizer."""
+
+    ascii: float = 1.0
+    other: float = 1.0
+
+
+UNCORRECTED: Final = Factors()
 
 
 class Measured(NamedTuple):
-    """`sizes`, and the tokens that do not depend on a tokenizer: images, files, what is sealed."""
+    """What is to be counted: the cost of its texts and of what frames them (which counts as ASCII), and the
+    tokens that do not depend on a tokenizer: images, files, what is sealed. `encoded`: there is that much
+    base64 or the like in it that its count would mislead about other texts."""
 
-    sizes: Sizes
-    fixed: int
+    cost: Cost
+    fixed: int = 0
+    encoded: bool = False
 
-    def tokens(self, weights: Sequence[float] = PRIOR) -> int:
-        """With these weights."""
-        cost: float = sum(map(mul, self.sizes, weights))
-        return round(cost) + self.fixed
+    def tokens(self, factors: Factors = UNCORRECTED) -> int:
+        """With these factors."""
+        return round(self.cost.ascii * factors.ascii + self.cost.other * factors.other) + self.fixed
 
 
 def text_tokens(text: str) -> int:
-    """Estimated tokens of a text."""
-    return Measured(text_sizes(text), 0).tokens()
+    """Estimated tokens of a text; at least one, unless it is empty."""
+    return cost_tokens(text_cost(text), text)
+
+
+def cost_tokens(cost: Cost, text: str, factors: Factors = UNCORRECTED) -> int:
+    """The tokens of a text whose cost is known."""
+    return max(Measured(cost).tokens(factors), 1 if text else 0)
 
 
 def request_tokens(request: CreateResponse, history: Iterable[InputItem | Item] = ()) -> int:
@@ -85,26 +105,29 @@ def item_tokens(item: InputItem | Item) -> int:
     return measured_items([item]).tokens()
 
 
-def text_sizes(text: str) -> Sizes:
-    """The sizes of a text."""
-    foreign = not text.isascii()
+def text_cost(text: str) -> Cost:
+    """The cost of a text."""
     kinds = text.encode("utf-8", "surrogatepass").translate(_KIND, _CONTINUATION)
     count = kinds.count
     upper = count(b"A")
-    return (
+    plain = (
         # a capital within a word begins another one: camelCase
-        float(len(kinds.translate(_LETTERS).split()) + count(b"aA")),
-        float(count(b"a") + upper),
-        float(count(b"0")),
-        float(count(b".") - 2 * count(b"....")),  # a row of signs is a few tokens
-        float(count(b"\n") - count(b"\n\n")),
-        float(count(b"i")) if foreign else 0.0,
-        float(count(b"s") + 2 * count(b"e")) if foreign else 0.0,
-        float(count(b"o")) if foreign else 0.0,
-        0.0,
-        0.0,
-        0.0,
+        _WORDS * (len(kinds.translate(_LETTERS_ONLY).split()) + count(b"aA"))
+        + _LETTERS * (count(b"a") + upper)
+        + _DIGITS * count(b"0")
+        + _SIGNS * (count(b".") - 2 * count(b"...."))  # a row of signs is a few tokens
+        + _LINES * (count(b"\n") - count(b"\n\n"))
     )
+    if text.isascii():
+        return Cost(plain, 0.0)
+    other = _IDEOGRAPHS * count(b"i") + _SYLLABLES * (count(b"s") + 2 * count(b"e")) + _OTHERS * count(b"o")
+    return Cost(plain, other)
+
+
+def _is_encoded(text: str) -> bool:
+    """Whether words that nobody reads are a part of it that counts."""
+    words = text.encode("utf-8", "surrogatepass").translate(_WORD).split()
+    return sum(len(word) for word in words if len(word) >= _LONGEST_WORD) > _ENCODED * len(text)
 
 
 def item_texts(items: Iterable[InputItem | Item]) -> tuple[list[str], int]:
@@ -119,18 +142,28 @@ def request_texts(
     """The same of a whole request: its texts, how many items it has, the tokens of what is not text."""
     items = [*history, *(request.input if isinstance(request.input, list) else ())]
     texts, fixed = item_texts(items)
-    texts.append(request.instructions or "")
+    whole = [text for text in (request.instructions, request.input) if isinstance(text, str)]
+    texts += whole
     if request.tools:
-        texts.append(encode(request.tools).decode())
-    if isinstance(request.input, str):
-        texts.append(request.input)
-    return texts, len(items) + isinstance(request.input, str), fixed
+        texts.append(encode(list(map(_shown, request.tools))).decode())
+    return texts, len(items) + len(whole), fixed
+
+
+def _shown(tool: ToolParam) -> ToolParam:
+    """A tool as its model reads it: surfaces differ in whether they say `strict`, which is for the server."""
+    return replace(tool, strict=UNSET) if isinstance(tool, FunctionToolParam) else tool
 
 
 def measured_items(items: Sequence[InputItem | Item], *, most: int | None = None) -> Measured:
     """Items of a conversation. `most`: characters that are looked at; of a longer text a sample is."""
     texts, fixed = item_texts(items)
-    return _measured(texts, len(items), fixed, most)
+    return Measured(_cost(*_sample(texts, most), len(items)), fixed)
+
+
+def measured_output(items: Sequence[InputItem | Item], *, most: int | None = None) -> Measured:
+    """What a model has written: the same without what frames it, which it does not write."""
+    texts, fixed = item_texts(items)
+    return Measured(_cost(*_sample(texts, most), 0), fixed)
 
 
 def measured_request(
@@ -138,24 +171,23 @@ def measured_request(
 ) -> Measured:
     """A whole request, as `request_tokens` counts it."""
     texts, items, fixed = request_texts(request, history)
-    sizes, fixed = _measured(texts, items, fixed, most)
-    return Measured((*sizes[:-2], 1.0, 1.0 if request.tools else 0.0), fixed)
+    sample, scale = _sample(texts, most)
+    return Measured(_cost(sample, scale, items), fixed, _is_encoded(sample))
 
 
-def _measured(texts: list[str], items: int, fixed: int, most: int | None) -> Measured:
-    sizes = text_sizes_of(texts, most)
-    return Measured((*sizes[:-_BEYOND_TEXT], float(items), 0.0, 0.0), fixed)
+def _cost(sample: str, scale: float, items: int) -> Cost:
+    cost = text_cost(sample)
+    return Cost(cost.ascii * scale + TOKENS_PER_ITEM * items, cost.other * scale)
 
 
-def text_sizes_of(texts: Iterable[str], most: int | None = None) -> Sizes:
-    """The sizes of several texts together."""
+def _sample(texts: Iterable[str], most: int | None) -> tuple[str, float]:
+    """At most so many characters of these texts, and by how much more they are."""
     text = " ".join(texts)
     if most is None or len(text) <= most:
-        return text_sizes(text)
+        return text, 1.0
     each, step = most // _SLICES, len(text) // _SLICES
     sample = " ".join(text[start : start + each] for start in range(0, step * _SLICES, step))
-    scale = len(text) / max(1, each * _SLICES)
-    return tuple(size * scale for size in text_sizes(sample))
+    return sample, len(text) / max(1, each * _SLICES)
 
 
 _UNCOUNTED: Final = frozenset({"type", "id", "status", "role", "call_id", "annotations", "logprobs", "phase"})
@@ -204,4 +236,7 @@ def _kind(byte: int) -> str:
 
 _KIND: Final = "".join(map(_kind, range(256))).encode()
 _CONTINUATION: Final = bytes(range(0x80, 0xC0))
-_LETTERS: Final = bytes(byte if byte in b"aA" else 0x20 for byte in range(256))
+_LETTERS_ONLY: Final = bytes(byte if byte in b"aA" else 0x20 for byte in range(256))
+_WORD: Final = bytes(
+    byte if (byte < 0x80 and chr(byte).isalnum()) or byte in b"+/=_-" else 0x20 for byte in range(256)
+)

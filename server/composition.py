@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bridge.token_counter import TokenEstimator
 from server.auth import NOBODY, Keys, Operators
 from server.budget import room_for
 from server.gate import Gate
@@ -27,7 +26,6 @@ from server.sessions.stores import serving_store
 from server.settings import Settings, seconds_of
 from server.tasks import end_tasks
 from server.telemetry.tracing import is_installed
-from server.tokenizers import ExactCounter
 from server.upstreams.catalog import is_pattern
 from server.upstreams.listing import Listing
 from server.upstreams.routing import build_router
@@ -44,7 +42,6 @@ def compose(settings: Settings) -> Service:
     """The service of these settings. Raises SettingsError when they can't be used."""
     sealer = ServerSealer(settings.sealing_key_env)
     gate = Gate(settings.limits)
-    estimator = TokenEstimator()
     room = room_for(settings.limits)
     router = build_router(settings, sealer)
     metrics = Metrics(gate, named_models(settings))
@@ -68,8 +65,7 @@ def compose(settings: Settings) -> Service:
         store=store,
         runs=runs,
         judge=SchemaJudge(settings.limits.schema_seconds),
-        tokens=ExactCounter(settings.tokenizers, estimator) if settings.tokenizers else estimator,
-        meters=Meters(book, estimator),
+        meters=Meters(book, settings.tokenizers),
         usage=UsageKeeper(book, store.usage, seconds_of(settings.usage_retention)),
         sealer=sealer,
         operators=Operators(settings.operator_keys, keys_of(settings)),

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 
 from bridge.seal import Sealer
-from bridge.token_counter import TokenCounter
 from server.auth import Operators
 from server.budget import Room
 from server.gate import Gate
@@ -48,7 +47,6 @@ class Service:
     runs: RunSupport
     judge: SchemaJudge
     watch: Watch
-    tokens: TokenCounter
     meters: Meters
     usage: UsageKeeper
     traces: Traces | None = None

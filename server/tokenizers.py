@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,6 +39,12 @@ class ExactCounter:
         self._loaded: dict[str, _Encode | None] = {}
         self._lock = threading.Lock()
         self._cache: ContentCache[int] = ContentCache()
+
+    def over(self, fallback: TokenCounter) -> ExactCounter:
+        """The same tokenizers, with another counter for other models."""
+        other = copy(self)
+        other._fallback = fallback
+        return other
 
     def text(self, text: str, model: str = "") -> int:
         source = self._source(model)

@@ -23,13 +23,14 @@ from bridge.protocol.usage import Usage
 from bridge.state import METHODS, TERMINAL_EVENT, ResponseStreamPhase, Wire
 from bridge.surrogates import mended
 
-SettleUsage = Callable[[Usage | None, Sequence[Item], str], Usage | None]
-"""From what the upstream has reported, the output and the status, the usage that a response ends with."""
+SettleUsage = Callable[[Usage | None, Sequence[Item]], Usage | None]
+"""From what the upstream has reported and the output, the usage that a response ends with."""
 
 
 class LiveResponse:
     """The fields around the output, and the phase. `usage` is held back until the end, since no event
-    carries it before (law E1); `settle_usage` then makes it what it ends with."""
+    carries it before (law E1); `settle_usage` then makes it what it ends with. A total that nobody divides
+    counts as input."""
 
     __slots__ = (
         "_at_end",
@@ -124,7 +125,9 @@ class LiveResponse:
         else:
             facts.pop("completed_at", None)
         if self.settle_usage is not None:
-            self.usage = self.settle_usage(self.usage, output, status)
+            self.usage = self.settle_usage(self.usage, output)
+        if self.usage is not None and self.usage.is_undivided:
+            self.usage = Usage.of(self.usage.total_tokens, 0, estimated=self.usage.estimated is True)
         self._fields = replace(self._fields, status=status, usage=self.usage, output=output, **facts)
         event: Event = TERMINAL_EVENT[status](self._output.number(), self._fields)
         return event

@@ -43,7 +43,7 @@ from bridge.protocol.lenient import Repair
 from bridge.protocol.request import CreateResponse
 from bridge.protocol.response import Response
 from bridge.protocol.unknown import UnknownEvent
-from bridge.protocol.usage import Usage
+from bridge.protocol.usage import Usage, latest
 from bridge.protocol.vocabulary import EVENTS
 from bridge.random_ids import random_hex
 from bridge.state import METHODS, OUTPUT_METHODS, WIRES, BlockState, ResponseStreamPhase
@@ -296,9 +296,10 @@ class ResponseStreamStateMachine:
 
     # ── the end ────────────────────────────────────────────────────────────────────────────────────
     def usage(self, usage: Usage | Mapping[str, Any]) -> list[Event]:
-        """Token counts. No event carries them before the terminal one, so they show there."""
+        """Token counts. No event carries them before the terminal one, so they show there. Of several the
+        last one counts; what it leaves out or has as 0 stands as it was."""
         self.require("usage")
-        self._live.usage = usage_of(usage, self.diagnostics)
+        self._live.usage = latest(self._live.usage, usage_of(usage, self.diagnostics))
         return []
 
     def stop_sequence(self, sequence: str) -> list[Event]:

@@ -37,7 +37,7 @@ class OutputTokensDetails(Struct, frozen=True):
 
 class Usage(Struct, frozen=True):
     """Schema Usage: the counts of one response. Beyond it `estimated` is there and true where the upstream
-    gave none, or none of what it had made when it was cut."""
+    left out one of them at least."""
 
     input_tokens: int
     output_tokens: int
@@ -50,6 +50,11 @@ class Usage(Struct, frozen=True):
     def cache_write_tokens(self) -> int:
         """Input that was put into the upstream's cache; 0 where it does not say so."""
         return self.input_tokens_details.cache_write_tokens or 0
+
+    @property
+    def is_undivided(self) -> bool:
+        """Only the total was counted."""
+        return self.total_tokens > 0 == self.input_tokens == self.output_tokens
 
     @classmethod
     def of(
@@ -142,7 +147,8 @@ def most_of(name: str) -> int:
 def within_bounds(usage: Usage, diagnostics: Diagnostics) -> Usage:
     """The same usage, each number a count and all of them in agreement, with a repair note for each that was
     not: what is below 0 or not a number becomes 0, what is above `MOST_TOKENS` becomes that; a part is at
-    most its whole, and the total is the sum."""
+    most its whole, and the total is the sum. Of input and output, one that is 0 is what the total has beside
+    the other; where both are, the total stands alone."""
     if is_sound(usage):
         return usage
     given = {
@@ -153,6 +159,13 @@ def within_bounds(usage: Usage, diagnostics: Diagnostics) -> Usage:
         "cache_write_tokens": usage.input_tokens_details.cache_write_tokens or 0,
     }
     counts = {name: _clamped(name, number, diagnostics) for name, number in given.items()}
+    total = nearest_count(usage.total_tokens)
+    if total and not counts["input_tokens"] and not counts["output_tokens"]:
+        return Usage.of(0, 0, total_tokens=total, estimated=usage.estimated is True)
+    for missing, other in (("input_tokens", "output_tokens"), ("output_tokens", "input_tokens")):
+        if not counts[missing] and total > counts[other]:
+            counts[missing] = total - counts[other]
+            diagnostics.repair(f"usage.{missing}", "left out, taken from the total")
     for part, whole in _WHOLES.items():
         if counts[part] > counts[whole]:
             diagnostics.repair(
@@ -177,8 +190,30 @@ def is_sound(usage: Usage) -> bool:
         and 0 <= cached <= incoming <= MOST_TOKENS
         and 0 <= reasoning <= outgoing <= MOST_TOKENS
         and 0 <= written <= incoming
-        and total == incoming + outgoing
+        and (total == incoming + outgoing or (0 < total <= MOST_TOKENS and not incoming and not outgoing))
     )
+
+
+def latest(before: Usage | None, now: Usage | None) -> Usage | None:
+    """What is known after a second report: its counts, and those of the first where it has none. None takes
+    the first one back."""
+    if before is None or now is None or (now.input_tokens and now.output_tokens):
+        return now
+    if before.is_undivided or now.is_undivided:
+        return now if before.is_undivided and not _is_empty(now) else before
+    taken, made = (now if now.input_tokens else before), (now if now.output_tokens else before)
+    return Usage(
+        taken.input_tokens,
+        made.output_tokens,
+        taken.input_tokens + made.output_tokens,
+        taken.input_tokens_details,
+        made.output_tokens_details,
+        taken.estimated is True or made.estimated is True or UNSET,
+    )
+
+
+def _is_empty(usage: Usage) -> bool:
+    return not (usage.input_tokens or usage.output_tokens or usage.total_tokens)
 
 
 # a count that is part of another → that other

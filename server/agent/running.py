@@ -138,7 +138,10 @@ async def _run(task: Task, service: Service, screen: Screen, token: Cancellation
     )
     most = task.max_prompt_tokens or (room.max_input_tokens if room.limits_known else None)
     renderer = PromptRenderer(
-        service.tokens, model=task.model, max_prompt_tokens=most, supports_images=able.images is not False
+        service.meters.counter(""),
+        model=task.model,
+        max_prompt_tokens=most,
+        supports_images=able.images is not False,
     )
     loop = ToolCallingLoop(
         PromptContext(

@@ -27,7 +27,7 @@ def spent(
 ) -> None:
     """Count a response that an upstream has begun and that is over; `size` are the bytes of the body that it
     was asked with, which is not kept for this."""
-    tokens = service.tokens
+    tokens = service.meters.counter(owner)
 
     def estimated() -> int:
         return size // _BYTES_PER_TOKEN + sum(tokens.item(item, model) for item in response.output)

@@ -88,7 +88,7 @@ class Prepared(Struct, frozen=True):
     @property
     def input_tokens(self) -> int:
         """About how many tokens its upstream will count."""
-        return self.service.meters.tokens(self.given, self.target.model)
+        return self.service.meters.tokens(self.given.measured, self.target.model, self.owner)
 
     def leave(self, choice: int) -> None:
         """The run of this choice has ended."""
@@ -156,7 +156,14 @@ class Prepared(Struct, frozen=True):
                 translation, request, self.owner, self.wire, taken and taken.worker, kept
             )
         given = (request, self.history, self.identities, self.request_id, self.client, self.losses)
-        ways = Ways(*given, Shortener(service.tokens), self.asked, self.new, self.after, self.owner)
+        ways = Ways(
+            *given,
+            Shortener(service.meters.counter(self.owner)),
+            self.asked,
+            self.new,
+            self.after,
+            self.owner,
+        )
         attempts = Attempts(ways.all(target), accepted, asked)
         outcome = Outcome(
             self.request_id,
@@ -253,7 +260,8 @@ async def prepare(
         if updated is not request:
             request, schema_param = updated, place
             check_format(request, service.settings.limits, schema_param)
-        asking = partial(ask, target, request, history, identities, shortener=Shortener(service.tokens))
+        shortener = Shortener(service.meters.counter(owner))
+        asking = partial(ask, target, request, history, identities, shortener=shortener)
         asked = await on_thread(asking) if may_be_shortened(request, history) else asking()
         if asked.unenforced:
             await check_patterns(service.judge, request, owner, schema_param)

@@ -47,7 +47,7 @@ async def compact(request: Request) -> ASGIApp:
         history=before.items,
         hold=hold,
     )
-    form = CompactionForm(items, partial(service.tokens.item, model=prepared.target.model))
+    form = CompactionForm(items, partial(service.meters.counter(owner).item, model=prepared.target.model))
     return WholeAnswer(prepared.run(), prepared.headers, service.settings.keep_alive, form)
 
 
@@ -77,7 +77,8 @@ async def input_tokens(request: Request) -> Response:
     check_conversation(asked, len(before.items), service.settings.limits)
     earlier, own = opened(target, asked, before.items, {})
     others = CreateResponse(instructions=asked.instructions, tools=asked.tools)
-    tokens = await on_thread(lambda: service.tokens.request(others, [*earlier, *own], target.model))
+    counter = service.meters.counter(request.state.owner)
+    tokens = await on_thread(lambda: counter.request(others, [*earlier, *own], target.model))
     hold.release()
     body = {"object": "response.input_tokens", "input_tokens": tokens}
     headers = loss_header(reported_losses(unknown_fields(asked)))

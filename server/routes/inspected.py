@@ -94,11 +94,13 @@ async def context(request: Request) -> Response:
     check_conversation(asked, len(before.items), service.settings.limits)
     earlier, own = opened(target, asked, before.items, {})
 
+    counter = service.meters.counter(request.state.owner)
+
     def measure() -> list[dict[str, Any]]:
-        entries = _around(asked, service.tokens.request, target.model)
+        entries = _around(asked, counter.request, target.model)
         for items, place in ((earlier, "earlier"), (own, "")):
             for item in items:
-                entries.append(_entry(place, item, service.tokens.item(item, target.model)))
+                entries.append(_entry(place, item, counter.item(item, target.model)))
         return entries
 
     try:

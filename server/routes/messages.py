@@ -35,7 +35,8 @@ async def count_tokens(request: Request) -> Response:
     target = service.router.target_of(asked.model, owner)
     check_request(asked, service.settings.limits, place="messages")
     check_conversation(asked, 0, service.settings.limits)
-    tokens = await on_thread(lambda: service.tokens.request(asked, model=target.model))
+    counter = service.meters.counter(owner)
+    tokens = await on_thread(lambda: counter.request(asked, model=target.model))
     headers = loss_header(reported_losses(losses_of(losses)))
     return Response(encode({"input_tokens": tokens}), headers=headers, media_type="application/json")
 

@@ -63,4 +63,5 @@ async def tokens(request: Request) -> JSONResponse:
     asked = await read_json(request, service.settings, read_counted)
     model = service.router.resolve(asked.model).model
     size = len(asked.content) if isinstance(asked.content, str) else len(encode(asked.content))
-    return JSONResponse({"tokens": await off_loop(size, lambda: count(asked.content, service.tokens, model))})
+    counter = service.meters.counter(request.state.owner)
+    return JSONResponse({"tokens": await off_loop(size, lambda: count(asked.content, counter, model))})

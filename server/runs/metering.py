@@ -7,25 +7,32 @@ only where somebody needs it.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bridge.model_information import EnrichedModelData
 from bridge.protocol.items import Item
 from bridge.protocol.request import CreateResponse
 from bridge.protocol.response import Response
 from bridge.protocol.usage import Usage
-from bridge.token_counter import TokenEstimator
-from bridge.token_estimate import Measured, measured_items, measured_request
+from bridge.token_counter import AnyItem, ContentCache, TokenCounter, TokenEstimator
+from bridge.token_estimate import Cost, Measured, measured_output, measured_request
+from server.tokenizers import ExactCounter
 from server.upstreams.targets import Target
 from server.usage import UsageBook
 
 SAMPLE: Final = 16_000
 """Characters of a request, and of an output, that are looked at."""
-_EAGER: Final = 20  # requests of a family from each of which its tokenizer is learned
-_PAUSE: Final = 1.0  # seconds between two that are learned from after that
-_CUT: Final = 2  # what was made is more than so many times what an upstream had counted when it was cut
+MAX_KEYS: Final = 1024
+"""Of which what was learned is kept, those that were used last."""
+_EAGER: Final = 20  # requests of a key to a family from each of which its tokenizer is learned
+_PAUSE: Final = 1.0  # seconds between two of a key that are learned from after that
 
 
 class Input:
@@ -50,25 +57,71 @@ class Input:
 
 
 class Meters:
-    """What all responses of the application share: `book` has what they spent, `estimator` learns from what
-    upstreams count."""
+    """What all responses of the application share: `book` has what they spent. What upstreams count corrects
+    the estimates for the key whose requests they were, and for no other; `tokenizers` are those of the
+    settings, which count instead where they can."""
 
-    def __init__(self, book: UsageBook, estimator: TokenEstimator) -> None:
+    def __init__(self, book: UsageBook, tokenizers: Mapping[str, str] = MappingProxyType({})) -> None:
         self.book = book
-        self.estimator = estimator
-        self._learned_at = 0.0
+        self._keys: OrderedDict[str, _Learned] = OrderedDict()
+        self._costs: ContentCache[Cost] = ContentCache()
+        self._uncorrected = TokenEstimator(0, self._costs)
+        self._exact = ExactCounter(tokenizers, self._uncorrected) if tokenizers else None
 
-    def tokens(self, given: Input, model: str) -> int:
+    def counter(self, owner: str) -> TokenCounter:
+        """What counts for this key, also when more has been learned."""
+        return _KeysCounter(self, owner)
+
+    def counter_now(self, owner: str) -> TokenCounter:
+        """What counts for this key by what was learned until now."""
+        estimator = self._estimator(owner)
+        return estimator if self._exact is None else self._exact.over(estimator)
+
+    def tokens(self, measured: Measured, model: str, owner: str) -> int:
         """About how many tokens this model will count."""
-        return given.measured.tokens(self.estimator.weights(model))
+        return self._estimator(owner).tokens(measured, model)
 
-    def learn(self, model: str, given: Input, usage: Usage) -> None:
-        """An upstream has counted; from some of these it is learned."""
+    def learn(self, owner: str, model: str, given: Input, usage: Usage) -> None:
+        """An upstream has counted this key's input; from some of these it is learned."""
+        known = self._keys.get(owner) or _Learned(TokenEstimator(costs=self._costs))
         now = time.monotonic()
-        if self.estimator.learned(model) >= _EAGER and now - self._learned_at < _PAUSE:
+        if known.estimator.learned(model) >= _EAGER and now - known.at < _PAUSE:
             return
-        self._learned_at = now
-        self.estimator.learn(model, given.measured, usage.input_tokens)
+        if not known.estimator.learn(model, given.measured, usage.input_tokens):
+            return
+        known.at = now
+        self._keys[owner] = known
+        self._keys.move_to_end(owner)
+        while len(self._keys) > MAX_KEYS:
+            self._keys.popitem(last=False)
+
+    def _estimator(self, owner: str) -> TokenEstimator:
+        known = self._keys.get(owner)
+        return self._uncorrected if known is None else known.estimator
+
+
+class _Learned(Struct):
+    """What one key's requests have shown; `at` is when the last of them did."""
+
+    estimator: TokenEstimator
+    at: float = 0.0
+
+
+class _KeysCounter:
+    """A `TokenCounter` for one key."""
+
+    def __init__(self, meters: Meters, owner: str) -> None:
+        self._meters = meters
+        self._owner = owner
+
+    def text(self, text: str, model: str = "") -> int:
+        return self._meters.counter_now(self._owner).text(text, model)
+
+    def item(self, item: AnyItem, model: str = "") -> int:
+        return self._meters.counter_now(self._owner).item(item, model)
+
+    def request(self, request: CreateResponse, history: Iterable[AnyItem] = (), model: str = "") -> int:
+        return self._meters.counter_now(self._owner).request(request, history, model)
 
 
 class Meter:
@@ -89,20 +142,25 @@ class Meter:
     def start(self) -> None:
         """The request leaves."""
         book = self._meters.book
-        tokens = self._meters.tokens(self._given, self._target.model) if book.watched else 0
+        tokens = self._taken() if book.watched else 0
         book.start(self._owner, self._given.agent, self._model, tokens, room_of(self._target))
 
-    def settle(self, usage: Usage | None, output: Sequence[Item], status: str) -> Usage | None:
-        """The usage that the response ends with: what the upstream says; an estimate where it says nothing,
-        or where it was cut after it had counted."""
-        if not self._share or (usage is not None and status == "completed"):
+    def settle(self, usage: Usage | None, output: Sequence[Item]) -> Usage | None:
+        """The usage that the response ends with: what the upstream says, and an estimate of what it does not
+        say."""
+        if not self._share:
             return usage
-        made = self._made(output) * self._share
+        if usage is not None and usage.is_undivided:
+            made = min(self._made(output), usage.total_tokens)
+            return replace(usage, input_tokens=usage.total_tokens - made, output_tokens=made, estimated=True)
         if usage is None:
-            return Usage.of(self._meters.tokens(self._given, self._target.model), made, estimated=True)
-        if made <= _CUT * usage.output_tokens:
+            return Usage.of(self._taken(), self._made(output), estimated=True)
+        taken = usage.input_tokens or self._taken()
+        made = usage.output_tokens or self._made(output)
+        if (taken, made) == (usage.input_tokens, usage.output_tokens):
             return usage
-        return usage.plus(Usage.of(0, made - usage.output_tokens, estimated=True))
+        total = taken + made
+        return replace(usage, input_tokens=taken, output_tokens=made, total_tokens=total, estimated=True)
 
     def end(self, response: Response, asked: Target | None) -> None:
         """The response is over; `asked` is the target that has made it."""
@@ -113,18 +171,22 @@ class Meter:
             usage is not None
             and usage.estimated is not True
             and asked is not None
+            and asked.counts
             and self._share
             and self._given.whole
         ):
-            self._meters.learn(asked.model, self._given, usage)
+            self._meters.learn(self._owner, asked.model, self._given, usage)
 
     def fail(self) -> None:
         """There is no response: it was refused, or its client has left."""
         self._enter(None, failed=True)
 
+    def _taken(self) -> int:
+        return self._meters.tokens(self._given.measured, self._target.model, self._owner)
+
     def _made(self, output: Sequence[Item]) -> int:
-        weights = self._meters.estimator.weights(self._target.model)
-        return measured_items(output, most=SAMPLE).tokens(weights)
+        measured = measured_output(output, most=SAMPLE)
+        return self._meters.tokens(measured, self._target.model, self._owner) * self._share
 
     def _enter(self, usage: Usage | None, *, failed: bool) -> bool:
         """Whether it was not entered before."""

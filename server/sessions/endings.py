@@ -19,7 +19,7 @@ from bridge.protocol.request import CreateResponse
 from bridge.protocol.response import IncompleteDetails, Response
 from bridge.protocol.usage import Usage
 from bridge.state import TERMINAL_EVENT, WIRES
-from bridge.token_estimate import measured_items, measured_request
+from bridge.token_estimate import measured_output, measured_request
 from server.errors import HttpError
 
 INTERRUPTED: Final = ResponseError(
@@ -46,7 +46,7 @@ def interrupted(response: Response, given: Sequence[InputItem] = (), *, whole: b
     ended = _failed(response, INTERRUPTED if whole else CUT_OFF)
     instructions = response.instructions if isinstance(response.instructions, str) else None
     taken = measured_request(CreateResponse(instructions=instructions), given, most=_SAMPLE).tokens()
-    made = measured_items(response.output, most=_SAMPLE).tokens()
+    made = measured_output(response.output, most=_SAMPLE).tokens()
     return replace(ended, usage=response.usage or Usage.of(taken, made, estimated=True))
 
 

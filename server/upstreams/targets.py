@@ -56,7 +56,8 @@ class Target(NamedTuple):
     type that its dialect says; `sealer` is what seals opaque reasoning; `fallbacks` are asked in their order
     when this one is down or busy. `shared` is the upstream for several runs that share one request, `choice`
     which of its choices a run reads. `able` is what is known of the model, `reasoning_as` the form in which
-    its raw reasoning is shown; `text_after_tools` is as in `Dialect`."""
+    its raw reasoning is shown; `text_after_tools` is as in `Dialect`; `counts`: the input tokens that it
+    reports are of what it was sent, by its model's tokenizer."""
 
     upstream: Upstream
     dialect: UpstreamDialect
@@ -70,6 +71,7 @@ class Target(NamedTuple):
     able: Capabilities = Capabilities()
     reasoning_as: str = "raw"
     text_after_tools: bool = True
+    counts: bool = True
 
     def bound(self, owner: str) -> Target:
         """The same for requests of this owner: what it seals opens for them alone."""
@@ -116,7 +118,7 @@ class Target(NamedTuple):
 
 
 class Configured(NamedTuple):
-    """One upstream of the settings, ready to be used; `settings` has its name."""
+    """One upstream of the settings, ready to be used; `settings` has its name. `counts` is as in `Target`."""
 
     settings: UpstreamSettings
     name: str
@@ -124,6 +126,7 @@ class Configured(NamedTuple):
     dialect: UpstreamDialect
     options: Struct
     sealer: Sealer
+    counts: bool = True
 
     def target(self, model: str, fallbacks: tuple[Target, ...] = ()) -> Target:
         """For a request under this name."""
@@ -140,6 +143,7 @@ class Configured(NamedTuple):
             text_after_tools=self.dialect.dialect.text_after_tools
             if self.settings.text_after_tools is None
             else self.settings.text_after_tools,
+            counts=self.counts,
         )
 
 
@@ -147,7 +151,7 @@ def demo(sealer: Sealer, taps: Sequence[Tap] = ()) -> Configured:
     """The built-in model."""
     model = _tapped(DemoUpstream(), CHAT.dialect.name, taps)
     given = UpstreamSettings(models=list(MODELS))
-    return Configured(given, model.name, model, CHAT, CHAT.side.options(), sealer)
+    return Configured(given, model.name, model, CHAT, CHAT.side.options(), sealer, counts=False)  # words
 
 
 def configured(
@@ -173,7 +177,7 @@ def configured(
     options = options_of(dialect.side.options, wanted, f"{called(name)}: ")
     if not isinstance(dialect, HttpDialect):
         process = _process(given, settings, name, taps, spoken)
-        return Configured(given, name, process, dialect, options, sealer)
+        return Configured(given, name, process, dialect, options, sealer, counts=False)  # the agent's, too
     if given.codex is not None:
         raise SettingsError(f"{called(name)}: codex is for the dialect codex", ".codex")
     url = given.url or (at.url if at else None)
@@ -216,7 +220,7 @@ def configured(
         raise  # it names its own field
     except ValueError as error:
         raise SettingsError(f"{called(name)}: {error}", ".url") from error
-    return Configured(given, name, client, dialect, options, sealer)
+    return Configured(given, name, client, dialect, options, sealer, counts=source is None)
 
 
 def _place(given: UpstreamSettings, url: str, dialect: HttpDialect) -> tuple[str, str | None]:

@@ -81,5 +81,5 @@ async def in_process(
     """A provider over the upstreams of these settings. Raises SettingsError when they can't be used."""
     service = compose(settings)
     async with running(service):
-        options.setdefault("tokens", service.tokens)
+        options.setdefault("tokens", service.meters.counter(NOBODY))
         yield LanguageModelChatProvider(ServiceBackend(service), service.listing, **options)

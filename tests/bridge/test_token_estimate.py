@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from bridge.dialects import chat_completions
+from bridge.dialects import anthropic_messages, chat_completions
 from bridge.emitter import ResponseStreamStateMachine
 from bridge.protocol.codec import decode_request
 from bridge.protocol.items import Message
+from bridge.protocol.request import CreateResponse
+from bridge.seal import Sealer
 from bridge.token_estimate import TOKENS_PER_FILE, TOKENS_PER_IMAGE, item_tokens, request_tokens, text_tokens
 from tests.support.shared import shared_files
 
@@ -94,3 +96,78 @@ def test_growth_is_linear() -> None:
     small, large = "word " * 1_000, "word " * 10_000
     assert text_tokens(large) == 10 * text_tokens(small)
     assert text_tokens("x" * 100_000) > 9_000
+
+
+SCHEMA = {"type": "object", "properties": {"path": {"type": "string", "description": "Where"}}}
+SAID = "Some words about the weather in Paris today, and more. " * 2
+FUNCTION = {"name": "look", "description": "Looks at it", "parameters": SCHEMA}
+CALL = {"name": "look", "arguments": '{"path":"a"}'}
+ON_EVERY_SURFACE = {
+    "responses": {
+        "instructions": "Be brief.",
+        "input": [
+            {"role": "user", "content": SAID},
+            {"role": "assistant", "content": "Fine."},
+            {"type": "function_call", "call_id": "c1", **CALL},
+            {"type": "function_call_output", "call_id": "c1", "output": "found it"},
+            {"role": "user", "content": [{"type": "input_text", "text": "Hello"}]},
+        ],
+        "tools": [{"type": "function", **FUNCTION}],
+    },
+    "chat": {
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": SAID},
+            {
+                "role": "assistant",
+                "content": "Fine.",
+                "tool_calls": [{"id": "c1", "type": "function", "function": CALL}],
+            },
+            {"role": "tool", "tool_call_id": "c1", "content": "found it"},
+            {"role": "user", "content": [{"type": "text", "text": "Hello"}]},
+        ],
+        "tools": [{"type": "function", "function": FUNCTION}],
+    },
+    "anthropic": {
+        "max_tokens": 9,
+        "system": "Be brief.",
+        "messages": [
+            {"role": "user", "content": SAID},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "text", "text": "Fine."},
+                    {"type": "tool_use", "id": "c1", "name": "look", "input": {"path": "a"}},
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "c1", "content": "found it"},
+                    {"type": "text", "text": "Hello"},
+                ],
+            },
+        ],
+        "tools": [{"name": "look", "description": "Looks at it", "input_schema": SCHEMA}],
+    },
+}
+CLIENTS = {"chat": chat_completions, "anthropic": anthropic_messages}
+
+
+def as_read(surface: str) -> CreateResponse:
+    body = json.dumps({"model": "m", **ON_EVERY_SURFACE[surface]}).encode()
+    if surface == "responses":
+        return decode_request(body)
+    side = CLIENTS[surface].DIALECT.client
+    assert side is not None
+    return side.request(body, Sealer())[0]
+
+
+@pytest.mark.parametrize("surface", CLIENTS)
+def test_one_request_is_estimated_alike_over_every_surface(surface: str) -> None:
+    assert request_tokens(as_read(surface)) == request_tokens(as_read("responses"))
+
+
+@pytest.mark.parametrize("text", ["a", " ", "-", "\n", "é", "\u200b", "....", "/"])
+def test_no_text_is_less_than_a_token(text: str) -> None:
+    assert text_tokens(text) == 1

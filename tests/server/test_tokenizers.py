@@ -64,7 +64,7 @@ def test_a_models_own_tokenizer_counts_and_others_are_estimated(file: Path) -> N
     )
     (item,) = request.input  # type: ignore[misc]
     assert counter.item(item, "mine") == 8 + 4  # type: ignore[arg-type]
-    assert counter.request(request, [item], "mine") == 2 * (8 + 4) + 2  # type: ignore[list-item]
+    assert counter.request(request, [item], "mine") == 2 * (8 + 4) + 2 + 4  # type: ignore[list-item]
     assert counter.request(request, model="other") == estimator.request(request)
     assert counter.item(item, "other") == estimator.item(item)  # type: ignore[arg-type]
 

@@ -13,14 +13,16 @@ import structlog
 
 from bridge.emitter import ResponseStreamStateMachine
 from bridge.protocol.codec import decode_request
-from bridge.protocol.items import Message
+from bridge.protocol.content import OutputTextContent
+from bridge.protocol.items import Item, Message
 from bridge.protocol.usage import Usage
 from bridge.seal import Sealer
-from bridge.token_counter import TokenEstimator
+from bridge.token_counter import MAX_FAMILIES
 from bridge.usage import AgentUsage
 from server import usage_keeping
 from server.app import create_app
 from server.config import hashed
+from server.runs import metering
 from server.runs.metering import SAMPLE, Input, Meter, Meters
 from server.sessions import usage as bounds
 from server.sessions.endings import cancelled, interrupted
@@ -271,7 +273,7 @@ def test_a_message_begins_with_the_input_it_is_likely_to_have(
 def test_what_is_learned_from_reports_is_what_the_endpoints_count_with(
     served: str, upstream: ScriptedUpstream
 ) -> None:
-    counts = {"prompt_tokens": 1500, "completion_tokens": 1, "total_tokens": 1501}
+    counts = {"prompt_tokens": 1000, "completion_tokens": 1, "total_tokens": 1001}
     end = frame(choices=[], usage=counts)
     upstream.scripts["m"] = Script([chunk(content="a"), chunk("stop"), end, DONE])
     said = "word " * 500
@@ -285,9 +287,158 @@ def test_what_is_learned_from_reports_is_what_the_endpoints_count_with(
         )
 
     assert all(450 <= tokens <= 650 for tokens in counted())
-    for _ in range(5):
+    for _ in range(12):
         respond(served, ALICE, model="m", input=said)
-    assert all(1300 <= tokens <= 1700 for tokens in counted())
+    assert all(900 <= tokens <= 1050 for tokens in counted())
+    theirs = call(served, "POST", "/v1/responses/input_tokens", {"model": "m", "input": said}, BOB)
+    assert 450 <= theirs.json["input_tokens"] <= 650  # another key's
+
+
+def test_the_demo_models_words_teach_nothing() -> None:
+    said = (Path(__file__).parents[2] / "bridge/emitter/machine.py").read_text()[:1500]
+
+    def counted(text: str) -> int:
+        body = {"model": "demo", "text": text}
+        tokens: int = call(base, "POST", "/vscode/v1/tokens", body).json["tokens"]
+        return tokens
+
+    with serving(Settings()) as base:
+        before = [counted(text) for text in ("word", said)]
+        assert before[0] == 1
+        for _ in range(3):
+            assert respond(base, model="demo", input=said).status == 200
+        assert [counted(text) for text in ("word", said)] == before
+
+
+def test_what_is_learned_is_bounded_in_keys_and_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metering, "MAX_KEYS", 3)
+    meters = Meters(UsageBook())
+    given = Input(decode_request(json.dumps({"input": "some words, " * 50})), [])
+    counts = Usage.of(round(given.measured.tokens() * 1.5), 1)
+    plain = meters.tokens(given.measured, "a", "nobody")
+    for _ in range(9):
+        for owner in ("first", "second", "third", "fourth"):
+            meters.learn(owner, "a", given, counts)
+    assert list(meters._keys) == ["second", "third", "fourth"]
+    assert meters.tokens(given.measured, "a", "first") == plain < meters.tokens(given.measured, "a", "second")
+    for number in range(500):  # names that one key makes up are in nobody else's way
+        meters.learn("second", f"{chr(97 + number % 26) * (1 + number // 26)}-model", given, counts)
+    assert len(meters._keys["second"].estimator._families) <= MAX_FAMILIES
+    assert meters.tokens(given.measured, "a", "third") > plain
+
+
+def test_a_counter_of_a_key_counts_by_what_is_learned_later() -> None:
+    meters = Meters(UsageBook())
+    counter = meters.counter("me")
+    given = Input(decode_request(json.dumps({"input": "some words, " * 50})), [])
+    before = counter.text("some words, " * 50, "m")
+    for _ in range(20):
+        meters.learn("me", "m", given, Usage.of(given.measured.tokens() * 2, 1))
+    assert counter.text("some words, " * 50, "m") > 1.7 * before
+
+
+# ── what an upstream counted, and what it did not ──────────────────────────────────────────────────────────
+YES = [Message("msg", "incomplete", "assistant", [OutputTextContent("Yes", [])])]
+LONG = [Message("msg", "incomplete", "assistant", [OutputTextContent("and more words " * 20, [])])]
+
+
+@pytest.mark.parametrize(
+    ("reported", "output", "settled"),
+    [
+        (Usage.of(9, 1), YES, Usage.of(9, 1)),
+        (Usage.of(9, 1), LONG, Usage.of(9, 1)),  # it is what the upstream says
+        (Usage.of(9, 6, estimated=True), LONG, Usage.of(9, 6, estimated=True)),
+        (Usage.of(9, 0), [], Usage.of(9, 0)),
+        (Usage.of(9, 0), [Message("msg", "incomplete", "assistant", [])], Usage.of(9, 0)),
+        (Usage.of(9, 0, cached_tokens=3), YES, Usage.of(9, 1, cached_tokens=3, estimated=True)),
+        (Usage.of(0, 7), YES, Usage.of(9, 7, estimated=True)),
+        (Usage.of(0, 0), YES, Usage.of(9, 1, estimated=True)),
+        (Usage.of(0, 0, total_tokens=30), YES, Usage.of(29, 1, estimated=True)),
+        (Usage.of(0, 0, total_tokens=30), LONG, Usage.of(0, 30, estimated=True)),
+        (None, YES, Usage.of(9, 1, estimated=True)),
+        (None, [], Usage.of(9, 0, estimated=True)),
+    ],
+)
+def test_an_estimate_stands_only_where_nothing_was_counted(
+    reported: Usage | None, output: list[Item], settled: Usage
+) -> None:
+    target = build_router(Settings(), Sealer()).resolve("demo")
+    given = Input(decode_request(json.dumps({"input": "Hello, how are you?"})), [])
+    meter = Meter(Meters(UsageBook()), "", "demo", target, given)
+    assert given.measured.tokens() == 9
+    assert meter.settle(reported, output) == settled
+
+
+CUT_SHORT = [("length", "incomplete"), ("content_filter", "incomplete"), ("stop", "completed")]
+
+
+@pytest.mark.parametrize(("reason", "status"), CUT_SHORT)
+@pytest.mark.parametrize(("said", "tokens"), [("Yes", 1), ("-" * 400, 6)])
+def test_counts_of_an_answer_that_was_cut_short_stand(
+    served: str, upstream: ScriptedUpstream, reason: str, status: str, said: str, tokens: int
+) -> None:
+    counts = {"prompt_tokens": 9, "completion_tokens": tokens, "total_tokens": 9 + tokens}
+    upstream.scripts["m"] = Script(
+        [chunk(content=said), chunk(reason), frame(choices=[], usage=counts), DONE]
+    )
+    shown = respond(served, ALICE, model="m", input="Hello").json
+    assert shown["status"] == status
+    assert (shown["usage"]["input_tokens"], shown["usage"]["output_tokens"]) == (9, tokens)
+    assert "estimated" not in shown["usage"]
+    sums = usage(served)
+    assert (sums["output_tokens"], sums["estimated"]) == (tokens, False)
+
+
+@pytest.mark.parametrize("reason", ["max_tokens", "end_turn", "refusal"])
+def test_counts_of_a_message_that_was_cut_short_stand(reason: str) -> None:
+    begun = {"id": "m", "role": "assistant", "content": [], "model": "m"}
+    begun |= {"usage": {"input_tokens": 9, "output_tokens": 1}}
+    sent: list[dict[str, Any]] = [
+        {"type": "message_start", "message": begun},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "-" * 400}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 6}},
+        {"type": "message_stop"},
+    ]
+    with ScriptedUpstream() as upstream:
+        upstream.scripts["m"] = Script(
+            [f"event: {each['type']}\ndata: {json.dumps(each)}\n\n".encode() for each in sent]
+        )
+        with serving(Settings(upstreams=[UpstreamSettings(url=upstream.url, dialect="anthropic")])) as base:
+            counts = respond(base, model="m", input="Hello").json["usage"]
+    assert (counts["input_tokens"], counts["output_tokens"]) == (9, 6)
+    assert "estimated" not in counts
+
+
+NULLS = {"prompt_tokens": None, "completion_tokens": None, "total_tokens": None}
+ZEROS = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+COUNTED = {"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13}
+
+
+@pytest.mark.parametrize(
+    ("reports", "shown"),
+    [
+        ([COUNTED, ZEROS], (9, 4, False)),
+        ([COUNTED, NULLS], (9, 4, False)),
+        ([{"prompt_tokens": 9}, {"completion_tokens": 4}], (9, 4, False)),
+        ([{"prompt_tokens": 9, "completion_tokens": None, "total_tokens": 13}], (9, 4, False)),
+        ([{"total_tokens": 100}], (29, 71, True)),
+        ([NULLS], (5, 71, True)),
+        ([ZEROS], (5, 71, True)),
+        ([{"prompt_tokens": 9}], (9, 71, True)),
+        ([{"completion_tokens": 4}], (5, 4, True)),
+    ],
+)
+def test_counts_that_are_missing_are_estimated_and_no_others(
+    served: str, upstream: ScriptedUpstream, reports: list[Any], shown: tuple[int, int, bool]
+) -> None:
+    frames = [frame(choices=[], usage=counts) for counts in reports]
+    upstream.scripts["m"] = Script([*WORDS, chunk("stop"), *frames, DONE])
+    counts = respond(served, ALICE, model="m", input="Hello").json["usage"]
+    found = (counts["input_tokens"], counts["output_tokens"], counts.get("estimated", False))
+    assert found == shown
+    assert counts["total_tokens"] == found[0] + found[1]
 
 
 def test_counting_takes_no_limit_and_refuses_in_its_own_shape(served: str) -> None:
@@ -437,7 +588,7 @@ def test_workers_show_the_sums_of_all_and_a_restart_forgets_none(
 
 
 def test_a_meter_enters_a_response_once_and_samples_what_is_long() -> None:
-    meters = Meters(UsageBook(), TokenEstimator())
+    meters = Meters(UsageBook())
     router = build_router(Settings(), Sealer())
     request = decode_request(json.dumps({"input": "word " * 100_000}))
     meter = Meter(meters, "", "demo", router.resolve("demo"), Input(request, []))
@@ -446,7 +597,7 @@ def test_a_meter_enters_a_response_once_and_samples_what_is_long() -> None:
     (row,) = meters.book.of("").days
     assert row.counts.requests == 1
     answer = Message("msg", "completed", "assistant", [])
-    settled = meter.settle(None, [answer], "completed")
+    settled = meter.settle(None, [answer])
     assert settled is not None
     assert settled.estimated is True
     assert settled.input_tokens > 100_000

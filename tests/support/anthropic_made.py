@@ -65,6 +65,8 @@ def streams(draw: st.DrawFn) -> tuple[Json, list[bytes]]:
     """(message, frames): the message cut into deltas anywhere, with pings between them."""
     message = draw(messages())
     early = {name: draw(_COUNT) for name in ("input_tokens", "output_tokens")}
+    if not any(number for name, number in message["usage"].items() if name != "output_tokens"):
+        early["input_tokens"] = 0  # a zero does not replace a count
     head = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": []}
     frames = [frame("message_start", message={**head, "usage": early})]
     for index, block in enumerate(message["content"]):

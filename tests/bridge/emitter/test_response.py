@@ -65,7 +65,7 @@ FULL = {
         (FULL, FULL),
         (Usage.of(3, 4, cached_tokens=1, reasoning_tokens=2, total_tokens=7), FULL),
         (Usage.of(3, 4), plain(Usage.of(3, 4, total_tokens=7))),
-        ({}, plain(Usage.of(0, 0))),
+        ({}, plain(Usage.of(100, 0))),
         ({"input_tokens": "3", "output_tokens": None, "input_tokens_details": None}, plain(Usage.of(3, 0))),
         (None, None),
     ],

@@ -98,7 +98,7 @@ def test_an_object_in_no_spelling_we_know_is_refused(given: dict[str, Any]) -> N
     [
         ({"input_tokens": 3, "output_tokens": 2, "total_tokens": 99}, Usage.of(3, 2), ["usage.total_tokens"]),
         ({"prompt_tokens": 3, "total_tokens": 0}, Usage.of(3, 0), ["usage.total_tokens"]),
-        ({"total_tokens": 5}, Usage.of(0, 0), ["usage.total_tokens"]),
+        ({"total_tokens": 5}, Usage.of(5, 0), []),
         (
             {"input_tokens": 3, "input_tokens_details": {"cached_tokens": 4}},
             Usage.of(3, 0, cached_tokens=3),
@@ -122,3 +122,46 @@ def test_sums_and_parts_that_do_not_fit_are_put_right_with_a_note(
     run("finish")
     assert run.machine.snapshot.usage == taken
     assert run.notes("repair") == repaired
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        ({"prompt_tokens": 9, "completion_tokens": None, "total_tokens": 12}, Usage.of(9, 3)),
+        ({"completion_tokens": 3, "total_tokens": 12}, Usage.of(9, 3)),
+        ({"input_tokens": 0, "output_tokens": 3, "total_tokens": 12}, Usage.of(9, 3)),
+        (Usage.of(9, 0, total_tokens=12), Usage.of(9, 3)),
+    ],
+)
+def test_a_count_that_is_left_out_is_what_the_total_has_beside_the_other(given: Any, taken: Usage) -> None:
+    run = Run()
+    run("usage", given)
+    run("finish")
+    assert run.machine.snapshot.usage == taken
+    assert run.notes("repair") in (["usage.output_tokens"], ["usage.input_tokens"])
+
+
+REPORTS: list[tuple[list[Any], Usage]] = [
+    ([Usage.of(9, 4, cached_tokens=2), Usage.of(0, 0)], Usage.of(9, 4, cached_tokens=2)),
+    (
+        [Usage.of(9, 4, cached_tokens=2, reasoning_tokens=3), {"output_tokens": 6}],
+        Usage.of(9, 6, cached_tokens=2),
+    ),
+    ([{"input_tokens": 9}, {"output_tokens": 6}], Usage.of(9, 6)),
+    ([Usage.of(9, 4), Usage.of(12, 5)], Usage.of(12, 5)),
+    ([Usage.of(9, 4), {"total_tokens": 20}], Usage.of(9, 4)),
+    ([{"total_tokens": 20}, Usage.of(9, 4)], Usage.of(9, 4)),
+    ([{"total_tokens": 20}, Usage.of(0, 0)], Usage.of(20, 0)),
+    ([{"total_tokens": 20}, {"total_tokens": 21}], Usage.of(21, 0)),
+    ([Usage.of(9, 0, estimated=True), Usage.of(0, 4)], Usage.of(9, 4, estimated=True)),
+    ([Usage.of(9, 4, estimated=True), Usage.of(9, 4)], Usage.of(9, 4)),
+]
+
+
+@pytest.mark.parametrize(("reports", "taken"), REPORTS)
+def test_what_a_later_report_leaves_out_or_has_as_zero_stands(reports: list[Any], taken: Usage) -> None:
+    run = Run()
+    for each in reports:
+        run("usage", each)
+    run("finish")
+    assert run.machine.snapshot.usage == taken

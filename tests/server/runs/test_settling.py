@@ -131,7 +131,7 @@ async def test_s11_a_settled_run_is_one_line_of_whoever_settled_it(left: Left) -
             "status": "failed",
             "code": "response_interrupted",
             "input_tokens": 0,
-            "output_tokens": 5,
+            "output_tokens": 1,
             "estimated": True,
             "cause": "its worker stopped, and another one settled it",
         }

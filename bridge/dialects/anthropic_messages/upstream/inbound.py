@@ -17,6 +17,7 @@ from bridge.emitter.stream import ResponseStream
 from bridge.errors import BridgeError, WireError
 from bridge.protocol.errors import ErrorPayload
 from bridge.protocol.events import Event
+from bridge.protocol.usage import Usage
 from bridge.seal import Sealer
 from bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 
@@ -169,7 +170,8 @@ class Inbound:
             self._usage.splice()
             self._stop_state.forget()
         self._id = str(message.get("id") or "")
-        self._count(message.get("usage"))
+        if isinstance(usage := message.get("usage"), dict):
+            self._report(self._usage.begin(usage))
         content = message.get("content")
         if content is not None and not isinstance(content, list):
             self.diagnostics.loss("message_start.content", f"can't be read: {type(content).__name__}")
@@ -192,7 +194,10 @@ class Inbound:
 
     def _count(self, usage: Any) -> None:
         if isinstance(usage, dict):
-            self._machine.usage(counted(self._usage.take(usage), self.diagnostics))
+            self._report(self._usage.take(usage))
+
+    def _report(self, usage: Usage) -> None:
+        self._machine.usage(counted(usage, self.diagnostics))
 
     def _message_stop(self, _frame: t.MessageStop) -> list[Event]:
         if self._stop_state.reason is None:
@@ -240,6 +245,8 @@ class Inbound:
                 events += self._machine.refusal(self._stop_state.explanation)
             if self._stop_state.sequence:
                 events += self._machine.stop_sequence(self._stop_state.sequence)
+            if (usage := self._usage.end()) is not None:
+                self._report(usage)
             events += self._machine.finish(self._stop_state.reason)
         except BridgeError as error:
             return events + self._fail(error)

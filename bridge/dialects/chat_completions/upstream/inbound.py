@@ -219,8 +219,9 @@ class Inbound:
                 self._whole = self._whole or choice.message is not None
         if self._number:
             return
-        groq = output.x_groq.usage if output.x_groq is not None else None
-        self._usage = output.usage or groq or self._usage
+        usage = output.usage or (output.x_groq.usage if output.x_groq is not None else None)
+        if usage is not None:
+            self._take_usage(usage)
         if output.citations:
             self.diagnostics.loss("citations", "a list of sources without their places in the text")
 
@@ -230,7 +231,8 @@ class Inbound:
             self._message = choice.message or self._message
         elif choice.message is not None:
             self._read_message(choice.message, choice.logprobs, events)
-        self._usage = choice.usage or self._usage
+        if choice.usage is not None:
+            self._take_usage(choice.usage)
         if choice.error:
             self._finish.failure = reported(choice.error)
         if choice.finish_reason:
@@ -282,6 +284,11 @@ class Inbound:
             # the machine refused what the frames amount to: that is the upstream's failure
             events += self._fail(error)
         return events
+
+    def _take_usage(self, usage: ChatUsage) -> None:
+        if self._usage is not None and not (usage.prompt_tokens and usage.completion_tokens):
+            self._report_usage()  # what this one leaves out was counted before
+        self._usage = usage
 
     def _report_usage(self) -> None:
         if self._usage is not None:
