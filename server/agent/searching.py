@@ -19,6 +19,7 @@ from bridge.tools.errors import ToolInvocationError, ToolTimeoutError
 from bridge.tools.invocation import ToolInvocationContext
 from bridge.tools.registry import Tool
 from server.agent.folder import Folder
+from server.agent.texts import SKIPPED
 
 _SECONDS: Final = 10.0
 _MOST_FILES: Final = 20_000
@@ -27,7 +28,6 @@ _MOST_MATCHES: Final = 200
 _LONGEST_LINE: Final = 300  # characters of it that are shown
 _MOST_PATTERN_BYTES: Final = 100_000  # of a regular expression, compiled
 _LONGEST_MATCHED: Final = 10_000  # characters of a line that is held to a regular expression
-_SKIPPED: Final = frozenset({".git", "node_modules", "__pycache__", ".venv"})
 _SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
@@ -81,7 +81,7 @@ class _Search:
         return "\n".join(lines)
 
     def _found(self) -> Iterator[str]:
-        for name in self._folder.files("", skipped=_SKIPPED, most=_MOST_FILES):
+        for name in self._folder.files("", skipped=SKIPPED, most=_MOST_FILES, go_on=self._go_on):
             self._go_on()
             if self._include is None or any(map(self._include.match, (name, name.rpartition("/")[2]))):
                 for number, line in enumerate(self._lines(name), 1):

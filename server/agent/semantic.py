@@ -10,6 +10,7 @@ import re
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from hashlib import blake2b
@@ -81,6 +82,7 @@ class WordIndex:
         self._rows: dict[str, tuple[bytes, range]] = {}  # path → digest of its text, rows of its parts
         self._next = 1
         self._base = sqlite3.connect(":memory:", check_same_thread=False)
+        weakref.finalize(self, self._base.close)
         self._base.execute("CREATE VIRTUAL TABLE parts USING fts5(path, words, tokenize='porter unicode61')")
         self._parts: dict[int, Part] = {}
 

@@ -20,9 +20,19 @@ def _is_copilot(value: Mapping[str, Any]) -> bool:
     return (isinstance(value.get("delta"), dict) and "text" in value) or "solution" in value
 
 
+def _begins(value: Mapping[str, Any], _before: Mapping[str, Any] | None) -> bool:
+    """All text so far is the delta's own, of the choice that is read."""
+    delta = value.get("delta")
+    return isinstance(delta, dict) and value.get("text") == delta.get("text") and not value.get("index")
+
+
 DIALECT: Final = Dialect(
     name="copilot",
     title="Copilot",
     client=ClientSide(outbound=Outbound, encode=encode_lines),
-    recording=Recording(recognises=_is_copilot, inbound=lambda machine: Inbound(machine, implied_end=True)),
+    recording=Recording(
+        recognises=_is_copilot,
+        inbound=lambda machine: Inbound(machine, implied_end=True),
+        begins=_begins,
+    ),
 )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
+from bridge.decoder.finish import STATEFUL_MARKER_MIME, USAGE_MIME
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.base import ClientSide, Dialect, Recording, type_of
 from bridge.dialects.vscode.inbound import Inbound
@@ -18,6 +20,11 @@ def _from_client(body: bytes, _sealer: Sealer) -> tuple[CreateResponse, Diagnost
     return from_vscode(decode_chat(body))
 
 
+def _is_closing(value: Mapping[str, Any]) -> bool:
+    """Whether a part stands behind all of an answer: its usage, and the marker of the next request."""
+    return value.get("mimeType") in (USAGE_MIME, STATEFUL_MARKER_MIME)
+
+
 DIALECT: Final = Dialect(
     name="vscode",
     title="VS Code",
@@ -25,6 +32,8 @@ DIALECT: Final = Dialect(
     recording=Recording(
         recognises=lambda value: type_of(value).startswith("LanguageModel"),
         inbound=lambda machine: Inbound(machine, expects_marker=False),
+        concludes=_is_closing,
+        begins=lambda value, _before: not _is_closing(value),
     ),
 )
 """Its answers are always streamed."""

@@ -64,6 +64,7 @@ def codex(turn: str, text: str, **wrapped: Any) -> bytes:
         return said(f"codex/event/{kind}", id=turn, msg={"type": kind, **more})
 
     item = {"type": "agentMessage", "id": f"m_{turn}"}
+    counts = {"inputTokens": 5, "outputTokens": 2, "totalTokens": 7}
     return lines(
         said("turn/started", turn={"id": turn, "status": "inProgress"}),
         legacy("task_started"),
@@ -72,6 +73,7 @@ def codex(turn: str, text: str, **wrapped: Any) -> bytes:
         legacy("agent_message_delta", delta=text),
         said("item/completed", item={**item, "text": text}),
         legacy("task_complete", last_agent_message=text),
+        said("thread/tokenUsage/updated", tokenUsage={"total": counts, "last": counts}),
         said("turn/completed", turn={"id": turn, "status": "completed"}),
     )
 
@@ -122,6 +124,18 @@ def test_several_answers_replay_to_a_valid_stream(name: str) -> None:
     replayed = CliRunner().invoke(main, ["replay"], input=CAPTURES[name])
     checked = CliRunner().invoke(main, ["validate"], input=replayed.stdout_bytes)
     assert (checked.exit_code, checked.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("sink", ["responses", "openai", "chat", "anthropic", "vscode", "copilot"])
+@pytest.mark.parametrize("name", ["chat", "codex"])
+def test_several_answers_replay_to_all_dialects_and_back(name: str, sink: str) -> None:
+    """Parts of VS Code are told apart by the usage behind each answer."""
+    there = CliRunner().invoke(main, ["replay", "--to", sink], input=CAPTURES[name])
+    back = CliRunner().invoke(main, ["replay", "--to", "snapshot"], input=there.stdout_bytes)
+    responses = [json.loads(line) for line in back.stdout.splitlines()]
+    assert [response["output"][0]["content"][0]["text"] for response in responses] == list(TEXTS)
+    assert {response["status"] for response in responses} == {"completed"}
+    assert "came after the end" not in back.stderr
 
 
 def test_a_cut_answer_is_cut_and_the_next_one_is_read() -> None:
