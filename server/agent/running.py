@@ -32,8 +32,8 @@ from server.agent.screen import Screen
 from server.agent.surroundings import Attached
 from server.composition import compose, running
 from server.service import Service
-from server.settings import Settings
-from server.upstreams.demo.upstream import MODELS
+from server.settings import Settings, SettingsError
+from server.upstreams.listing import first_choice
 
 SYSTEM: Final = (
     "You are a coding assistant that works in one folder through tools. Look before you change something, "
@@ -44,7 +44,8 @@ SYSTEM: Final = (
 
 
 class Task(NamedTuple):
-    """What is to be done and how. `query` "" goes on with the journal's question; `yes` allows every call
+    """What is to be done and how. Without a `model` it is the default one, else the first that calls tools.
+    `query` "" goes on with the journal's question; `yes` allows every call
     without asking; `limit` is in rounds; `workspace` is how the model is shown the folder. `stateful`
     stores each round's response, and the next request goes on from it. `disabled` are names and tags of tools
     that are neither offered nor run, `repair` has arguments repaired that are not JSON, `model_summaries` has
@@ -52,7 +53,7 @@ class Task(NamedTuple):
     `calls` logs each call."""
 
     query: str
-    model: str
+    model: str | None
     tools: ToolRegistry
     workspace: str
     journal: JournalFile | None = None
@@ -80,28 +81,19 @@ class Done(NamedTuple):
         return self.result.as_json() | ({"notes": [str(each) for each in self.notes]} if self.notes else {})
 
 
-def model_of(settings: Settings) -> str:
-    """The model to ask where none is named: the default, an upstream's only one, the demo; "" when several
-    are possible."""
-    if settings.default_model is not None:
-        return settings.default_model
-    if not settings.upstreams:
-        return MODELS[0]
-    named = {each.model or (each.models[0] if len(each.models) == 1 else "") for each in settings.upstreams}
-    return named.pop() if len(named) == 1 else ""
-
-
 async def run_task(task: Task, settings: Settings, screen: Screen) -> Done:
-    """To its end; SIGINT and SIGTERM cancel it. Raises SettingsError, OSError when the journal can't be
-    written, BridgeError for a tool that can't be used."""
+    """To its end; SIGINT and SIGTERM cancel it, and so does a reader of what it prints that is gone. Raises
+    SettingsError, also where no model is found, OSError when the journal can't be written, BridgeError for a
+    tool that can't be used."""
     service = compose(settings)
     token = CancellationToken()
-    ended: list[Done | BridgeError | OSError] = []
+    screen.on_reader_gone(token.cancel)
+    ended: list[Done | BridgeError | SettingsError | OSError] = []
     async with running(service), anyio.create_task_group() as group:
         group.start_soon(_cancel_by_signal, token)
         try:
             ended.append(await _run(task, service, screen, token))
-        except (BridgeError, OSError) as error:  # out of the group it would come as one of several
+        except (BridgeError, SettingsError, OSError) as error:  # out of the group it would be one of several
             ended.append(error)
         group.cancel_scope.cancel()
     if isinstance(ended[0], Exception):
@@ -113,8 +105,11 @@ async def _run(task: Task, service: Service, screen: Screen, token: Cancellation
     entries = [] if task.journal is None else task.journal.entries
     screen.resumed(entries)
     asking = None if task.yes else screen.asking(token)
-    await service.listing.models()  # what upstreams say of the model's limits
-    able = service.router.resolve(task.model).able
+    listed = await service.listing.models()  # with what upstreams say of their limits
+    name = task.model or service.settings.default_model or first_choice(listed)
+    if name is None:
+        raise SettingsError("no model was found: name one with --model")
+    able = service.router.resolve(name).able
     offered = ToolRegistry(
         get_agent_tools(
             task.tools, ModelCapabilities(able.tools is not False, max_tools=able.max_tools), task.disabled
@@ -130,7 +125,7 @@ async def _run(task: Task, service: Service, screen: Screen, token: Cancellation
     if task.calls is not None:
         task.calls.listen(tools)
     room = EnrichedModelData.of(
-        task.model,
+        name,
         "",
         context_window=able.context_window,
         max_input_tokens=able.max_input_tokens,
@@ -139,7 +134,7 @@ async def _run(task: Task, service: Service, screen: Screen, token: Cancellation
     most = task.max_prompt_tokens or (room.max_input_tokens if room.limits_known else None)
     renderer = PromptRenderer(
         service.meters.counter(""),
-        model=task.model,
+        model=name,
         max_prompt_tokens=most,
         supports_images=able.images is not False,
     )
@@ -160,11 +155,11 @@ async def _run(task: Task, service: Service, screen: Screen, token: Cancellation
         tool_call_limit=task.limit,
         limit_behavior=task.limit_behavior,
         token=token,
-        settings={"model": task.model, "folder": task.workspace},
+        settings={"model": name, "folder": task.workspace},
         stateful=task.stateful,
         model_summaries=task.model_summaries,
     )
-    model = ServiceModel(service, task.model, stateful=task.stateful)
+    model = ServiceModel(service, name, stateful=task.stateful)
     result = await LoopDriver(loop, model, tools, ask_user=asking).run()
     notes = [*renderer.diagnostics, *loop.diagnostics, *model.diagnostics]
     screen.ended(result, notes)

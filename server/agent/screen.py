@@ -31,16 +31,35 @@ from server.terminal.text import shown
 _LONGEST_ANSWER: Final = 1_000  # bytes typed at a question
 
 
+class Output(Console):
+    """Standard output or errors. When nobody reads it any more nothing more is printed, and `reader_gone` is
+    called, which must not raise."""
+
+    reader_gone: Callable[[], object] | None = None
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self.file.fileno())  # what is still buffered is flushed at the end
+        os.close(nowhere)
+        if self.reader_gone is not None:
+            self.reader_gone()
+
+
 class Screen:
     """Shows text as it comes, a panel for each call, what runs meanwhile. With `quiet` it shows nothing."""
 
-    def __init__(self, console: Console, *, quiet: bool = False) -> None:
+    def __init__(self, console: Output, *, quiet: bool = False) -> None:
         self.view = LoopView()
         self._console = console
         self._quiet = quiet
         self._status: Status | None = None
         self._thought: list[str] = []
         self._in_line = False  # the cursor is behind text
+
+    def on_reader_gone(self, call: Callable[[], object]) -> None:
+        """Call it when nobody reads what is shown, as behind `| head`."""
+        self._console.reader_gone = call
 
     def resumed(self, entries: list[LoopEntry]) -> None:
         """What was kept of the question that is gone on with."""

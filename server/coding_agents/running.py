@@ -21,6 +21,7 @@ from server.data_folder import data_folder
 from server.settings import KEYS_VARIABLES, Capabilities, Settings
 from server.upstreams.catalog import capabilities_of
 from server.upstreams.codex_models import codex_model
+from server.upstreams.listing import first_choice
 
 _FOLDER: Final = "agents"
 _LOGS: Final = "logs"
@@ -138,8 +139,7 @@ def _chosen(server: Reached, wanted: str | None) -> EnrichedModelData:
     """What is known of the model: the wanted one, else the server's own choice, else the first that calls
     tools. Raises Unusable without one."""
     listed = {each["id"]: each for each in server.models.listed if isinstance(each.get("id"), str)}
-    able = (name for name, each in listed.items() if _capabilities(each).get("tools"))
-    name = wanted or server.default or next(able, None) or next(iter(listed), None)
+    name = wanted or server.default or first_choice(server.models.listed)
     if name is None:
         raise Unusable("no model was found: name one with --model")
     entry = listed.get(name)

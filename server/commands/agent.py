@@ -104,11 +104,14 @@ def command(
     cancelled.
     """
     from bridge.errors import BridgeError
+    from server.config import located
+    from server.settings import SettingsError
 
     if not task.strip() and resume is None:
         raise click.UsageError("TASK is missing")
     try:
-        with ExitStack() as open_until_the_end:
+        settings, given = _settings(**flags)
+        with located(flags["config"], given), ExitStack() as open_until_the_end:
             inside = _folder(open_until_the_end, folder)
             registry = _tools(tools, inside)
             _check_names(registry, flags["disabled"])
@@ -119,7 +122,9 @@ def command(
             for kept in (journal, calls):
                 if kept is not None:
                     inside.hide(kept.identity)
-            done = _run(task.strip(), registry, inside, journal, calls, as_json, flags)
+            done = _run(task.strip(), settings, registry, inside, journal, calls, as_json, flags)
+    except SettingsError as error:
+        raise click.UsageError(printable(str(error))) from error
     except BridgeError as error:
         give_up(printable(error.message))
     except OSError as error:
@@ -135,6 +140,7 @@ def command(
 
 def _run(
     query: str,
+    settings: Settings,
     registry: ToolRegistry,
     folder: Folder,
     journal: JournalFile | None,
@@ -145,19 +151,17 @@ def _run(
     import asyncio
 
     import structlog
-    from rich.console import Console
 
     from bridge.tools.loop import ToolCallLimitBehavior
     from server.agent.running import Task, run_task
-    from server.agent.screen import Screen
+    from server.agent.screen import Output, Screen
     from server.agent.surroundings import attached, global_context
 
     # what fails is shown as the run's end; a log line in between would tear the screen
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
-    settings, model = _settings(**flags)
     task = Task(
         query,
-        model,
+        flags["model"],
         registry,
         folder.shown_as,
         journal,
@@ -179,7 +183,7 @@ def _run(
         ),
         calls=calls,
     )
-    screen = Screen(Console(highlight=False, stderr=as_json), quiet=as_json)
+    screen = Screen(Output(highlight=False, stderr=as_json), quiet=as_json)
     return asyncio.run(run_task(task, settings, screen))
 
 
@@ -191,24 +195,16 @@ def _settings(
     api_key_env: str | None,
     stateful: bool,
     **_others: Any,
-) -> tuple[Settings, str]:
-    """The settings and the model to ask. Nothing is stored unless it is `stateful`."""
-    from server.agent.running import model_of
+) -> tuple[Settings, dict[str, Any]]:
+    """The settings, and those of them that flags gave. Nothing is stored unless it is `stateful`."""
     from server.config import located
-    from server.settings import SettingsError, load_settings
+    from server.settings import load_settings
 
     named = model if upstream is not None else None  # else it is one of the config's, or the demo's
-    try:
-        fields = fields_of(upstream, dialect, named, api_key_env, config)
-        with located(config, fields):
-            kept = {} if stateful else {"store": "memory://"}
-            settings = load_settings(config, **fields, **kept, event_log="memory://")
-    except SettingsError as error:
-        raise click.UsageError(str(error)) from error
-    asked = model or model_of(settings)
-    if not asked:
-        raise click.UsageError("say which model to ask, with --model")
-    return settings, asked
+    fields = fields_of(upstream, dialect, named, api_key_env, config)
+    kept = {} if stateful else {"store": "memory://"}
+    with located(config, fields):
+        return load_settings(config, **fields, **kept, event_log="memory://"), fields
 
 
 def _folder(opened: ExitStack, path: Path) -> Folder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import structlog
@@ -143,6 +143,18 @@ class Listing:
                 callback(self.version)
             except Exception:
                 _log.exception("models.callback_failed")
+
+
+def first_choice(models: Iterable[Mapping[str, Any]]) -> str | None:
+    """Of models as `/v1/models` lists them, the first that calls tools, else the first; None when there are
+    none."""
+    listed = {name: each for each in models if isinstance(name := each.get("id"), str)}
+    able = (name for name, each in listed.items() if _calls_tools(each.get("capabilities")))
+    return next(able, None) or next(iter(listed), None)
+
+
+def _calls_tools(capabilities: Any) -> bool:
+    return isinstance(capabilities, Mapping) and bool(capabilities.get("tools"))
 
 
 async def _ask(upstream: Upstream) -> list[ReportedModel] | None:

@@ -184,16 +184,64 @@ def test_what_models_and_tools_write_can_not_move_the_cursor(model: ScriptedUpst
         (("Do", "--tools", "json:dumps_nothing"), "no attribute"),
         (("Do", "--tools", "json:__name__"), "is a str, not a ToolRegistry"),
         (("Do", "--dialect", "chat"), "--upstream"),
-        (("Do", "--upstream", "http://127.0.0.1:9/v1"), "--model"),
+        (("Do", "--upstream", "http://127.0.0.1:9/v1"), "no model was found: name one with --model"),
+        (("Do", "--upstream", "nosuch", "--model", "m"), "profile 'nosuch' is not one of"),
+        (
+            ("Do", "--upstream", "openai", "--model", "m"),
+            "variable OPENAI_API_KEY is not set",
+        ),
+        (("Do", "--upstream", "http://[::1", "--model", "m"), "Invalid IPv6 URL"),
+        (
+            ("Do", "--upstream", "http://h", "--dialect", "bogus", "--model", "m"),
+            "dialect 'bogus' is not one of",
+        ),
         (("Do", "--limit", "0"), "--limit"),
         (("Do", "--without", "no_such_tool"), "no tool and no tag 'no_such_tool'"),
         (("Do", "--folder", "no-such-folder"), "does not exist"),
     ],
 )
-def test_what_is_given_wrongly_exits_with_2(arguments: tuple[str, ...], words: str) -> None:
+def test_what_is_given_wrongly_exits_with_2(
+    arguments: tuple[str, ...], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     result = run(*arguments)
     assert result.exit_code == 2
-    assert words in result.output
+    assert words in result.stderr.splitlines()[-1]
+    assert isinstance(result.exception, SystemExit)
+
+
+def test_a_config_that_can_not_be_used_is_named_with_its_line(tmp_path: Path) -> None:
+    config = tmp_path / "bridge.toml"
+    config.write_text('[[upstreams]]\nurl = "http://127.0.0.1:9"\ndialect = "bogus"\n')
+    result = run("Hi", "--config", str(config))
+    assert result.exit_code == 2
+    assert f"{config}:3: upstream: dialect 'bogus'" in result.stderr.splitlines()[-1]
+
+
+def test_without_a_model_the_first_that_calls_tools_is_asked(model: ScriptedUpstream, tmp_path: Path) -> None:
+    """As `run` does; where nothing says that any does, the first, as `chat`."""
+    flags = ("Hi", "--upstream", model.url, "--folder", str(tmp_path))
+    for listed, asked in ((["text-embedding-3-small", "gpt-4o"], "gpt-4o"), (["one", "two"], "one")):
+        model.models = list(listed)
+        model.scripts[asked] = scripted("chat", [DONE])
+        assert run(*flags).exit_code == 0
+        assert model.received[-1].body["model"] == asked
+
+
+def test_a_reader_that_leaves_ends_it_quietly(model: ScriptedUpstream, tmp_path: Path) -> None:
+    """As `| head` does: the request ends, nothing is said of it, and the run can be gone on with."""
+    journal = tmp_path / "run.jsonl"
+    steps = [step for number in range(200) for step in (0.01, chunk(content=f"line {number}\n"))]
+    model.scripts[MODEL] = Script([*steps, HANG])
+    with started("Say it", *over(model, tmp_path, "--resume", str(journal))) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith(b"line 0")
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(20) == 130
+    model.scripts[MODEL] = scripted("chat", [DONE])
+    assert run(*over(model, tmp_path, "--resume", str(journal))).exit_code == 0
 
 
 def test_tools_of_ones_own(model: ScriptedUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -251,3 +251,25 @@ def test_command(filled: Path, server: str, name: str) -> None:
     (filled / "chat.sse").write_text(STREAM)
     for words, code in COMMANDS[name]:
         run(filled, *(server if word == "SERVER" else word for word in words), code=code)
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, "agent"])
+def test_a_closed_pipe_ends_a_command_quietly(tmp_path: Path, server: str, name: str) -> None:
+    (tmp_path / "chat.sse").write_text(STREAM)
+    for words, _ in COMMANDS.get(name, [(["agent", "Write 300 words"], 0), (["agent", "Hi", "--json"], 0)]):
+        reading, writing = os.pipe()
+        os.close(reading)
+        done = subprocess.run(
+            [str(PROGRAM), *(server if word == "SERVER" else word for word in words)],
+            cwd=tmp_path,
+            env=environment(tmp_path),
+            stdin=subprocess.DEVNULL,
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            timeout=50,
+            check=False,
+        )
+        os.close(writing)
+        assert b"Traceback" not in done.stderr, words
+        assert b"Exception" not in done.stderr, words
+        assert done.returncode in (0, 1, 2), words
