@@ -31,6 +31,15 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(_USAGE)
+    finally:
+        _flush()
+
+
+def _flush() -> None:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads it, which the interpreter would report when it flushes at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":
