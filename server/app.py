@@ -70,6 +70,7 @@ _ROUTES = [
     Route("/healthz", health.live, methods=["GET"]),
     Route("/readyz", health.ready, methods=["GET"]),
     Route("/metrics", health.metrics, methods=["GET"]),
+    Route("/", inspector.home, methods=["GET"]),
     Route("/inspector", inspector.page, methods=["GET"]),
     Route("/inspector/v1/captures", inspection.capture, methods=["POST"]),
     Route("/inspector/v1/context", inspected.context, methods=["POST"]),

@@ -23,6 +23,7 @@ import click
 from bridge.printing import printable
 from server.errors import UpstreamError
 from server.hosts import is_loopback
+from server.inspector import ROOT
 from server.sealing import ServerSealer
 from server.sessions.stores import shown_store
 from server.settings import Settings, UpstreamSettings
@@ -60,6 +61,7 @@ def greet(settings: Settings, host: str, port: int) -> threading.Thread | None:
     model = a_model(settings)
     if model is not None:
         click.echo(curl_line(address, model, keys=bool(settings.api_keys)))
+    click.echo(f"  inspector: {address}{ROOT}, which shows streams event by event")
     for line in kept_lines(settings):
         click.echo(line)
     if not settings.upstreams:

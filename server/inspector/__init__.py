@@ -12,6 +12,7 @@ from msgspec import Struct
 from bridge.dialects.table import TABLE
 from bridge.protocol.codec import encode
 
+HOME: Final = "/"
 ROOT: Final = "/inspector"
 INDEX: Final = "index.html"
 DATA: Final = f"{ROOT}/v1/"
@@ -86,5 +87,5 @@ def _dialects() -> bytes:
 
 
 def is_page(path: str) -> bool:
-    """Whether this path is one of the page's, which everyone may read."""
-    return path == ROOT or (path.startswith(f"{ROOT}/") and not path.startswith(DATA))
+    """Whether this path is one of the page's, which everyone may read; `/` leads there."""
+    return path in (ROOT, HOME) or (path.startswith(f"{ROOT}/") and not path.startswith(DATA))

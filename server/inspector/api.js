@@ -3,9 +3,10 @@
 import { key, wanted } from './keys.js';
 
 export class ServerError extends Error {
-  constructor(status, message, code = '') {
+  /** `body`: what was answered, as text. */
+  constructor(status, message, code = '', body = '') {
     super(message);
-    Object.assign(this, { status, code });
+    Object.assign(this, { status, code, body });
   }
 }
 
@@ -35,9 +36,9 @@ async function refusal(answer) {
   const text = await answer.text();
   try {
     const { error } = JSON.parse(text);
-    return new ServerError(answer.status, String(error.message), String(error.code ?? ''));
+    return new ServerError(answer.status, String(error.message), String(error.code ?? ''), text);
   } catch {
-    return new ServerError(answer.status, `The server answered with status ${answer.status}: ${text.slice(0, 300)}`);
+    return new ServerError(answer.status, `The server answered with status ${answer.status}: ${text.slice(0, 300)}`, '', text);
   }
 }
 

@@ -1,12 +1,13 @@
 // The page: where to go, the key, the streams that are open.
 
 import { html, render, useEffect, useRef, useState } from './vendor/preact.js';
+import { keepAddress } from './address.js';
 import { Capture, openFile } from './capture.js';
 import { Compare } from './compare.js';
 import { Composer } from './composer.js';
 import { forgetKey, isKept, key, useKey, wanted } from './keys.js';
 import { current, notice, open, show, view } from './session.js';
-import { Stored, openOne } from './stored.js';
+import { Stored } from './stored.js';
 import { Stream } from './stream.js';
 import { visible } from './text.js';
 
@@ -25,11 +26,16 @@ function App() {
     </header>
     ${open.value.length > 0 && html`<nav class="opened" aria-label="Open streams">${open.value.map((each) => html`<button key=${each.id}
       aria-current=${view.value === 'stream' && each === recording ? 'page' : undefined} onClick=${() => show(each)}>
-      <span class=${`dot ${each.status.value}`}></span>${each.id} · ${visible(each.title.slice(0, 28))}</button>`)}</nav>`}
+      <span class=${`dot ${dotOf(each)}`}></span>${each.id} · ${visible(each.title.slice(0, 28))}</button>`)}</nav>`}
     <main id="main" tabindex="-1">
       ${notice.value && html`<p class="note bad" role="alert">${visible(notice.value)} <button class="link" onClick=${() => { notice.value = ''; }}>Close</button></p>`}
       ${view.value === 'stream' && recording ? html`<${Stream} recording=${recording} key=${recording.id} />` : html`<${Shown ?? Composer} />`}
     </main>`;
+}
+
+function dotOf(recording) {
+  recording.version.value;
+  return recording.status.value === 'ended' && recording.snapshot?.status === 'failed' ? 'failed' : recording.status.value;
 }
 
 function Theme() {
@@ -101,5 +107,4 @@ document.addEventListener('drop', (event) => {
 });
 
 render(html`<${App} />`, document.getElementById('app'));
-const asked = new URLSearchParams(location.hash.slice(1)).get('response');
-if (asked) openOne({ id: asked, status: '' });
+keepAddress();

@@ -12,10 +12,8 @@ export function Context({ recording }) {
   const [by, setBy] = useState('tokens');
   const { request } = recording;
   useEffect(() => {
-    if (!request) return;
     askJson('/inspector/v1/context', { method: 'POST', body: JSON.stringify(request) }).then(setFound, (error) => setFailure(error.message));
   }, [request]);
-  if (!request) return html`<p class="empty">The request of this stream is not known here.</p>`;
   if (failure) return html`<p class="note bad">${visible(failure)}</p>`;
   if (!found) return html`<p class="empty">Being measured …</p>`;
   const total = { bytes: found.bytes, tokens: found.tokens };

@@ -10,19 +10,22 @@ import { visible } from './text.js';
 const MOST_PARTS = 200;
 const TABS = [['event', 'Event'], ['snapshot', 'Snapshot'], ['parts', 'VS Code parts'], ['request', 'Request'], ['context', 'Context'], ['trace', 'Trace']];
 
+const OF_A_REQUEST = ['request', 'context'];
+
 export function Detail({ recording }) {
   const [tab, setTab] = useState('event');
+  const tabs = TABS.filter(([name]) => recording.request || !OF_A_REQUEST.includes(name));
   const step = (event) => {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!by) return;
-    const at = (TABS.findIndex(([name]) => name === tab) + by + TABS.length) % TABS.length;
-    setTab(TABS[at][0]);
+    const at = (tabs.findIndex(([name]) => name === tab) + by + tabs.length) % tabs.length;
+    setTab(tabs[at][0]);
     event.currentTarget.children[at].focus();
   };
   const Shown = { event: Event, snapshot: Snapshot, parts: Parts, request: Request, context: Context, trace: Traced }[tab];
   return html`<section class="detail card">
     <div class="tabs" role="tablist" aria-label="Of this moment" onKeyDown=${step}>
-      ${TABS.map(([name, label]) => html`<button role="tab" id=${`tab-${name}`} aria-controls="moment" aria-selected=${tab === name}
+      ${tabs.map(([name, label]) => html`<button role="tab" id=${`tab-${name}`} aria-controls="moment" aria-selected=${tab === name}
         tabindex=${tab === name ? 0 : -1} onClick=${() => setTab(name)}>${label}</button>`)}
     </div>
     <div class="scroll" role="tabpanel" id="moment" aria-labelledby=${`tab-${tab}`} tabindex="0">
@@ -80,5 +83,5 @@ function Parts({ recording }) {
 }
 
 function Request({ recording }) {
-  return recording.request ? html`<${Json} value=${recording.request} />` : html`<p class="empty">The request of this stream is not known here.</p>`;
+  return html`<${Json} value=${recording.request} />`;
 }

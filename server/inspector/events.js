@@ -24,15 +24,17 @@ export function Events({ recording, onlyPinned }) {
   <//>`;
 }
 
+const isFailure = (event, data) => event === 'error' || event === 'response.failed' || data?.response?.status === 'failed' || data?.item?.status === 'failed';
+
 function Row({ recording, index, row, count, isHere, onPick, id }) {
   const { event, data, at } = recording.events[index];
   const severity = SEVERITIES[recording.severity[index]];
   const gap = index ? (at ?? 0) - (recording.events[index - 1].at ?? 0) : 0;
-  return html`<div id=${id} class=${`event ${KINDS[recording.kind[index]]} ${isHere ? 'here' : ''}`} role="option"
+  return html`<div id=${id} class=${`event ${KINDS[recording.kind[index]]} ${isFailure(event, data) ? 'failure' : ''} ${recording.timed ? '' : 'untimed'} ${isHere ? 'here' : ''}`} role="option"
       aria-selected=${isHere} aria-setsize=${count} aria-posinset=${row + 1} onClick=${onPick}
       style=${{ transform: `translateY(${row * ROW}px)` }}>
     <span class="number">${index}</span>
-    <span class="time">${recording.timed ? (gap < 0.0005 ? '·' : `+${duration(gap)}`) : ''}</span>
+    ${recording.timed && html`<span class="time">${gap < 0.0005 ? '·' : `+${duration(gap)}`}</span>`}
     <span class="name">${shortName(event)}</span>
     <bdi class="gist">${visible(gist(event, data))}</bdi>
     ${severity !== 'none' && html`<span class=${`pin ${severity}`}>${severity}</span>`}

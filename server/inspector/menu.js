@@ -30,12 +30,12 @@ export function Menu({ recording }) {
     draft(recording.request);
     view.value = 'request';
   };
+  const forms = FORMS.filter(([, , , ofRequest]) => (ofRequest ? recording.request : recording.length));
   return html`<div class="menu" role="group" aria-label="This stream">
-    ${FORMS.map(([name, label, form, needsRequest]) => html`<button class="quiet" key=${name} disabled=${needsRequest && !recording.request}
-      onClick=${() => copy(form(recording))}>${label}</button>`)}
-    <button class="quiet" onClick=${() => download(asHtml(recording), 'text/html', `${nameOf(recording)}.html`)}>Export as HTML</button>
-    <button class="quiet" disabled=${!recording.request} onClick=${again}>Edit and send again</button>
-    <button class="quiet" disabled=${!isContinuation(recording)} onClick=${() => compareWithBefore(recording.responseId)}>Compare with the one before</button>
+    ${forms.map(([name, label, form]) => html`<button class="quiet" key=${name} onClick=${() => copy(form(recording))}>${label}</button>`)}
+    ${recording.length > 0 && html`<button class="quiet" onClick=${() => download(asHtml(recording), 'text/html', `${nameOf(recording)}.html`)}>Export as HTML</button>`}
+    ${recording.request && html`<button class="quiet" onClick=${again}>Edit and send again</button>`}
+    ${isContinuation(recording) && html`<button class="quiet" onClick=${() => compareWithBefore(recording.responseId)}>Compare with the one before</button>`}
     <button class="quiet" onClick=${() => close(recording)}>Close</button>
     <span role="status" class="small">${said}</span>
   </div>`;

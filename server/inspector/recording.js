@@ -14,14 +14,16 @@ let number = 0;
 
 export class Recording {
   /** `timed`: the times are those at which the events were made, not those at which they were read. `sent`: they
-   * count from the sending of the request; `isServed`: it is a response of this server's. */
-  constructor({ title, request = null, timed = true, sent = false, isServed = false }) {
+   * count from the sending of the request; `isServed`: it is a response of this server's, `id` the one under which it
+   * is asked for. */
+  constructor({ title, request = null, timed = true, sent = false, isServed = false, id = '' }) {
     this.id = ++number;
     this.title = title;
     this.request = request;
     this.timed = timed;
     this.sent = sent;
     this.isServed = isServed;
+    this.askedFor = id;
     this.file = ''; // the recording that it was opened from
     this.trace = signal({ state: 'unknown' }); // loading, absent, failed, or there: with what is known of it
     this.began = performance.now();
@@ -40,8 +42,9 @@ export class Recording {
     this.cursor = signal(-1);
     this.following = signal(true);
     this.seen = signal(WHOLE); // the part of it that the lanes show
-    this.status = signal('live'); // live, ended, broken
+    this.status = signal('live'); // live, ended, broken, refused
     this.failure = signal('');
+    this.refusal = null; // the server's error, where there is nothing else
     this.keyframes = [EMPTY];
     this.tip = EMPTY;
     this.laneOf = new Map();
@@ -169,7 +172,7 @@ export class Recording {
 
   get responseId() {
     const id = this.snapshot?.id;
-    return typeof id === 'string' ? id : '';
+    return typeof id === 'string' ? id : this.askedFor;
   }
 
   /** The number of the last event, as the server counts. */
@@ -197,6 +200,12 @@ export class Recording {
   follow() {
     this.following.value = true;
     this.cursor.value = this.length - 1;
+  }
+
+  /** There is no stream: the server answered with this error. */
+  refuse(error) {
+    this.refusal = error;
+    this.end('refused', error.message);
   }
 
   /** The times of what comes from now on begin again at 0. */

@@ -50,7 +50,7 @@ export function sendRequest(request, { traced = false } = {}) {
 /** Show the stream of a stored response, or of one that runs, from an event's number on; it is returned at once. */
 export function openStored(id, { after = -1, status = 'completed', request = null } = {}) {
   const timed = status === 'in_progress' || status === 'queued';
-  const recording = opened({ title: id, timed, request, isServed: true });
+  const recording = opened({ title: id, timed, request, isServed: true, id });
   follow(recording, storedPath(id, after));
   return recording;
 }
@@ -100,7 +100,8 @@ async function follow(recording, path, options = {}) {
   } catch (error) {
     control.abort();
     const failure = error.name === 'AbortError' ? 'Stopped here; the server may go on.' : error.message;
-    recording.end('broken', failure);
+    if (error.status && !recording.length) recording.refuse(error);
+    else recording.end('broken', failure);
   } finally {
     running.delete(recording);
   }

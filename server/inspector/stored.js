@@ -9,7 +9,8 @@ import { visible } from './text.js';
 
 const STATUSES = ['', 'completed', 'incomplete', 'failed', 'cancelled', 'in_progress', 'queued'];
 const SPANS = [['', 'any time'], ['3600', 'the last hour'], ['86400', 'the last day'], ['604800', 'the last week']];
-const filters = signal({ search: '', status: '', model: '', span: '', conversation: '' });
+/** What is looked for among them. */
+export const filters = signal({ search: '', status: '', model: '', span: '', conversation: '' });
 
 export function Stored() {
   const [rows, setRows] = useState([]);
@@ -66,12 +67,12 @@ export function Stored() {
 
 function Row({ row, onConversation }) {
   const made = new Date(row.created_at * 1000);
-  return html`<tr>
+  return html`<tr class=${visible(row.status)}>
     <td><time datetime=${made.toISOString()}>${made.toLocaleString()}</time></td>
     <td><span class=${`status ${visible(row.status)}`}>${visible(row.status)}</span></td>
     <td>${visible(row.model || '–')}</td>
     <td><button class="link" onClick=${() => openOne(row)}><bdi>${visible(row.asked) || visible(row.id)}</bdi></button></td>
-    <td class="count">${row.last_sequence + 1}</td>
+    <td class="count">${row.last_sequence < 0 ? '' : row.last_sequence + 1}</td>
     <td class="nowrap"><button class="quiet" onClick=${onConversation} aria-label=${`The conversation of ${visible(row.id)}`}>Conversation</button>
       <button class="quiet" disabled=${!row.previous_response_id} onClick=${() => compareWithBefore(row.id)} aria-label=${`Compare ${visible(row.id)} with the one before`}>Compare</button>
       <button class="quiet" aria-label=${`Continue ${visible(row.id)}`} onClick=${() => {
@@ -107,7 +108,7 @@ export async function compareWithBefore(id) {
 }
 
 async function openedOnce(row) {
-  const found = open.value.find((each) => each.isServed && each.request && each.responseId === row.id);
+  const found = open.value.find((each) => each.isServed && each.request && !each.refusal && each.responseId === row.id);
   if (!found) return openOne(row);
   open.value = [...open.value.filter((each) => each !== found), found]; // the oldest are closed when there are many
   return found;

@@ -4,10 +4,13 @@ import { html, useState } from './vendor/preact.js';
 import { Answer } from './answer.js';
 import { Detail } from './detail.js';
 import { Events, duration } from './events.js';
+import { Json } from './json.js';
 import { Lanes } from './lanes.js';
 import { Menu } from './menu.js';
+import { close, sendRequest } from './session.js';
 import { Transport } from './transport.js';
 import { SEVERITIES } from './protocol/kinds.js';
+import { openOne } from './stored.js';
 import { visible } from './text.js';
 
 export function Stream({ recording }) {
@@ -16,6 +19,7 @@ export function Stream({ recording }) {
   recording.version.value;
   const snapshot = recording.snapshotAt(recording.cursor.value);
   const failure = recording.failure.value;
+  if (recording.refusal) return html`<${Refused} recording=${recording} />`;
   return html`<div class="stream">
     <h1 class="hidden">${visible(recording.title.slice(0, 200))}</h1>
     <header class="figures card">
@@ -38,6 +42,36 @@ export function Stream({ recording }) {
   </div>`;
 }
 
+/** There is no stream, only the server's error. */
+function Refused({ recording }) {
+  const { status, code, message, body } = recording.refusal;
+  const again = async () => {
+    close(recording);
+    if (recording.askedFor) openOne({ id: recording.askedFor, status: '' });
+    else sendRequest(recording.request);
+  };
+  return html`<div class="stream">
+    <h1 class="hidden">${visible(recording.title.slice(0, 200))}</h1>
+    <header class="figures card">
+      <div class="summary"><p><span class="status failed">refused</span> <code class="id">${visible(recording.title)}</code></p>
+        <dl><div><dt>Status</dt><dd>${status}</dd></div>${code && html`<div><dt>Code</dt><dd><code>${visible(code)}</code></dd></div>`}</dl></div>
+      <${Menu} recording=${recording} />
+    </header>
+    <p class="note bad" role="alert">${visible(message)}</p>
+    <section class="card refused" aria-label="What the server answered"><h2>Answer</h2><${Json} value=${jsonOr(body)} />
+      <p class="actions"><button class="main" onClick=${again}>Try again</button></p></section>
+    ${recording.request && html`<section class="card refused" aria-label="What was sent"><h2>Request</h2><${Json} value=${recording.request} /></section>`}
+  </div>`;
+}
+
+function jsonOr(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
 function Figures({ recording }) {
   recording.version.value;
   const { metrics } = recording;
@@ -50,21 +84,37 @@ function Figures({ recording }) {
   const status = recording.status.value === 'broken' ? 'broken off' : String(response?.status ?? 'waiting');
   const spent = (metrics.lastOutput ?? 0) - (metrics.firstOutput ?? 0);
   const tokens = usage?.output_tokens ?? Math.round(metrics.characters / 4);
-  const rate = recording.timed && spent > 0.001 ? `${usage ? '' : '≈ '}${Math.round(tokens / spent)}` : '–';
-  const figures = [
-    ['Model', visible(String(response?.model ?? recording.title).slice(0, 60))],
-    ['First token', recording.sent && metrics.firstOutput !== null ? duration(metrics.firstOutput) : '–'],
+  const rate = recording.timed && spent > 0.001 ? `${usage ? '' : '≈ '}${Math.round(tokens / spent)}` : null;
+  const known = [
+    ['Model', visible(String(response?.model || recording.title).slice(0, 60))],
+    ['Begun', recording.timed ? null : moment(response?.created_at)],
+    ['First token', recording.sent && metrics.firstOutput !== null ? duration(metrics.firstOutput) : null],
     ['Tokens a second', rate],
-    ['Duration', recording.timed ? duration(metrics.last) : '–'],
-    ['Tokens in', usage ? `${usage.input_tokens}${usage.input_tokens_details?.cached_tokens ? ` (${usage.input_tokens_details.cached_tokens} cached)` : ''}` : '–'],
-    ['Tokens out', usage ? `${usage.output_tokens}${usage.output_tokens_details?.reasoning_tokens ? ` (${usage.output_tokens_details.reasoning_tokens} thinking)` : ''}` : '–'],
+    ['Duration', recording.timed ? duration(metrics.last) : seconds(response)],
+    ['Tokens in', usage ? `${usage.input_tokens}${usage.input_tokens_details?.cached_tokens ? ` (${usage.input_tokens_details.cached_tokens} cached)` : ''}` : null],
+    ['Tokens out', usage ? `${usage.output_tokens}${usage.output_tokens_details?.reasoning_tokens ? ` (${usage.output_tokens_details.reasoning_tokens} thinking)` : ''}` : null],
     ['Events', String(recording.length)],
   ];
+  const isLive = recording.status.value === 'live';
+  const figures = known.filter(([, value]) => value !== null || (isLive && recording.timed)).map(([name, value]) => [name, value ?? '–']);
   const found = SEVERITIES.filter((kind) => counts.has(kind)).reverse();
   return html`<div class="summary">
     <p><span class=${`status ${recording.status.value === 'live' ? 'live' : visible(status).replaceAll(' ', '-')}`}>${visible(status)}</span>
       <code class="id">${visible(recording.responseId || recording.title)}</code>
-      <span role="status">${found.map((kind) => html`<span class=${`pin ${kind}`}>${counts.get(kind)} ${kind}${counts.get(kind) > 1 ? (kind === 'loss' ? 'es' : kind === 'ignored' ? '' : 's') : ''}</span> `)}${!found.length && recording.status.value === 'ended' ? html`<span class="pin clean">no findings</span>` : ''}</span></p>
+      <span role="status">${found.map((kind) => html`<span class=${`pin ${kind}`}>${counts.get(kind)} ${kind}${counts.get(kind) > 1 ? (kind === 'loss' ? 'es' : kind === 'ignored' ? '' : 's') : ''}</span> `)}${!found.length && recording.status.value === 'ended' && isGood(response) ? html`<span class="pin clean">no findings</span>` : ''}</span></p>
     <dl>${figures.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
   </div>`;
+}
+
+/** Whether green may stand beside its status. */
+const isGood = (response) => !['failed', 'cancelled'].includes(response?.status);
+
+const isTime = (value) => Number.isFinite(value) && value > 0 && value < 1e11;
+
+const moment = (value) => (isTime(value) ? new Date(value * 1000).toLocaleString() : null);
+
+/** How long it took by its own times, which are whole seconds. */
+function seconds(response) {
+  const [from, to] = [response?.created_at, response?.completed_at];
+  return isTime(from) && isTime(to) && to >= from ? (to === from ? '< 1 s' : `≈ ${duration(to - from)}`) : null;
 }

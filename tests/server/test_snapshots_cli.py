@@ -244,7 +244,7 @@ def test_serve(
 
     monkeypatch.setattr(uvicorn.Server, "run", end)
     monkeypatch.setattr("server.settings.to_workers", lambda settings: None)
-    monkeypatch.setattr("server.logs.configure_logs", lambda: None)
+    monkeypatch.setattr("server.logs.configure_logs", lambda **_given: None)
     session.run("serve --port 0 --store memory://")
     upstream.models = ["large", "larger"]
     session.run(f"serve --port 0 --store memory:// --upstream {upstream.url} --model large")

@@ -12,7 +12,7 @@ from server.settings import Settings, UpstreamSettings
 from tests.support.inspecting import cut_off, dropped, frames, picture, send
 from tests.support.serving import call, serving
 from tests.support.stores import streamed
-from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk
+from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk, refusal
 from tests.support.upstream import call as tool_call
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
@@ -56,6 +56,8 @@ def upstream() -> Iterator[ScriptedUpstream]:
         for name in ("one", "two"):
             scripted.scripts[name] = Script([chunk(content=f"It is {name}."), chunk("stop"), DONE])
         scripted.scripts["breaks"] = Script([chunk(content="It began "), 0.1, "cut"])
+        too_long = "The conversation is too long."
+        scripted.scripts["refuses"] = refusal(400, message=too_long, code="context_length_exceeded")
         yield scripted
 
 
@@ -88,6 +90,117 @@ def test_a_failing_one(page: Any) -> None:
     send(page, "breaks")
     page.locator(".status.failed").first.wait_for()
     assert page.locator(".panel.failed").count() == 1
+
+    assert page.locator(".pin.clean").count() == 0, "nothing is green beside a failure"
+    page.locator(".event.failure").first.wait_for()
+    picture(page, "failed")
+    page.get_by_role("button", name="Stored", exact=True).click()
+    page.locator(".stored tr.failed .status.failed").first.wait_for()
+    row, other = (
+        page.locator(f".stored tbody tr{kind} td").first.evaluate(
+            "cell => getComputedStyle(cell).backgroundColor"
+        )
+        for kind in (".failed", ":not(.failed)")
+    )
+    assert row != other
+    picture(page, "stored")
+
+
+def test_a_refused_request_shows_its_status_its_code_and_the_answer(page: Any) -> None:
+    send(page, "refuses")
+    page.locator(".status", has_text="refused").wait_for()
+    facts = page.locator(".summary dl").inner_text().split()
+    assert facts == ["Status", "400", "Code", "context_length_exceeded"]
+    body = json.loads(
+        page.get_by_role("region", name="What the server answered").locator(".json").inner_text()
+    )
+    assert body["error"]["code"] == "context_length_exceeded"
+    assert '"refuses"' in page.get_by_role("region", name="What was sent").inner_text()
+    assert page.locator(".pin.clean, .timeline, .columns").count() == 0
+    picture(page, "refused")
+    page.get_by_role("button", name="Edit and send again").click()
+    page.fill("#model", "one")
+    page.get_by_role("button", name="Send", exact=True).click()
+    page.locator(".status.completed").first.wait_for()
+
+
+def test_the_address_follows_what_is_shown(page: Any, base: str) -> None:
+    here = f"{base}/inspector/index.html"
+    assert page.url == here
+    send(page, "one")
+    page.locator(".status.completed").first.wait_for()
+    first = page.locator(".id").inner_text()
+    page.wait_for_url(f"{here}#response={first}")
+    page.get_by_role("button", name="Stored", exact=True).click()
+    page.wait_for_url(f"{here}#view=stored")
+    page.get_by_label("Status").select_option("failed")
+    page.wait_for_url(f"{here}#view=stored&status=failed")
+    page.reload()
+    page.get_by_role("heading", name="Stored responses").wait_for()
+    assert page.get_by_label("Status").input_value() == "failed"
+    page.go_back()  # of a page that is no more: it is asked for again
+    page.locator(".status.completed").first.wait_for()
+    assert page.locator(".id").inner_text() == first
+    page.reload()
+    page.locator(".status.completed").first.wait_for()
+    assert page.locator(".id").inner_text() == first
+    assert page.locator(".opened button").count() == 1
+    send(page, "two")
+    page.locator(".id", has_not_text=first).wait_for()
+    page.locator(".status.completed").first.wait_for()
+    second = page.locator(".id").inner_text()
+    page.wait_for_url(f"{here}#response={second}")
+    page.go_back()  # to the form
+    page.get_by_role("button", name="Send", exact=True).wait_for()
+    page.go_back()
+    page.locator(".id", has_text=first).wait_for()
+    assert page.locator(".opened button").count() == 2, "what is open is not asked for again"
+    page.go_forward()
+    page.go_forward()
+    page.locator(".id", has_text=second).wait_for()
+    page.goto(f"{here}#response=resp_unknown")
+    page.locator(".status", has_text="refused").wait_for()
+    assert page.locator(".summary dl").inner_text().split()[:2] == ["Status", "404"]
+    assert page.url == f"{here}#response=resp_unknown"
+
+
+def test_what_is_compared_is_in_the_address(page: Any) -> None:
+    for model in ("one", "two"):
+        send(page, model)
+        page.locator(".status.completed").first.wait_for()
+    page.get_by_role("button", name="Compare", exact=True).click()
+    page.get_by_text("differences.").wait_for()
+    page.wait_for_url(re.compile("#view=compare&left=resp_.*&right=resp_.*&subject=snapshot"))
+    page.get_by_label("By their").select_option("request")
+    page.wait_for_url(re.compile("subject=request$"))
+    page.reload()
+    page.get_by_text("1 difference.").wait_for()
+    assert page.locator("#subject").input_value() == "request"
+
+
+def test_a_stored_one_shows_what_is_known_and_hides_what_is_not(page: Any, base: str) -> None:
+    made = call(base, "POST", "/v1/responses", {"model": "one", "input": "Stored"}).json
+    page.goto(f"{base}/inspector/index.html#response={made['id']}")
+    page.reload()
+    page.locator(".status.completed").first.wait_for()
+    names = page.locator(".summary dt").all_inner_texts()
+    assert {"Model", "Begun", "Duration", "Events"} <= set(names)
+    assert not {"First token", "Tokens a second"} & set(names)
+    assert "–" not in page.locator(".summary dd").all_inner_texts()
+    assert page.locator(".event .time").count() == 0
+    assert page.get_by_role("tab", name="Request").count() == 1
+    assert page.get_by_role("button", name="Compare with the one before").count() == 0
+    picture(page, "stored-one")
+    dropped(page, streamed("Hi", 3)[1].data)
+    page.locator(".status.completed").first.wait_for()
+    assert page.get_by_role("tab", name="Request").count() == 0
+    assert page.get_by_role("button", name="Copy as curl").count() == 0
+
+
+def test_a_browser_is_led_to_the_page(page: Any, base: str) -> None:
+    page.goto(base)
+    page.get_by_role("heading", name="Request").first.wait_for()
+    assert page.url == f"{base}/inspector/index.html"
 
 
 def test_a_stored_one_is_scrubbed(page: Any, base: str) -> None:

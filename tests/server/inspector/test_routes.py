@@ -72,6 +72,39 @@ def test_the_page_needs_no_key_and_what_it_asks_for_does(keyed: InProcess) -> No
         assert keyed.call("GET", path).status == 404
 
 
+@pytest.mark.parametrize(
+    "accept", ["text/html", "text/html,application/xml;q=0.9,*/*;q=0.8", "a/b, TEXT/HTML;q=1"]
+)
+def test_a_browser_is_led_to_the_page(app: InProcess, keyed: InProcess, accept: str) -> None:
+    for served in (app, keyed):
+        reply = served.call("GET", "/", b"", [(b"accept", accept.encode())])
+        assert (reply.status, reply.headers["location"]) == (307, "/inspector/index.html")
+        assert reply.headers["vary"] == "accept"
+        assert "content-security-policy" in reply.headers
+
+
+@pytest.mark.parametrize("accept", [b"", b"*/*", b"application/json", b"text/html-like", b"x-text/html"])
+def test_nobody_else_is_led_anywhere(app: InProcess, keyed: InProcess, accept: bytes) -> None:
+    for served in (app, keyed):
+        reply = served.call("GET", "/", b"", [(b"accept", accept)] if accept else [])
+        assert (reply.status, "location" in reply.headers) == (404, False)
+        assert reply.json["error"]["message"] == "Not Found: GET /"
+        assert served.call("POST", "/", {}).status == 405
+
+
+def test_the_way_to_the_page_is_guarded_as_the_page_is(app: InProcess) -> None:
+    html = (b"accept", b"text/html")
+    for header in (
+        (b"origin", b"http://evil.example"),
+        (b"host", b"evil.example"),
+        (b"sec-fetch-site", b"cross-site"),
+    ):
+        replies = [app.call("GET", path, b"", [html, header]) for path in ("/", "/inspector")]
+        assert [reply.status for reply in replies] == [403, 403]
+    for path in ("//", "//evil.example", "/index.html", "/inspector/../"):
+        assert app.call("GET", path, b"", [html]).status == 404
+
+
 @pytest.mark.parametrize("name", sorted(files()))
 def test_each_file_may_do_nothing_but_show_itself(app: InProcess, name: str) -> None:
     reply = app.call("GET", f"/inspector/{name}")
