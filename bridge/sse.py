@@ -56,13 +56,15 @@ class SSEDecoder:
     first and the next call raises, and so does each call after it.
     """
 
-    __slots__ = ("_after_cr", "_at_start", "_buffer", "_error", "_max", "last_event_id", "retry")
+    __slots__ = ("_after_cr", "_at_start", "_buffer", "_error", "_max", "last_event_id", "retry", "skipped")
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self.last_event_id = ""
         """The id to resume from, by the standard's rules: it outlives the frame that set it."""
         self.retry: int | None = None
         """Milliseconds to wait before a new connection, as last sent by the server."""
+        self.skipped = 0
+        """How many blocks were comments or had no data, so that they gave no frame."""
         self._max = max_frame_bytes
         self._buffer = bytearray()
         self._at_start = True
@@ -119,11 +121,16 @@ class SSEDecoder:
             if piece[:6] == b"data: " and _LF not in piece:
                 frames.append(Frame("", piece[6:]))
                 continue
+            if not piece or (piece[:1] == b":" and _LF not in piece):
+                self.skipped += 1
+                continue
             head, _, rest = piece.partition(b"\n")
             if rest[:6] == b"data: " and head[:7] == b"event: " and _LF not in rest:
                 frames.append(Frame(head[7:].decode("utf-8", "replace"), rest[6:]))
             elif (frame := self._parse(piece)) is not None:
                 frames.append(frame)
+            else:
+                self.skipped += 1
         return frames
 
     def _frames_up_to_limit(self, pieces: list[bytes]) -> list[Frame]:

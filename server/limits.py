@@ -21,6 +21,8 @@ from server.errors import HttpError
 from server.settings import Limits
 
 _NONE: Final[list[Any]] = []
+_LONGEST_NAME: Final = 1024
+_NAMING: Final = ("id", "call_id", "name")
 # what almost all items and tools are: there is nothing within them
 _WITHOUT: Final = frozenset(
     {MessageParam, ReasoningParam, FunctionCallParam, FunctionCallOutputParam, FunctionToolParam}
@@ -33,10 +35,25 @@ def check_headers(headers: list[tuple[bytes, bytes]], most: int) -> None:
         raise HttpError(431, f"The headers are larger than the limit of {most} bytes.")
 
 
+def check_name(name: str, param: str) -> None:
+    """Raises InvalidRequestError when the name of a model or tool, or an id, is longer than any is: they are
+    looked for, compared, logged and stored in many places."""
+    if len(name) > _LONGEST_NAME:
+        raise _refused(f"{param} has {len(name)} characters; the limit is {_LONGEST_NAME}.", param)
+
+
 def check_request(request: CreateResponse, limits: Limits, *, place: str = "input") -> None:
-    """Raises InvalidRequestError with `param` when a request has more items or declares more tools than the
-    limits say. `place` is what the surface calls the input."""
+    """Raises InvalidRequestError with `param` when a request has more items, declares more tools or names
+    something at greater length than the limits say. `place` is what the surface calls the input."""
     own = request.input if isinstance(request.input, list) else []
+    check_name(request.model or "", "model")
+    check_name(request.previous_response_id or "", "previous_response_id")
+    for where, named in ((place, own), ("tools", request.tools or _NONE)):
+        for index, each in enumerate(named):
+            for field in _NAMING:
+                name = getattr(each, field, None)
+                if isinstance(name, str) and len(name) > _LONGEST_NAME:
+                    check_name(name, f"{where}[{index}].{field}")
     if len(own) > limits.items:
         raise _refused(f"The request has {len(own)} items; the limit is {limits.items}.", place)
     declared = _count(request.tools) if request.tools else 0

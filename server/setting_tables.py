@@ -224,7 +224,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     `depth`: the nesting of a request's JSON.
     `json_values`: how many values it has, containers and what is in them.
     `items`: those of the input and of the turns that it continues.
-    `output_bytes`: what an upstream may send for one response.
+    `output_bytes`: what an upstream may send for one response; frames without an event count for more.
     `choices`: the most that `n` of a Chat Completions request may be.
     `concurrent`, `concurrent_per_key`: responses being made, of all keys and of each one. Without keys only
     the first of such a pair counts.

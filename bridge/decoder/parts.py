@@ -115,7 +115,7 @@ def encode_part(part: Part) -> bytes:
 
 def encode_parts(parts: Iterable[Part]) -> bytes:
     """Parts → JSON lines, each with its line end."""
-    return _encoder.encode_lines(parts)
+    return _encoder.encode_lines(list(parts))  # msgspec keeps the iterator of what is not a list
 
 
 def decode_part(data: bytes | str) -> Part:

@@ -28,6 +28,7 @@ KEEP_ALIVE: Final = "openresponses-bridge:keepalive"
 _INTERNAL = ErrorPayload("server_error", "internal_error", "The server failed.", None)
 _FeedRead = Callable[[bytes], list[Event] | None]
 _log = structlog.get_logger(__name__)
+_EMPTY: Final = 128  # bytes that a comment, or a frame without an event, counts beyond its own
 
 
 class Judged(Protocol):
@@ -44,10 +45,10 @@ class Translation:
 
     Whatever goes wrong ends the response as failed, never as completed. `failure` then holds the
     error, unless the upstream reported it inside its stream. `most` bounds what an upstream may send for
-    one response, in bytes (law S8). `judged` is what keeps the end back, if anything does. `text_after_tools`
-    says whether clients of Chat Completions get the text that comes after a tool call. A machine that ends
-    at a stop sequence ends with the read that brings it, whose token counts are still taken: nothing more of
-    the upstream's is wanted.
+    one response, in bytes (law S8); what gives no event counts as more than it has. `judged` is what keeps
+    the end back, if anything does. `text_after_tools` says whether clients of Chat Completions get the text
+    that comes after a tool call. A machine that ends at a stop sequence ends with the read that brings it,
+    whose token counts are still taken: nothing more of the upstream's is wanted.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Translation:
         """What comes from now on is read by this inbound, from the beginning of a stream."""
         self._inbound = inbound
         self._frames = SSEDecoder()
+        self._skipped = 0
         plain = self._judged is None and self._stops is None
         self._feed_read: _FeedRead | None = getattr(inbound, "feed_read", None) if plain else None
         self._between = False  # what is fed next begins with a frame
@@ -139,8 +141,10 @@ class Translation:
                     return events  # a delta: an end is more than one event
             if events is None:
                 events = []
-                self._take(self, self._frames.feed(data), events)
+                frames = self._frames.feed(data)
+                self._take(self, frames, events)
                 self._between = self._frames.is_between
+                self._count_empty(len(frames) - len(events))
             if self._read_done is not None and self.question is None:
                 events += self._read_done()
         except BridgeError as error:
@@ -151,6 +155,12 @@ class Translation:
             events += self._end_at_stop(self._stops)
         self.has_all = self.ended or self.question is not None
         return events
+
+    def _count_empty(self, frames: int) -> None:
+        """So many frames gave no event. With comments and blocks without data they take time, though they
+        have next to no bytes: a compressed stream may bring millions."""
+        comments, self._skipped = self._frames.skipped - self._skipped, self._frames.skipped
+        self._taken += _EMPTY * (max(frames, 0) + comments)
 
     def end(self) -> list[Event]:
         """The upstream has ended; if it had not finished, the response fails."""

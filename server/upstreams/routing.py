@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from bridge.seal import Sealer
 from server.config import about
 from server.errors import HttpError
+from server.limits import check_name
 from server.settings import Settings, SettingsError, recording_path
 from server.suggestions import did_you_mean
 from server.telemetry.tracing import is_installed
@@ -59,9 +60,10 @@ class Router:
         return found
 
     def resolve(self, model: str | None) -> Target:
-        """Raises HttpError 400 when no model is named and none is the obvious one, 404 when the named one
-        is not served."""
+        """Raises InvalidRequestError for a name that is too long, HttpError 400 when no model is named and
+        none is the obvious one, 404 when the named one is not served."""
         wanted = model if model is not None else self._only_model()
+        check_name(wanted, "model")
         found = self._find(self._unaliased(wanted))
         if found is None:
             raise unknown_model(wanted)

@@ -6,8 +6,8 @@ The choices are the caller's: hypothesis draws them (and shrinks them), the guid
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
 from tests.fuzz.core import MAX_BYTES, Target
 
@@ -41,6 +41,39 @@ JSON_WORDS: Final = (
 )
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|-?[0-9][0-9.eE+-]*|true|false|null|[\[\]{}:,]|\n+|[^\s"]')
 _TIMES: Final = (2, 3, 50, 400)
+
+
+KINDS: Final = (
+    None,
+    True,
+    -1,
+    1.5,
+    "",
+    "x",
+    [],
+    {},
+    [[]],
+    [{}],
+    [1],
+    {"x": []},
+    {"type": []},
+    {"type": "x", "name": []},
+)
+"""A value of each kind, in the place of one of another."""
+
+
+def of_wrong_kinds(value: Any) -> Iterator[Any]:
+    """A JSON value with one of its fields or entries of another kind, or left out: each of them in turn."""
+    if isinstance(value, dict):
+        for name, each in value.items():
+            rest = {key: other for key, other in value.items() if key != name}
+            yield rest
+            for changed in (*KINDS, *of_wrong_kinds(each)):
+                yield {**rest, name: changed}
+    elif isinstance(value, list):
+        for at, each in enumerate(value):
+            for changed in (*KINDS, *of_wrong_kinds(each)):
+                yield [*value[:at], changed, *value[at + 1 :]]
 
 
 def mutated(data: bytes, target: Target, pick: Pick) -> bytes:

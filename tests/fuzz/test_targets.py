@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.core import Target, all_targets, check
-from tests.fuzz.mutations import mutated
-from tests.fuzz.targets import events, inbounds, sse
+from tests.fuzz.mutations import mutated, of_wrong_kinds
+from tests.fuzz.targets import events, inbounds, requests, sse
 from tests.support.scale import MANY
 
 TARGETS = all_targets()
@@ -32,6 +34,15 @@ def test_seeds_keep_the_invariant(name: str) -> None:
     assert target.seeds
     for seed in (*target.seeds, b"", b"\xff"):
         check(target, seed)
+
+
+@pytest.mark.parametrize("name", [target.name for target in requests.TARGETS])
+def test_fields_of_other_kinds_keep_the_invariant(name: str) -> None:
+    """Every field of every surface, with a value of every kind."""
+    target = TARGETS[name]
+    for seed in target.seeds:
+        for body in of_wrong_kinds(json.loads(seed)):
+            check(target, json.dumps(body).encode())
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -4,6 +4,7 @@ import asyncio
 import re
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -12,11 +13,19 @@ from server.errors import HttpError
 from server.gate import Gate
 from server.requests.json_bounds import check_json
 from server.settings import Limits, Settings, UpstreamSettings
+from tests.support.in_process import InProcess
 from tests.support.serving import call, opened, respond, serving, stream
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk, text
 
 pytestmark = pytest.mark.timeout(40)
 SMALL = Limits(header_bytes=2000, tools=2, depth=20, output_bytes=4000, concurrent=1)
+
+
+@pytest.fixture(scope="module")
+def app() -> Iterator[InProcess]:
+    running = InProcess(Settings(store="memory:", default_model="demo"))
+    yield running
+    running.close()
 
 
 @pytest.fixture(scope="module")
@@ -153,3 +162,34 @@ def test_cors_is_off_unless_set() -> None:
         assert asked.status == status
         allowed = got.headers.get("access-control-allow-origin")
         assert allowed == (origins[0] if origins else None)
+
+
+LONG = "x" * 1025
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/v1/responses", {"model": LONG, "input": "x"}, "model"),
+        ("/v1/responses", {"input": "x", "previous_response_id": LONG}, "previous_response_id"),
+        ("/v1/responses", {"input": [{"type": "item_reference", "id": LONG}]}, "input[0].id"),
+        ("/v1/responses", {"input": [{"role": "user", "id": LONG, "content": "x"}]}, "input[0].id"),
+        ("/v1/responses/input_tokens", {"model": LONG, "input": "x"}, "model"),
+        ("/v1/responses/compact", {"model": LONG, "input": "x"}, "model"),
+        ("/v1/chat/completions", {"model": LONG, "messages": [{"role": "user", "content": "x"}]}, "model"),
+        (
+            "/v1/messages",
+            {"model": LONG, "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]},
+            "model",
+        ),
+        ("/vscode/v1/tokens", {"model": LONG, "text": "x"}, "model"),
+    ],
+)
+def test_s8_names_and_ids_are_bounded(app: InProcess, path: str, body: dict[str, Any], param: str) -> None:
+    reply = app.call("POST", path, body)
+    assert reply.status == 400
+    assert f"{param} has 1025 characters; the limit is 1024" in reply.error["message"]
+
+
+def test_s8_a_name_at_the_limit_is_looked_for(app: InProcess) -> None:
+    assert app.call("POST", "/v1/responses", {"model": LONG[:-1], "input": "x"}).status in (200, 404)

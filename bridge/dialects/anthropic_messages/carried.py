@@ -44,6 +44,11 @@ class Carried(Struct):
             self.blocks[where] = self.blocks.get(where, {}) | fields
             self.report(CACHE if name == CACHE else f"{kind}.{name[:64]}" for name in fields)
 
+    def of_tool(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The fields of the tool that has this body; a hosted one may be named by anything."""
+        name = body.get("name")
+        return self.tools.get(name, {}) if isinstance(name, str) else {}
+
     def report(self, names: Any) -> None:
         """These are lost anywhere else."""
         self.names.update(dict.fromkeys(names))

@@ -1,6 +1,7 @@
 """VS Code's parts and their JSON (vscode.md section 1)."""
 
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -136,3 +137,14 @@ def test_statics_have_vscodes_default_types() -> None:
 def test_the_public_names_are_there() -> None:
     assert sorted(decoder.__all__) == list(dict.fromkeys(sorted(decoder.__all__)))
     assert all(hasattr(decoder, name) for name in decoder.__all__)
+
+
+@pytest.mark.parametrize("kind", [tuple, list, iter])
+def test_lines_leave_nothing_behind(kind: Any) -> None:
+    """An encoder that kept its iterator would keep the parts in it, one for each line of each stream."""
+    part = LanguageModelTextPart("Hi")
+    encode_parts(kind([part]))
+    blocks = sys.getallocatedblocks()
+    for _ in range(1000):
+        encode_parts(kind([part]))
+    assert sys.getallocatedblocks() - blocks < 100

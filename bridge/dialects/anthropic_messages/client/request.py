@@ -114,6 +114,7 @@ def _tools(given: Fields, carried: Carried) -> list[Any] | None:
     for tool in given.each("tools"):
         kind = tool.get("type", str)
         if kind not in _CUSTOM:
+            tool.get("name", str)
             bare = {name: value for name, value in tool.whole().items() if name != CACHE}
             found.append(UnknownTool({**bare, "type": f"{SLUG}{kind}"}))
             if CACHE in tool.names:

@@ -70,10 +70,7 @@ def to_messages(
     if instructed:
         builder.system.append({"type": "text", "text": instructed})
     allowed = [view for view in functions if choice.allowed is None or view.name in choice.allowed]
-    tools = [
-        body | carried.tools.get(body.get("name", ""), {})
-        for body in tool_bodies(allowed, others, facts, diagnostics)
-    ]
+    tools = [body | carried.of_tool(body) for body in tool_bodies(allowed, others, facts, diagnostics)]
     choice.check(tools)
     body: dict[str, Any] = {
         "model": name,
