@@ -70,8 +70,8 @@ class Quotas:
         The headers of its answer. Raises HttpError 429 that names the limit."""
         if owner == _WITHOUT_KEY:
             return {}
-        if self._stock is not None and size is not None:
-            self._check_stock(self._stock, owner, size())
+        if size is not None:
+            self.store(owner, size)
         if not self._limited:
             return {}
         found = await self._decided(owner)
@@ -86,13 +86,17 @@ class Quotas:
             headers={"retry-after": str(max(1, math.ceil(found.wait))), **headers},
         )
 
-    def _check_stock(self, stock: Stock, owner: str, size: int) -> None:
+    def store(self, owner: str, size: Callable[[], int]) -> None:
+        """So many bytes more of this owner's will be stored. Raises HttpError 429."""
+        if self._stock is None or owner == _WITHOUT_KEY:
+            return
+        more = size()
         try:
-            stock.check(owner, size)
+            self._stock.check(owner, more)
         except HttpError:
             self._refused("stored_bytes")
             raise
-        stock.grow(owner, size)
+        self._stock.grow(owner, more)
 
     async def _decided(self, owner: str) -> Verdict:
         """What this process has counted is part of what all have: what goes beyond a limit here, does so

@@ -22,6 +22,18 @@ async def admit(
     return await service.quotas.admit(owner, size=size, form=limits_form)
 
 
+def admit_references(service: Service, given: CreateResponse, resolved: CreateResponse, owner: str) -> None:
+    """Count what the references of a request that is stored stand for: a copy of each is stored with it.
+    Raises HttpError 429."""
+    if resolved is given or given.store is False:
+        return
+
+    def more() -> int:
+        return max(len(encode(own_input(resolved))) - len(encode(own_input(given))), 0)
+
+    service.quotas.store(owner, more)
+
+
 def spent(
     service: Service, owner: str, model: str, size: int, request: CreateResponse, response: Response
 ) -> None:

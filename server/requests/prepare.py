@@ -21,7 +21,7 @@ from server.budget import Hold
 from server.limits import check_conversation, check_request
 from server.off_loop import on_thread
 from server.quotas.headers import Form, openai_headers
-from server.requests.admission import admit, spent
+from server.requests.admission import admit, admit_references, spent
 from server.requests.answer_format import check_format, check_patterns
 from server.requests.background_rules import check_background
 from server.requests.client_traits import ClientTraits, traits_of
@@ -247,6 +247,7 @@ async def prepare(
     allowed = await admit(service, request, owner, limits_form) if taken is None else {}
     if choices > 1:
         target = target.for_choices(choices)
+    given = request
     if history is None:
         request, before, hold = await continued(
             service.store, request, owner, service.room, accepted=taken is not None
@@ -255,6 +256,8 @@ async def prepare(
     identities = ToolIdentityMap()
     hold = hold or service.room.budget.hold(owner)
     try:
+        if taken is None:
+            admit_references(service, given, request, owner)
         check_conversation(request, len(history), service.settings.limits)
         updated = configured(request, history)
         if updated is not request:

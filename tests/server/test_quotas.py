@@ -182,6 +182,22 @@ def test_s8_stored_bytes_of_a_key_are_bounded_before_a_request_is_begun(upstream
         assert last.status == 429
 
 
+@pytest.mark.parametrize("store", [True, False])
+def test_s8_what_references_stand_for_counts_as_stored(upstream: ScriptedUpstream, store: bool) -> None:
+    """A few bytes of a reference store a copy of the item."""
+    upstream.scripts["m"] = Script(text("Hi"))
+    with limited(upstream, stored_bytes_per_key=100_000) as base:
+        first = respond(base, ONE, model="m", input="x" * 30_000).json
+        (item,) = call(base, "GET", f"/v1/responses/{first['id']}/input_items", headers=ONE).json["data"]
+        again = [{"type": "item_reference", "id": item["id"]}]
+        answers = [respond(base, ONE, model="m", input=again, store=store) for _ in range(4)]
+        assert [answer.status for answer in answers][:1] == [200]
+        assert (answers[-1].status == 429) is store
+        if store:
+            assert answers[-1].error["code"] == "stored_bytes_exceeded"
+        assert respond(base, TWO, model="m", input="x" * 4000).status == 200
+
+
 def test_s8_a_key_of_odd_characters_has_limits_of_its_own(upstream: ScriptedUpstream) -> None:
     upstream.scripts["m"] = Script(text("Hi"))
     with limited(upstream, keys=("a:{b}*", "a:{b}"), requests_per_minute_per_key=1) as base:
