@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bridge.errors import BridgeError
 from bridge.random_ids import random_hex
+from server.budget import hand_over
 from server.direct import STATUS
 from server.errors import MESSAGES_PATH, HttpError, error_body, surface_path
 from server.gate import Gate
@@ -80,6 +81,7 @@ class RequestLog:
             await _answer(_DEFECT, scope)(scope, receive, send_labelled)
         finally:
             self._metrics.streams -= streams
+            hand_over()
             seconds = time.perf_counter() - started
             _log.info(
                 "request",

@@ -232,12 +232,14 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     `readers`, `readers_per_key`: readers of stored responses: streams, whole ones and pages of input.
     `conversation_bytes`: what `previous_response_id` stands for.
     `reference_bytes`: what the `item_reference`s of one request bring in.
-    `loaded_bytes`, `loaded_bytes_per_key`: conversations and bodies in memory at once.
+    `loaded_bytes`, `loaded_bytes_per_key`: conversations and bodies in memory at once, also those of which a
+    part has come: as much as it is uncompressed.
     `schema_bytes`, `schema_nodes`: a JSON schema for the answer: its size, and how many values it has.
     `schema_seconds`: judging one answer by its schema.
     `grace`: how long running responses have when the server is stopped by Ctrl-C or a second signal.
     `header_seconds`: in which the headers of a request have to be complete.
     `body_seconds`: in each of which a body or WebSocket message has to bring 1 KB/s on average, or its end.
+    `body_total_seconds`: in which a body or WebSocket message has to have come.
     `write_seconds`: after which a client is cut off that takes nothing of what is sent to it.
     `idle_seconds`: for which a connection is kept for the next request.
     `connections`: open ones of one process.
@@ -271,6 +273,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     grace: Seconds = 10.0
     header_seconds: Seconds = 20.0
     body_seconds: Seconds = 30.0
+    body_total_seconds: Seconds = 600.0
     write_seconds: Seconds = 60.0
     idle_seconds: Seconds = 75.0
     connections: Count = 4000

@@ -78,7 +78,7 @@ class HttpConnection(answering.Answering):
         self._overhead = 0  # bytes of the body's framing since its last byte
         self._owed: list[RequestResponseCycle] = []  # `_MOST_QUEUED` at most
         self._error: HttpError | None = None
-        self._receiving = Receiving(self._limits.body_seconds)
+        self._receiving = Receiving(self._limits.body_seconds, self._limits.body_total_seconds)
 
     # ── asyncio's side ─────────────────────────────────────────────────────────────────────────────────
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -365,7 +365,7 @@ class HttpConnection(answering.Answering):
             if now - self._since >= self._limits.body_seconds:
                 self.transport.close()
         elif self.flow.read_paused or self.cycle.waiting_for_100_continue:
-            self._receiving.begin(now)
+            self._receiving.wait(now)
         elif self._receiving.is_slow(now):
             self._refuse(HttpError(408, "The body took too long."))
 

@@ -22,6 +22,15 @@ class WholeMessageDeflate(PerMessageDeflate):
     _compressed = False
     _fragments = bytearray()
 
+    @property
+    def waiting(self) -> int:
+        """Bytes of an unfinished message that are kept."""
+        return len(self._fragments)
+
+    def forget(self) -> None:
+        """They are not wanted any more."""
+        self._fragments = bytearray()
+
     def decode(self, frame: Frame, *, max_size: int | None = None) -> Frame:
         """The message in its last fragment; the others become empty. Raises PayloadTooBig."""
         if frame.opcode in CTRL_OPCODES:

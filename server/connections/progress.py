@@ -46,17 +46,24 @@ class Sending:
 
 class Receiving:
     """Looks after a body or message that has begun: in each `seconds` at least SLOWEST bytes per second
-    have to come, or its end."""
+    have to come, or its end, and all of it in `total` seconds."""
 
-    __slots__ = ("_begun", "_received", "_seconds")
+    __slots__ = ("_begun", "_ends", "_received", "_seconds", "_total")
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, total: float) -> None:
         self._seconds = seconds
-        self._begun = 0.0
+        self._total = total
+        self._begun = self._ends = 0.0
         self._received = 0
 
     def begin(self, now: float) -> None:
-        """The time starts now."""
+        """It begins now."""
+        self._ends = now + self._total
+        self._begun, self._received = now, 0
+
+    def wait(self, now: float) -> None:
+        """It is not read now: the time since then does not count."""
+        self._ends += now - self._begun
         self._begun, self._received = now, 0
 
     def got(self, size: int) -> None:
@@ -65,10 +72,12 @@ class Receiving:
 
     def is_slow(self, now: float) -> bool:
         """Whether too little came in the time that is over."""
+        if now >= self._ends:
+            return True
         if now - self._begun < self._seconds:
             return False
         slow = self._received < SLOWEST * self._seconds
-        self.begin(now)
+        self._begun, self._received = now, 0
         return slow
 
 

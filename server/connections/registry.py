@@ -40,7 +40,10 @@ class ConnectionRegistry:
         limits = settings.limits
         self.limits: Limits = limits
         self.largest_message = settings.max_body_bytes
-        seconds = (limits.header_seconds, limits.body_seconds, limits.write_seconds, limits.idle_seconds)
+        seconds = (
+            *(limits.header_seconds, limits.body_seconds, limits.body_total_seconds),
+            *(limits.write_seconds, limits.idle_seconds),
+        )
         self._pause = min(_LONGEST_PAUSE, min(seconds) / _LOOKS)
         self._open: set[Watched] = set()
         self._waiting: OrderedDict[Watched, None] = OrderedDict()

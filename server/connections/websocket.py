@@ -19,10 +19,12 @@ from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 
 from server.body_pieces import offer, withdraw
-from server.connections.inflating import WholeMessageDeflateFactory
+from server.budget import OF_SOCKET, Hold
+from server.connections.inflating import WholeMessageDeflate, WholeMessageDeflateFactory
 from server.connections.progress import Receiving, Sending, cut_off
 from server.connections.refusals import written
 from server.errors import HttpError
+from server.off_loop import LARGE
 from server.websocket.envelopes import envelope, too_large
 
 if TYPE_CHECKING:
@@ -66,8 +68,10 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         self._second = 0.0
         self._pause: asyncio.TimerHandle | None = None
         self._ended = False
-        self._receiving = Receiving(registry.limits.body_seconds)
+        self._receiving = Receiving(registry.limits.body_seconds, registry.limits.body_total_seconds)
         self._unfinished = False
+        self._whole = 0  # bytes of the message that the application has, or that waits for it
+        self._held = False  # something is reserved
 
     # ── asyncio's side ─────────────────────────────────────────────────────────────────────────────────
     def connection_made(self, transport: Any) -> None:
@@ -77,8 +81,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._registry.leave(self)
-        self._rest = b""
-        self.frames = []
+        self._forget()
         if self.handshake_initiated:
             withdraw(self._scope)  # it refers to this object
         if self._pause is not None:
@@ -120,6 +123,8 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             self._tiny += max(0.0, len(self.conn.events) - len(piece) / _USUAL)
             self._receiving.got(len(piece))
             self.handle_events()
+            if (self._held or self.frames or self.conn.reader.buffer) and not self._ended:
+                self._reserve()
 
     def _has_to_wait(self) -> bool:
         if not self.handshake_initiated:
@@ -158,6 +163,9 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
 
     async def receive(self) -> Any:
         """The application's next message; with it what waited behind it comes into play."""
+        if self._whole:
+            self._whole = 0
+            self._reserve()
         message = await super().receive()
         self._wake()
         return message
@@ -198,6 +206,10 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         (data,), self.frames = self.frames, []
         if self.close_sent:
             return
+        if len(data) > LARGE:
+            self._whole = len(data)
+            if not self._reserve():
+                return
         if self.curr_msg_data_type == "bytes":
             self.queue.put_nowait({"type": "websocket.receive", "bytes": bytes(data)})
         else:
@@ -208,6 +220,39 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
                 return
             self.queue.put_nowait({"type": "websocket.receive", "text": text})
         self._pause_reading()
+
+    # ── what is held of it ─────────────────────────────────────────────────────────────────────────────
+    def _reserve(self) -> bool:
+        """Whether what has come may be held: an unfinished message, and the one that the application has.
+        What is small is not counted, as little as on a connection that brings a request."""
+        size = self._whole + len(self.conn.reader.buffer) + sum(each.waiting for each in self._deflates())
+        if self.frames:
+            size += len(self.frames[0])
+        if size <= LARGE and not self._held:
+            return True
+        hold: Hold | None = self._scope.get("state", {}).get(OF_SOCKET)
+        if hold is None:  # the handshake is not answered yet
+            return True
+        try:
+            hold.resize(size if size > LARGE else 0)
+        except HttpError as error:
+            self._end(CloseCode.TRY_AGAIN_LATER, error)
+            return False
+        self._held = size > LARGE
+        return True
+
+    def _deflates(self) -> list[WholeMessageDeflate]:
+        return [each for each in self.conn.extensions if isinstance(each, WholeMessageDeflate)]
+
+    def _forget(self) -> None:
+        """Nothing of what has come is kept."""
+        self._rest, self.frames, self._whole = b"", [], 0
+        self.conn.reader.buffer.clear()
+        for each in self._deflates():
+            each.forget()
+        if self._held:
+            self._held = False
+            self._scope["state"][OF_SOCKET].release()
 
     # ── refusing ───────────────────────────────────────────────────────────────────────────────────────
     def handle_parser_exception(self) -> None:
@@ -235,7 +280,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         self.stop_keepalive()
         self.close_sent = self._ended = True
         self.close_timer = self.loop.call_later(_LINGER, self.transport.close)
-        self._rest, self.frames = b"", []
+        self._forget()
         self.transport.write(last + b"".join(self.conn.data_to_send()))
         self.transport.write_eof()
         if self.read_paused:

@@ -17,7 +17,7 @@ from bridge.protocol.request import CreateResponse
 from bridge.protocol.response import Response
 from bridge.tools.identity import ToolIdentityMap
 from bridge.wire import choose_wire
-from server.budget import Hold
+from server.budget import Hold, hand_over
 from server.limits import check_conversation, check_request
 from server.off_loop import on_thread
 from server.quotas.headers import Form, openai_headers
@@ -270,6 +270,7 @@ async def prepare(
             await check_patterns(service.judge, request, owner, schema_param)
         after = continued_there(target, request, history, upstream, client.key)
         new = None if after is None else ask(target, request, history, identities, after=after)
+        hand_over()
         hold.grow(len(asked.outgoing.body) + (0 if new is None else len(new.outgoing.body)))
     except BridgeError:
         hold.release()

@@ -22,7 +22,7 @@ async def create(request: Request) -> ASGIApp:
     use for it."""
     service = service_of(request)
     (asked, losses), options = await read_json(
-        request, service.settings, lambda body: (CHAT.request(body, service.sealer), answer_options(body))
+        request, service, lambda body: (CHAT.request(body, service.sealer), answer_options(body))
     )
     check_choices(options.n, request.state.owner, service.settings.limits)
     prepared = await prepare(

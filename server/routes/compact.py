@@ -31,7 +31,7 @@ async def compact(request: Request) -> ASGIApp:
     """The input window that a new chain begins with (schema CompactResource). The conversation is what
     `previous_response_id` stands for, then `input`. Nothing is stored."""
     service = service_of(request)
-    given = await read_json(request, service.settings, decode_compact_request)
+    given = await read_json(request, service, decode_compact_request)
     check_request(CreateResponse(input=given.input), service.settings.limits)
     owner = request.state.owner
     asked, before, hold = await continued(service.store, _condensing(given), owner, service.room)
@@ -69,7 +69,7 @@ async def input_tokens(request: Request) -> Response:
     """About how many tokens the input of a request is, sealed summaries counted by what they say. Real
     counts come with each response; see `bridge.token_counter` for what this one rests on."""
     service = service_of(request)
-    asked = await read_json(request, service.settings, decode_request)
+    asked = await read_json(request, service, decode_request)
     _check_counted(asked)
     target = service.router.target_of(asked.model, request.state.owner)
     check_request(asked, service.settings.limits)

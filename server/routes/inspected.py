@@ -87,7 +87,7 @@ async def context(request: Request) -> Response:
     """What a request would put into the context, piece by piece, in bytes of JSON and in tokens, which are
     estimated as for `/v1/responses/input_tokens`."""
     service = service_of(request)
-    asked = await read_json(request, service.settings, decode_request)
+    asked = await read_json(request, service, decode_request)
     target = service.router.target_of(asked.model, request.state.owner)
     check_request(asked, service.settings.limits)
     asked, before, hold = await continued(service.store, asked, request.state.owner, service.room)

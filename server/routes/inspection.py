@@ -42,7 +42,7 @@ async def create(request: Request) -> ASGIApp:
     """`POST /inspector/v1/responses`: as `/v1/responses`, always streamed. Times count from here."""
     began = time.perf_counter()
     service = service_of(request)
-    asked = replace(await read_json(request, service.settings, decode_request), stream=True)
+    asked = replace(await read_json(request, service, decode_request), stream=True)
     owner = request.state.owner
     prepared = await prepare(service, asked, fields_of(request.scope), request.state.request_id, owner=owner)
     run, headers = prepared.run(), prepared.headers
@@ -91,7 +91,7 @@ async def capture(request: Request) -> Response:
     kind = fields_of(request.scope).get("content-type", "").partition(";")[0].strip().lower()
     if kind != _CAPTURE_TYPE:
         raise HttpError(415, f"The content type must be {_CAPTURE_TYPE}.")
-    data = await read_bytes(request, service.settings)
+    data = await read_bytes(request, service)
     check = partial(check_json, limits=_payload_limits(service.settings.limits))
     lines = _with_failure(observed_file(data, dialect, check))
     first, ended = b"", False

@@ -30,7 +30,7 @@ async def count_tokens(request: Request) -> Response:
     owner = request.state.owner
     sealer = service.sealer.bound(owner)
     asked, losses = await read_json(
-        request, service.settings, lambda body: MESSAGES.request(_with_limit(body), sealer)
+        request, service, lambda body: MESSAGES.request(_with_limit(body), sealer)
     )
     target = service.router.target_of(asked.model, owner)
     check_request(asked, service.settings.limits, place="messages")
@@ -51,7 +51,7 @@ async def create(request: Request) -> ASGIApp:
     """Events with `stream`, else one message. Nothing is stored: this API has no way to ask for it."""
     service = service_of(request)
     sealer = service.sealer.bound(request.state.owner)
-    asked, losses = await read_json(request, service.settings, lambda body: MESSAGES.request(body, sealer))
+    asked, losses = await read_json(request, service, lambda body: MESSAGES.request(body, sealer))
     prepared = await prepare(
         service,
         asked,

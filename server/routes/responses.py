@@ -40,7 +40,7 @@ async def create(request: Request) -> ASGIApp:
     """`POST /v1/responses`: the answer is server-sent events with `stream`, else JSON; in the
     `background` it is the queued response."""
     service = service_of(request)
-    asked = await read_json(request, service.settings, decode_request)
+    asked = await read_json(request, service, decode_request)
     scope = request.scope
     owner, request_id = scope["state"]["owner"], scope["state"]["request_id"]
     prepared = await prepare(service, asked, fields_of(scope), request_id, owner=owner)

@@ -44,7 +44,7 @@ async def chat(request: Request) -> ASGIApp:
     failures = request.query_params.get("errors", "text")
     if failures not in FAILURES:
         raise invalid("errors", f"expected one of: {', '.join(FAILURES)}")
-    asked = await read_json(request, service.settings, read_chat)
+    asked = await read_json(request, service, read_chat)
     state = request.state
     prepared = await prepare_chat(service, asked, fields_of(request.scope), state.request_id, state.owner)
     traced = service.settings.log_level == "debug"
@@ -60,7 +60,7 @@ def _trace(request_id: str, line: str) -> None:
 async def tokens(request: Request) -> JSONResponse:
     """About how many tokens a text or message is for a model."""
     service = service_of(request)
-    asked = await read_json(request, service.settings, read_counted)
+    asked = await read_json(request, service, read_counted)
     model = service.router.resolve(asked.model).model
     size = len(asked.content) if isinstance(asked.content, str) else len(encode(asked.content))
     counter = service.meters.counter(request.state.owner)

@@ -15,6 +15,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from bridge.errors import BridgeError
 from server.body_pieces import offered
+from server.budget import OF_SOCKET
 from server.errors import HttpError, error_body, shutting_down
 from server.service import Service
 from server.websocket.envelopes import envelope, limit_reached, too_large
@@ -41,6 +42,7 @@ async def responses(socket: WebSocket) -> None:
     service: Service = socket.app.state.service
     try:
         async with service.gate.sockets.shared(socket.state.owner):
+            socket.scope["state"][OF_SOCKET] = service.room.budget.hold(socket.state.owner)
             await socket.accept()
             await Connection(socket, service).serve()
     except HttpError as error:
@@ -59,7 +61,13 @@ class Connection:
         self._socket = socket
         self._settings = service.settings
         self._lanes = Lanes(
-            service, socket.headers, socket.state.owner, self._send, offered(socket.scope), self._after_turn
+            service,
+            socket.headers,
+            socket.state.owner,
+            socket.scope["state"][OF_SOCKET],
+            self._send,
+            offered(socket.scope),
+            self._after_turn,
         )
         self._gate = service.gate
         self._ends_at = anyio.current_time() + service.settings.websocket_limit

@@ -18,8 +18,9 @@ from anyio.abc import TaskGroup
 from bridge.errors import BridgeError
 from bridge.protocol.codec import encode
 from server.body_pieces import Write
-from server.budget import Hold
+from server.budget import RECEIVED, Hold
 from server.errors import HttpError
+from server.off_loop import LARGE
 from server.runs.order import Order
 from server.service import Service
 from server.websocket.envelopes import BUSY, envelope, in_lane
@@ -66,14 +67,15 @@ class Lane:
 
 class Lanes:
     """`take` the messages of a connection in the order in which they come. `send` takes a message for the
-    client, and `write` one that waits for nothing; `owner` is whose the responses are; `after_turn` is called
-    behind each turn."""
+    client, and `write` one that waits for nothing; `owner` is whose the responses are, `received` what holds
+    the message that is taken; `after_turn` is called behind each turn."""
 
     def __init__(
         self,
         service: Service,
         headers: Mapping[str, str],
         owner: str,
+        received: Hold,
         send: Send,
         write: Write,
         after_turn: Callable[[], Awaitable[None]],
@@ -81,6 +83,7 @@ class Lanes:
         self._service = service
         self._headers = headers
         self._owner = owner
+        self._received = received
         self._send = send
         self._write = write
         self._after_turn = after_turn
@@ -141,7 +144,8 @@ class Lanes:
         if len(lane.waiting) >= WAITING:
             raise _TOO_MANY_WAITING
         hold = self._service.room.budget.hold(self._owner)
-        if lane.busy:
+        self._received.release()
+        if lane.busy or len(message) > LARGE:
             hold.grow(len(message))
         lane.waiting.append((message, hold))
 
@@ -154,8 +158,11 @@ class Lanes:
 
     async def _turn(self, lane: Lane, message: str | bytes, hold: Hold) -> None:
         async with self._active:  # the one that has waited longest is next
-            hold.release()
-            await lane.turns.take(message, [each.memory for each in self._lanes.values()])
+            RECEIVED.set(hold)
+            try:
+                await lane.turns.take(message, [each.memory for each in self._lanes.values()])
+            finally:
+                hold.release()
         await self._after_turn()
 
     def _lane(self, name: str | None) -> Lane | None:

@@ -24,6 +24,7 @@ from bridge.protocol.usage import Usage
 from bridge.protocol.websocket import ResponseCreateMessage
 from bridge.wire import choose_wire
 from server.body_pieces import Write
+from server.budget import hand_over
 from server.frames import Frames
 from server.limits import check_conversation, check_request
 from server.requests.admission import admit
@@ -198,6 +199,7 @@ class Turns:
             expires_at = self._service.runs.expires_at(time.time())
             record = StoredResponse(response, own_input(request), owner=self._owner, expires_at=expires_at)
             await self._service.store.put(record, frames)
+        hand_over()
         self._memory.keep(request, response, before)
         log_ended(response)
         await send_events(self._send, events)

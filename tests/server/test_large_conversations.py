@@ -85,14 +85,14 @@ def test_s8_many_large_conversations_at_once_are_bounded_per_key_and_in_sum(base
         refused = respond(base, ONE, model="m", previous_response_id=mine)
         assert (refused.status, refused.error["code"]) == (429, "too_much_in_memory")
         assert refused.headers["retry-after"] == "1"
-        assert "One API key may have conversations of 45000 bytes" in refused.error["message"]
+        assert "One API key may have bodies and conversations of 45000 bytes" in refused.error["message"]
         assert respond(base, ONE, model="m").status == 200
         with opened(base, "POST", "/v1/responses", {**asked, "previous_response_id": theirs}, TWO) as more:
             assert more.status == 200
             more.read(10)
             refused = respond(base, TWO, model="m", input=said(10_000))
             assert (refused.status, refused.error["code"]) == (429, "too_much_in_memory")
-            assert "Conversations of 60000 bytes are in memory" in refused.error["message"]
+            assert "Bodies and conversations of 60000 bytes are in memory" in refused.error["message"]
     eventually(lambda: respond(base, ONE, model="m", previous_response_id=mine).status == 200)
 
 

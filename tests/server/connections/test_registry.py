@@ -106,7 +106,7 @@ def test_s8_without_the_system_s_word_our_own_buffer_counts() -> None:
 
 
 def test_s8_sender_has_to_bring_so_much_in_each_time() -> None:
-    receiving = Receiving(10.0)
+    receiving = Receiving(10.0, 1000.0)
     receiving.begin(100.0)
     receiving.got(10 * SLOWEST)
     assert not receiving.is_slow(109.0)
@@ -114,3 +114,15 @@ def test_s8_sender_has_to_bring_so_much_in_each_time() -> None:
     receiving.got(10 * SLOWEST - 1)
     assert not receiving.is_slow(119.0)
     assert receiving.is_slow(120.0)
+
+
+def test_s8_sender_has_to_end_in_time_without_what_it_waited_for() -> None:
+    receiving = Receiving(10.0, 25.0)
+    receiving.begin(100.0)
+    for now in (110.0, 120.0):
+        receiving.got(100 * SLOWEST)
+        assert not receiving.is_slow(now)
+    receiving.wait(130.0)  # it was not read for ten seconds
+    receiving.got(100 * SLOWEST)
+    assert not receiving.is_slow(134.9)
+    assert receiving.is_slow(135.0)

@@ -8,7 +8,8 @@ import random
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import pytest
@@ -17,10 +18,12 @@ from starlette.requests import Request
 from bridge.errors import InvalidRequestError
 from bridge.protocol.codec import decode_json
 from server.app import _ROUTES
+from server.budget import room_for
 from server.encodings import Compressed, decoding, zstd
 from server.errors import HttpError
 from server.requests.bodies import read_json
 from server.requests.json_bounds import check_json
+from server.service import Service
 from server.settings import Limits, Settings
 from tests.support.serving import call, serving
 from tests.support.sockets import opened_socket
@@ -354,8 +357,10 @@ async def received(body: bytes, encoding: str, limit: int) -> bytes:
         return {"type": "http.request", "body": body, "more_body": False}
 
     headers = [(b"content-type", b"application/json"), (b"content-encoding", encoding.encode())]
-    request = Request({"type": "http", "method": "POST", "headers": headers}, receive)
-    return await read_json(request, Settings(max_body_bytes=limit), bytes)
+    scope = {"type": "http", "method": "POST", "headers": headers, "state": {"owner": ""}}
+    settings = Settings(max_body_bytes=limit)
+    service = SimpleNamespace(settings=settings, room=room_for(settings.limits))
+    return await read_json(Request(scope, receive), cast(Service, service), bytes)
 
 
 # ── values that are awkward to handle ──────────────────────────────────────────────────────────────────

@@ -99,7 +99,7 @@ async def test_message_that_waits_is_not_overtaken_by_one_of_another_lane() -> N
     async def after_turn() -> None:
         return None
 
-    lanes = Lanes(cast(Any, None), {}, "", send, write, after_turn)
+    lanes = Lanes(cast(Any, None), {}, "", cast(Any, None), send, write, after_turn)
     first = asyncio.create_task(lanes._sender(None)(b"{}"))
     await asyncio.sleep(0)
     other = lanes._writer("b")
