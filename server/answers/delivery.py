@@ -14,6 +14,7 @@ from typing import Final
 import anyio
 from starlette.types import Receive, Scope, Send
 
+from bridge.dialects.base import CANCELLED
 from bridge.errors import BridgeError
 from server.answers.company import Company
 from server.answers.forms import Form
@@ -228,5 +229,8 @@ def failure_of(translation: Translation) -> HttpError:
     """A response that has no answer in it, as an HTTP error."""
     response = translation.snapshot
     if response.error is None:
+        details = response.incomplete_details
+        if CANCELLED.code in (response.status, details and details.reason):
+            return HttpError(502, CANCELLED.message, code="cancelled")
         return HttpError(502, f"The response ended as {response.status}.", code=response.status)
     return translation.failure if isinstance(translation.failure, HttpError) else failure(response.error)

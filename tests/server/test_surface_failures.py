@@ -192,3 +192,35 @@ def test_parts_for_vs_code(demo: str) -> None:
     )
     assert call(demo, "POST", "/vscode/v1/chat", {"model": "demo"}).error["param"] == "messages"
     assert call(demo, "POST", "/vscode/v1/chat", b"{").status == 400
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+@pytest.mark.parametrize("ending", ["response.cancelled", "response.incomplete"])
+def test_a_cancelled_upstream_is_the_same_error_streamed_and_whole(
+    many: str, upstream: ScriptedUpstream, path: str, ending: str
+) -> None:
+    model = "responses-cancelled"
+    status = ending.removeprefix("response.")
+    response = {"id": "resp_u", "created_at": 1, "model": "up", "output": []}
+    frames = [
+        {"type": "response.created", "response": {**response, "status": "in_progress"}},
+        {
+            "type": "response.output_text.delta",
+            "item_id": "m",
+            "output_index": 0,
+            "content_index": 0,
+            "delta": "Hi",
+        },
+        {
+            "type": ending,
+            "response": {**response, "status": status, "incomplete_details": {"reason": "cancelled"}},
+        },
+    ]
+    upstream.scripts[model] = Script([f"data: {json.dumps(each)}\n\n".encode() for each in frames])
+    whole = ask(many, path, model, stream=False)
+    assert whole.status == 502
+    streamed = [each["error"] for each in ask(many, path, model, stream=True).events if each.get("error")]
+    assert [each["message"] for each in streamed] == [whole.json["error"]["message"]]
+    assert [each["type"] for each in streamed] == [whole.json["error"]["type"]]
+    assert [each.get("code") for each in streamed] == [whole.json["error"].get("code")]
+    assert "cancelled" in streamed[0]["message"]

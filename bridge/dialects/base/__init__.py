@@ -18,6 +18,7 @@ from bridge.dialects.base.dialect import (
 )
 from bridge.dialects.base.entries import HISTORY, AnyItem, Entry, entries_of
 from bridge.dialects.base.failures import (
+    CANCELLED,
     CUT,
     EMPTY,
     INVALID_JSON,
@@ -54,6 +55,7 @@ from bridge.dialects.base.outcomes import (
 from bridge.dialects.base.streams import Chunk, Inbound, Outbound
 
 __all__ = [
+    "CANCELLED",
     "CUT",
     "EFFORTS",
     "EMPTY",

@@ -20,6 +20,10 @@ def failure(code: str, message: str) -> ErrorPayload:
     return ErrorPayload("server_error", code, message, None)
 
 
+CANCELLED: Final = failure("cancelled", "the response was cancelled")
+"""What a client reads for a cancelled response where its API has no such end."""
+
+
 def error_text(value: Any) -> str | None:
     """A fact of an upstream's error: text, or a number such as a status; None for anything else."""
     return str(value) if isinstance(value, str | int) and value != "" else None

@@ -7,7 +7,7 @@ from typing import Any, Final
 from bridge.diagnostics import Diagnostics
 from bridge.dialects.anthropic_messages import types as t
 from bridge.dialects.anthropic_messages.client.blocks import BlockWriter
-from bridge.dialects.base import CUT
+from bridge.dialects.base import CANCELLED, CUT
 from bridge.protocol import events as ev
 from bridge.protocol.errors import ErrorPayload
 from bridge.protocol.response import Response
@@ -108,7 +108,7 @@ class MessageBounds:
             return [*chunks, self._failed(code, message)]
         reason = self._stop_reason(response)
         if reason is None:
-            return [*chunks, self._failed(None, f"the response was {response.status}")]
+            return [*chunks, self._failed(CANCELLED.code, CANCELLED.message)]
         sequence = response.stop_sequence or None if reason == _STOP_SEQUENCE else None
         details: dict[str, Any] = {"stop_reason": reason, "stop_sequence": sequence}
         if self.refusal:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bridge.diagnostics import Diagnostics
-from bridge.dialects.base import failure
+from bridge.dialects.base import CANCELLED, failure
 from bridge.dialects.chat_completions.types import (
     ChatLogProb,
     ChatLogProbs,
@@ -23,7 +23,6 @@ FAILED_CHOICE = "error"
 """The finish reason of a choice that failed where others go on."""
 
 _INCOMPLETE = {"max_output_tokens": "length", "content_filter": "content_filter"}
-_CANCELLED = failure("cancelled", "the response was cancelled")
 _FAILED = failure("server_error", "the response failed")
 
 
@@ -39,7 +38,7 @@ def finish_reason(
         return (called if calls else "stop"), None
     reason = response.incomplete_details.reason if response.incomplete_details else ""
     if "cancelled" in (response.status, reason):
-        return None, _CANCELLED
+        return None, CANCELLED
     if reason not in _INCOMPLETE:
         diagnostics.loss("finish_reason", f"incomplete for {reason[:64] or 'no reason'}, reported as length")
     return _INCOMPLETE.get(reason, "length"), None
