@@ -74,15 +74,19 @@ class Output:
         return _free(self._taken, mended(wanted) if wanted else self._ids(prefix))
 
     def unique_call_id(self, wanted: str, diagnostics: Diagnostics) -> str:
-        """The same for a call_id, which clients must be able to send back: at most 64 characters."""
+        """The same for a call_id, which clients must be able to send back: at most 64 characters, that can be
+        printed."""
         wanted = mended(wanted)
-        base = (wanted if len(wanted) <= MAX_CALL_ID else _digest(wanted)) or self._ids("call")
+        printed = wanted.isprintable() and " " not in wanted
+        base = (wanted if printed and len(wanted) <= MAX_CALL_ID else _digest(wanted)) or self._ids("call")
         unique = _free(self._call_ids, base)
         if len(unique) > MAX_CALL_ID:
             unique = _free(self._call_ids, _digest(unique))
         if wanted and unique != wanted:
             why = "given to two calls, made unique"
-            if len(wanted) > MAX_CALL_ID:
+            if not printed:
+                why = "has characters that can't be printed, replaced"
+            elif len(wanted) > MAX_CALL_ID:
                 why = f"longer than {MAX_CALL_ID} characters, shortened"
             diagnostics.repair("tool_call.id", why)
             self._given[wanted] = unique

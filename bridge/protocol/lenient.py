@@ -2,7 +2,8 @@
 
 One walk, two modes. `Strict` keeps unknown types whole and raises on anything else, so it is the
 published schema with room for extensions. `Repairing` also fills what is missing with the schema's
-zero values and drops what can't be read, and notes each such repair: other servers' streams need it.
+zero values, reads text that stands where parts belong, drops what can't be read, and notes each such
+repair: other servers' streams need it.
 """
 
 from __future__ import annotations
@@ -90,7 +91,11 @@ def build_struct(struct: type[Any], value: dict[str, Any], mode: Mode, path: str
     for field in fields_of(struct):
         where = f"{path}.{field.key}"
         if field.key in value:
-            built = _field(children.get(field.name), field, value[field.key], mode, where)
+            raw = value[field.key]
+            kind = vocabulary.TEXT_PARTS.get((struct, field.name))
+            if kind is not None and isinstance(mode, Repairing):
+                raw = _parts(kind, raw, mode, where)
+            built = _field(children.get(field.name), field, raw, mode, where)
             if built is not ABSENT:
                 known[field.name] = built
                 continue
@@ -99,6 +104,34 @@ def build_struct(struct: type[Any], value: dict[str, Any], mode: Mode, path: str
         if field.required:
             known[field.name] = vocabulary.zero(struct, field)
     return struct(**known)
+
+
+def _parts(kind: str, raw: Any, mode: Mode, path: str) -> Any:
+    """A list of parts, where there may be one part or text in the place of it, or parts that are text or lack
+    their type. Such text becomes a part of this kind."""
+    if isinstance(raw, str | dict):
+        mode.problem(
+            path, f"Expected `array`, got `{_KINDS.get(type(raw), 'object')}`, read as its only part"
+        )
+        raw = [raw] if raw else []
+    return (
+        [_part(kind, each, mode, f"{path}[{at}]") for at, each in enumerate(raw)]
+        if type(raw) is list
+        else raw
+    )
+
+
+def _part(kind: str, raw: Any, mode: Mode, path: str) -> Any:
+    if isinstance(raw, str):
+        mode.problem(path, "Expected `object`, got `str`, read as its text")
+        raw = {"text": raw}
+    elif not isinstance(raw, dict) or isinstance(raw.get("type"), str):
+        return raw
+    else:
+        mode.problem(f"{path}.type", MISSING)
+    if isinstance(raw.get("text"), str):
+        return {"annotations": [], "logprobs": [], **raw, "type": kind}
+    return {**raw, "type": "refusal"} if isinstance(raw.get("refusal"), str) else raw
 
 
 def _field(child: Slot | None, field: Field, raw: Any, mode: Mode, path: str) -> Any:

@@ -109,6 +109,13 @@ CHILDREN: dict[type[Any], dict[str, Slot]] = {
     events.OutputTextAnnotationAdded: {"annotation": ANNOTATIONS},
 }
 
+# Lists of parts, by struct and field: the part that a text in them is.
+TEXT_PARTS: dict[tuple[type[Any], str], str] = {
+    (items.Message, "content"): "output_text",
+    (items.ReasoningItem, "content"): "reasoning_text",
+    (items.ReasoningItem, "summary"): "summary_text",
+}
+
 # Zero values that differ from those of the field's type, by struct and field. The kind of a part that a
 # server left out can't be guessed.
 _ZEROS: dict[tuple[type[Any], str], Any] = {

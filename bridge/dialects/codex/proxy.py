@@ -124,7 +124,7 @@ class Proxy:
         return self._turn.machine.item(item) if kind else []
 
     def _reasoning_done(self, item_id: str, item: dict[str, Any]) -> list[Event]:
-        summary = [text_of(object_of(part).get("text")) for part in list_of(item.get("summary"))]
+        summary = [_text(part) for part in _parts(item.get("summary"))]
         raw = _joined(item.get("content"))
         encrypted = text_of(item.get("encrypted_content"))
         return self._turn.reasoning_done(item_id, summary, [raw], encrypted)
@@ -163,4 +163,13 @@ def _item_id(body: dict[str, Any]) -> str:
 
 
 def _joined(content: Any) -> str:
-    return "".join(text_of(object_of(part).get("text")) for part in list_of(content))
+    return "".join(map(_text, _parts(content)))
+
+
+def _parts(content: Any) -> list[Any]:
+    """Parts of an item, which some proxies give as one part or as its text."""
+    return [content] if isinstance(content, str | dict) else list_of(content)
+
+
+def _text(part: Any) -> str:
+    return part if isinstance(part, str) else text_of(object_of(part).get("text"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET
+
 from bridge.dialects.responses.text import TextFeeder
 from bridge.dialects.responses.types import Track
 from bridge.emitter.stream import ResponseStream
@@ -28,6 +30,8 @@ class CallFeeder:
         if track.named or not item.name:
             return
         track.named = True
+        if not item.call_id:
+            self._diagnostics.repair("call_id", "missing, made here")
         self._texts.leave()
         kind = "custom" if isinstance(item, it.CustomToolCall) else "function"
         self._machine.expect_item(track.item_id, explicit_end=True)
@@ -55,6 +59,13 @@ class CallFeeder:
 
     def given(self, track: Track, item: AnyCall, out: list[Event]) -> None:
         """What the call is and has, as its done event or the terminal response has it."""
+        begun = track.item
+        if track.named and isinstance(begun, it.FunctionCall | it.CustomToolCall):
+            for field in ("name", "call_id", "namespace"):
+                if getattr(item, field) not in ("", UNSET, getattr(begun, field)):
+                    self._diagnostics.warning(
+                        "call done", f"has another {field}, that of its beginning stands"
+                    )
         self._identify(track, item, out)
         self._missing(track, _payload(item) or track.pending, out)
 

@@ -150,6 +150,10 @@ class ItemFeeder:
         item = event.item
         if item is None or not self._sane(item):
             return
+        begun = self._tracks.contradicted(event.output_index, item)
+        if begun is not None:
+            self._contradict(event.type, begun, item, out)
+            return
         track = self._tracks.done(event.output_index, item)
         if isinstance(item, CALLS) and item.status == "in_progress" and not track.closed:
             # it contradicts itself: the end of the response shows which
@@ -158,11 +162,25 @@ class ItemFeeder:
         else:
             self._whole(track, item, out)
 
+    def _contradict(self, event: str, begun: Track, item: it.Item, out: list[Event]) -> None:
+        """An item ends as one of another type than it began with: what was sent of it stands, and a call is
+        not whole."""
+        self._diagnostics.loss(event, f"a {begun.kind} ends as another type, which is left out")
+        begun.closed = True
+        if isinstance(begun.item, CALLS):
+            self._calls.end(begun, True, out)
+        elif self._texts.open is begun:
+            self._texts.leave()
+            out += self._machine.block_done()
+
     def settle(self, output: list[it.Item], status: str, out: list[Event]) -> None:
         """What the terminal response, which has this status, holds that nothing before did. Of a failed one
         what is open stays open; of an incomplete one, what upstream had not finished is cut."""
-        listed = [(item, self._sane(item)) for item in output]
-        for track, item in self._tracks.of_output([item for item, sane in listed if sane]):
+        listed = [item for item in output if self._sane(item)]
+        sane = [item for at, item in enumerate(listed) if not self._tracks.is_another_kind(at, item)]
+        if len(sane) < len(listed):
+            self._diagnostics.loss("response.output", "an item has another type than it was sent with")
+        for track, item in self._tracks.of_output(sane):
             if track.closed:
                 self._compare(track, item)
             elif status == "failed":

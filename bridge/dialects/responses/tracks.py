@@ -83,6 +83,18 @@ class Tracks:
         self._diagnostics.repair("response.output_item.added", _MISSING)
         return self._begin(output_index, Track(len(self._all), item.id, item))
 
+    def contradicted(self, output_index: int, item: Item) -> Track | None:
+        """The open item of this index and id that began as another type and of which something was sent."""
+        here = self.by_index.get(output_index)
+        if here is None or here.closed or here.silent or not item.id or here.item_id != item.id:
+            return None
+        return None if here.holds_item(item) else here
+
+    def is_another_kind(self, index: int, item: Item) -> bool:
+        """Whether this item of the terminal response is one that was sent as another type."""
+        named = self._by_id.get(item.id) if item.id else None
+        return named is not None and named.slot == index and not (named.silent or named.holds_item(item))
+
     def of_output(self, output: list[Item]) -> Iterator[tuple[Track, Item]]:
         """Each item of the terminal response with its track: by id, by call_id, by place, by kind."""
         taken = self._listed = set[int]()

@@ -74,23 +74,25 @@ class OutgoingCalls:
 
 
 class OutgoingReasoning:
-    """A summary goes where reasoning goes, unless the reasoning itself was sent."""
+    """A summary goes where reasoning goes. Of an item that has both, the form that comes first is sent."""
 
-    __slots__ = ("_diagnostics", "_field", "_summary", "_thought")
+    __slots__ = ("_diagnostics", "_field", "_shown", "_summary")
 
     def __init__(self, field: ReasoningField, diagnostics: Diagnostics) -> None:
         self._field = field
         self._diagnostics = diagnostics
-        self._thought: set[int] = set()
+        self._shown = (-1, "")  # the item, and the form of it that is sent
         self._summary: tuple[int, int] | None = None
 
     def raw(self, event: ev.ReasoningDelta | ev.ReasoningTextDelta) -> ChatDelta | None:
-        self._thought.add(event.output_index)
+        if not self._shows(event.output_index, "content"):
+            self._diagnostics.loss("reasoning.content", "left out beside its summary")
+            return None
         return self._delta(event.delta)
 
     def summary(self, event: ev.ReasoningSummaryTextDelta) -> ChatDelta | None:
         """Parts of summaries stand apart by a blank line."""
-        if event.output_index in self._thought:
+        if not self._shows(event.output_index, "summary"):
             self._diagnostics.loss("reasoning.summary", "left out beside the reasoning itself")
             return None
         before, self._summary = self._summary, (event.output_index, event.summary_index)
@@ -99,6 +101,11 @@ class OutgoingReasoning:
         if delta is not None:
             self._diagnostics.loss("reasoning.summary", "sent as reasoning")
         return delta
+
+    def _shows(self, output_index: int, form: str) -> bool:
+        if self._shown[0] != output_index:
+            self._shown = (output_index, form)
+        return self._shown[1] == form
 
     def _delta(self, text: str) -> ChatDelta | None:
         if self._field == "reasoning_content":
