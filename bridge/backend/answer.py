@@ -209,7 +209,8 @@ class Answer:
     def whole(self) -> tuple[Head, bytes]:
         """The answer that is not streamed, when the response has ended. One that failed without any output is
         an HTTP error; with output it is sent as it is, where the API has a form for that."""
-        response = self._machine.snapshot
+        own = self._dialect == "responses"
+        response = self._machine.snapshot if own else self._machine.in_one_form
         body = None if self._error is not None and not response.output else self._form.whole(response)
         if body is not None:
             return Head(200, dict(_JSON)), body

@@ -104,10 +104,22 @@ class ReasoningBlock(OpenItem):
     Encrypted content has no event of its own: it shows when the item is done.
     """
 
-    __slots__ = ("_kind", "content", "encrypted", "part", "summaries", "summary", "summary_key")
+    __slots__ = (
+        "_kind",
+        "_summarised",
+        "content",
+        "encrypted",
+        "part",
+        "summaries",
+        "summary",
+        "summary_key",
+    )
 
-    def __init__(self, number: Number, item_id: str, output_index: int, wire: str) -> None:
+    def __init__(
+        self, number: Number, item_id: str, output_index: int, wire: str, summarised: set[str]
+    ) -> None:
         super().__init__(number, item_id, output_index)
+        self._summarised = summarised
         self._kind = REASONING[wire]
         self.content: list[ContentPart] = []
         self.summaries: list[ContentPart] = []
@@ -121,6 +133,8 @@ class ReasoningBlock(OpenItem):
         if self.part is not None:
             return [], self.part
         self.part = OpenPart(self._kind, self._number, self.item_id, self.output_index, len(self.content))
+        if not self.content and (self.summaries or self.summary is not None):
+            self._summarised.add(self.item_id)
         return [self.part.added()], self.part
 
     def open_summary(self, key: int) -> tuple[list[Event], OpenPart]:

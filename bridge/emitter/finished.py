@@ -3,10 +3,11 @@ streamed is made by the same outbound as a stream, and a stream that was cut is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from itertools import count
 from typing import Any
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from bridge.protocol import content as ct
@@ -46,6 +47,16 @@ def beginnings(response: Response) -> list[Event]:
 def is_cut_call(item: it.Item) -> bool:
     """Whether this is a tool call whose arguments ended before their end."""
     return isinstance(item, it.FunctionCall | it.CustomToolCall) and item.status == "incomplete"
+
+
+def in_one_form(response: Response, summarised: Container[str]) -> Response:
+    """Without the reasoning itself of the items with these ids, of which a summary came first. Of the others
+    `events_of` gives the reasoning first."""
+    output = [
+        replace(item, content=UNSET) if isinstance(item, it.ReasoningItem) and item.id in summarised else item
+        for item in response.output
+    ]
+    return replace(response, output=output)
 
 
 def _item(index: int, item: it.Item) -> Iterator[_Draft]:

@@ -29,6 +29,7 @@ from bridge.emitter.arguments import (
 )
 from bridge.emitter.failures import Failure, payload_of, redacted
 from bridge.emitter.finish_reasons import CANCELLED, UNKNOWN, outcome, own_word
+from bridge.emitter.finished import in_one_form
 from bridge.emitter.live_response import LiveResponse, SettleUsage
 from bridge.emitter.open_blocks import OpenBlocks
 from bridge.emitter.output import IdFactory, Output
@@ -91,6 +92,7 @@ class ResponseStreamStateMachine:
         ids = ids or _random_id
         output = Output(ids, self._number)
         self.diagnostics = Diagnostics()
+        self._summarised = output.summarised
         self._blocks = OpenBlocks(output, self._wire, tool_identities or ToolIdentityMap(), self.diagnostics)
         self._deferred: str | None = None
         self._live = LiveResponse(
@@ -115,6 +117,12 @@ class ResponseStreamStateMachine:
     def snapshot(self) -> Response:
         """The response as it stands, open blocks with their partial text. Costs its own size."""
         return self._live.snapshot
+
+    @property
+    def in_one_form(self) -> Response:
+        """The same for clients that have one place for reasoning: of an item that has a summary and the
+        reasoning itself, the form that came first, as a stream gives it to them."""
+        return in_one_form(self._live.snapshot, self._summarised)
 
     # ── the beginning ──────────────────────────────────────────────────────────────────────────────
     def adopt(self, response: Response) -> None:

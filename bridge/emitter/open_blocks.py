@@ -73,7 +73,10 @@ class OpenBlocks:
             return [], self.open
         events = self._make_room()
         item_id = self._output.expected("rs")
-        block = ReasoningBlock(self._output.number, item_id, self._output.next_index(), self._wire.name)
+        output = self._output
+        block = ReasoningBlock(
+            output.number, item_id, output.next_index(), self._wire.name, output.summarised
+        )
         events.append(self._begin(block))
         return events, block
 

@@ -53,6 +53,7 @@ class Output:
         "expect",
         "explicit_end",
         "number",
+        "summarised",
     )
 
     def __init__(self, ids: IdFactory, number: Number) -> None:
@@ -62,6 +63,8 @@ class Output:
         self._call_ids: dict[str, int] = {}  # the same of call_ids, which may equal ids of items
         self._given: dict[str, str] = {}  # wanted call_id → what the last call got in its place
         self.blocks: dict[int, Block] = {}
+        self.summarised: set[str] = set()
+        """Ids of the reasoning items of which a summary came before the reasoning itself."""
         self.number = number
         self.expect = ""
         self.explicit_end = False

@@ -32,6 +32,8 @@ class ResponseStream(Protocol):
     def response_id(self) -> str: ...
     @property
     def snapshot(self) -> Response: ...
+    @property
+    def in_one_form(self) -> Response: ...
 
     def require(self, method: str) -> None: ...
     def adopt(self, response: Response) -> None: ...
@@ -96,6 +98,10 @@ class StreamFilter:
     @property
     def snapshot(self) -> Response:
         return self._stream.snapshot
+
+    @property
+    def in_one_form(self) -> Response:
+        return self._stream.in_one_form
 
     def require(self, method: str) -> None:
         self._stream.require(method)

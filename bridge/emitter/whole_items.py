@@ -72,7 +72,11 @@ class ItemEmitter:
     def _reasoning(self, item: it.ReasoningItem) -> list[Event]:
         output = self._output
         block = ReasoningBlock(
-            output.number, output.unique("rs", item.id), output.next_index(), self._wire.name
+            output.number,
+            output.unique("rs", item.id),
+            output.next_index(),
+            self._wire.name,
+            output.summarised,
         )
         events = [block.added()]
         output.begin(block)

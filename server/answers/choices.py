@@ -126,7 +126,7 @@ class WholeChoices(Several, Whole):
         for number, error in self._refused.items():
             self._runs[number].refuse(error)
         answer = completions(
-            [run.translation.snapshot for run in self._runs],
+            [run.translation.in_one_form for run in self._runs],
             id=self._id,
             created=self._created,
             **chat_options(self._options, self._runs[0].translation),

@@ -218,7 +218,8 @@ class WholeAnswer(Whole):
 
     async def _answer(self, send: Send) -> None:
         await self._run.generate(None)
-        response = self._run.translation.snapshot
+        translation = self._run.translation
+        response = translation.in_one_form if self._form.one_form else translation.snapshot
         body = self._form.whole(response)
         if body is None or (response.error is not None and not response.output):
             raise failure_of(self._run.translation)

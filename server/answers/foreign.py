@@ -45,6 +45,8 @@ PARTS: Final = Surface(vscode.DIALECT, b"application/jsonl; charset=utf-8", b"\n
 class ForeignForm:
     """The answer of one surface, through this outbound; the sealer is the one of the response's reasoning."""
 
+    one_form = True
+
     def __init__(self, surface: Surface, outbound: Outbound[Any], sealer: Sealer) -> None:
         self.stream_type = surface.stream_type
         self.keep_alive = surface.keep_alive

@@ -15,10 +15,12 @@ KEEP_ALIVE: Final = encode_comment("keep-alive")
 
 class Form(Protocol):
     """One answer of one surface. `stream_type` is the content type of a stream, `keep_alive` the bytes that
-    keep the connection alive while a model thinks."""
+    keep the connection alive while a model thinks; `one_form` says that there is one place for reasoning, so
+    that of its forms `whole` is given the first."""
 
     stream_type: bytes
     keep_alive: bytes
+    one_form: bool
 
     def streamed(self, batch: Batch, ended: bool) -> bytes:
         """The bytes for the events of one read; `ended` says that they are the last."""
@@ -34,6 +36,7 @@ class ResponseForm:
 
     stream_type = SSE_TYPE
     keep_alive = KEEP_ALIVE
+    one_form = False
 
     def streamed(self, batch: Batch, ended: bool) -> bytes:
         frames = encode_sse(batch.events) if batch.frames is None else batch.frames

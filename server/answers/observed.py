@@ -22,6 +22,7 @@ class ObservedForm:
 
     stream_type = LINES_TYPE
     keep_alive = LINE_KEEP_ALIVE
+    one_form = False
 
     def __init__(self, report: Diagnostics, began: float) -> None:
         self._lines = ObservedFrames(report, began=began)

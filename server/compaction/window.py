@@ -30,6 +30,7 @@ class CompactionForm:
 
     stream_type = SSE_TYPE
     keep_alive = KEEP_ALIVE
+    one_form = False
 
     def __init__(self, items: Sequence[Any], tokens: Tokens) -> None:
         self._items = items

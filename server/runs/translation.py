@@ -106,6 +106,11 @@ class Translation:
         return self._machine.snapshot if self._ended_instead is None else self._ended_instead
 
     @property
+    def in_one_form(self) -> Response:
+        """The same for clients that have one place for reasoning."""
+        return self._machine.in_one_form if self._ended_instead is None else self._ended_instead
+
+    @property
     def kept_there(self) -> str | None:
         """The id under which the upstream itself keeps the response, if it says that it does."""
         kept: str | None = getattr(self._inbound, "kept_id", None)
