@@ -36,6 +36,7 @@ ITS_PROGRESS = {"type": "response.new_tool.going", "output_index": 0, "item_id":
 ODD_ITEM = foreign.added({"type": "me&sage", "id": "x"}), foreign.done({"type": "me&sage", "id": "x"})
 HALF = {"method": "error", "params": {"error": {"message": "\ud83d"}}}
 UNKNOWN_FIELD = {"role": "user", "content": "Hi", "cle": "user"}
+SAID = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
 FOUND = [
     ("responses", "an item's type that no extension can have", sse(foreign.created(), *ODD_ITEM)),
     (
@@ -74,6 +75,16 @@ FOUND = [
         "request-responses",
         "a choice among tools that are not functions, for VS Code",
         encoded({"input": "Hi", "tool_choice": CUSTOM_ALLOWED}),
+    ),
+    (
+        "request-messages",
+        "a tool of the upstream's own whose name is a list",
+        encoded({**SAID, "tools": [{"type": "new_tool", "name": [], "cache_control": {}}]}),
+    ),
+    (
+        "request-responses",
+        "the same in a request of ours",
+        encoded({"input": "Hi", "tools": [{"type": "anthropic:new_tool", "name": {}}]}),
     ),
 ]
 
