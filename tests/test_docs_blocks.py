@@ -133,9 +133,14 @@ def test_commands_are_those_of_the_command_line(page: str) -> None:
                 assert words[0] in FOREIGN or command.startswith(words[0] + ">") or "." in words[0], command
 
 
-def understood(command: click.Command, name: str, arguments: list[str]) -> None:
-    """Click's own parser takes these words, and options have values that they may have."""
-    context = click.Context(command, info_name=name)
+def understood(
+    command: click.Command, name: str, arguments: list[str], parent: click.Context | None = None
+) -> None:
+    """Click's own parser takes these words, and options have values that they may have.
+
+    Its contexts are the real command line's: a command keeps the `--help` that it is first asked for.
+    """
+    context = click.Context(command, info_name=name, parent=parent, **command.context_settings)
     given, left, _ = command.make_parser(context).parse_args(list(arguments))
     for option in command.params:
         if isinstance(option.type, click.Choice) and isinstance(given.get(option.name or ""), str):
@@ -143,7 +148,7 @@ def understood(command: click.Command, name: str, arguments: list[str]) -> None:
     if isinstance(command, click.Group) and left:
         inner = command.get_command(context, left[0])
         assert inner is not None, f"{name} has no command {left[0]}"
-        understood(inner, f"{name} {left[0]}", left[1:])
+        understood(inner, f"{name} {left[0]}", left[1:], context)
 
 
 @pytest.mark.parametrize("wrong", ["serve --prot 1", "replay x --to nowhere", "begin", "db vacuum"])
