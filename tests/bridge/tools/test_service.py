@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bridge.errors import InvalidRequestError, ToolError
+from bridge.errors import InvalidRequestError, LocalError
 from bridge.tools import (
     CancellationToken,
     LanguageModelToolResult,
@@ -222,9 +222,13 @@ async def test_nested_and_repaired_arguments_are_noted() -> None:
     assert (outcome.result.text, outcome.notes) == ("a", ("the arguments were not JSON and were repaired",))
 
 
-async def test_a_schema_that_cannot_be_used_is_not_the_models_mistake() -> None:
-    tools = ToolsService(ToolRegistry([Tool("a", "", {"$ref": "https://example.com/"}, print)]))
-    with pytest.raises(ToolError, match="'a'"):
+async def test_an_engine_that_is_missing_is_not_the_models_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise LocalError("bridge.schemas.engine", "jsonschema-rs is missing")
+
+    monkeypatch.setattr("bridge.tools.validation.engine", missing)
+    tools = ToolsService(ToolRegistry([Tool("a", "", {"type": "object"}, print)]))
+    with pytest.raises(LocalError, match="jsonschema-rs is missing"):
         await tools.run_call("a", "{}")
 
 
