@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, suppress
 from types import TracebackType
 from typing import Any, Final, Self
@@ -52,7 +52,8 @@ class OpenResponsesClient:
     `api_key` goes out as a bearer token, to that address alone; like the values of `headers` it is left out
     of errors. `timeouts` are
     for the connection, the first byte, each silence (`idle`) and one whole response; `retries` are made
-    only while no event has come. `most_bytes` bounds one answer.
+    only while no event has come, and `on_wait` is called before each with the seconds until then and with
+    what was refused. `most_bytes` bounds one answer.
     """
 
     def __init__(
@@ -64,10 +65,12 @@ class OpenResponsesClient:
         timeouts: Timeouts = TIMEOUTS,
         retries: Retries = RETRIES,
         most_bytes: int = MOST_BYTES,
+        on_wait: Callable[[float, OpenResponsesError], None] | None = None,
     ) -> None:
         self._timeouts = timeouts
         self._retries = retries
         self._most = most_bytes
+        self._on_wait = on_wait
         given = {name.lower(): value for name, value in (headers or {}).items()}
         self.server = HttpUpstream(
             urlsplit(base_url).hostname or base_url,
@@ -77,6 +80,7 @@ class OpenResponsesClient:
             api_key=api_key,
             headers=given,
             secrets=list(given.values()),
+            key_is_ours=False,
         )
         """The server as one of our upstreams."""
 
@@ -123,6 +127,8 @@ class OpenResponsesClient:
                     wait = None if begun or made == self._retries.times else self._wait(error, made)
                     if wait is None:
                         raise OpenResponsesError.of(error) from error
+                    if self._on_wait is not None:
+                        self._on_wait(wait, OpenResponsesError.of(error))
                 await watch.sleep(wait)
 
     def _wait(self, error: BridgeError, made: int) -> float | None:

@@ -197,6 +197,7 @@ def _settings(
     **_others: Any,
 ) -> tuple[Settings, dict[str, Any]]:
     """The settings, and those of them that flags gave. Nothing is stored unless it is `stateful`."""
+    from server.commands.greeting import check_upstreams
     from server.config import located
     from server.settings import load_settings
 
@@ -204,7 +205,9 @@ def _settings(
     fields = fields_of(upstream, dialect, named, api_key_env, config)
     kept = {} if stateful else {"store": "memory://"}
     with located(config, fields):
-        return load_settings(config, **fields, **kept, event_log="memory://"), fields
+        settings = load_settings(config, **fields, **kept, event_log="memory://")
+        check_upstreams(settings, model)
+    return settings, fields
 
 
 def _folder(opened: ExitStack, path: Path) -> Folder:

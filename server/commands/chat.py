@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from bridge.protocol.response import Response
+    from server.client import OpenResponsesError
     from server.coding_agents.running import Reached
 
 _ANSWERED, _NOT_ANSWERED, _CANCELLED = 0, 1, 130
@@ -127,7 +128,7 @@ class _Chat:
         self._console = console
         self._model = model
         self._as_json = as_json
-        self._client = OpenResponsesClient(reached.base, reached.key)
+        self._client = OpenResponsesClient(reached.base, reached.key, on_wait=self._waits)
 
     async def close(self) -> None:
         await self._client.close()
@@ -183,6 +184,11 @@ class _Chat:
     async def _stream(self, text: str, feed: Callable[[Any], None]) -> None:
         async for event in self._client.stream(self._conversation.ask(self._model, text)):
             feed(event)
+
+    def _waits(self, seconds: float, error: OpenResponsesError) -> None:
+        self._say(
+            f"{printable(error.message)} [{printable(str(error.code))}]: asked again in {seconds:.0f} s"
+        )
 
     def attach(self, name: str) -> None:
         from server.terminal.attaching import Unattachable, attached

@@ -15,17 +15,15 @@ from msgspec import Struct
 from server.coding_agents.base import CodingAgent, Start
 from server.coding_agents.reaching import Unusable, listens, models_of
 from server.coding_agents.table import installed
-from server.commands.greeting import Asked, ask_all, is_same, missing_models, upstream_line
+from server.commands.greeting import Asked, asked_of, is_key_refused, is_same, missing_models, upstream_line
 from server.data_folder import data_folder
 from server.errors import Outage, UpstreamError
 from server.event_logs.logs import open_event_log
 from server.readiness import check_log
-from server.sealing import ServerSealer
 from server.sessions.base import NO_ID, ResponseStore
 from server.sessions.stores import build_store, shown_store
 from server.settings import Settings
 from server.upstreams.addresses import without_password
-from server.upstreams.routing import build_router
 
 _PATIENCE: Final = 5.0  # seconds for a store
 _FIRST_LINE: Final = 200
@@ -74,13 +72,8 @@ async def _upstreams(settings: Settings) -> list[Finding]:
     if not settings.upstreams:
         demo = "only the built-in demo model, which answers by rule: --upstream ollama for a real one"
         return [Finding("upstream", "note", demo)]
-    router = build_router(settings, ServerSealer(settings.sealing_key_env))
-    try:
-        asked = await ask_all(router, settings)
-    finally:
-        await router.close()
     found = []
-    for each in asked:
+    for each in await asked_of(settings):
         line = upstream_line(each, _address(settings))
         found += [_key(each), Finding(f"upstream {each.upstream.name}", _state(each, settings), line)]
     return found
@@ -93,7 +86,7 @@ def _state(asked: Asked, settings: Settings) -> State:
     if isinstance(answer, list):
         return "missing" if not answer or missing_models(asked.settings, answer) else "ok"
     silent = answer.code in (UpstreamError.UNREACHABLE, UpstreamError.TIMEOUT)
-    return "missing" if silent or answer.http_status in (401, 403) else "note"
+    return "missing" if silent or is_key_refused(answer) else "note"
 
 
 def _key(asked: Asked) -> Finding:

@@ -26,7 +26,7 @@ from server.hosts import is_loopback
 from server.inspector import ROOT
 from server.sealing import ServerSealer
 from server.sessions.stores import shown_store
-from server.settings import Settings, UpstreamSettings
+from server.settings import Settings, SettingsError, UpstreamSettings
 from server.suggestions import did_you_mean
 from server.upstreams.addresses import without_password
 from server.upstreams.base import Upstream
@@ -40,6 +40,7 @@ _SHOWN: Final = 5  # models of an upstream
 _LONGEST: Final = 60  # characters of a model's name
 _JOINED: Final = 1.0  # seconds that the end of the process waits for the thread
 _PLACEHOLDER: Final = "MODEL"
+_NOWHERE: Final = "http://127.0.0.1:0"  # of a command, which is never an upstream's address
 
 Answer = list[str] | UpstreamError
 """The models that an upstream lists, or why it does not."""
@@ -172,6 +173,36 @@ async def _ask(upstream: Upstream) -> Answer:
         return UpstreamError(502, "", code=UpstreamError.UNREACHABLE, cause=type(error).__name__)
 
 
+def check_upstreams(settings: Settings, model: str | None) -> None:
+    """Ask them before a command does, which would show nothing of why nobody answers. Raises SettingsError
+    with what `serve` says of them when none can be reached or takes our key, or when no `model` is named and
+    none lists any."""
+    keyless = any(each.pass_through for each in settings.upstreams)  # so that nothing can be asked here
+    if settings.upstreams and not keyless:
+        asked = asyncio.run(asked_of(settings))
+        listed = any(isinstance(each.answer, list) and each.answer for each in asked)
+        model = model or a_model(settings)
+        if all(map(_is_lost, asked)) or not (model or listed):
+            name = "" if all(map(_is_lost, asked)) else "; name a model with --model"
+            raise SettingsError("; ".join(upstream_line(each, _NOWHERE) for each in asked) + name)
+
+
+async def asked_of(settings: Settings) -> list[Asked]:
+    """All upstreams of these settings."""
+    router = build_router(settings, ServerSealer(settings.sealing_key_env))
+    try:
+        return await ask_all(router, settings)
+    finally:
+        await router.close()
+
+
+def _is_lost(asked: Asked) -> bool:
+    """Nothing else would be answered either."""
+    answer = asked.answer
+    lost = (UpstreamError.UNREACHABLE, UpstreamError.AUTHENTICATION)
+    return isinstance(answer, UpstreamError) and answer.code in lost
+
+
 def found_model(router: Router, asked: Sequence[Asked], settings: Settings) -> str | None:
     """A model that an upstream has and that is asked for there: one of which it is known what it can do, if
     there is one, since lists hold models too that do not write."""
@@ -188,6 +219,11 @@ def found_model(router: Router, asked: Sequence[Asked], settings: Settings) -> s
 
 def upstream_line(asked: Asked, own: str) -> str:
     """What an operator has to know of an upstream, and what to do about it."""
+    unchecked = "" if asked.settings.verify else "; its certificate is not checked (verify = false)"
+    return f"{_state_line(asked, own)}{unchecked}"
+
+
+def _state_line(asked: Asked, own: str) -> str:
     upstream, answer = asked.upstream, asked.answer
     title = asked.profile.title if asked.profile else upstream.name
     where = upstream.address
@@ -195,7 +231,7 @@ def upstream_line(asked: Asked, own: str) -> str:
         return f"{title} is looked for at {where}, which is this server itself: give one of both another port"
     if isinstance(answer, list):
         return f"{title} answers at {where} with {_models(answer)}{missing_models(asked.settings, answer)}"
-    if answer.http_status in (401, 403):
+    if is_key_refused(answer):
         refused = "refuses the key" if _has_key(asked) else "does not list its models without a key"
         return f"{title} {refused} at {where}: {answer.cause}"
     if answer.code not in (UpstreamError.UNREACHABLE, UpstreamError.TIMEOUT):
@@ -203,6 +239,11 @@ def upstream_line(asked: Asked, own: str) -> str:
     start = asked.profile.start if asked.profile else None
     hint = f": is `{start}` running?" if start else ""
     return f"{title} isn't answering at {where} ({answer.cause}){hint}"
+
+
+def is_key_refused(error: UpstreamError) -> bool:
+    """Whether the upstream wants a key, or another one."""
+    return error.code == UpstreamError.AUTHENTICATION or error.http_status in (401, 403)
 
 
 def _models(listed: Sequence[str]) -> str:

@@ -96,7 +96,7 @@ def reached_server(
     """The server to use, and the variables that no agent is to see. One that runs is used when it is named,
     or when nothing is said of upstreams and it is where `serve` puts it."""
     from server.coding_agents.running import own_server, secrets_of, served_at
-    from server.commands.greeting import a_model
+    from server.commands.greeting import a_model, check_upstreams
 
     if server is not None and (flags["upstream"] or flags["config"]):
         raise click.UsageError(
@@ -116,6 +116,7 @@ def reached_server(
             "--key-env is for a --server that runs; --api-key-env names the upstream's key"
         )
     settings = _settings(**flags)
+    check_upstreams(settings, flags["model"])
     with own_server(settings, a_model(settings)) as reached:
         yield reached, secrets_of(settings)
 

@@ -129,7 +129,7 @@ class Attempts:
                 return await self._ask_as_it_can(attempt)
             except UpstreamError as error:
                 errors.append(error)
-                if error.http_status not in PASSING:
+                if error.http_status not in PASSING or error.code == UpstreamError.AUTHENTICATION:
                     break
             except BridgeError as error:
                 # a fallback that can't take the request does not replace the first error
@@ -161,8 +161,13 @@ class Attempts:
                 return reply
             except UpstreamError as error:
                 self._observe(upstream.name, str(error.http_status))
+                said = {"said": error.said} if error.said else {}
                 _log.info(
-                    "upstream.refused", upstream=upstream.name, status=error.http_status, code=error.code
+                    "upstream.refused",
+                    upstream=upstream.name,
+                    status=error.http_status,
+                    code=error.code,
+                    **said,
                 )
                 wait = waiting_time(error, made, retries, self._jitter())
                 if wait is None or made == retries.times:
@@ -174,7 +179,7 @@ class Attempts:
 def waiting_time(error: UpstreamError, made: int, retries: Retries, jitter: float) -> float | None:
     """Seconds to wait after `made` + 1 attempts, None when asking again is of no use: the error will last,
     the time is used up, or the upstream asks for a longer wait than is allowed."""
-    if error.http_status not in PASSING or error.code == UpstreamError.TIMEOUT:
+    if error.http_status not in PASSING or error.code == UpstreamError.TIMEOUT or error.lasting:
         return None
     asked = seconds_of(error.headers.get("retry-after"))
     wait = retries.first_wait * 2**made * (0.5 + jitter / 2) if asked is None else asked

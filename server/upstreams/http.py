@@ -19,7 +19,7 @@ from server.upstreams.connections import FAILURES, Answer, Connect, Requests
 from server.upstreams.dialects import HttpDialect
 from server.upstreams.http1.body import Body
 from server.upstreams.http1.pool import Connections
-from server.upstreams.refusals import Clean, in_band_refusal, refusal
+from server.upstreams.refusals import Clean, in_band_refusal, refusal, said_in
 from server.upstreams.reply import HttpReply
 from server.upstreams.reported import ReportedModel, reported_models
 from server.upstreams.secrets import Secrets
@@ -41,7 +41,8 @@ class HttpUpstream:
     dialect's header and is never sent anywhere else; with `pass_through` the client's own goes out
     instead, where it has shown one. `headers` go with every request; `secrets` are the parts of them that
     errors and logs must not show. `connect` makes what makes the requests; `shown_as` is
-    its address for the operator, where that is not the address of its requests."""
+    its address for the operator, where that is not the address of its requests. `key_is_ours`: those who ask
+    have not given the key, so that its refusal is not about theirs."""
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class HttpUpstream:
         secrets: Iterable[str] = (),
         connect: Connect = Connections,
         shown_as: str | None = None,
+        key_is_ours: bool = True,
     ) -> None:
         self.name = name
         self._base = dialect.address(url)
@@ -74,6 +76,7 @@ class HttpUpstream:
         self._timeouts = timeouts
         self._api_key = api_key
         self._pass_through = pass_through
+        self._key_is_ours = key_is_ours
         self._own = self._with_key(api_key)
         self._secrets = list(secrets)
         self._connect = connect
@@ -90,7 +93,9 @@ class HttpUpstream:
         except FAILURES as error:
             raise self._failure(error) from error
         try:
-            whole = await self._check(response, partial(self.clean, client_key=request.client_key))
+            theirs = not self._key_is_ours or (self._pass_through and request.client_key is not None)
+            clean = partial(self.clean, client_key=request.client_key)
+            whole = await self._check(response, clean, "" if theirs else self._key_refused)
             if whole is not None and isinstance(response.content, Body) and response.content.is_read:
                 return response, None, whole
             return response, HttpReply(self.name, response, self._timeouts.idle, losses_in(response)), whole
@@ -128,9 +133,18 @@ class HttpUpstream:
         name, prefix = self._key_header
         return {**self._headers, name: prefix + key} if key else self._headers
 
-    async def _check(self, response: Answer, clean: Clean) -> bytes | None:
+    @property
+    def _key_refused(self) -> str:
+        """What a client reads where the key that is refused is not its own. The upstream's words are for the
+        operator: they may show a part of the key."""
+        shown = self._own.get(self._key_header[0])
+        if shown is None and without_password(self._base) == self._base:
+            return f"the {called(self.name)} asks for a key, and this server has none for it"
+        return f"the {called(self.name)} does not accept this server's key for it"
+
+    async def _check(self, response: Answer, clean: Clean, ours: str) -> bytes | None:
         """Raise what the upstream means when it answers with anything but an answer: a stream, or what has
-        been read of a whole one in JSON, which is returned."""
+        been read of a whole one in JSON, which is returned. `ours` is as in `refusal`."""
         kind = _kind_of(response.headers.get("content-type", "")[:_LONGEST_TYPE])
         accepted = 200 <= response.status < 300
         wrong = _no_stream(kind)
@@ -144,7 +158,7 @@ class HttpUpstream:
         except FAILURES as error:
             raise self._failure(error) from error
         if not accepted:
-            raise refusal(response.status, response.headers, body, clean)
+            raise refusal(response.status, response.headers, body, clean, ours)
         if kind == _JSON_TYPE:
             if len(body) >= _MAX_REFUSAL:
                 return body  # no error is that long
@@ -156,6 +170,8 @@ class HttpUpstream:
             f"the {called(self.name)} answered with {wrong} where an event stream was asked for",
             code=UpstreamError.INVALID_RESPONSE,
             cause=f"it answered with {wrong} where an event stream was asked for",
+            said=said_in(body, clean),
+            lasting=True,
         )
 
     def _failure(self, error: BaseException) -> UpstreamError:
@@ -189,7 +205,13 @@ class HttpUpstream:
         except FAILURES as error:
             raise self._failure(error) from error
         if response.status != 200:
-            raise refusal(response.status, response.headers, body, self.clean)
+            raise refusal(
+                response.status,
+                response.headers,
+                body,
+                self.clean,
+                self._key_refused if self._key_is_ours else "",
+            )
         return reported_models(body)
 
     async def close(self) -> None:

@@ -162,5 +162,13 @@ async def _ask(upstream: Upstream) -> list[ReportedModel] | None:
     try:
         return await upstream.models()
     except UpstreamError as error:
-        _log.warning("models.not_listed", upstream=upstream.name, status=error.http_status, code=error.code)
+        said = {"said": error.said} if error.said else {}
+        _log.warning(
+            "models.not_listed",
+            upstream=upstream.name,
+            status=error.http_status,
+            code=error.code,
+            cause=error.cause,
+            **said,
+        )
         return None

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from bridge.dialects.base import LONGEST_NAME
 from bridge.errors import WireError
+from bridge.printing import printable
 from bridge.protocol.codec import decode_json
 from server.errors import UpstreamError, status_in
 from server.upstreams.overflow import overflow_code
@@ -17,20 +18,49 @@ _MESSAGE_FIELDS: Final = ("message", "detail", "error_description", "reason")
 _FORGOTTEN: Final = "previous_response_not_found"
 _LINKS: Final = ("previous_response_id", "response_id")  # what an error about the link names as its parameter
 _NOT_THERE: Final = (404, 405)  # without an error of an API: most often another API is there
+_WRONG_KEY: Final = (401, 403, 407)
+# what servers call it in a 403
+_KEY_ERRORS: Final = frozenset(
+    {
+        "access_denied",
+        "authentication_error",
+        "forbidden",
+        "invalid_api_key",
+        "permission_denied",
+        "permission_error",
+        "unauthorized",
+    }
+)
 _LONGEST_MESSAGE: Final = 2000  # characters
+_LONGEST_SAID: Final = 500
 
 Clean = Callable[[str], str]
 
 
-def refusal(status: int, headers: Mapping[str, str], body: bytes, clean: Clean = str) -> UpstreamError:
+def refusal(
+    status: int, headers: Mapping[str, str], body: bytes, clean: Clean = str, ours: str = ""
+) -> UpstreamError:
     """The error for a status other than 2xx. Status, type, code, message, param and retry-after are the
-    upstream's own where it gave them; each text of it passes through `clean`, which takes secrets out."""
+    upstream's own where it gave them; each text of it passes through `clean`, which takes secrets out.
+
+    `ours` is what a client reads in its place when the upstream refuses a key that is not the client's, which
+    would look as if that were wrong: 502 with a code of its own."""
     # a redirect would carry the key elsewhere, so it is not followed and no client can use it
     answered = status if 400 <= status <= 599 else 502
     fields = _error_fields(body)
     message = clean((_text(fields, "message") or _no_message(status, headers, body))[: 2 * _LONGEST_MESSAGE])
     kind, code, param = (_name(fields, name, clean) for name in ("type", "code", "param"))
     reported = code or kind
+    said = said_in(body, clean)
+    if ours and _is_about_the_key(status, fields, reported):
+        return UpstreamError(
+            502,
+            ours,
+            code=UpstreamError.AUTHENTICATION,
+            cause=f"it answered with status {status}",
+            said=said,
+            lasting=True,
+        )
     retry_after = passed_on(headers.get("retry-after"))
     return UpstreamError(
         answered,
@@ -40,7 +70,24 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, clean: Clean =
         param=param,
         headers={"retry-after": retry_after} if retry_after else None,
         cause=f"it answered with status {status}",
+        said=said,
+        lasting=status in (*_NOT_THERE, *_WRONG_KEY)
+        or status < 400
+        or headers.get("x-should-retry", "").strip().lower() == "false",
     )
+
+
+def said_in(body: bytes, clean: Clean = str) -> str:
+    """The beginning of a body for the operator's log: in one line, without keys."""
+    text = clean(body[: 16 * _LONGEST_SAID].decode("utf-8", "replace"))
+    return printable(" ".join(text[: 2 * _LONGEST_SAID].split()))[:_LONGEST_SAID]
+
+
+def _is_about_the_key(status: int, fields: Mapping[str, Any], reported: str | None) -> bool:
+    """A 403 may be about what the client asks for too: that is what its error says then."""
+    if status != 403:
+        return status in _WRONG_KEY
+    return not fields or reported is None or reported.lower() in _KEY_ERRORS
 
 
 def has_forgotten(error: UpstreamError, response_id: str) -> bool:

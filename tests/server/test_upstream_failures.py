@@ -45,8 +45,7 @@ def both(base: str, model: str) -> list[Reply]:
     ("status", "error_type", "code"),
     [
         (400, "invalid_request_error", "context_length_exceeded"),
-        (401, "authentication_error", "invalid_api_key"),
-        (403, "permission_error", "forbidden"),
+        (403, "moderation_error", "flagged"),
         (404, "not_found_error", "model_not_found"),
         (408, "timeout", "timeout"),
         (413, "invalid_request_error", "too_large"),

@@ -139,6 +139,8 @@ class AnswerReader:
 
 def is_retryable(error: BridgeError) -> bool:
     """Whether the same request may be answered when it is sent again."""
+    if isinstance(error, HttpError) and error.headers.get("x-should-retry") == "false":
+        return False
     return (error.http_status >= 500 or error.http_status in _PASSING) and error.code not in _LASTING
 
 

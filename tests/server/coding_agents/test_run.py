@@ -146,7 +146,7 @@ def test_model_that_is_not_listed_is_described_too(
 def test_without_any_model_it_says_so(agent_program: Program, upstream: ScriptedUpstream) -> None:
     done = run("codex", "--program", agent_program(), "--upstream", upstream.url)
     assert done.exit_code == 2
-    assert "no model was found: name one with --model" in done.output
+    assert "name a model with --model" in done.output
 
 
 def test_a_server_that_runs_is_used_with_its_key(

@@ -1,0 +1,269 @@
+"""Upstreams that refuse for as long as nobody changes something: whose key is wrong, whether to ask again,
+and what the operator reads of it."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+from structlog.testing import capture_logs
+
+from server.client import OpenResponsesClient, OpenResponsesError
+from server.errors import UpstreamError
+from server.sealing import ServerSealer
+from server.settings import Retries, Settings, SettingsError, UpstreamSettings, load_settings
+from server.upstreams.refusals import refusal as refused_with
+from server.upstreams.routing import build_router
+from tests.support.serving import call, respond, serving
+from tests.support.upstream import JSON, Script, ScriptedUpstream, refusal
+
+pytestmark = pytest.mark.timeout(60)
+KEY = "sk-operator-0123456789abcdef"
+THEIRS = "sk-client-0123456789abcdef"
+HTML = {"content-type": "text/html"}
+# by the model that is asked for: what an upstream answers that waiting does not mend
+LASTING = {
+    "html": Script([b"<html>A portal</html>"], 200, HTML),
+    "html-404": Script([b"<html>Not found</html>"], 404, HTML),
+    "dialect-404": refusal(404, type="not_found_error", message="Not Found"),
+    "json": Script([b'{"pong": true}'], 200, JSON),
+    "moved": Script([], 302, {"location": "http://elsewhere.example/"}),
+    "key": refusal(401, code="invalid_api_key", message=f"Incorrect API key provided: {KEY}"),
+    "said-so": refusal(500, {"x-should-retry": "false"}, message="Not again"),
+}
+PASSING = {
+    "html-502": Script([b"<html>Bad gateway</html>"], 502, HTML),
+    "busy": refusal(429, message="Later"),
+    "down": refusal(503, message="Later"),
+}
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[ScriptedUpstream]:
+    with ScriptedUpstream({**LASTING, **PASSING}) as made:
+        yield made
+
+
+@pytest.fixture
+def bridged(upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setenv("UPSTREAM_KEY", KEY)
+    given = UpstreamSettings(
+        url=upstream.url, name="up", api_key_env="UPSTREAM_KEY", retries=Retries(times=1, first_wait=0.001)
+    )
+    with serving(Settings(upstreams=[given])) as base:
+        yield base
+
+
+@pytest.mark.parametrize("model", [*LASTING, *PASSING])
+def test_what_waiting_does_not_mend_is_asked_once_and_says_so(
+    model: str, bridged: str, upstream: ScriptedUpstream
+) -> None:
+    before = len(upstream.received)
+    for path, body in (
+        ("/v1/responses", {"input": "Hi", "stream": True}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9}),
+    ):
+        reply = call(bridged, "POST", path, {"model": model, **body})
+        assert reply.status >= 400
+        assert reply.headers.get("x-should-retry") == ("false" if model in LASTING else None), path
+    assert len(upstream.received) - before == (3 if model in LASTING else 6)
+
+
+@pytest.mark.parametrize("sdk", ["openai", "anthropic"])
+def test_the_sdks_ask_once(sdk: str, bridged: str, upstream: ScriptedUpstream) -> None:
+    before = len(upstream.received)
+    if sdk == "openai":
+        with openai.OpenAI(base_url=f"{bridged}/v1", api_key="x") as client, pytest.raises(openai.APIError):
+            client.responses.create(model="html", input="Hi")
+    else:
+        with (
+            anthropic.Anthropic(base_url=bridged, api_key="x") as of_messages,
+            pytest.raises(anthropic.APIError),
+        ):
+            of_messages.messages.create(
+                model="html", max_tokens=9, messages=[{"role": "user", "content": "Hi"}]
+            )
+    assert len(upstream.received) - before == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (401, {"message": "No"}),
+        (403, {"code": "permission_denied", "message": "No"}),
+        (403, {}),
+        (407, {"message": "No"}),
+    ],
+)
+def test_our_key_that_is_refused_is_not_taken_for_the_client_s(
+    status: int, error: dict[str, Any], bridged: str, upstream: ScriptedUpstream
+) -> None:
+    words = {**error, "message": f"{error['message']}: {KEY[:12]}***cdef"} if error else {}
+    upstream.scripts["ours"] = refusal(status, **words)
+    with capture_logs() as logged:
+        reply = respond(bridged, model="ours")
+    assert (reply.status, reply.error["code"]) == (502, "upstream_authentication_failed")
+    assert reply.error["message"] == "the upstream up does not accept this server's key for it"
+    assert KEY[:12] not in json.dumps(reply.error), "an upstream shows a part of the key"
+    [line] = [line for line in logged if line["event"] == "response"]
+    assert (line["status"], line["cause"]) == ("failed", f"it answered with status {status}")
+
+
+def test_a_key_that_is_missing_is_said_to_be(upstream: ScriptedUpstream) -> None:
+    upstream.scripts["none"] = refusal(401, message="No")
+    with serving(Settings(upstreams=[UpstreamSettings(url=upstream.url)])) as base:
+        reply = respond(base, model="none")
+    assert reply.error["message"] == "the upstream asks for a key, and this server has none for it"
+
+
+def test_the_client_s_own_key_that_is_refused_is_said_to_be_that(upstream: ScriptedUpstream) -> None:
+    upstream.scripts["theirs"] = refusal(401, code="invalid_api_key", message="No such key")
+    given = UpstreamSettings(url=upstream.url, pass_through=True)
+    with serving(Settings(upstreams=[given])) as base:
+        reply = call(
+            base,
+            "POST",
+            "/v1/responses",
+            {"model": "theirs", "input": "Hi"},
+            headers={"authorization": f"Bearer {THEIRS}"},
+        )
+    assert (reply.status, reply.error["code"], reply.error["message"]) == (
+        401,
+        "invalid_api_key",
+        "No such key",
+    )
+
+
+async def test_a_client_of_ours_hears_of_its_own_key(upstream: ScriptedUpstream) -> None:
+    """It is built on the same: there the key is the caller's."""
+    upstream.scripts["mine"] = refusal(401, code="invalid_api_key", message="No such key")
+    async with OpenResponsesClient(upstream.url, "k") as client:
+        with pytest.raises(OpenResponsesError) as refused:
+            async for _ in client.stream({"model": "mine", "input": "Hi"}):
+                pass
+    assert (refused.value.http_status, refused.value.code) == (401, "invalid_api_key")
+
+
+def test_what_an_upstream_wrote_is_in_the_log_without_keys_and_bounded(
+    bridged: str, upstream: ScriptedUpstream
+) -> None:
+    body = f'{{"error": {{"message": "x\\n\x1b[31m{KEY}", "why": "{"y" * 5000}"}}}}'
+    upstream.scripts["wordy"] = Script([body.encode()], 400, JSON)
+    with capture_logs() as logged:
+        respond(bridged, model="wordy")
+        respond(bridged, model="html")
+    wordy, html = (line["said"] for line in logged if line["event"] == "upstream.refused")
+    assert html == "<html>A portal</html>"
+    assert wordy.startswith('{"error": {"message": "x')
+    assert KEY not in wordy
+    assert "[key]" in wordy
+    assert len(wordy) == 500
+    assert wordy.isprintable()
+
+
+@pytest.mark.parametrize("status", [400, 402, 404, 409, 422, 429, 500])
+def test_only_what_is_about_a_key_is_said_to_be(status: int) -> None:
+    error = refused_with(status, {}, b'{"error": {"message": "m", "code": "c"}}', ours="ours")
+    assert (error.http_status, error.message, error.code) == (status, "m", "c")
+
+
+# ── addresses ──────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    ("url", "dialect", "base"),
+    [
+        ("http://h/v1/chat/completions", "chat", "http://h/v1"),
+        ("http://h/v1/chat/completions/", None, "http://h/v1"),
+        ("http://h/v1/responses", "responses", "http://h/v1"),
+        ("http://h/v1/messages", "anthropic", "http://h/v1"),
+        ("http://h/api", "chat", "http://h/api"),
+    ],
+)
+def test_an_address_with_the_dialect_s_own_path_is_understood(
+    url: str, dialect: str | None, base: str
+) -> None:
+    given = {"url": url} | ({"dialect": dialect} if dialect else {})
+    [upstream] = build_router(load_settings(upstreams=[given]), ServerSealer(None)).upstreams()
+    assert upstream.address == base
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (
+            {"url": "http://u:pw@h/v1/messages"},
+            "http://h/v1/messages is where the dialect anthropic is spoken: name that dialect, and http://h/v1",
+        ),
+        ({"url": "http://h/v1/chat/completions", "dialect": "responses"}, "the dialect chat is spoken"),
+        ({"profile": "localhost:11434"}, "http://localhost:11434, or https://"),
+        ({"profile": "127.0.0.1:11434/v1"}, "http://127.0.0.1:11434/v1, or https://"),
+        ({"profile": "api.openai.com/v1"}, "http://api.openai.com/v1, or https://"),
+        ({"profile": "me:pw@api.openai.com/v1"}, "'api.openai.com/v1' is not a known provider"),
+        ({"profile": "olama"}, "did you mean 'ollama'?"),
+    ],
+)
+def test_an_address_that_can_t_be_meant_gets_a_suggestion(given: dict[str, str], words: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        build_router(load_settings(upstreams=[given]), ServerSealer(None))
+    assert words in str(refused.value)
+    assert "pw" not in str(refused.value)
+
+
+# ── what clients read ──────────────────────────────────────────────────────────────────────────────────
+class Rude(threading.Thread):
+    """Takes a connection and answers it so."""
+
+    def __init__(self, says: bytes) -> None:
+        super().__init__(daemon=True)
+        self._says = says
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+
+    def run(self) -> None:
+        with self._listener:
+            while True:
+                taken, _ = self._listener.accept()
+                with taken:
+                    if not taken.recv(65536):
+                        return
+                    taken.sendall(self._says)
+
+    def end(self) -> None:
+        socket.create_connection(("127.0.0.1", self.port)).close()
+        self.join(10)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "says", "words"),
+    [
+        ("http", b"", "it closed the connection before its answer"),
+        ("http", b"SSH-2.0\r\n", "what it sent is not HTTP/1.1"),
+        ("https", b"HTTP/1.1 400 Bad Request\r\n\r\n", "is its address http:// instead of https://?"),
+    ],
+)
+def test_clients_read_words_and_no_names_of_classes(scheme: str, says: bytes, words: str) -> None:
+    rude = Rude(says)
+    rude.start()
+    try:
+        given = UpstreamSettings(url=f"{scheme}://127.0.0.1:{rude.port}", name="up")
+        with serving(Settings(upstreams=[given])) as base:
+            reply = respond(base, model="m")
+    finally:
+        rude.end()
+    assert reply.error["message"].startswith("the upstream up can't be reached: ")
+    assert reply.error["message"].endswith(words)
+    assert reply.error["code"] == UpstreamError.UNREACHABLE
+
+
+def test_a_name_that_nobody_has_is_said_in_words() -> None:
+    given = UpstreamSettings(url="http://nothing.invalid", name="up")
+    with serving(Settings(upstreams=[given])) as base:
+        message = respond(base, model="m").error["message"]
+    assert "gaierror" not in message
+    assert "name" in message.removeprefix("the upstream up can't be reached: ").lower()
