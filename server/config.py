@@ -18,6 +18,7 @@ from server.toml_lines import line_of, lines_of
 
 _VARIABLE: Final = re.compile(r"\$(\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _UNKNOWN: Final = "Object contains unknown field `"
+_DEEPEST: Final = 32
 _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -68,9 +69,23 @@ def _first_name(path: str) -> str:
 def read_config(path: Path) -> dict[str, Any]:
     """The file's fields. Raises ConfigError naming the file and the line."""
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        read = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(str(error), place=str(path)) from error
+    except RecursionError:
+        read = None  # of lists and tables in each other; dotted keys nest without it
+    if read is None or _is_deep(read):
+        raise ConfigError(f"more than {_DEEPEST} tables and lists are in each other", place=str(path))
+    return read
+
+
+def _is_deep(fields: dict[str, Any]) -> bool:
+    """Whether more tables and lists are in each other than settings have: what reads them recurses."""
+    level: list[Any] = [fields]
+    for _ in range(_DEEPEST):
+        inner = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [value for values in inner for value in values if isinstance(value, dict | list)]
+    return bool(level)
 
 
 def wrong_fields(error: msgspec.ValidationError, kind: type[msgspec.Struct]) -> ConfigError:

@@ -15,7 +15,7 @@ import structlog
 
 from bridge.seal import Sealed, Sealer
 from server.config import ConfigError
-from server.data_folder import data_folder
+from server.data_folder import data_folder, make_private
 
 KEY_BYTES: Final = 32
 _FILE: Final = "sealing.key"
@@ -90,7 +90,7 @@ def kept_key(folder: Path) -> bytes:
     process, which is logged. Raises ConfigError for a file that holds something else."""
     path = folder / _FILE
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(folder)
         _make(path)
         key = path.read_bytes()
     except OSError as error:

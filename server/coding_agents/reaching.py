@@ -97,16 +97,17 @@ def listens(host: str, port: int) -> bool:
 
 def is_of_this_user(port: int, tables: Path = Path("/proc/net")) -> bool:
     """Whether whatever listens on this port of 127.0.0.1 was started by this user or by root, as far as the
-    system says so (Linux does): a port of this machine may be anyone's, and an agent sends it the user's
-    files."""
-    owners = set()
+    system says so (Linux does): a port of this machine may be anyone's, and it is sent keys and the user's
+    files. False where nothing listens."""
+    owners, said = set(), False
     for table in ("tcp", "tcp6"):
         try:
             lines = (tables / table).read_text().splitlines()[1:]
         except OSError:
             continue
+        said = True
         for line in lines:
             fields = line.split()
             if len(fields) > 7 and fields[3] == _LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
                 owners.add(int(fields[7]))
-    return owners <= {os.getuid(), 0}
+    return not said or (bool(owners) and owners <= {os.getuid(), 0})

@@ -17,7 +17,7 @@ from bridge.model_information import EnrichedModelData
 from server.coding_agents.base import CodingAgent, Target
 from server.coding_agents.process import run_agent
 from server.coding_agents.reaching import Models, Unusable, models_of
-from server.data_folder import data_folder
+from server.data_folder import data_folder, make_private
 from server.settings import KEYS_VARIABLES, Capabilities, Settings
 from server.upstreams.catalog import capabilities_of
 from server.upstreams.codex_models import codex_model
@@ -78,9 +78,7 @@ def run(
 def folder_of(agent: str) -> Path:
     """Where this agent has its configuration and its conversations when it is run here; made if there is
     none."""
-    folder = data_folder() / _FOLDER / agent
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
+    return make_private(data_folder() / _FOLDER / agent)
 
 
 def served_at(address: str, key: str | None) -> Reached:

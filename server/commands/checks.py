@@ -16,7 +16,7 @@ from server.coding_agents.base import CodingAgent, Start
 from server.coding_agents.reaching import Unusable, listens, models_of
 from server.coding_agents.table import installed
 from server.commands.greeting import Asked, asked_of, is_key_refused, is_same, missing_models, upstream_line
-from server.data_folder import data_folder
+from server.data_folder import data_folder, make_private
 from server.errors import Outage, UpstreamError
 from server.event_logs.logs import open_event_log
 from server.readiness import check_log
@@ -135,11 +135,13 @@ def _folder() -> Finding:
     """Where the key that seals and the agents' configurations are."""
     folder = data_folder()
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(folder)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         return Finding("data folder", "missing", f"{folder}: {error.strerror or error}")
+    if os.name == "posix" and folder.stat().st_mode & 0o077:
+        return Finding("data folder", "note", f"{folder} is open to other users: chmod 700 closes it")
     return Finding("data folder", "ok", f"{folder} can be written to")
 
 

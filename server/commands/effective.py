@@ -18,7 +18,8 @@ from server.upstreams.profiles import profile
 
 _DEFAULT: Final = "default"
 _MASKED: Final = "***"
-_SECRET: Final = frozenset({"api_key", "headers"})
+_SECRET: Final = frozenset({"api_key", "args", "env", "headers"})  # what these hold may be secret
+_KEYS: Final = frozenset({"$.trace.keys", *(f"$.{name}" for name in KEYS_VARIABLES)})
 _ADDRESSES: Final = frozenset({"url", "store", "event_log", "proxy"})
 _OF_UPSTREAM: Final = {"url": "upstream", "profile": "upstream"}  # field → the flag that gives it
 
@@ -115,10 +116,10 @@ def _key(name: str) -> str:
 def _toml(value: Any, path: str) -> str:
     """The value as the file would have it, without what is secret in it."""
     names = path.removeprefix("$.").replace("[", ".").split(".")
-    if names[0] in KEYS_VARIABLES:
+    if path in _KEYS:
         value = [_MASKED] * len(value)
-    elif _SECRET.intersection(names) and isinstance(value, str):
-        value = masked(value)
+    elif _SECRET.intersection(names) and isinstance(value, str | list):
+        value = masked(value) if isinstance(value, str) else [masked(each) for each in value]
     elif names[-1] in _ADDRESSES:
         value = without_password(value)
     return _json(value)

@@ -97,9 +97,9 @@ def _inspect(
 
 def _asked(
     what: str, ask: str | None, request: str | None, server: str | None, **_others: Any
-) -> tuple[str, str | None] | None:
-    """The server's address and the id of a response, None when it is to be asked something; None for a file.
-    Raises UsageError."""
+) -> tuple[str | None, str | None] | None:
+    """The server's address, None for the usual one, and the id of a response, None when it is to be asked
+    something; None for a file. Raises UsageError."""
     sends = ask is not None or request is not None
     if ask is not None and request is not None:
         raise click.UsageError("--ask and --request are two ways to say one thing")
@@ -116,9 +116,8 @@ def _asked(
         raise click.UsageError("--ask and --request need the URL of a server")
     if what.startswith("resp") and not os.path.exists(what):
         from server.client.client import is_plain_id
-        from server.terminal.reaching import DEFAULT
 
-        return (server or DEFAULT, what) if is_plain_id(what) else None
+        return (server, what) if is_plain_id(what) else None
     return None
 
 
@@ -176,7 +175,7 @@ def _play(recording: Any, speed: float | str | None, begin: Any, live: LiveView)
 
 
 async def _fetch(
-    address: str, response_id: str | None, flags: dict[str, Any], begin: Any, live: LiveView
+    address: str | None, response_id: str | None, flags: dict[str, Any], begin: Any, live: LiveView
 ) -> int | str:
     """An answer of a server to its end."""
     import time

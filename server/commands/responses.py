@@ -242,10 +242,10 @@ def _asked(server: str | None, variable: str | None, work: Callable[[Server], Aw
 
     from server.client.errors import OpenResponsesError
     from server.errors import UpstreamError
-    from server.terminal.reaching import DEFAULT, Server, key_in
+    from server.terminal.reaching import Server, key_in
 
     async def run() -> T:
-        async with Server(server or DEFAULT, key_in(variable)) as at:
+        async with Server(server, key_in(variable)) as at:
             return await work(at)
 
     try:

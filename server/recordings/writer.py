@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import structlog
 from msgspec import Raw
 
+from server.data_folder import make_private
 from server.recordings.masking import Finds, StreamMask, masked_address, masked_body, masked_headers, without
 from server.recordings.records import (
     VERSION,
@@ -123,7 +124,7 @@ class RecordingFile:
         if self._file is not None or self._size or self.failure or self._closed:
             return
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self.path.parent)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             self._file = os.open(self.path, flags, 0o600)
         except OSError as error:

@@ -14,10 +14,12 @@ import aiohttp
 from bridge.errors import WireError
 from bridge.protocol.codec import decode_json, encode
 from server.client.errors import OpenResponsesError
+from server.coding_agents.reaching import is_of_this_user
 from server.errors import UpstreamError
 from server.upstreams.addresses import base_url
 
-DEFAULT: Final = "http://127.0.0.1:8080"
+PORT: Final = 8080
+DEFAULT: Final = f"http://127.0.0.1:{PORT}"
 MOST_BYTES: Final = 256 * 1024 * 1024
 _CONNECT: Final = 10.0  # seconds
 _SILENCE: Final = 120.0
@@ -67,12 +69,18 @@ class Reply:
 
 
 class Server:
-    """The server at an address (`http://host:port`, with or without `/v1`), as an asynchronous context.
+    """The server at an address (`http://host:port`, with or without `/v1`), as an asynchronous context;
+    without an address that of `serve` on this machine.
+
+    The key goes to an address that the user named, whoever is there. At the usual one it goes to a server of
+    this user or of root alone: anybody on the machine may listen there while no server runs.
 
     Raises ValueError for what is not an address. Redirects are not followed, no proxy is asked.
     """
 
-    def __init__(self, address: str, key: str | None = None) -> None:
+    def __init__(self, address: str | None = None, key: str | None = None) -> None:
+        self._is_named = address is not None
+        address = DEFAULT if address is None else address
         self.base = base_url(address if "://" in address else f"http://{address}")
         self._key = key
         self._http: aiohttp.ClientSession
@@ -98,6 +106,11 @@ class Server:
     ) -> AsyncIterator[Reply]:
         """The answer to a request, below the server's address or at one of `beside`; `body` goes out as JSON,
         or as it is when it is bytes. Raises OpenResponsesError for what can't be reached or refuses."""
+        if self._key is not None and not self._is_named and not is_of_this_user(PORT):
+            raise _failed(
+                f"no server of yours listens at {DEFAULT}, so the key is not sent: "
+                "name the server with --server"
+            )
         data = body if body is None or isinstance(body, bytes) else encode(body)
         headers = {} if data is None else {"content-type": "application/json"}
         try:

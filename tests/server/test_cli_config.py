@@ -158,6 +158,33 @@ def test_it_makes_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_a_process_is_given_and_whom_traces_are_of_is_not_shown(tmp_path: Path) -> None:
+    path = tmp_path / "bridge.toml"
+    path.write_text(
+        "[trace]\nkeys = ['hunter2']\n[[upstreams]]\nprofile = 'codex'\n"
+        "[upstreams.codex]\nargs = ['-c', 'key=hunter2']\n"
+        "[upstreams.codex.env]\nA_KEY = 'hunter2'\nOTHER = '${HUNTER}'\n"
+    )
+    done = checked(str(path), env={"HUNTER": "hunter2"})
+    assert done.exit_code == 0, done.output
+    assert "hunter2" not in done.output
+    assert "sha256" not in done.output
+    assert 'codex.args = ["***", "***"]' in done.output
+    assert 'codex.env.A_KEY = "***"' in done.output
+    assert 'codex.env.OTHER = "${HUNTER}"' in done.output
+
+
+@pytest.mark.parametrize("value", ["x = " + "[" * 2000 + "]" * 2000, ".".join("a" * 2000) + " = 1"])
+def test_tables_in_each_other_without_an_end_are_an_error(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "bridge.toml"
+    path.write_text(value)
+    done = checked(str(path))
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr == f"{path}: more than 32 tables and lists are in each other\n"
+    serves = CliRunner().invoke(main, ["serve", "--config", str(path)])
+    assert (serves.exit_code, "more than 32 tables" in serves.stderr) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

@@ -13,6 +13,7 @@ from typing import Final
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
+from server.data_folder import make_private
 from server.sessions.sql.sqlite_file import default_file, name_of_file
 from server.settings import SettingsError
 from server.suggestions import did_you_mean
@@ -72,7 +73,7 @@ def make_private_file(url: URL) -> None:
     """Make SQLite's file and its folders if need be, for the user alone: it holds conversations.
     Raises OSError."""
     path = file_of(url)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(path.parent)
     path.touch(mode=0o600)
 
 

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Collection
 from pathlib import Path
 
-from server.data_folder import data_folder
+from server.data_folder import data_folder, make_private
 
 _PREFIX = "openresponses-codex-"
 
@@ -56,9 +56,7 @@ class Folders:
     def _root(self) -> Path:
         if self._made is None:
             try:
-                base = data_folder()
-                base.mkdir(mode=0o700, parents=True, exist_ok=True)
-                made = tempfile.mkdtemp(prefix=_PREFIX, dir=base)
+                made = tempfile.mkdtemp(prefix=_PREFIX, dir=make_private(data_folder()))
             except OSError:  # a server without a data folder of its own
                 made = tempfile.mkdtemp(prefix=_PREFIX)
             self._made = Path(made)

@@ -1,15 +1,23 @@
 """`responses`: what a key's own stored responses are, page by page, and nothing of another key's."""
 
 import json
+import os
 from collections.abc import Iterator
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import Any, ClassVar
 
 import pytest
 from click.testing import CliRunner, Result
 
 from server.cli import main
+from server.coding_agents.reaching import is_of_this_user
 from server.config import hashed
 from server.settings import Settings
+from server.terminal import reaching
+from tests.support.processes import free_port
 from tests.support.serving import respond, serving
 
 pytestmark = pytest.mark.timeout(30)
@@ -126,3 +134,60 @@ def test_an_id_is_not_a_path(response_id: str) -> None:
 def test_a_server_that_does_not_answer_is_exit_code_2() -> None:
     sent = run("http://127.0.0.1:9", "list")
     assert (sent.exit_code, "can't be reached" in sent.stderr) == (2, True)
+
+
+class _Noted(BaseHTTPRequestHandler):
+    keys: ClassVar[list[str | None]] = []
+
+    def do_GET(self) -> None:
+        self.keys.append(self.headers["authorization"])
+        self.send_error(404)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def noted(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, list[str | None]]]:
+    """Something that listens where `serve` does, and the `authorization` of each request that it got."""
+    monkeypatch.setattr(_Noted, "keys", [])
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Noted) as there:
+        address = f"http://127.0.0.1:{there.server_port}"
+        monkeypatch.setattr(reaching, "DEFAULT", address)
+        monkeypatch.setattr(reaching, "PORT", there.server_port)
+        serving_there = Thread(target=there.serve_forever, args=(0.01,))
+        serving_there.start()
+        yield address, _Noted.keys
+        there.shutdown()
+        serving_there.join()
+
+
+@pytest.mark.parametrize("words", [["responses", "list"], ["inspect", "resp_1"]])
+@pytest.mark.parametrize("uid", [os.getuid(), 4_000_000], ids=["ours", "another's"])
+def test_a_key_goes_to_the_usual_address_when_a_server_of_this_user_is_there(
+    noted: tuple[str, list[str | None]],
+    words: list[str],
+    uid: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    address, keys = noted
+    line = f"   0: 0100007F:{reaching.PORT:04X} 00000000:0000 0A 00000000:00000000 00:00000000 00000000 {uid}"
+    (tmp_path / "tcp").write_text(f"  sl  local_address\n{line} 0 7\n")
+    monkeypatch.setattr(reaching, "is_of_this_user", partial(is_of_this_user, tables=tmp_path))
+    sent = CliRunner().invoke(main, [*words, "--api-key-env", "MINE"])
+    if uid == os.getuid():
+        assert keys == ["Bearer mine"]
+        return
+    assert (sent.exit_code, "no server of yours listens at" in sent.stderr) == (2, True)
+    assert keys == []
+    CliRunner().invoke(main, words)  # without a key there is nothing to keep
+    CliRunner().invoke(main, [*words, "--api-key-env", "MINE", "--server", address])  # it is the one meant
+    assert keys == [None, "Bearer mine"]
+
+
+def test_a_key_waits_for_a_server_at_the_usual_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing listens the next to come may be anyone."""
+    monkeypatch.setattr(reaching, "PORT", free_port())
+    sent = CliRunner().invoke(main, ["responses", "list", "--api-key-env", "MINE"])
+    assert (sent.exit_code, "no server of yours" in sent.stderr) == (2, True)

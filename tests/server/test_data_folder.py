@@ -1,0 +1,65 @@
+"""The data folder is this user's alone, whatever makes it first."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from server.coding_agents.running import folder_of
+from server.commands.checks import _folder
+from server.data_folder import data_folder, make_private
+from server.recordings.writer import RecordingFile
+from server.sealing import kept_key
+from server.sessions.sql.locations import database_url, make_private_file
+from server.upstreams.codex.folders import Folders
+
+FIRST: dict[str, Callable[[], object]] = {
+    "agent": lambda: folder_of("codex"),
+    "codex": lambda: Folders(None, 1).of_processes,
+    "doctor": _folder,
+    "recording": lambda: RecordingFile(data_folder() / "deep" / "er" / "r.jsonl").create(),
+    "sealing": lambda: kept_key(data_folder()),
+    "store": lambda: make_private_file(database_url("sqlite:")),
+}
+
+
+@pytest.fixture(autouse=True)
+def _usual_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home" / "share"))
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+@pytest.mark.parametrize("first", FIRST)
+def test_whatever_makes_it_makes_it_for_this_user_alone(first: str, tmp_path: Path) -> None:
+    FIRST[first]()
+    made = [each for each in (tmp_path / "home").rglob("*") if each.is_dir()]
+    assert data_folder() in made
+    assert {each: mode(each) for each in made if mode(each) != 0o700} == {}
+
+
+@pytest.mark.parametrize("first", FIRST)
+def test_one_that_is_there_keeps_its_rights(first: str) -> None:
+    make_private(data_folder())
+    FIRST[first]()
+    assert mode(data_folder()) == 0o700
+
+
+def test_doctor_says_that_others_can_enter_it() -> None:
+    assert _folder().state == "ok"
+    data_folder().chmod(0o755)
+    assert (_folder().state, "chmod 700" in _folder().message) == ("note", True)
+
+
+def test_a_file_in_the_way_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "home").touch()
+    with pytest.raises(OSError, match="home"):
+        make_private(tmp_path / "home" / "share")
+    with pytest.raises(FileExistsError):
+        make_private(tmp_path / "home")
