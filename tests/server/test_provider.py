@@ -365,7 +365,7 @@ def test_a_cancelled_caller_leaves_nothing_behind(scripted: ScriptedUpstream) ->
 
 
 @pytest.mark.parametrize(
-    ("status", "code"), [(404, "NotFound"), (401, "NoPermissions"), (429, "Blocked"), (400, "too_long")]
+    ("status", "code"), [(404, "NotFound"), (403, "NoPermissions"), (429, "Blocked"), (400, "too_long")]
 )
 def test_refusals_are_language_model_errors(
     place: Place, scripted: ScriptedUpstream, status: int, code: str

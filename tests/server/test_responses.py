@@ -242,7 +242,7 @@ def test_api_key_goes_upstream_and_nowhere_else(
     ) as base:
         refused = respond(base, model="keyed", headers={"authorization": "Bearer client-key"})
     assert upstream.last("keyed").headers["authorization"] == "Bearer sk-very-secret"
-    assert refused.status == 401
+    assert (refused.status, refused.error["code"]) == (502, "upstream_authentication_failed")
     assert b"sk-very-secret" not in refused.body
 
 
