@@ -13,12 +13,12 @@ _COMMANDS: Final = {
     "config": ("server.commands.config", "Check what `serve` would run with, and where it comes from."),
     "init": ("server.commands.init", "Ask a few questions and write the config for `serve`."),
     "run": ("server.commands.run", "Run Codex or Claude Code with any model."),
-    "doctor": ("server.commands.doctor", "Say what is missing before a server and an agent can work."),
+    "doctor": ("server.commands.doctor", "Check what a server and an agent need, and name what is missing."),
     "record": ("server.commands.record", "Ask a model and record what its server sends."),
     "replay": ("server.commands.replay", "Translate a recorded stream."),
-    "validate": ("server.commands.validate", "Hold a recorded Responses stream to the protocol."),
+    "validate": ("server.commands.validate", "Check a recorded Responses stream against the protocol."),
     "inspect": ("server.commands.inspect", "Show a stream as a tree of its items, while it comes."),
-    "conform": ("server.commands.conform", "Hold a live server to the protocol."),
+    "conform": ("server.commands.conform", "Check a running server against the protocol."),
     "agent": ("server.commands.agent", "Have a model do a task with tools, in the terminal."),
     "chat": ("server.commands.chat", "Talk with a model in the terminal."),
     "responses": (
@@ -26,7 +26,7 @@ _COMMANDS: Final = {
         "Look at, delete and export what a server stores for your key.",
     ),
     "demo": ("server.commands.demo", "Show a streamed round trip in the terminal."),
-    "db": ("server.commands.db", "Look after the session store: upgrade, sweep, backup, export, import."),
+    "db": ("server.commands.db", "Maintain the session store: upgrade, sweep, backup, export, import."),
     "vscode": ("server.commands.vscode", "Get the extension for VS Code."),
 }
 

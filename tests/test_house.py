@@ -23,6 +23,10 @@ WORDS = {
     r"(?<![Tt]here )(?<!tool_choice )(?:is|are|was|were) (?:no|none)(?! longer)": "is not a, is not one of",
     r"holds? no": "has no, does not hold",
     r"gravestone|signs? of life": "mark, answer",
+    r"(?<!I )[Ss]hall": "should, is to, may",
+    r"(?:is|are|was|were) there (?:already|twice)": "already exists, is given twice",
+    r"as the \w+ likes?": "the default, any",
+    r"(?:of which|whom) (?:a|an|the|one) \w+ has to": "each … must, one of them must",
 }
 MACHINE_PATH = re.compile(r"(?<![\w.~/-])/(?:home|root|work|Users)/[\w.]")
 
@@ -186,6 +190,8 @@ def odd_words(text: str) -> list[str]:
         ("what is\nno JSON is none of ours", 2),
         ("There is no limit, and it is no longer told apart", 1),
         ("The part holds no text.", 1),
+        ("Shall it be replaced? It is there already, as the model likes.", 3),
+        ("keys: 2, of which a request has to show one", 1),
         ("reported, sent, not a list; a storyteller; tool_choice is none", 0),
     ],
 )
@@ -194,10 +200,17 @@ def test_words_that_explain_nothing_are_found(text: str, odd: int) -> None:
 
 
 def test_prose_is_plain_english() -> None:
-    documents = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").glob("*.md")]
+    documents = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")]
+    pages = [
+        path
+        for path in tracked_files()
+        if path.suffix in (".css", ".html", ".js", ".md", ".toml")
+        and path.is_relative_to(REPOSITORY / "server")
+        and "vendor" not in path.parts
+    ]
     found = [
         f"{path.relative_to(REPOSITORY)}:{line}: {odd}"
-        for path in [*modules("bridge", "server"), *documents]
+        for path in [*modules("bridge", "server"), *documents, *pages]
         for line, text in prose(path)
         for odd in odd_words(text)
     ]

@@ -26,7 +26,7 @@ _ANSWERED, _NOT_ANSWERED, _CANCELLED = 0, 1, 130
 _HELP: Final = (
     ("/attach FILE", "send an image, a PDF or a text with the next message"),
     ("/model NAME", "ask another model from now on; without NAME the models there are"),
-    ("/clear", "begin anew"),
+    ("/clear", "start a new conversation"),
     ("/help", "this"),
     ("/quit", "end (also Ctrl-D); Ctrl-C stops an answer"),
 )

@@ -24,6 +24,7 @@ from server.sessions.base import NO_ID, ResponseStore
 from server.sessions.stores import build_store, shown_store
 from server.settings import Settings
 from server.upstreams.addresses import without_password
+from server.upstreams.base import called
 
 _PATIENCE: Final = 5.0  # seconds for a store
 _FIRST_LINE: Final = 200
@@ -74,8 +75,8 @@ async def _upstreams(settings: Settings) -> list[Finding]:
         return [Finding("upstream", "note", demo)]
     found = []
     for each in await asked_of(settings):
-        line = upstream_line(each, _address(settings))
-        found += [_key(each), Finding(f"upstream {each.upstream.name}", _state(each, settings), line)]
+        line = upstream_line(each, _address(settings), "it")
+        found += [_key(each), Finding(called(each.upstream.name), _state(each, settings), line)]
     return found
 
 
@@ -91,7 +92,7 @@ def _state(asked: Asked, settings: Settings) -> State:
 
 def _key(asked: Asked) -> Finding:
     given, known = asked.settings, asked.profile
-    what = f"key of {asked.upstream.name}"
+    what = f"key for {called(asked.upstream.name)}"
     usual = known.api_key_env if known is not None and given.url is None else None
     if given.pass_through:
         return Finding(what, "ok", "the clients' own are passed on")
@@ -99,7 +100,7 @@ def _key(asked: Asked) -> Finding:
         return Finding(what, "ok", f"{given.api_key_env or usual} is set")
     if given.api_key or given.headers:
         return Finding(what, "ok", "it is in the config")
-    return Finding(what, "ok", "none is sent")
+    return Finding(what, "ok", "not set; requests are sent without a key")
 
 
 async def _kept(settings: Settings) -> list[Finding]:

@@ -28,7 +28,7 @@ def check(context: click.Context, /, file: Path | None, **flags: Any) -> None:
     """Print every setting that `serve` would run with, as TOML, with the place that it comes from: a line of
     FILE (or of --config), a flag, an environment variable, a profile, or the default. Secrets are not shown.
 
-    It takes the flags of `serve`. Nothing is connected to. Exit code 0: these settings can be used, 1: they
+    It takes the flags of `serve`. It connects to nothing. Exit code 0: these settings can be used, 1: they
     can't, and what is wrong is named.
     """
     from server.commands.effective import Places, shown

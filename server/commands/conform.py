@@ -41,7 +41,7 @@ _SIGNS: Final = {"passed": ("✓", "green"), "failed": ("✗", "red"), "skipped"
     type=click.Choice(["openresponses", "openai", "any"]),
     default="openresponses",
     show_default=True,
-    help="Whose spelling of the protocol answers are held to.",
+    help="Which spelling of the protocol answers have to be in.",
 )
 @click.option("--timeout", type=click.FloatRange(min=0.1), default=60.0, show_default=True, metavar="SECONDS")
 def command(

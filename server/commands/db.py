@@ -33,7 +33,7 @@ _store = click.option(
 
 @click.group()
 def command() -> None:
-    """Look after the session store."""
+    """Maintain the session store."""
 
 
 @command.command("upgrade")
@@ -61,7 +61,7 @@ def sweep(store: str) -> None:
     async def work(opened: ResponseStore) -> None:
         with progress("sweeping"):
             deleted = await opened.sweep(time.time())
-        click.echo(f"{deleted} responses deleted")
+        click.echo(f"{_count(deleted, 'response')} deleted")
 
     _run(store, work)
 
@@ -96,8 +96,8 @@ def import_(store: str, file: str) -> None:
         progress("importing", _size(file), "bytes") as advance,
     ):
         done = import_lines(database_url(store), CountedReader(source, advance), _name_line)
-    refused = f", {done.refused} lines refused" if done.refused else ""
-    click.echo(f"{done.new} responses imported, {done.present} were there already{refused}")
+    refused = f", {_count(done.refused, 'line')} refused" if done.refused else ""
+    click.echo(f"{_count(done.new, 'response')} imported, {done.present} already present{refused}")
     sys.exit(1 if done.refused else 0)
 
 
@@ -111,6 +111,10 @@ def backup(store: str, file: Path) -> None:
     with _failures_told(), progress("copying"):
         size = back_up(_existing(store), file)
     click.echo(f"{size} bytes written to {file}")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _run(store: str, work: Callable[[ResponseStore], Awaitable[None]]) -> None:

@@ -32,7 +32,7 @@ _FLAGS: Final = (
 @click.argument("agents", nargs=-1, metavar="[codex|claude]...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(agents: tuple[str, ...], as_json: bool, config: Path | None, **flags: Any) -> None:
-    """Say what is missing before a server and an agent can work.
+    """Check what a server and an agent need, and name what is missing.
 
     It takes flags of `serve`, asks the upstreams for their models, opens the store and looks for the coding
     agents; those that you name have to be there. Nothing is changed. Exit code 0: everything that is needed

@@ -95,11 +95,12 @@ def kept_lines(settings: Settings) -> list[str]:
     if not settings.event_log.startswith("memory"):
         lines.append(f"  event log: {without_password(settings.event_log)}")
     if settings.api_keys:
-        lines.append(f"  keys: {len(settings.api_keys)}, of which a request has to show one")
+        count = len(settings.api_keys)
+        lines.append(f"  keys: {count}; each request must send {'it' if count == 1 else 'one of them'}")
     elif any(each.pass_through for each in settings.upstreams):
-        lines.append("  keys: those of the clients, which are passed on to the upstream")
+        lines.append("  keys: the clients' own, which are passed on to the upstream")
     else:
-        lines.append("  keys: none, so that only this machine is served")
+        lines.append("  keys: none; only requests from this machine are served")
     return lines
 
 
@@ -217,18 +218,21 @@ def found_model(router: Router, asked: Sequence[Asked], settings: Settings) -> s
     return next(known, served[0] if served else None)
 
 
-def upstream_line(asked: Asked, own: str) -> str:
-    """What an operator has to know of an upstream, and what to do about it."""
+def upstream_line(asked: Asked, own: str, unnamed: str | None = None) -> str:
+    """What an operator has to know of an upstream, and what to do about it. It begins with the title of its
+    profile; without a profile with `unnamed`, or its name where that is None."""
     unchecked = "" if asked.settings.verify else "; its certificate is not checked (verify = false)"
-    return f"{_state_line(asked, own)}{unchecked}"
+    return f"{_state_line(asked, own, unnamed)}{unchecked}"
 
 
-def _state_line(asked: Asked, own: str) -> str:
+def _state_line(asked: Asked, own: str, unnamed: str | None) -> str:
     upstream, answer = asked.upstream, asked.answer
-    title = asked.profile.title if asked.profile else upstream.name
+    title = asked.profile.title if asked.profile else upstream.name if unnamed is None else unnamed
     where = upstream.address
     if is_same(where, own):
-        return f"{title} is looked for at {where}, which is this server itself: give one of both another port"
+        return (
+            f"{title} is configured at {where}, which is this server itself: give one of the two another port"
+        )
     if isinstance(answer, list):
         return f"{title} answers at {where} with {_models(answer)}{missing_models(asked.settings, answer)}"
     if is_key_refused(answer):

@@ -21,7 +21,7 @@ def command(file: Path) -> None:
     from server.settings import SettingsError, load_settings
 
     if file.exists():
-        click.confirm(f"{file} is there already. Replace it?", abort=True)
+        click.confirm(f"{file} already exists. Replace it?", abort=True)
     upstreams: list[dict[str, Any]] = []
     while not upstreams or click.confirm("Another upstream?", default=False):
         upstreams.append(_upstream({str(each["name"]) for each in upstreams}))
@@ -75,7 +75,7 @@ def _of_profile(known: Profile) -> dict[str, Any]:
 
 def _reach() -> tuple[str, str]:
     """(host, variable with the key that clients have to show): beyond loopback there has to be one."""
-    if not click.confirm("Shall other machines reach it?", default=False):
+    if not click.confirm("Accept requests from other machines?", default=False):
         return "127.0.0.1", ""
     return "0.0.0.0", _variable("Environment variable with the key that clients show", "BRIDGE_API_KEY")
 

@@ -37,7 +37,7 @@ _FIRST: Final = 4096  # bytes of the first line that say whether this is a recor
 @click.option("--model", help="The model to ask (without: the first that the server lists).")
 @click.option("--server", metavar="URL", help="Where the response with this ID is [default: the local one].")
 @click.option("--api-key-env", metavar="VAR", help="Environment variable that holds the server's key.")
-@click.option("--full", is_flag=True, help="Show all of every text.")
+@click.option("--full", is_flag=True, help="Show texts in full.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per response, without its texts.")
 def command(what: str, full: bool, as_json: bool, **flags: Any) -> None:
     """Show a stream as a tree of its items: texts as they grow, tool calls, violations, rates, usage.

@@ -51,11 +51,13 @@ _at = [
     click.option("--api-key-env", metavar="VAR", help="Environment variable that holds the server's key."),
 ]
 _filters = [
-    click.option("--status", help="Only those that are completed, failed, incomplete, in_progress …"),
+    click.option(
+        "--status", help="Only responses with this status: completed, failed, incomplete, in_progress …"
+    ),
     click.option("--failed", is_flag=True, help="The same as --status failed."),
-    click.option("--model", help="Only those of this model."),
-    click.option("--since", type=_When(), help="Only those made since then."),
-    click.option("--until", type=_When(), help="Only those made before then."),
+    click.option("--model", help="Only responses of this model."),
+    click.option("--since", type=_When(), help="Only responses created since then."),
+    click.option("--until", type=_When(), help="Only responses created before then."),
 ]
 
 
@@ -66,32 +68,32 @@ def command() -> None:
 
 @command.command("list")
 @with_flags(*_at, *_filters)
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many at most.")
-@click.option("--after", metavar="ID", help="Those after this one.")
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="At most this many.")
+@click.option("--after", metavar="ID", help="Start after the response with this ID.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def list_(server: str | None, api_key_env: str | None, **flags: Any) -> None:
-    """List them, the newest first."""
+    """List stored responses, the newest first."""
     _print_list(server, api_key_env, "", **flags)
 
 
 @command.command()
 @click.argument("text")
 @with_flags(*_at, *_filters)
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many at most.")
-@click.option("--after", metavar="ID", help="Those after this one.")
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="At most this many.")
+@click.option("--after", metavar="ID", help="Start after the response with this ID.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def search(text: str, server: str | None, api_key_env: str | None, **flags: Any) -> None:
-    """List those with TEXT in their id or in what was asked."""
+    """List the stored responses with TEXT in their id or in their input."""
     _print_list(server, api_key_env, text, **flags)
 
 
 @command.command()
 @click.argument("response_id", metavar="ID")
 @with_flags(*_at)
-@click.option("--full", is_flag=True, help="Show all of every text.")
+@click.option("--full", is_flag=True, help="Show texts in full.")
 @click.option("--json", "as_json", is_flag=True, help="The response as the server has it.")
 def show(response_id: str, server: str | None, api_key_env: str | None, full: bool, as_json: bool) -> None:
-    """Show one as a tree of its items (`inspect ID` shows its stream)."""
+    """Show a stored response as a tree of its items (`inspect ID` shows its stream)."""
     from bridge.protocol.codec import decode_response, encode
 
     found = _asked(server, api_key_env, lambda at: at.json("GET", _path(response_id)))
@@ -112,7 +114,7 @@ def show(response_id: str, server: str | None, api_key_env: str | None, full: bo
 @click.argument("response_ids", metavar="ID…", nargs=-1, required=True)
 @with_flags(*_at)
 def delete(response_ids: tuple[str, ...], server: str | None, api_key_env: str | None) -> None:
-    """Delete them. What later turns stand on is kept for these."""
+    """Delete the responses with these IDs. Later responses that continue them keep what they need."""
 
     async def work(at: Server) -> None:
         for each in response_ids:
@@ -126,9 +128,9 @@ def delete(response_ids: tuple[str, ...], server: str | None, api_key_env: str |
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
 @with_flags(*_at, *_filters)
 def export(file: Path | None, server: str | None, api_key_env: str | None, **filters: Any) -> None:
-    """Write them as lines of JSON, each a response and its input items, to FILE or standard output.
+    """Write stored responses to FILE or standard output: lines of JSON, each a response and its input.
 
-    It is a copy to read and to work with: what `db import` takes is written by `db export`.
+    These lines are for reading and for other programs; `db import` reads what `db export` writes.
     """
     from bridge.protocol.codec import encode
 

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     type=click.Choice(["auto", "openresponses", "openai"]),
     default="auto",
     show_default=True,
-    help="The spelling to hold it to; auto: by the first event that only one has.",
+    help="Which spelling it has to be in; auto: that of the first event that only one of them has.",
 )
 @click.option("--explain", metavar="RULE", help="Show what a rule asks, where that is said, and an example.")
 def command(file: str, as_json: bool, wire: WireName, explain: str | None) -> None:
-    """Hold a Responses stream to the protocol.
+    """Check a Responses stream against the protocol.
 
     It takes server-sent events (also as `curl -i` writes them), JSON lines such as the messages of a
     WebSocket, and whole responses; several responses may follow one another. One violation per line: rule

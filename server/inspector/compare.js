@@ -36,8 +36,8 @@ export function Compare() {
   return html`<section class="compare card">
     <h1>Compare</h1>
     <div class="row">${pick(left, 'First', (id) => set({ left: id }))}${pick(right, 'Second', (id) => set({ right: id }))}
-      <div class="field"><label for="subject">By their</label><select id="subject" value=${subject} onChange=${(event) => set({ subject: event.currentTarget.value })}>${Object.entries(SUBJECTS).map(([name, [label]]) => html`<option value=${name} selected=${name === subject}>${label.toLowerCase()}</option>`)}</select></div>
-      <label class="small"><input type="checkbox" checked=${loose} onChange=${(event) => setLoose(event.currentTarget.checked)} /> whatever the ids, times and numbers</label></div>
+      <div class="field"><label for="subject">What to compare</label><select id="subject" value=${subject} onChange=${(event) => set({ subject: event.currentTarget.value })}>${Object.entries(SUBJECTS).map(([name, [label]]) => html`<option value=${name} selected=${name === subject}>${label.toLowerCase()}</option>`)}</select></div>
+      <label class="small"><input type="checkbox" checked=${loose} onChange=${(event) => setLoose(event.currentTarget.checked)} /> ignore ids, times and sequence numbers</label></div>
     <p role="status">${known ? (found.length ? `${found.length} difference${found.length > 1 ? 's' : ''}${found.length >= 2000 ? ' and more' : ''}.` : `Their ${name} are the same.`) : `One of them has no ${name}.`}</p>
     ${found.length > 0 && html`<div class="table" tabindex="0" role="region" aria-label="Differences"><table>
       <thead><tr><th scope="col">Path</th><th scope="col">First</th><th scope="col">Second</th></tr></thead>

@@ -97,8 +97,8 @@ export function Composer() {
     <div class="row">
       <div class="field grow"><label for="model">Model</label><input id="model" list="models" autocomplete="off" value=${given.model} onInput=${(event) => set({ model: event.currentTarget.value })} />
         <datalist id="models">${models.value.map((id) => html`<option value=${id}></option>`)}</datalist></div>
-      <${Choice} name="effort" label="Reasoning" options=${EFFORTS.map((each) => [each, each || 'as the model likes'])} />
-      <${Choice} name="summary" label="Its summary" options=${SUMMARIES.map((each) => [each, each || 'none'])} />
+      <${Choice} name="effort" label="Reasoning" options=${EFFORTS.map((each) => [each, each || 'default of the model'])} />
+      <${Choice} name="summary" label="Reasoning summary" options=${SUMMARIES.map((each) => [each, each || 'none'])} />
       <${Choice} name="format" label="Format" options=${FORMATS} />
     </div>
     <div class="field"><label for="input">Input</label>${text('input', { rows: 5, placeholder: 'What do you want to know?', spellcheck: true,

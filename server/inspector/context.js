@@ -15,7 +15,7 @@ export function Context({ recording }) {
     askJson('/inspector/v1/context', { method: 'POST', body: JSON.stringify(request) }).then(setFound, (error) => setFailure(error.message));
   }, [request]);
   if (failure) return html`<p class="note bad">${visible(failure)}</p>`;
-  if (!found) return html`<p class="empty">Being measured …</p>`;
+  if (!found) return html`<p class="empty">Measuring …</p>`;
   const total = { bytes: found.bytes, tokens: found.tokens };
   const entries = [...found.entries].sort((a, b) => b[by] - a[by]);
   return html`<div class="context">

@@ -73,7 +73,7 @@ function Parts({ recording }) {
     const index = recording.withParts[at];
     for (const part of [...recording.events[index].parts].reverse()) made.push({ index, part });
   }
-  if (!made.length) return html`<p class="empty">No parts until here.</p>`;
+  if (!made.length) return html`<p class="empty">No parts up to this event.</p>`;
   return html`<ol class="parts">${made.reverse().map(({ index, part }) => html`<li><button class="link" onClick=${() => {
     recording.following.value = false;
     recording.moveTo(index);

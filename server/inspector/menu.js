@@ -23,7 +23,7 @@ export function Menu({ recording }) {
       setSaid('Copied.');
     } catch {
       download(text, 'text/plain', 'copied.txt');
-      setSaid('The clipboard is not open to this page: saved as a file.');
+      setSaid('This page may not use the clipboard: saved as a file.');
     }
   };
   const again = () => {
@@ -44,7 +44,7 @@ export function Menu({ recording }) {
 /** Of the trace of a stream. */
 export function TraceMenu({ recording, found, again }) {
   return html`<button class="quiet" onClick=${() => download(asRecording(found.text), 'application/jsonl', `${nameOf(recording)}.trace.jsonl`)}>Save as a recording</button>
-    <button class="quiet" onClick=${again}>Read again</button>`;
+    <button class="quiet" onClick=${again}>Reload</button>`;
 }
 
 const isContinuation = ({ isServed, responseId, request, snapshot }) => isServed && responseId && (request?.previous_response_id || snapshot?.previous_response_id);

@@ -50,18 +50,18 @@ export function Stored() {
       <button>Open</button>
     </form>
     <form class="row filters" role="search" onSubmit=${(event) => event.preventDefault()}>
-      <div class="field grow"><label for="search">Search in ids and in what was asked</label><input id="search" type="search" value=${given.search} onInput=${(event) => set({ search: event.currentTarget.value })} /></div>
+      <div class="field grow"><label for="search">Search ids and input</label><input id="search" type="search" value=${given.search} onInput=${(event) => set({ search: event.currentTarget.value })} /></div>
       <div class="field"><label for="status">Status</label><select id="status" value=${given.status} onChange=${(event) => set({ status: event.currentTarget.value })}>${STATUSES.map((each) => html`<option value=${each}>${each || 'any'}</option>`)}</select></div>
       <div class="field"><label for="of-model">Model</label><input id="of-model" autocomplete="off" value=${given.model} onInput=${(event) => set({ model: event.currentTarget.value })} /></div>
-      <div class="field"><label for="span">Made in</label><select id="span" value=${given.span} onChange=${(event) => set({ span: event.currentTarget.value })}>${SPANS.map(([value, label]) => html`<option value=${value}>${label}</option>`)}</select></div>
+      <div class="field"><label for="span">Created</label><select id="span" value=${given.span} onChange=${(event) => set({ span: event.currentTarget.value })}>${SPANS.map(([value, label]) => html`<option value=${value}>${label}</option>`)}</select></div>
     </form>
     ${given.conversation && html`<p class="note">The conversation of <code>${visible(given.conversation)}</code>. <button class="link" onClick=${() => set({ conversation: '' })}>Show all</button></p>`}
     ${failure && html`<p class="note bad" role="alert">${visible(failure)}</p>`}
     <div class="table" tabindex="0" role="region" aria-label="Responses"><table>
-      <thead><tr><th scope="col">Made</th><th scope="col">Status</th><th scope="col">Model</th><th scope="col">Asked</th><th scope="col">Events</th><th scope="col"><span class="hidden">Actions</span></th></tr></thead>
+      <thead><tr><th scope="col">Created</th><th scope="col">Status</th><th scope="col">Model</th><th scope="col">Input</th><th scope="col">Events</th><th scope="col"><span class="hidden">Actions</span></th></tr></thead>
       <tbody>${rows.map((row) => html`<${Row} key=${row.id} row=${row} onConversation=${() => set({ conversation: row.id })} />`)}</tbody></table></div>
-    ${!rows.length && !busy && !failure && html`<p class="empty">Nothing is stored that fits.</p>`}
-    ${next && html`<button class="quiet" disabled=${busy} onClick=${() => load(next)}>Older ones</button>`}
+    ${!rows.length && !busy && !failure && html`<p class="empty">No stored response matches.</p>`}
+    ${next && html`<button class="quiet" disabled=${busy} onClick=${() => load(next)}>Show older</button>`}
   </section>`;
 }
 

@@ -32,7 +32,7 @@ export function Stream({ recording }) {
       <${Transport} recording=${recording} byTime=${byTime} setByTime=${setByTime} />
     </section>
     <div class="columns">
-      <section class="card" aria-label="Answer"><h2>Answer</h2><div class="scroll" tabindex="0" role="region" aria-label="The answer until this event"><${Answer} response=${snapshot} /></div></section>
+      <section class="card" aria-label="Answer"><h2>Answer</h2><div class="scroll" tabindex="0" role="region" aria-label="The answer up to this event"><${Answer} response=${snapshot} /></div></section>
       <section class="card list" aria-label="All events">
         <h2>Events <label class="small"><input type="checkbox" checked=${onlyPinned} onChange=${(event) => setOnlyPinned(event.currentTarget.checked)} /> only with findings (${recording.pinned.length})</label></h2>
         <${Events} recording=${recording} onlyPinned=${onlyPinned} />
@@ -81,13 +81,13 @@ function Figures({ recording }) {
   for (const index of recording.pinned) {
     for (const { kind } of recording.events[index].findings) counts.set(kind, (counts.get(kind) ?? 0) + 1);
   }
-  const status = recording.status.value === 'broken' ? 'broken off' : String(response?.status ?? 'waiting');
+  const status = recording.status.value === 'broken' ? 'interrupted' : String(response?.status ?? 'waiting');
   const spent = (metrics.lastOutput ?? 0) - (metrics.firstOutput ?? 0);
   const tokens = usage?.output_tokens ?? Math.round(metrics.characters / 4);
   const rate = recording.timed && spent > 0.001 ? `${usage ? '' : '≈ '}${Math.round(tokens / spent)}` : null;
   const known = [
     ['Model', visible(String(response?.model || recording.title).slice(0, 60))],
-    ['Begun', recording.timed ? null : moment(response?.created_at)],
+    ['Started', recording.timed ? null : moment(response?.created_at)],
     ['First token', recording.sent && metrics.firstOutput !== null ? duration(metrics.firstOutput) : null],
     ['Tokens a second', rate],
     ['Duration', recording.timed ? duration(metrics.last) : seconds(response)],

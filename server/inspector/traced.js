@@ -26,7 +26,7 @@ export function Traced({ recording }) {
   }, [recording, status]);
   if (found.state === 'absent') return html`<${Absent} />`;
   if (found.state === 'failed') return html`<p class="note bad">${visible(found.said)}</p>`;
-  if (found.state !== 'there') return html`<p class="empty">${status === 'live' && recording.file ? 'The stream is being read …' : 'Being fetched …'}</p>`;
+  if (found.state !== 'there') return html`<p class="empty">${status === 'live' && recording.file ? 'The stream is being read …' : 'Loading …'}</p>`;
   return html`<${Passages} recording=${recording} found=${found} version=${version} />`;
 }
 

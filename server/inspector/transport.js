@@ -35,14 +35,14 @@ export function Transport({ recording, byTime, setByTime }) {
     <button onClick=${() => go(0)} aria-label="To the first event">⇤</button>
     <button onClick=${() => go(cursor - 1)} aria-label="One event back">←</button>
     <button class="main" onClick=${toggle}>${running ? 'Pause' : 'Play'}</button>
-    <button onClick=${() => go(cursor + 1)} aria-label="One event on">→</button>
+    <button onClick=${() => go(cursor + 1)} aria-label="One event forward">→</button>
     <button onClick=${() => recording.follow()} aria-label="To the last event">⇥</button>
     <input type="range" class="scrub" min="0" max=${Math.max(recording.length - 1, 0)} value=${Math.max(cursor, 0)}
       aria-label="Event" aria-valuetext=${`event ${Math.max(cursor, 0)} of ${recording.length}`} onInput=${(event) => go(Number(event.currentTarget.value))} />
     <output class="place">${Math.max(cursor, 0)} / ${Math.max(recording.length - 1, 0)}</output>
     <label class="small">Speed <select value=${speed} onChange=${(event) => setSpeed(Number(event.currentTarget.value))}>
       ${SPEEDS.map((each) => html`<option value=${each}>${each}×</option>`)}</select></label>
-    ${recording.timed && html`<label class="small"><input type="checkbox" checked=${byTime} onChange=${(event) => setByTime(event.currentTarget.checked)} /> true gaps</label>`}
+    ${recording.timed && html`<label class="small"><input type="checkbox" checked=${byTime} onChange=${(event) => setByTime(event.currentTarget.checked)} /> original timing</label>`}
     <${Zoom} recording=${recording} byTime=${byTime && recording.timed} />
     ${status === 'live' && html`<button onClick=${() => stop(recording)}>Stop</button>`}
     ${status === 'live' && !following && html`<button class="main" onClick=${() => recording.follow()}>Go live</button>`}

@@ -69,7 +69,7 @@ class MemoryStore:
         row = row_of(record, self._clock(), frames.last if frames else -1)
         there = self._records.get(row.id)
         if there is not None and there.row.owner != row.owner:
-            raise StoreError(StoreError.CONFLICT, "A response under this id is there already.")
+            raise StoreError(StoreError.CONFLICT, "A response with this id already exists.")
         output = [] if record.lease else output_names(record.response)
         self._records.add(Kept(row, input_rows(record), {frames.first: frames} if frames else {}, output))
 

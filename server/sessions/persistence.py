@@ -42,7 +42,7 @@ class ResponseSessionPersistenceTransformer:
     seconds after the last one and at each finished item; the owner of this object calls `checkpoint()` then,
     and `wake` says that one is due now; `on_lost` is called when the record is no longer this run's.
     `patience` is how many seconds the end may take to be stored before it is reported as not stored.
-    `stored`: the record is there already, held under `worker`. `shared`: other workers may make what this one
+    `stored`: the record exists already, held under `worker`. `shared`: other workers may make what this one
     gives back. `withheld`: output of a response in the background is shown when it has ended.
     """
 

@@ -169,7 +169,7 @@ def build_router(settings: Settings, sealer: Sealer, recordings: Files | None = 
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         second = len(names) - 1 - names[::-1].index(twice)
-        what = f"{called(twice)}: the name is there twice, give each its own"
+        what = f"two upstreams have the name {twice!r}; give each a different name"
         raise SettingsError(what, f"$.upstreams[{second}]")
     router = Router(upstreams, settings.aliases, settings.default_model, Catalog(settings.models))
     router.check()

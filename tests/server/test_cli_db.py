@@ -45,7 +45,7 @@ def test_upgrade_reports_the_revisions(url: str) -> None:
 
 def test_sweep_deletes_what_expired(url: str) -> None:
     filled(url)
-    assert run("sweep", "--store", url).output == "1 responses deleted\n"
+    assert run("sweep", "--store", url).output == "1 response deleted\n"
     assert run("sweep", "--store", url).output == "0 responses deleted\n"
 
 
@@ -152,9 +152,9 @@ def test_export_to_a_file_and_import_from_it(url: str, tmp_path: Path) -> None:
     assert file.read_text() == run("export", "--store", url).output
     other = f"sqlite:///{tmp_path}/other.sqlite3"
     done = run("import", "--store", other, str(file))
-    assert (done.exit_code, done.output) == (0, "2 responses imported, 0 were there already\n")
+    assert (done.exit_code, done.output) == (0, "2 responses imported, 0 already present\n")
     again = CliRunner().invoke(main, ["db", "import", "--store", other, "-"], input=file.read_text())
-    assert (again.exit_code, again.output) == (0, "0 responses imported, 2 were there already\n")
+    assert (again.exit_code, again.output) == (0, "0 responses imported, 2 already present\n")
     assert run("export", "--store", other).output == file.read_text()
     assert not list(tmp_path.glob("*.unfinished"))
 
@@ -166,7 +166,7 @@ def test_import_names_bad_lines_and_imports_the_others(url: str, tmp_path: Path)
     file.write_text("\n".join([lines[0], '{"\x1b[31m": 1}', lines[1]]))
     done = run("import", "--store", f"sqlite:///{tmp_path}/other.sqlite3", str(file))
     assert done.exit_code == 1
-    assert done.stdout == "2 responses imported, 0 were there already, 1 lines refused\n"
+    assert done.stdout == "2 responses imported, 0 already present, 1 line refused\n"
     assert done.stderr.startswith("line 2: can't be read: ")
     assert "\x1b" not in done.stderr
 
@@ -192,7 +192,7 @@ def test_backup_is_a_store(url: str, tmp_path: Path) -> None:
     assert run("export", "--store", f"sqlite:///{copy}").output == run("export", "--store", url).output
     again = run("backup", "--store", url, str(copy))
     assert again.exit_code == 2
-    assert "is there already" in again.output
+    assert "already exists" in again.output
 
 
 def test_backup_of_postgres_names_what_does_it(tmp_path: Path) -> None:

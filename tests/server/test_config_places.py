@@ -123,7 +123,7 @@ WRONG = {
     ),
     "no address": (UPSTREAM + "[[upstreams]]\nname = 'x'", 3, "neither url nor profile"),
     "a failover": (UPSTREAM + "name = 'main'\nfailover = ['mian/x']", 4, "did you mean 'main'?"),
-    "a name twice": (UPSTREAM + "\n" + UPSTREAM, 4, "is there twice"),
+    "a name twice": (UPSTREAM + "\n" + UPSTREAM, 4, "two upstreams have the name"),
     "a store": ("port = 1\nstore = 'sqllite:'", 2, "did you mean 'sqlite'?"),
     "a driver": ("\nstore = 'postgresql+psycopg2://h/x'", 2, "did you mean 'postgresql+psycopg'?"),
     "a log": ("\nevent_log = 'reddis://h'", 2, "did you mean 'redis'?"),

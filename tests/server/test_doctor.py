@@ -53,8 +53,8 @@ def test_an_upstream_that_answers_is_enough(
     found = doctor("--upstream", upstream.url, "--model", "qwen3", "--api-key-env", "A_KEY")
     upstream.models = None
     assert {state for state, _ in found.values()} == {"ok", "note"}
-    assert found["key of upstream"] == ("ok", "A_KEY is set")
-    assert "1 model: qwen3" in found["upstream upstream"][1]
+    assert found["key for upstream"] == ("ok", "A_KEY is set")
+    assert "1 model: qwen3" in found["upstream"][1]
     assert "secret-0123" not in str(found)
 
 
@@ -64,18 +64,18 @@ def test_a_model_that_is_not_there_is_missing(doctor: Doctor, upstream: Scripted
     upstream.models = []
     empty = doctor("--upstream", upstream.url)
     upstream.models = None
-    state, message = found["upstream upstream"]
+    state, message = found["upstream"]
     assert state == "missing"
     assert "not among them: 'qwen4' (did you mean 'qwen3'?)" in message
-    assert empty["upstream upstream"][0] == "missing"
+    assert empty["upstream"][0] == "missing"
 
 
 def test_an_upstream_that_is_down_refuses_or_has_no_list(doctor: Doctor, upstream: ScriptedUpstream) -> None:
-    down = doctor("--upstream", "http://127.0.0.1:9")["upstream upstream"]
+    down = doctor("--upstream", "http://127.0.0.1:9")["upstream"]
     assert down[0] == "missing"
     assert "isn't answering" in down[1]
     upstream.models = None
-    silent = doctor("--upstream", upstream.url)["upstream upstream"]
+    silent = doctor("--upstream", upstream.url)["upstream"]
     assert silent[0] == "note"
     assert "does not list its models" in silent[1]
 
@@ -93,8 +93,8 @@ def test_its_own_server_is_no_upstream(doctor: Doctor) -> None:
         port = base.rpartition(":")[2]
         found = doctor("--port", port, "--upstream", base)
     assert found["port"][0] == "ok"
-    assert found["upstream upstream"][0] == "missing"
-    assert "is this server itself" in found["upstream upstream"][1]
+    assert found["upstream"][0] == "missing"
+    assert "is this server itself" in found["upstream"][1]
 
 
 def test_a_port_that_is_taken_is_said(doctor: Doctor) -> None:

@@ -117,7 +117,7 @@ def test_a_password_in_an_address_is_not_printed(capsys: pytest.CaptureFixture[s
     assert f"http://127.0.0.1:{port}/v1" in lines[-1]
     assert f"http://127.0.0.1:{port}/v1" in lines[-2]
     assert "YOUR_KEY" in lines[1]
-    assert "  keys: 1, of which a request has to show one" in lines
+    assert "  keys: 1; each request must send it" in lines
 
 
 def test_what_nobody_foresaw_is_one_line_and_no_traceback(

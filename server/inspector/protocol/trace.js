@@ -11,7 +11,7 @@ export const NONE = 0, ONLY = 1, BY_TEXT = 2, NEAREST = 3, BEFORE = 4, WITH_IT =
 
 export const isRecording = (text) => /^\s*\{[^\n]{0,200}"type"\s*:\s*"recording"/.test(text.slice(0, 4096));
 
-/** {passages, exchanges, notes, broken}; a passage is {at, of, kind, exchange, chunk, line}. Lines that are none
+/** {passages, exchanges, notes, broken}; a passage is {at, of, kind, exchange, chunk, line}. Other lines
  * are counted in `broken`. */
 export function readTrace(text) {
   const trace = { passages: [], exchanges: new Map(), notes: [], broken: 0 };

@@ -28,7 +28,7 @@ def back_up(url: URL, target: Path) -> int:
     if not is_sqlite(url):
         raise SettingsError("store postgresql: is backed up by pg_dump (see docs/backup.md)")
     if target.exists():
-        raise SettingsError(f"{target} is there already")
+        raise SettingsError(f"{target} already exists")
     unfinished = target.with_name(f"{target.name}.unfinished")
     try:
         os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))

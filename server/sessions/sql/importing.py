@@ -50,7 +50,7 @@ class Lines(Protocol):
 
 
 class Imported:
-    """How many responses were imported, how many were there already, and how many lines were refused."""
+    """How many responses were imported, how many were present already, and how many lines were refused."""
 
     def __init__(self) -> None:
         self.new = 0
@@ -105,7 +105,7 @@ class _Importer:
         self._last = -1
         self._point: NestedTransaction | None = None
         self._left_out = ""
-        """The id of a record that was refused or is there already: its frames are read past."""
+        """The id of a record that was refused or is present: its frames are read past."""
 
     def run(self, source: Lines) -> Imported:
         begun, records = time.monotonic(), 0
@@ -167,7 +167,7 @@ class _Importer:
     def _there(self, number: int, response_id: str, owner: str) -> None:
         there = self._connection.scalar(_OWNER.where(responses.c.id == response_id))
         if there is None or there.removeprefix(HIDDEN) != owner.removeprefix(HIDDEN):
-            self._refuse(number, "a response under its id is there already, and belongs to another owner")
+            self._refuse(number, "a response with this id already exists and belongs to another owner")
         else:
             self._done.present += 1
 

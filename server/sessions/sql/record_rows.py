@@ -30,7 +30,7 @@ def _replace(connection: Connection, row: Row, fields: dict[str, Any]) -> None:
     changes = {name: value for name, value in fields.items() if name not in ("id", "owner")}
     replaced = connection.execute(queries.REPLACE, {"of_id": row.id, "of_owner": row.owner, **changes})
     if not replaced.rowcount:
-        raise StoreError(StoreError.CONFLICT, "A response under this id is there already.")
+        raise StoreError(StoreError.CONFLICT, "A response with this id already exists.")
     for statement in queries.DELETE_PARTS:
         connection.execute(statement, {"of_id": row.id})
 

@@ -171,7 +171,7 @@ def test_what_is_compared_is_in_the_address(page: Any) -> None:
     page.get_by_role("button", name="Compare", exact=True).click()
     page.get_by_text("differences.").wait_for()
     page.wait_for_url(re.compile("#view=compare&left=resp_.*&right=resp_.*&subject=snapshot"))
-    page.get_by_label("By their").select_option("request")
+    page.get_by_label("What to compare").select_option("request")
     page.wait_for_url(re.compile("subject=request$"))
     page.reload()
     page.get_by_text("1 difference.").wait_for()
@@ -184,7 +184,7 @@ def test_a_stored_one_shows_what_is_known_and_hides_what_is_not(page: Any, base:
     page.reload()
     page.locator(".status.completed").first.wait_for()
     names = page.locator(".summary dt").all_inner_texts()
-    assert {"Model", "Begun", "Duration", "Events"} <= set(names)
+    assert {"Model", "Started", "Duration", "Events"} <= set(names)
     assert not {"First token", "Tokens a second"} & set(names)
     assert "–" not in page.locator(".summary dd").all_inner_texts()
     assert page.locator(".event .time").count() == 0
@@ -236,7 +236,7 @@ def test_two_are_compared(page: Any) -> None:
     assert "It is one." in page.locator(".compare table").inner_text()
     page.get_by_label("Second").select_option("1")
     page.get_by_text("Their responses are the same.").wait_for()
-    page.get_by_label("By their").select_option("request")
+    page.get_by_label("What to compare").select_option("request")
     page.get_by_text("1 difference.").wait_for()
 
 
@@ -266,13 +266,13 @@ def test_two_of_a_conversation_are_compared_in_one_step(page: Any, base: str) ->
     assert "And once more?" in shown
     assert first in shown  # what the second one continues
     for subject in ("snapshot", "events", "parts"):
-        page.get_by_label("By their").select_option(subject)
+        page.get_by_label("What to compare").select_option(subject)
         page.locator(".compare [role=status]", has_text="difference").wait_for()
         rows = page.locator(".compare tbody tr").all_inner_texts()
         # usage and the chain differ, and nothing else
         assert all(re.search("usage|previous_response_id|prompt_tokens", row) for row in rows), rows
-    page.get_by_label("whatever the ids").uncheck()
-    page.get_by_label("By their").select_option("snapshot")
+    page.get_by_label("ignore ids").uncheck()
+    page.get_by_label("What to compare").select_option("snapshot")
     page.locator(".compare tbody", has_text=f"{first}").wait_for()
     page.locator(".opened button", has_text=second[:20]).click()
     page.get_by_role("button", name="Compare with the one before").click()
@@ -342,7 +342,7 @@ def test_lanes_zoom_and_keep_the_event_in_view(page: Any) -> None:
     assert seen()["span"] == pytest.approx(1 / 4)
     lanes.press("0")
     assert seen() == {"from": 0, "span": 1}
-    page.get_by_label("true gaps").uncheck()
+    page.get_by_label("original timing").uncheck()
     for _ in range(12):
         lanes.press("+")
     assert cursor_at(page) > 84

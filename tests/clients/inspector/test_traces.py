@@ -139,7 +139,7 @@ def test_retries_failover_and_repairs_are_pinned_to_events(page: Any, base: str)
     assert "is asked instead of first" in page.locator(".findings").inner_text()
     page.get_by_role("tab", name="Trace").click()
     page.locator(".traced").wait_for()
-    page.get_by_role("button", name="Read again").click()
+    page.get_by_role("button", name="Reload").click()
     page.get_by_label("What passed").wait_for()
     assert page.locator(".figures .pin.retry").inner_text().startswith("1 ")  # not pinned twice
 

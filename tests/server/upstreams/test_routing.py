@@ -104,7 +104,7 @@ UNUSABLE = {
     ),
     "unknown option": (UPSTREAM + "options = { colour = 1 }", "options.colour is not one of: developer_role"),
     "wrong option": (UPSTREAM + "options = { developer_role = 1 }", "^upstream: options: "),
-    "twice": (UPSTREAM + UPSTREAM, "^upstream: the name is there twice"),
+    "twice": (UPSTREAM + UPSTREAM, "^two upstreams have the name 'upstream'; give each a different name"),
     "failover": (UPSTREAM + 'failover = ["nobody/m"]', "failover 'nobody/m' names no upstream"),
     "alias": (
         'aliases = { a = "b" }\n' + UPSTREAM + 'models = ["c"]',

@@ -153,7 +153,7 @@ def _reasoning(request: CreateResponse, options: ChatOptions) -> dict[str, Any]:
 
 
 def _stored(request: CreateResponse, options: ChatOptions) -> dict[str, Any]:
-    # what is stored and its metadata are ours unless the upstream shall keep it as well, or a client of
+    # what is stored and its metadata are ours unless the upstream is to keep it as well, or a client of
     # this very dialect has asked for it
     given = kept_there(request)
     return {"store": True, "metadata": request.metadata} if options.forward_store and request.store else given

@@ -73,7 +73,7 @@ async def test_copy_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytes
         with pytest.raises(StoreError):
             back_up(url, target)
     assert target.read_text() == "of another"
-    with pytest.raises(SettingsError, match="is there already"):
+    with pytest.raises(SettingsError, match="already exists"):
         back_up(url, target)
     assert not list(tmp_path.glob("*.unfinished"))
 

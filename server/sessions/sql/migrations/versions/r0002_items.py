@@ -1,4 +1,4 @@
-"""Items can be found by their ids: those of responses that are there already too."""
+"""Items can be found by their ids: also those of responses stored before."""
 
 from __future__ import annotations
 
