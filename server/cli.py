@@ -44,6 +44,16 @@ class _Commands(click.Group):
         command: click.Command = import_module(module).command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in _COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            from server.suggestions import did_you_mean
+
+            ctx.fail(f"No such command {name!r}{did_you_mean(name, _COMMANDS)}.")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, what) for name, (_, what) in _COMMANDS.items()])

@@ -19,6 +19,7 @@ from server.toml_lines import line_of, lines_of
 _VARIABLE: Final = re.compile(r"\$(\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _UNKNOWN: Final = "Object contains unknown field `"
 _DEEPEST: Final = 32
+_PATTERN: Final = "Expected `str` matching regex "  # which times have, and nothing else
 _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -92,6 +93,9 @@ def wrong_fields(error: msgspec.ValidationError, kind: type[msgspec.Struct]) -> 
     """What msgspec says of fields that are not a `kind`, with the name that was probably meant."""
     message, _, at = str(error).partition(" - at `")
     at = at.removesuffix("`")
+    if message.startswith(_PATTERN):
+        endless = ", or forever" if "forever" in message else ""
+        return ConfigError(f"it is not a time such as 30s, 10m, 12h, 30d or 4w{endless}", at)
     if not message.startswith(_UNKNOWN):
         return ConfigError(message, at)
     unknown = message.removeprefix(_UNKNOWN).removesuffix("`")

@@ -17,19 +17,20 @@ if TYPE_CHECKING:
 
 class Line(NamedTuple):
     """`name` is what settings and commands call the dialect, `package` its folder here, whose `DIALECT` is
-    its entry. `client`: whether it has a client's side."""
+    its entry. `client`: whether it has a client's side, `upstream`: whether an upstream's."""
 
     name: str
     package: str
     client: bool = True
+    upstream: bool = True
 
 
 TABLE: Final = (
     Line("codex", "codex", client=False),
-    Line("vscode", "vscode"),
+    Line("vscode", "vscode", upstream=False),
     Line("anthropic", "anthropic_messages"),
     Line("responses", "responses", client=False),
-    Line("copilot", "copilot"),
+    Line("copilot", "copilot", upstream=False),
     Line("chat", "chat_completions"),
 )
 """In the order in which they are asked whether a capture is theirs: those that take the least first."""

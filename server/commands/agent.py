@@ -11,7 +11,7 @@ import click
 
 from bridge.printing import printable
 from server.commands.files import give_up
-from server.commands.flags import ASKED, config_flag, upstream_flags
+from server.commands.flags import ASKED, config_flag, naming_flags, upstream_flags
 from server.commands.serve import fields_of
 
 if TYPE_CHECKING:
@@ -104,14 +104,13 @@ def command(
     cancelled.
     """
     from bridge.errors import BridgeError
-    from server.config import located
     from server.settings import SettingsError
 
     if not task.strip() and resume is None:
         raise click.UsageError("TASK is missing")
     try:
         settings, given = _settings(**flags)
-        with located(flags["config"], given), ExitStack() as open_until_the_end:
+        with naming_flags(flags["config"], given), ExitStack() as open_until_the_end:
             inside = _folder(open_until_the_end, folder)
             registry = _tools(tools, inside)
             _check_names(registry, flags["disabled"])
@@ -198,13 +197,12 @@ def _settings(
 ) -> tuple[Settings, dict[str, Any]]:
     """The settings, and those of them that flags gave. Nothing is stored unless it is `stateful`."""
     from server.commands.greeting import check_upstreams
-    from server.config import located
     from server.settings import load_settings
 
     named = model if upstream is not None else None  # else it is one of the config's, or the demo's
     fields = fields_of(upstream, dialect, named, api_key_env, config)
     kept = {} if stateful else {"store": "memory://"}
-    with located(config, fields):
+    with naming_flags(config, fields):
         settings = load_settings(config, **fields, **kept, event_log="memory://")
         check_upstreams(settings, model)
     return settings, fields

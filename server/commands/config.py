@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from bridge.printing import printable
+from server.commands.flags import naming_flags
 from server.commands.serve import checked, fields_of
 from server.commands.serve import command as serve
 
@@ -23,28 +24,31 @@ def command() -> None:
 @click.argument(
     "file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="[FILE]"
 )
+@click.option("--all", "everything", is_flag=True, help="Print the defaults too.")
 @click.pass_context
-def check(context: click.Context, /, file: Path | None, **flags: Any) -> None:
-    """Print every setting that `serve` would run with, as TOML, with the place that it comes from: a line of
-    FILE (or of --config), a flag, an environment variable, a profile, or the default. Secrets are not shown.
+def check(context: click.Context, /, file: Path | None, everything: bool, **flags: Any) -> None:
+    """Say whether `serve` can run with these settings, and print those that are not defaults, as TOML, with
+    the place that each comes from: a line of FILE (or of --config), a flag, an environment variable or a
+    profile. Secrets are not shown.
 
     It takes the flags of `serve`. It connects to nothing. Exit code 0: these settings can be used, 1: they
     can't, and what is wrong is named.
     """
     from server.commands.effective import Places, shown
-    from server.config import located
     from server.settings import SettingsError, load_settings
 
     config: Path | None = file or flags["config"]
     try:
-        with located(config, fields := fields_of(**flags | {"config": config})):
+        with naming_flags(config, fields := fields_of(**flags | {"config": config})):
             settings = load_settings(config, **fields)
             checked(settings)
     except SettingsError as error:
         click.echo(printable(str(error)), err=True)
         sys.exit(1)
     places = Places(config, _flags(context))
-    for line in shown(settings, places):
+    rest = "" if everything else "; what follows differs from the defaults, --all prints those too"
+    click.echo(f"# OK: serve can run with these settings{rest}")
+    for line in shown(settings, places, everything=everything):
         click.echo(line)
 
 

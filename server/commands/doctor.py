@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 
 from bridge.printing import printable
+from server.commands.flags import naming_flags
 from server.commands.serve import checked, fields_of
 from server.commands.serve import command as serve
 
@@ -49,10 +50,8 @@ def command(agents: tuple[str, ...], as_json: bool, config: Path | None, **flags
         raise click.UsageError(str(error)) from error
     findings: list[Finding]
     try:
-        from server.config import located
-
         fields = fields_of(**flags, config=config)
-        with located(config, fields):
+        with naming_flags(config, fields):
             settings = load_settings(config, **fields)
             checked(settings)
     except SettingsError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bridge.printing import printable
+from server.commands.flags import parameter_of
 from server.config import masked
 from server.sessions.stores import shown_store
 from server.settings import EMBEDDED_STORE, KEYS_VARIABLES, Settings
@@ -21,7 +22,6 @@ _MASKED: Final = "***"
 _SECRET: Final = frozenset({"api_key", "args", "env", "headers"})  # what these hold may be secret
 _KEYS: Final = frozenset({"$.trace.keys", *(f"$.{name}" for name in KEYS_VARIABLES)})
 _ADDRESSES: Final = frozenset({"url", "store", "event_log", "proxy"})
-_OF_UPSTREAM: Final = {"url": "upstream", "profile": "upstream"}  # field → the flag that gives it
 
 
 class Places:
@@ -36,28 +36,28 @@ class Places:
         names = path.removeprefix("$.").replace("[", ".").split(".")
         first = names[0]
         if first == "upstreams" and "upstream" in self._flags:
-            return self._flags.get(_OF_UPSTREAM.get(names[-1], names[-1]), _DEFAULT)
-        if first in self._flags:
-            return self._flags[first]
+            return self._flags.get(parameter_of(path), _DEFAULT)
+        if (parameter := parameter_of(path)) in self._flags:
+            return self._flags[parameter]
         if path in self._lines:
             return f"{self._config}:{self._lines[path]}"
         variable = KEYS_VARIABLES.get(first, "")
         return variable if os.environ.get(variable) else _DEFAULT
 
 
-def shown(settings: Settings, places: Places) -> Iterator[str]:
-    """Line by line: settings by themselves, then tables, then upstreams."""
+def shown(settings: Settings, places: Places, *, everything: bool) -> Iterator[str]:
+    """Line by line: settings by themselves, then tables, then upstreams; with `everything` defaults too."""
     fields = {name: getattr(settings, name) for name in settings.__struct_fields__}
     upstreams = fields.pop("upstreams")
     tables = {name: value for name, value in fields.items() if _is_table(value)}
-    yield from _lines({name: fields[name] for name in fields if name not in tables}, "$", places)
+    yield from _lines({name: fields[name] for name in fields if name not in tables}, "$", places, everything)
     for name, table in tables.items():
-        if lines := list(_lines(_as_dict(table), f"$.{name}", places)):
+        if lines := list(_lines(_as_dict(table), f"$.{name}", places, everything)):
             yield from ("", f"[{name}]", *lines)
     for number, upstream in enumerate(upstreams):
         yield from ("", "[[upstreams]]")
         given = _as_dict(upstream)
-        yield from _lines(given, f"$.upstreams[{number}]", places)
+        yield from _lines(given, f"$.upstreams[{number}]", places, everything)
         if upstream.profile is not None:
             yield from _of_profile(settings, given, upstream.profile)
 
@@ -78,10 +78,10 @@ def _of_profile(settings: Settings, given: dict[str, Any], name: str) -> Iterato
             yield f"{key} = {_toml(value, path)}  # profile {name}"
 
 
-def _lines(fields: Mapping[str, Any], path: str, places: Places) -> Iterator[str]:
+def _lines(fields: Mapping[str, Any], path: str, places: Places, everything: bool) -> Iterator[str]:
     for where, key, value in _leaves(fields, path, ""):
         place = places.of(where)
-        if value in ([], {}) and place == _DEFAULT:
+        if place == _DEFAULT and (not everything or value in ([], {})):
             continue
         if where == "$.store" and value == EMBEDDED_STORE:
             place = f"{place}: {shown_store(value)}"

@@ -11,7 +11,7 @@ import click
 
 from bridge.printing import printable
 from server.commands.files import give_up
-from server.commands.flags import ASKED, config_flag, upstream_flags
+from server.commands.flags import ASKED, config_flag, naming_flags, upstream_flags
 from server.commands.serve import fields_of
 
 if TYPE_CHECKING:
@@ -74,13 +74,12 @@ def command(
 def _settings(config: Path | None, model: str | None, flags: dict[str, Any]) -> tuple[Settings, str | None]:
     """The settings and the model to ask, None for that of a request."""
     from server.commands.greeting import a_model
-    from server.config import located
     from server.settings import SettingsError, load_settings
 
     named = model if flags["upstream"] is not None else None  # else it is one of the config's, or the demo's
     try:
         fields = fields_of(model=named, config=config, **flags)
-        with located(config, fields):
+        with naming_flags(config, fields):
             settings = load_settings(config, **fields, store="memory://", event_log="memory://")
     except SettingsError as error:
         raise click.UsageError(str(error)) from error

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from bridge.printing import printable
-from server.commands.flags import REACHED, config_flag, upstream_flags
+from server.commands.flags import REACHED, config_flag, naming_flags, upstream_flags
 from server.commands.serve import fields_of
 
 if TYPE_CHECKING:
@@ -153,12 +153,11 @@ def _settings(
     api_key_env: str | None,
     config: Path | None,
 ) -> Settings:
-    from server.config import located
     from server.settings import load_settings
 
     named = model if upstream is not None else None  # else it is one of the config's, or the demo's
     fields = fields_of(upstream, dialect, named, api_key_env, config)
-    with located(config, fields):
+    with naming_flags(config, fields):
         return load_settings(config, **fields)
 
 

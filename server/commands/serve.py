@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from server.commands.flags import SPEED
+from server.commands.flags import SPEED, Duration, SetOption, dialect_flag, naming_flags, upstream_key_flag
 
 if TYPE_CHECKING:
     import socket
@@ -37,10 +37,17 @@ def _listed(given: Iterable[str]) -> list[str] | None:
 
 
 @click.command()
-@click.option("--host", envvar=_variable("HOST"), help="Address to bind (default 127.0.0.1).")
-@click.option("--port", envvar=_variable("PORT"), type=int, help="Port (default 8080; 0 takes a free one).")
+@click.option("--host", cls=SetOption, envvar=_variable("HOST"), help="Address to bind (default 127.0.0.1).")
+@click.option(
+    "--port",
+    cls=SetOption,
+    envvar=_variable("PORT"),
+    type=click.IntRange(0, 65535),
+    help="Port (default 8080; 0 takes a free one).",
+)
 @click.option(
     "--config",
+    cls=SetOption,
     envvar=_variable("CONFIG"),
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="TOML file with these settings and more.",
@@ -51,14 +58,15 @@ def _listed(given: Iterable[str]) -> list[str] | None:
     help="Send every model to this server, or to a known one: ollama, openai, … (without: the demo model); "
     "recording:FILE answers as recorded.",
 )
-@click.option("--dialect", help="What the upstream speaks (default chat).")
+@dialect_flag
 @click.option(
     "--codex-path", metavar="PROGRAM", help="The Codex of the dialect codex (default `codex`, from PATH)."
 )
 @click.option("--model", help="Model name under which requests go to the upstream.")
-@click.option("--api-key-env", metavar="VAR", help="Environment variable that holds the upstream's key.")
+@upstream_key_flag
 @click.option(
     "--store",
+    cls=SetOption,
     envvar=_variable("STORE"),
     metavar="URL",
     help="Where responses are stored: sqlite:///FILE, postgresql+psycopg://… or memory:// "
@@ -66,19 +74,22 @@ def _listed(given: Iterable[str]) -> list[str] | None:
 )
 @click.option(
     "--event-log",
+    cls=SetOption,
     envvar=_variable("EVENT_LOG"),
     metavar="URL",
     help="Where running streams are logged: redis://… for several workers (default memory://).",
 )
 @click.option(
     "--retention",
+    cls=SetOption,
     envvar=_variable("RETENTION"),
-    metavar="TIME",
+    type=Duration(endless=True),
     help="How long responses are kept: 30d, 12h, 90m (default 30d), or `forever`.",
 )
 @click.option(
     "--allowed-host",
     "allowed_hosts",
+    cls=SetOption,
     envvar=_variable("ALLOWED_HOSTS"),
     multiple=True,
     callback=lambda _context, _option, given: _listed(given),
@@ -100,20 +111,20 @@ def _listed(given: Iterable[str]) -> list[str] | None:
     metavar="FOLDER",
     help="Keep what passes of each response, to its client and to upstreams, for a day and without keys.",
 )
-@click.option("--workers", type=int, help="Number of processes (default 1).")
+@click.option("--workers", type=click.IntRange(1), help="Number of processes (default 1).")
 @click.option(
     "--drain",
+    cls=SetOption,
     envvar=_variable("DRAIN"),
-    metavar="TIME",
+    type=Duration(),
     help="How long responses that have begun may take when the server is stopped: 30s, 10m (default 10m).",
 )
 def command(**flags: Any) -> None:
     """Serve the Responses API, over the built-in demo model or any upstream."""
-    from server.config import located
     from server.settings import SettingsError, load_settings
 
     try:
-        with located(flags["config"], fields := fields_of(**flags)):
+        with naming_flags(flags["config"], fields := fields_of(**flags)):
             _serve(load_settings(flags["config"], **fields))
     except SettingsError as error:
         raise click.UsageError(str(error)) from error

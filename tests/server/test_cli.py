@@ -188,6 +188,7 @@ def test_help_names_every_command_and_its_flags() -> None:
     ):
         assert f"--{flag}" in flags
     assert run("unheard-of").exit_code == 2
+    assert "No such command 'serv' (did you mean 'serve'?)." in run("serv").stderr
 
 
 def test_version_is_the_installed_one() -> None:

@@ -68,7 +68,11 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_every_value_has_its_place(config: Path) -> None:
     done = checked(
-        str(config), "--port", "3", env={"OPENRESPONSES_BRIDGE_RETENTION": "1d", "XDG_DATA_HOME": "x"}
+        "--all",
+        str(config),
+        "--port",
+        "3",
+        env={"OPENRESPONSES_BRIDGE_RETENTION": "1d", "XDG_DATA_HOME": "x"},
     )
     assert done.exit_code == 0, done.output
     places = places_in(done.output)
@@ -94,6 +98,24 @@ def test_every_value_has_its_place(config: Path) -> None:
     assert "port = 3 " in done.output
 
 
+def test_what_is_not_set_is_not_shown(config: Path, tmp_path: Path) -> None:
+    """What is shown gives the same settings as all of it."""
+    empty = checked()
+    assert (empty.exit_code, empty.output.count("\n")) == (0, 1)
+    assert empty.output.startswith("# OK: ")
+    short, long = (checked(*flags, str(config), "--host", "127.0.0.2").output for flags in ([], ["--all"]))
+    assert "default" not in places_in(short).values()
+    assert places_in(short)["host"] == "--host"
+    settings = [msgspec.convert(tomllib.loads(text), Settings) for text in (short, long)]
+    assert settings[0] == settings[1]
+
+
+def test_the_place_of_a_flag_that_is_a_field_of_a_table(tmp_path: Path) -> None:
+    codex = checked("--dialect", "codex", "--codex-path", "elsewhere", "--trace", str(tmp_path))
+    assert places_in(codex.output)["codex.path"] == "--codex-path"
+    assert places_in(codex.output)["trace.folder"] == "--trace"
+
+
 def test_nothing_secret_is_shown(config: Path) -> None:
     done = checked(str(config), env={"OPENRESPONSES_BRIDGE_OPERATOR_KEYS": "hunter2,more"})
     assert done.exit_code == 0, done.output
@@ -105,16 +127,16 @@ def test_nothing_secret_is_shown(config: Path) -> None:
 
 def test_what_is_printed_is_the_config_it_stands_for(tmp_path: Path, config: Path) -> None:
     """As TOML it gives the same settings again, but for what is masked."""
-    read = tomllib.loads(checked(str(config)).output)
+    read = tomllib.loads(checked("--all", str(config)).output)
     again = msgspec.convert(read, Settings)
     assert (again.port, again.limits.depth, again.default_model) == (9001, 64, "small")
     assert again.aliases == {"small": "local/m", "a.b": "m"}
     assert again.upstreams[1].retries.times == 2
     plain = tmp_path / "plain.toml"
     plain.write_text('store = "memory://"\n[[upstreams]]\nprofile = "ollama"\n')
-    printed = checked(str(plain)).output
+    printed = checked(str(plain), "--all").output
     plain.write_text(printed)
-    second = [line.partition("  # ")[0] for line in checked(str(plain)).output.splitlines()]
+    second = [line.partition("  # ")[0] for line in checked(str(plain), "--all").output.splitlines()]
     assert sorted(second) == sorted(line.partition("  # ")[0] for line in printed.splitlines())
 
 
@@ -135,8 +157,14 @@ def test_flags_say_where_an_upstream_comes_from(monkeypatch: pytest.MonkeyPatch)
         ("x = [", [], "Invalid value"),
         ("", ["--host", "0.0.0.0"], "loopback"),
         ("", ["--model", "m"], "--upstream"),
+        ("", ["--upstream", "nonsense"], "--upstream: profile 'nonsense' is not one of"),
+        ("", ["--upstream", "ollama", "--api-key-env", "NO_SUCH"], "--api-key-env: the environment variable"),
+        ("", ["--store", "sqllite:"], "--store: "),
+        ("port = 1", ["--allowed-host", "a/b"], "--allowed-host: 'a/b' is not"),
         ("[[upstreams]]\nurl = 'ftp://me:hunter2@x?hunter2'", [], ":2: upstream: 'ftp://x'"),
         ('port = "\\u001b[2J"', [], "Expected `int`"),
+        ('retention = "3"', [], ":1: it is not a time such as 30s, 10m, 12h, 30d or 4w, or forever"),
+        ('drain = "forever"', [], ":1: it is not a time such as 30s, 10m, 12h, 30d or 4w"),
         ("[[upstreams]]\nprofile = 'openai\\u001b[2J'", [], "profile 'openai"),
     ],
 )
@@ -147,12 +175,35 @@ def test_what_can_not_be_used_ends_it_with_1(tmp_path: Path, text: str, flags: l
     assert done.exit_code == 1
     assert said in done.stderr
     assert done.stdout == ""
+    assert bool(flags) <= ("$." not in done.stderr)
     assert done.stderr.removesuffix("\n").isprintable()
     assert "hunter2" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("flag", "variable", "value", "said"),
+    [
+        ("--port", "PORT", "70000", "70000 is not in the range 0<=x<=65535."),
+        ("--retention", "RETENTION", "3", "'3' is not a time such as 30s, 10m, 12h, 30d or 4w, or forever"),
+        ("--drain", "DRAIN", "forever", "'forever' is not a time such as 30s, 10m, 12h, 30d or 4w"),
+        ("--store", "STORE", "x:", "store x: is not one of"),
+    ],
+)
+def test_a_wrong_value_names_the_flag_or_the_variable(
+    flag: str, variable: str, value: str, said: str
+) -> None:
+    name = f"OPENRESPONSES_BRIDGE_{variable}"
+    by_flag, by_variable = checked(flag, value), checked(env={name: value})
+    for done, place, other in ((by_flag, flag, name), (by_variable, name, flag)):
+        assert done.exit_code in (1, 2)
+        assert f"{place}" in done.stderr
+        assert said in done.stderr
+        assert other not in done.stderr.splitlines()[-1]
+        assert "$." not in done.stderr
+
+
 def test_it_makes_no_file(tmp_path: Path) -> None:
-    done = checked(env={"XDG_DATA_HOME": str(tmp_path)})
+    done = checked("--all", env={"XDG_DATA_HOME": str(tmp_path)})
     assert done.exit_code == 0
     assert f"default: {tmp_path}" in done.output
     assert list(tmp_path.iterdir()) == []

@@ -13,6 +13,7 @@ from server.cli import main as commands
 from server.commands import flags
 from server.sessions.sql.locations import database_url
 from server.sessions.sql.migrate import upgrade
+from server.upstreams.dialects import DIALECTS
 from tests.support.shared import REPOSITORY
 
 HEAVY = {
@@ -83,6 +84,7 @@ def test_help_loads_what_parses_flags_and_nothing_else(arguments: str) -> None:
 def test_the_names_in_help_are_those_of_captures() -> None:
     assert list(flags.SOURCES) == [sources.AUTO, *sources.DIALECTS]
     assert list(flags.SINKS) == list(sinks.SINKS)
+    assert list(flags.DIALECTS) == list(DIALECTS)
 
 
 @pytest.mark.parametrize("arguments", ["--version", "validate --explain stream.first_created", "replay"])
