@@ -106,12 +106,14 @@ ROWS: dict[str, tuple[Any, ...]] = {
         ("<<'", "a", ""),
         ("applypatch", " ", ""),
     ),
+    "server/agent/folder.py:_HEAD_SAYS": ("match", "r", "a", "ref"),
     "server/agent/patching.py:_RANGE": (
         "match",
         ("@@ -", "1", ""),
         ("@@ -1,", "1", " "),
         ("@@ -1 +", "1", "x"),
     ),
+    "server/agent/searching.py:_Search[0]": ("match", "a", "b", "/", ("a", "bc", "x"), ("ab", "x.p", "")),
     "server/agent/semantic.py:_HUMP": ("sub", "a", "A", "aA"),
     "server/agent/semantic.py:_WORD": ("findall", "a", "_", "a "),
     "server/agent/surroundings.py:_NAMED": (
@@ -124,6 +126,7 @@ ROWS: dict[str, tuple[Any, ...]] = {
     "server/agent/usages.py:_WORDS": ("findall", "a", "!", "a "),
     "server/captures/reader.py:_SSE_LINE": ("match", ("data", " ", "x"), "data"),
     "server/captures/reader.py:_FIELD": ("match", "data"),
+    "server/captures/reader.py:_STRINGS": ("sub", '"', ('"', "a", ""), '"a'),
     "server/coding_agents/running.py:_VARIABLE": ("findall", "$", "${", ("${", "A", ""), "${A"),
     "server/coding_agents/table.py:_VERSION": ("search", "1", "1.", "1.1", "12345678."),
     "server/config.py:_VARIABLE": ("sub", "$", "${", "${A", ("${A:-", "a", "")),
@@ -200,6 +203,17 @@ ROWS: dict[str, tuple[Any, ...]] = {
     "server/upstreams/demo/turn.py:_WORD": ("findall", "a", "1"),
     "server/upstreams/demo/turn.py:_ASKS_FOR_A_TOOL": ("search", "functio", "call", "use"),
     "server/upstreams/demo/turn.py:_CAMEL": ("sub", "aA", "a", "A"),
+    "server/upstreams/http1/proxies.py:_ENTRY": (
+        "fullmatch",
+        "a",
+        "[",
+        ("[", "a", ""),
+        ("[", "a", "]:x"),
+        ("a:", "1", ""),
+        ":",
+    ),
+    "server/upstreams/http1/proxies.py:_STATUS_LINE": ("match", "HTTP/1.1 ", ("HTTP/1.1 2", "0", "")),
+    "server/upstreams/profiles/__init__.py:_NAME": ("fullmatch", "a", ("", "a", "!")),
     "server/upstreams/overflow.py:_WORDS": (
         "search",
         "input token count ",
@@ -259,7 +273,7 @@ def name_of(statement: ast.stmt) -> str:
 def compiled(found: Found) -> Any:
     """The pattern, evaluated where it stands; what a function makes of its argument, of each that it gets."""
     module = importlib.import_module(found.module)
-    names = vars(module) | {"pattern": r"long|\d+ words|run out of tokens"}
+    names = vars(module) | {"pattern": r"long|\d+ words|run out of tokens", "include": "**a*b*/?[c-d]*x.py"}
     return eval(compile(ast.Expression(found.call), "<pattern>", "eval"), names)
 
 

@@ -220,13 +220,17 @@ def test_an_error_in_frames_is_a_stream_s() -> None:
     assert "schema" in rules(run(stdin=b"event: error\ndata: " + json.dumps(REFUSED).encode() + b"\n\n"))
 
 
+CHAT_ANSWER = {"object": "chat.completion", "choices": [{"message": {"role": "assistant", "content": "a"}}]}
+MESSAGES_ANSWER = {"type": "message", "role": "assistant", "content": [], "stop_reason": "end_turn"}
+
+
 @pytest.mark.parametrize(
     ("capture", "says"),
     [
         (b'data: {"choices":[]}\n\n', f"a Chat Completions stream: {REPLAY}"),
-        (b'{"object":"chat.completion","choices":[]}\n', f"a Chat Completions answer: {REPLAY}"),
+        (json.dumps(CHAT_ANSWER).encode() + b"\n", f"a Chat Completions answer: {REPLAY}"),
         (b'data: {"type":"message_start","message":{}}\n\n', f"a Messages stream: {REPLAY}"),
-        (b'{"type":"message","stop_reason":null}', "a Messages answer: use replay"),
+        (json.dumps(MESSAGES_ANSWER).encode(), "a Messages answer: use replay"),
         (b'{"method":"turn/started"}', "a Codex stream: use replay"),
         (b'{"type":"LanguageModelTextPart","value":"a"}', "a VS Code stream: use replay"),
         (b'{"text":"a","delta":{"text":"a"}}', "a Copilot stream: use replay"),

@@ -70,7 +70,7 @@ class Exceptions:
         self._names: list[tuple[str, int | None]] = []
         self._networks: list[tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, int | None]] = []
         self._all = False
-        for entry in re.split(r"[,\s]+", listed):
+        for entry in listed.replace(",", " ").split():
             self._add(entry.lower())
 
     def _add(self, entry: str) -> None:

@@ -26,8 +26,7 @@ from server.upstreams.options import options_of
 
 Table = TypeVar("Table", bound=Struct)
 _SUFFIX: Final = ".toml"
-# a host with a port, a host of a domain with a path or of one with several parts
-_PLACE: Final = re.compile(r"\w[^/]*(:[0-9]+(/|$)|\.[^/.]+/|\.[^/]+\.\w+$)|localhost|\[")
+_NAME: Final = re.compile(r"\w+")
 _MOST_BYTES: Final = 64 * 1024
 
 
@@ -71,7 +70,7 @@ def profile(name: str, folder: Path | None = None) -> Profile:
     if own is not None:
         return _read(name, own)
     if name not in _known():
-        if _PLACE.match(name):
+        if _is_place(name):
             raise SettingsError(
                 f"{without_password(name)!r} is not a known provider; as an address it has its scheme: "
                 f"http://{without_password(name)}, or https://",
@@ -81,6 +80,21 @@ def profile(name: str, folder: Path | None = None) -> Profile:
         close = did_you_mean(name, among)
         raise SettingsError(f"profile {name!r} is not one of: {', '.join(among)}{close}", ".profile")
     return _shipped(name)
+
+
+def _is_place(name: str) -> bool:
+    """Whether it looks like an address without a scheme: a host with a port, one of a domain with a path, one
+    of a domain with several parts; this machine, or an IPv6 address."""
+    if name.startswith(("localhost", "[")):
+        return True
+    host, slash, _ = name.partition("/")
+    if not _NAME.match(host):
+        return False
+    port = host.rpartition(":")[2] if ":" in host else ""
+    domain, dot, last = host.rpartition(".")
+    if port.isascii() and port.isdigit():
+        return True
+    return bool(dot and last) if slash else "." in domain[:-1] and _NAME.fullmatch(last) is not None
 
 
 def _known() -> list[str]:

@@ -318,10 +318,20 @@ def test_a_call_that_never_got_its_name_is_refused_at_the_end() -> None:
     assert violations(stream + answer.fail(caught.value)) == []
 
 
-def test_counts_that_can_t_be_are_put_right() -> None:
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        (Usage.of(-3, 2, reasoning_tokens=9, total_tokens=77), Usage.of(75, 2, reasoning_tokens=2)),
+        (Usage.of(-3, 2, reasoning_tokens=9), Usage.of(0, 2, reasoning_tokens=2)),
+        (Usage.of(-3, 2, total_tokens=-77), Usage.of(0, 2)),
+        (Usage.of(3, 2, total_tokens=77), Usage.of(3, 2)),
+    ],
+)
+def test_counts_that_can_t_be_are_put_right(given: Usage, taken: Usage) -> None:
+    """What the total has beside the other count stands for one that can't be."""
     answer = answer_to()
-    spoken(answer, ["Hi", Usage.of(-3, 2, reasoning_tokens=9, total_tokens=77)])
-    assert answer.response.usage == Usage.of(0, 2, reasoning_tokens=2)
+    spoken(answer, ["Hi", given])
+    assert answer.response.usage == taken
 
 
 @pytest.mark.parametrize("output", ["aaaa", Reasoning("aaaa"), ToolCallDelta(0, "aaaa"), ToolCall("f", {})])

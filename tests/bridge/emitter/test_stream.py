@@ -11,7 +11,7 @@ from bridge.emitter.stream import ResponseStream, StreamFilter
 from bridge.state import METHODS
 
 NAMES = sorted({name for methods in METHODS.values() for name in methods} | {"require"})
-PROPERTIES = {"diagnostics", "phase", "wire", "response_id", "snapshot"}
+PROPERTIES = {"diagnostics", "phase", "wire", "response_id", "snapshot", "in_one_form"}
 
 
 class Recorder:

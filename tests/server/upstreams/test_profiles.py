@@ -222,3 +222,34 @@ def test_a_folder_that_is_not_there_is_named_with_its_line(config: Path) -> None
     assert refusal(config) == f"{config}:1: 'mine' is not a folder - at `$.profiles`"
     (config.parent / "mine").write_text("a file")
     assert refusal(config) == f"{config}:1: 'mine' is not a folder - at `$.profiles`"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_place"),
+    [
+        ("localhost", True),
+        ("localhost/v1", True),
+        ("[::1]:8080", True),
+        ("127.0.0.1:8080", True),
+        ("ollama:11434/v1", True),
+        ("api.openai.com", True),
+        ("openai.com/v1", True),
+        ("olama", False),
+        ("open.ai", False),
+        ("ollama:", False),
+        ("ollama:latest", False),
+        (":11434", False),
+        ("meta/llama-3.1", False),
+        ("..", False),
+        ("a..b", False),
+        ("", False),
+        ("a." * 100_000 + "/" * 100_000, False),
+        ("a:" * 100_000, False),
+        ("a." * 100_000 + "a", True),
+    ],
+    ids=lambda given: str(given)[:20],
+)
+def test_an_address_is_not_taken_for_an_unknown_profile(name: str, is_place: bool) -> None:
+    with pytest.raises(SettingsError) as caught:
+        profile(name)
+    assert ("as an address it has its scheme" in str(caught.value)) == is_place
