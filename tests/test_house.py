@@ -87,6 +87,14 @@ def test_files_that_stand_beside_the_code(name: str, words: str) -> None:
     assert words in (REPOSITORY / name).read_text()
 
 
+def test_decisions_are_a_context_a_decision_and_a_price() -> None:
+    entries = re.findall(r"^- .*?(?=^- |^#|\Z)", (REPOSITORY / "docs/decisions.md").read_text(), re.M | re.S)
+    pieces = [" ".join(entry.split()).split(" · ") for entry in entries]
+    odd = [found[0] for found in pieces if len(found) != 3 or not found[2].startswith("Price: ")]
+    assert entries
+    assert not odd
+
+
 def test_ci_run_can_be_executed() -> None:
     assert os.access(REPOSITORY / ".ci/run", os.X_OK)
 
