@@ -1,5 +1,5 @@
 # Every target sets up .venv by itself; all that a machine needs is Python >= 3.11 and make.
-#   make serve ARGS="--port 9000"      make test PYTEST_ARGS="-k sse"      make test PYTHON=python3.13
+#   make serve ARGS="--port 9000"      make test PYTEST_ARGS=tests/bridge/test_sse.py      make test PYTHON=python3.13
 
 PYTHON ?= python3
 ARGS ?=
@@ -21,7 +21,7 @@ PYTEST := $(BIN)/python -m pytest --dist worksteal --durations 5
 MORE_THAN_CORES = $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 )))
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test packages snapshots terminals bench check audit fuzz docs deploy install clients vscode browser screenshots clean
+.PHONY: serve test packages snapshots terminals bench check audit fuzz docs docs-test deploy install clients vscode browser screenshots clean
 .DELETE_ON_ERROR:
 
 serve: $(RUNTIME)
@@ -72,6 +72,9 @@ fuzz: $(FUZZ)
 docs: $(DOCS)
 	$(BIN)/python docs/generate.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --config-file docs/site/mkdocs.yml
+
+# The site, and the tests of its parts; the pages themselves are opened by `make browser`.
+docs-test: docs $(TEST)
 	$(BIN)/python -m pytest -q -m docs $(PYTEST_ARGS) tests/test_site.py
 
 # What deploys it: linted, held to schemas, the image's steps run in a Debian made for that (root, debootstrap), and the
@@ -125,8 +128,13 @@ $(AUDIT): $(PINS) | $(VENV)/.created
 	$(PIP_INSTALL) --editable '.[audit]'
 	@touch $@
 
-$(DOCS) $(DEPLOY): $(PINS) | $(TEST)
-	$(PIP_INSTALL) --only-binary :all: --editable '.[$(@:$(VENV)/.%=%)]'
+# Drawing imports the server, so that it can serve then too.
+$(DOCS): $(PINS) | $(VENV)/.created
+	$(PIP_INSTALL) --only-binary :all: --editable '.[docs]'
+	@touch $(RUNTIME) $@
+
+$(DEPLOY): $(PINS) | $(TEST)
+	$(PIP_INSTALL) --only-binary :all: --editable '.[deploy]'
 	@touch $@
 
 $(CLIENTS): $(PINS) | $(TEST)

@@ -3,6 +3,8 @@
 import ast
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -177,6 +179,36 @@ def test_commands_of_contributors_are_there() -> None:
         for command in commands_of(block):
             for path in re.findall(r"tests/\S+", command):
                 assert (REPOSITORY / path).exists(), command
+
+
+def parts_of_the_suite() -> list[list[str]]:
+    """What pytest is given by each command of CONTRIBUTING.md that runs a part of the tests."""
+    text = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    found = re.findall(r'PYTEST_ARGS=(?:"([^"\n]+)"|(\S+))|-m pytest ([^#\n]+)', text)
+    parts = dict.fromkeys(next(filter(None, each)).strip() for each in found)
+    return [shlex.split(each) for each in parts if each != "-p pytest_randomly"]  # that is all of them
+
+
+@pytest.mark.parametrize("arguments", parts_of_the_suite(), ids=" ".join)
+def test_parts_of_the_suite_that_contributors_are_shown_have_tests(arguments: list[str]) -> None:
+    """Each names where its tests are, for to look for them in the whole suite takes minutes."""
+    assert any((REPOSITORY / each).exists() for each in arguments if each.startswith("tests/"))
+    collect = [sys.executable, "-m", "pytest", "--collect-only", "-qq", "-p", "no:cacheprovider", *arguments]
+    done = subprocess.run(collect, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout  # 5: nothing is selected
+    assert "tests/" in done.stdout
+
+
+def test_pages_that_want_it_installed_say_how_from_a_checkout() -> None:
+    """Its name leads nowhere while no index has a release."""
+    found = []
+    for page in pages():
+        text = (REPOSITORY / page).read_text(encoding="utf-8")
+        wanted = set(re.findall(rf"pip install [\"']?{NAME}(\[\w+\])?", text))
+        found += [
+            f"{page}: {each}" for each in wanted if not re.search(rf"pip install '?\.{re.escape(each)}", text)
+        ]
+    assert found == []
 
 
 def test_configs_of_the_pages_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

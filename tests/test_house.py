@@ -108,7 +108,8 @@ def runs_of_make_test(*arguments: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "measured"), [("", True), ("PYTEST_ARGS=", True), ("PYTEST_ARGS=-k sse", False)]
+    ("arguments", "measured"),
+    [("", True), ("PYTEST_ARGS=", True), ("PYTEST_ARGS=tests/bridge/test_sse.py", False)],
 )
 def test_coverage_is_asked_for_of_the_whole_run_only(
     pyproject: dict[str, Any], arguments: str, measured: bool
@@ -125,6 +126,16 @@ def test_whole_run_leaves_no_test_out() -> None:
     assert named == [word.removeprefix("--ignore=") for word in others if word.startswith("--ignore=")]
     assert named
     assert all((REPOSITORY / name).exists() for name in named)
+
+
+def test_the_site_is_built_without_what_the_tests_need(tmp_path: Path) -> None:
+    """Where nothing is installed yet: the environment, the extra for documents and the site, but no tests."""
+    clean = {name: value for name, value in os.environ.items() if name not in ("PYTEST_ARGS", "MAKEFLAGS")}
+    command = ["make", "--dry-run", "docs", f"VENV={tmp_path / 'none'}"]
+    shown = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True, env=clean)
+    assert re.findall(r"--editable '(\S+)'", shown.stdout) == [".[docs]"]
+    assert "mkdocs build" in shown.stdout
+    assert "-m pytest" not in shown.stdout
 
 
 @pytest.mark.parametrize("package", ["bridge", "server"])

@@ -1,5 +1,6 @@
-"""The parts of the site that are not pages: links, the navigation, what may be loaded. Run by `make docs`."""
+"""The parts of the site that are not pages: links, the navigation, what may be loaded: `make docs-test`."""
 
+import re
 import runpy
 from types import SimpleNamespace
 from typing import Any
@@ -20,8 +21,13 @@ def hooks() -> dict[str, Any]:
 
 @pytest.fixture
 def files() -> SimpleNamespace:
-    there = {"index.md", "server.md", "clients/codex.md", "reporting.md", "examples.md"}
-    return SimpleNamespace(get_file_from_path=lambda name: name if name in there else None)
+    server = "# The server\n\n```sh\n# keys\n```\n\n## Keys [and limits]\n"
+    pages = dict.fromkeys(["index.md", "clients/codex.md", "clients/index.md", "reporting.md"], "# A title\n")
+    there = {
+        name: SimpleNamespace(content_string=text)
+        for name, text in (pages | {"server.md": server, "examples.md": "# Programs\n"}).items()
+    }
+    return SimpleNamespace(get_file_from_path=there.get)
 
 
 @pytest.mark.parametrize(
@@ -32,6 +38,21 @@ def files() -> SimpleNamespace:
         ("server.md", "[it](../SECURITY.md)", "[it](reporting.md)"),
         ("reporting.md", "[all](README.md)", "[all](index.md)"),
         ("index.md", "[programs](docs/examples)", "[programs](examples.md)"),
+        ("index.md", "[docs/server.md](docs/server.md)", "[The server](server.md)"),
+        ("clients/codex.md", "[server.md](../server.md)", "[The server](../server.md)"),
+        (
+            "index.md",
+            "[`docs/server.md`](docs/server.md#keys-and-limits)",
+            r"[Keys \[and limits\]](server.md#keys-and-limits)",
+        ),
+        ("index.md", "[docs/server.md](docs/server.md#none)", "[The server](server.md#none)"),
+        ("index.md", "[docs/examples](docs/examples)", "[Programs](examples.md)"),
+        ("index.md", "[docs/clients](docs/clients/index.md)", "[A title](clients/index.md)"),
+        (
+            "index.md",
+            "[server](docs/server.md), [e.g.](docs/server.md)",
+            "[server](server.md), [e.g.](server.md)",
+        ),
         ("index.md", "[the table](bridge/state.py)", "the table (`bridge/state.py`)"),
         ("index.md", "[bridge/state.py](bridge/state.py)", "bridge/state.py"),
         ("index.md", "[gone](docs/gone.md)", "[gone](docs/gone.md)"),
@@ -85,6 +106,19 @@ def test_every_page_is_in_the_site() -> None:
     assert missing == []
     start = (SITE / "index.html").read_text()
     assert [page for page in pages if page.with_suffix(".html").as_posix() not in start] == []
+
+
+def test_links_of_the_pages_are_not_called_by_file_names() -> None:
+    if not SITE.exists():
+        pytest.skip("the site is not built: make docs")
+    pages = [path for path in SITE.rglob("*.html") if path.name != "404.html"]
+    assert len(pages) > 40
+    named = {
+        f"{path.relative_to(SITE)}: {text}"
+        for path in pages
+        for text in re.findall(r"<a\b[^>]*>(?:<code>)?([\w./-]+\.md)(?:</code>)?</a>", path.read_text())
+    }
+    assert named == set()
 
 
 def test_the_reference_has_the_public_names() -> None:

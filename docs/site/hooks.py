@@ -55,6 +55,8 @@ MERMAID_FILE = "assets/mermaid.min.js"
 _LINK = re.compile(r"\[([^][\n]+)\]\(([^()\s:#]+)(#[^()\s]+)?\)")
 _LOADED = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=["']?((?:https?:)?//[^"'\s>]+)""")
 _SEARCH = 'data-md-component="search" role="dialog"'
+_HEADING = re.compile(r"^#+ (.+?) *$", re.MULTILINE)
+_CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _NAMED_FENCE = re.compile(r"^```(\w+) (\S+)$")
 
 
@@ -125,16 +127,33 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def _led(match: re.Match[str], name: str, source: str, files: Files) -> str:
-    """A link that leads to a page leads there; one into the code names the file."""
+    """A link that leads to a page leads there, under the page's title where its text is the name of the file;
+    one into the code names the file."""
     text, target, anchor = match.groups(default="")
     path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
     if not (REPOSITORY / path).exists():
         return match.group()  # the check of links reports it
     page = next((page for page, stands in ELSEWHERE.items() if stands == path), path.removeprefix("docs/"))
     page = EXAMPLES if path == "docs/examples" else page
-    if files.get_file_from_path(page) is None:
+    file = files.get_file_from_path(page)
+    if file is None:
         return text if path in text else f"{text} (`{path}`)"
+    if _is_file_name(text, path):
+        text = _title(file.content_string, anchor.removeprefix("#")) or text
     return f"[{text}]({posixpath.relpath(page, posixpath.dirname(name) or '.')}{anchor})"
+
+
+def _is_file_name(text: str, path: str) -> bool:
+    plain = text.strip("`/")
+    return bool({".", "/"} & set(text)) and f"/{plain}/" in f"/{path}/"
+
+
+def _title(markdown: str, anchor: str) -> str:
+    """The heading that an anchor leads to, else the first one; "" for a page without headings."""
+    headings = _HEADING.findall(_CODE.sub("", markdown))
+    slug = slugify(case="lower")
+    found = next((each for each in headings if slug(each, "-") == anchor), "".join(headings[:1]))
+    return re.sub(r"([][])", r"\\\1", found)
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:

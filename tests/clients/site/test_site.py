@@ -72,6 +72,26 @@ def test_a_page_of_each_section(page: Any, base: str, name: str) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "it is wider than the window"
 
 
+def test_tables_fit_into_a_common_window(browser: Any, base: str) -> None:
+    """On every page, at 1440 px: neither a table nor what holds it has to be scrolled sideways."""
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    too_wide = """() => [...document.querySelectorAll('article table:not([class])')].filter(table =>
+      table.getBoundingClientRect().right > table.closest('article').getBoundingClientRect().right + 1
+      || [table, table.parentElement, table.closest('.md-typeset__scrollwrap') ?? table]
+        .some(each => each.scrollWidth > each.clientWidth + 1)
+    ).map(table => table.innerText.slice(0, 60))"""
+    found, tables = {}, 0
+    for path in sorted(SITE.rglob("*.html")):
+        name = path.relative_to(SITE).as_posix()
+        page.goto(f"{base}/{name}")
+        tables += page.locator("article table").count()
+        if wide := page.evaluate(too_wide):
+            found[name] = wide
+    page.close()
+    assert tables > 20
+    assert found == {}
+
+
 def test_diagrams_are_drawn(page: Any, base: str) -> None:
     if not list((SITE / "assets").glob("mermaid*.js")):
         pytest.skip("built without npm: diagrams are text")
