@@ -41,8 +41,9 @@ def statuses_of(base: str, ids: list[str]) -> list[str]:
 
 def test_s9_each_worker_streams_what_another_makes(pair: Pair) -> None:
     readers = start_streams(pair.first.base, 4, words=30)
-    time.sleep(0.5)
     for reader in readers:
+        while not reader.events:
+            time.sleep(0.02)
         elsewhere = Reader(
             pair.second.base, "GET", f"/v1/responses/{reader.response_id}?stream=true&starting_after=3"
         )

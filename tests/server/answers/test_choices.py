@@ -74,7 +74,7 @@ def test_two_choices_whole(client: OpenAI, upstream: ScriptedUpstream) -> None:
 
 
 def test_two_choices_streamed(client: OpenAI, upstream: ScriptedUpstream) -> None:
-    called = [tool_call(0, '{"a":1}', "look", "c1"), chunk("tool_calls"), *text()[-2:]]
+    called = [tool_call(0, '{"a":1}', "look", "c1"), chunk("tool_calls"), *text("its usage")[-2:]]
     upstream.scripts["m"] = [Script(text("O", "ne")), Script(called)]
     with client.chat.completions.create(
         model="m", messages=TURN, n=2, stream=True, stream_options={"include_usage": True}
@@ -84,7 +84,7 @@ def test_two_choices_streamed(client: OpenAI, upstream: ScriptedUpstream) -> Non
     messages = sorted((each.message for each in folded), key=lambda each: str(each["finish_reason"]))
     assert messages[0]["content"] == "One"
     assert messages[1]["calls"] == [("c1", "look", '{"a":1}')]
-    assert [piece["usage"]["total_tokens"] for piece in sent if piece.get("usage")] == [8]  # type: ignore[index]
+    assert [piece["usage"]["total_tokens"] for piece in sent if piece.get("usage")] == [9]  # type: ignore[index]
     assert sent[-1]["choices"] == [], "usage comes once, behind all choices"
     assert len({(piece["id"], piece["created"]) for piece in sent}) == 1
 
