@@ -1,4 +1,4 @@
-"""The documents are true: the diagrams are those of the tables, the README's examples run."""
+"""The documents are true: the diagrams are those of the tables, their examples run."""
 
 from __future__ import annotations
 
@@ -127,14 +127,23 @@ def variables_read(tree: ast.AST) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("title", "code"),
     [
-        *blocks("README.md", "python"),
+        *blocks("docs/library.md", "python"),
         *blocks("docs/backend.md", "python"),
         *blocks("docs/prompts.md", "python"),
         *blocks("docs/agent.md", "python"),
     ],
 )
-def test_the_readme_examples_run(title: str, code: str) -> None:
-    exec(compile(code, f"README.md: {title}", "exec"), {"__name__": "readme"})
+def test_the_python_of_the_pages_runs(title: str, code: str) -> None:
+    exec(compile(code, title, "exec"), {"__name__": "page"})
+
+
+def test_the_first_page_is_short() -> None:
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    assert len(readme.splitlines()) <= 200
+    first = readme[: readme.index("\n## ")]
+    assert all(
+        command in first for command in ("make serve", "make test", "run codex", "serve --store", "conform")
+    )
 
 
 def test_the_page_on_backends_has_every_output_and_every_option() -> None:

@@ -1,7 +1,7 @@
 """What is open in the stream of parts: text, a refusal or thinking. Whatever begins closes the other.
 
 A refusal is italic, opened once and closed once; thinking ends with one marker before the first text,
-tool call or end (vscode.md section 4).
+tool call or end.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def test_the_library_alone(wheel: Wheel, tmp_path: Path, version: str) -> None:
     interpreter = wheel.environment(python=version)
     found = run(interpreter, "-c", THIRD_PARTY.format("from bridge import *"), folder=tmp_path).stdout.split()
     assert set(found) - {"__main__", "__mp_main__"} == {"bridge", "msgspec"}
-    for title, code in blocks("README.md", "python"):
+    for title, code in blocks("docs/library.md", "python"):
         assert run(interpreter, "-W", "error", "-c", code, folder=tmp_path).stderr == "", title
 
 

@@ -20,7 +20,7 @@ SHOWN: Final = {"text", "mermaid"}
 """Languages of what is shown and not for use; pages that have them are drawn, and compared as a whole."""
 _DRAWN = {"docs/rules.md", "docs/states.md"}
 
-_README = "tests/test_docs.py::test_the_readme_examples_run"
+_PYTHON = "tests/test_docs.py::test_the_python_of_the_pages_runs"
 _JOURNEYS = "tests/packaging/test_journeys.py"
 _BLOCKS = "tests/test_docs_blocks.py"
 _CLIENTS = "tests/clients/test_pages.py"
@@ -39,14 +39,13 @@ HOW: Final[dict[str, dict[str, str]]] = {
         "Keep and resume sessions": f"{_JOURNEYS}::test_keep_and_resume_sessions",
         "Test your own server": f"{_JOURNEYS}::test_test_your_own_server",
         "Run an agent in the terminal": "tests/server/test_cli_agent.py::test_the_readmes_commands",
-        "*": _README,
     },
     "CONTRIBUTING.md": {"*": f"{_BLOCKS}::test_commands_of_contributors_are_there"},
     "docs/agent.md": {
         "In the terminal": "tests/server/test_cli_agent.py::test_the_demo_model_needs_nothing",
-        "*": _README,
+        "*": _PYTHON,
     },
-    "docs/backend.md": {"*": _README},
+    "docs/backend.md": {"*": _PYTHON},
     "docs/backup.md": {"*": "tests/server/test_backup.py::test_restored_store_answers_as_before"},
     "docs/benchmarks.md": {"*": "tests/test_plots.py::test_the_commands_of_the_page_can_be_given"},
     "docs/clients/agents.md": {
@@ -85,7 +84,8 @@ HOW: Final[dict[str, dict[str, str]]] = {
         "Traces": "tests/server/traces/test_page.py::test_the_page_on_traces_is_true",
     },
     "docs/dialects.md": {"*": "tests/test_new_dialect.py::test_it_is_held_to_what_all_dialects_are_held_to"},
-    "docs/prompts.md": {"*": _README},
+    "docs/library.md": {"*": _PYTHON},
+    "docs/prompts.md": {"*": _PYTHON},
     "docs/proxies.md": {
         "Does it buffer?": f"{_CONTAINER}::test_a_stream_passes_nginx_as_it_is_made",
         "*": f"{_BLOCKS}::test_what_deploying_shows_is_in_the_files",

@@ -1,4 +1,4 @@
-"""How streams end: reasons, notes, errors, usage, the stateful marker (vscode.md section 4; field cases 26,
+"""How streams end: reasons, notes, errors, usage, the stateful marker (laws D1–D9; field cases 26,
 27, 29)."""
 
 import json

@@ -1,4 +1,4 @@
-"""Hosted tools, unknown events and items, the trace (vscode.md section 4)."""
+"""Hosted tools, unknown events and items, the trace (laws D1–D9)."""
 
 from base64 import b64encode
 from typing import Any

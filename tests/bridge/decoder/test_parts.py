@@ -1,4 +1,4 @@
-"""VS Code's parts and their JSON (vscode.md section 1)."""
+"""VS Code's parts and their JSON."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Calls → events → parts: what was called is what VS Code gets, however the calls were cut (section 10)."""
+"""Calls → events → parts: what was called is what VS Code gets, however the calls were cut."""
 
 import itertools
 from typing import Any

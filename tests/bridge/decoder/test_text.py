@@ -1,4 +1,4 @@
-"""Text, refusals and citations as parts (vscode.md section 4)."""
+"""Text, refusals and citations as parts (laws D1–D9)."""
 
 from typing import Any
 

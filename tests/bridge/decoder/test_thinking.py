@@ -1,4 +1,4 @@
-"""Reasoning as parts, in every spelling (vscode.md section 4)."""
+"""Reasoning as parts, in every spelling (laws D1–D9)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Tool calls as parts: three places that can vouch for one, once, whole (section 5, RFC 00022)."""
+"""Tool calls as parts: three places that can vouch for one, once, whole (laws D1–D5)."""
 
 import itertools
 import sys

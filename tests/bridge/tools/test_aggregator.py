@@ -1,4 +1,4 @@
-"""`ToolCallAggregator`: aliases, stable indexes, bounds, eviction (section 5; field cases 1 to 4, 7)."""
+"""`ToolCallAggregator`: aliases, stable indexes, bounds, eviction (laws D2, D9; field cases 1 to 4, 7)."""
 
 import pytest
 

@@ -61,15 +61,16 @@ def test_every_shell_of_the_page_is_one_that_click_knows() -> None:
 
 
 def test_the_pictures_show_commands_that_there_are() -> None:
-    """They are recorded by `make terminals`, hold nothing from elsewhere, and the README has them all."""
+    """They are recorded by `make terminals`, hold nothing from elsewhere, and each is on its page."""
+    pages = {"demo": "docs/library.md", "inspect": "docs/terminal.md", "run-codex": "README.md"}
     pictures = sorted((REPOSITORY / "docs" / "images").glob("terminal-*.svg"))
-    assert [path.stem for path in pictures] == ["terminal-demo", "terminal-inspect", "terminal-run-codex"]
-    for path in pictures:
+    assert [path.stem for path in pictures] == [f"terminal-{name}" for name in pages]
+    for path, page in zip(pictures, pages.values(), strict=True):
         text = path.read_text(encoding="utf-8")
         ElementTree.fromstring(text)
         assert "url(http" not in text
         assert "<script" not in text
-        assert f"docs/images/{path.name}" in (REPOSITORY / "README.md").read_text(encoding="utf-8")
+        assert f"images/{path.name})" in (REPOSITORY / page).read_text(encoding="utf-8")
     shown = " ".join(re.findall(r"<text[^>]*>([^<]*)</text>", pictures[0].read_text(encoding="utf-8")))
     said = CliRunner(env={"COLUMNS": "100"}).invoke(main, ["demo"]).stdout
     assert said.splitlines()[-1].split()[-1] in shown  # as it is now

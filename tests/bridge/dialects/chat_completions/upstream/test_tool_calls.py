@@ -1,4 +1,4 @@
-"""The eight shapes that tool calls arrive in (DESIGN section 6), each checked event by event."""
+"""The eight shapes that tool calls arrive in (law T3), each checked event by event."""
 
 import json
 from typing import Any
