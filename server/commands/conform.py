@@ -11,6 +11,7 @@ import click
 
 from bridge.printing import printable
 from server.commands.files import CLEAN, VIOLATIONS, give_up
+from server.commands.flags import server_key_flag
 from server.terminal.progress import progress
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _SIGNS: Final = {"passed": ("✓", "green"), "failed": ("✗", "red"), "skipped"
 @click.command()
 @click.argument("url")
 @click.option("--model", help="The model to ask (without: the first that the server lists).")
-@click.option("--api-key-env", metavar="VAR", help="Environment variable that holds the server's key.")
+@server_key_flag
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per scenario instead of text.")
 @click.option("--junit", metavar="FILE", type=click.Path(dir_okay=False), help="Write a JUnit report too.")
 @click.option(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bridge.printing import printable
-from server.commands.files import reading, written
+from server.commands.files import counted, force_flag, reading, written
 from server.terminal.progress import CountedReader, progress
 
 if TYPE_CHECKING:
@@ -38,18 +38,29 @@ def command() -> None:
 
 @command.command("upgrade")
 @_store
-def upgrade_tables(store: str) -> None:
-    """Bring the database to the tables of this version. Servers go on using PostgreSQL meanwhile."""
-    from server.sessions.sql.locations import database_url
+@click.option("--create", is_flag=True, help="Make a SQLite file that is not there yet.")
+def upgrade_tables(store: str, create: bool) -> None:
+    """Bring the database to the tables of this version. Servers go on using PostgreSQL meanwhile.
+
+    A SQLite file that is named has to be there, unless --create is given; the one in your data folder need
+    not be.
+    """
+    from server.sessions.sql.locations import database_url, file_of, is_sqlite, shown
     from server.sessions.sql.migrate import upgrade
+    from server.sessions.sql.sqlite_file import default_file
+    from server.settings import SettingsError
 
     with _failures_told(), progress("upgrading") as advance:
+        url = database_url(store)
+        missing = is_sqlite(url) and not file_of(url).exists()
+        if missing and not create and file_of(url) != default_file():
+            raise SettingsError(f"no session store was found at {shown(url)}: --create makes one")
 
         def report(done: str) -> None:
             advance(1)
             click.echo(done, err=True)
 
-        before, after = upgrade(database_url(store), report)
+        before, after = upgrade(url, report)
     click.echo(f"at revision {after}" + ("" if before == after else f" (before: {before or 'empty'})"))
 
 
@@ -69,14 +80,20 @@ def sweep(store: str) -> None:
 @command.command()
 @_store
 @click.argument("file", type=_path, required=False)
-def export(store: str, file: Path | None) -> None:
+@force_flag
+def export(store: str, file: Path | None, force: bool) -> None:
     """Write every stored response as lines of JSON, to FILE or standard output."""
+    from server.sessions.export_lines import is_record
 
     async def work(opened: ResponseStore) -> None:
-        with written(file) as target, progress("exporting", unit="bytes") as advance:
+        responses = size = 0
+        with written(file, replace=force) as target, progress("exporting", unit="bytes") as advance:
             async for line in opened.export():
                 target.write(line)
                 advance(len(line))
+                responses, size = responses + is_record(line), size + len(line)
+        if file is not None:
+            click.echo(f"{counted(responses, 'response')}, {size} bytes written to {file}")
 
     _run(store, work)
 

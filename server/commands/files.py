@@ -34,13 +34,26 @@ def reading(file: str) -> Iterator[BinaryIO]:
         give_up(f"{name}: {error.strerror or error}")
 
 
+force_flag = click.option("--force", is_flag=True, help="Replace FILE if it already exists.")
+
+
+def counted(number: int, what: str) -> str:
+    """`1 response`, `2 responses`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 @contextmanager
-def written(file: Path | None) -> Iterator[BinaryIO]:
-    """The file, which has its name when all is written and not before, or standard output."""
+def written(file: Path | None, *, replace: bool) -> Iterator[BinaryIO]:
+    """The file, which has its name when all is written and not before, or standard output. One that is there
+    ends the command with exit code 2, unless it is to be replaced; what is not a file never is."""
     if file is None:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
+    if os.path.lexists(file) and not file.is_file():
+        raise click.UsageError(f"{file} is not a file; without FILE standard output is written to")
+    if file.exists() and not replace:
+        raise click.UsageError(f"{file} already exists: --force replaces it")
     unfinished = file.with_name(f"{file.name}.unfinished")
     try:
         with open(unfinished, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as opened:

@@ -72,7 +72,7 @@ server_key_flag = click.option(
     "--api-key-env",
     "api_key_env",
     metavar="VAR",
-    help="Environment variable with the key that the server asks for; there is not an upstream here.",
+    help="Environment variable with the key that the server asks for.",
 )
 """Of commands that ask a server and have no upstream. `--key-env` is the server's in every command."""
 

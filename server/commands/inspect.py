@@ -12,7 +12,7 @@ import click
 
 from bridge.printing import printable
 from server.commands.files import CLEAN, UNREADABLE, VIOLATIONS, give_up, reading
-from server.commands.flags import SOURCES, SPEED
+from server.commands.flags import SOURCES, SPEED, server_key_flag
 
 if TYPE_CHECKING:
     from server.captures.reader import Payload
@@ -36,7 +36,7 @@ _FIRST: Final = 4096  # bytes of the first line that say whether this is a recor
 )
 @click.option("--model", help="The model to ask (without: the first that the server lists).")
 @click.option("--server", metavar="URL", help="Where the response with this ID is [default: the local one].")
-@click.option("--api-key-env", metavar="VAR", help="Environment variable that holds the server's key.")
+@server_key_flag
 @click.option("--full", is_flag=True, help="Show texts in full.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per response, without its texts.")
 def command(what: str, full: bool, as_json: bool, **flags: Any) -> None:

@@ -54,7 +54,8 @@ def command(
 
     `replay` plays the recording, and `serve --upstream recording:FILE` answers with it. `serve --record`
     records what a client of your own asks. Exit code 0: all answers were recorded to their ends, 1: one was
-    refused or broke off, which is recorded too, 2: something given is wrong.
+    refused or broke off, which is recorded too, or nobody answered, which leaves no file, 2: something given
+    is wrong.
     """
     import asyncio
 
@@ -138,6 +139,8 @@ async def _record(
         raise click.UsageError(printable(error.message)) from error
     finally:
         await router.close()
+        if not file.answered and not file.failure:
+            file.discard()
     if file.failure:
         give_up(f"{output}: {file.failure}")
     return finished

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from bridge.printing import printable
-from server.commands.files import give_up, written
-from server.commands.flags import with_flags
+from server.commands.files import counted, force_flag, give_up, written
+from server.commands.flags import server_key_flag, with_flags
 from server.terminal.progress import progress
 from server.terminal.text import on_one_line
 
@@ -48,7 +48,7 @@ class _When(click.ParamType[int]):
 
 _at = [
     click.option("--server", metavar="URL", help="The server [default: the local one]."),
-    click.option("--api-key-env", metavar="VAR", help="Environment variable that holds the server's key."),
+    server_key_flag,
 ]
 _filters = [
     click.option(
@@ -126,8 +126,11 @@ def delete(response_ids: tuple[str, ...], server: str | None, api_key_env: str |
 
 @command.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
+@force_flag
 @with_flags(*_at, *_filters)
-def export(file: Path | None, server: str | None, api_key_env: str | None, **filters: Any) -> None:
+def export(
+    file: Path | None, force: bool, server: str | None, api_key_env: str | None, **filters: Any
+) -> None:
     """Write stored responses to FILE or standard output: lines of JSON, each a response and its input.
 
     These lines are for reading and for other programs; `db import` reads what `db export` writes.
@@ -135,12 +138,16 @@ def export(file: Path | None, server: str | None, api_key_env: str | None, **fil
     from bridge.protocol.codec import encode
 
     async def work(at: Server) -> None:
-        with written(file) as target, progress("exporting") as advance:
+        responses = 0
+        with written(file, replace=force) as target, progress("exporting") as advance:
             async for row in _rows(at, "", None, **filters):
                 path = _path(row["id"])
                 line = {"response": await at.json("GET", path), "input": await _input(at, path)}
                 target.write(encode(line) + b"\n")
                 advance(1)
+                responses += 1
+        if file is not None:
+            click.echo(f"{counted(responses, 'response')} written to {file}")
 
     _asked(server, api_key_env, work)
 

@@ -67,6 +67,8 @@ class RecordingFile:
         self._generator = f"openresponses-bridge {metadata.version('openresponses-bridge')}"
         self._closed = False
         self._counted = 0
+        self.answered = False
+        """Whether anybody has answered, be it with a refusal."""
         self.failure = ""
         """Why nothing is recorded any more; "" while it is."""
 
@@ -86,6 +88,7 @@ class RecordingFile:
 
     def write(self, record: Record) -> bool:
         """Whether the record is in the file."""
+        self.answered = self.answered or isinstance(record, Answered)
         return self._put(encode_record(record), self._most - _ROOM_FOR_ENDS)
 
     def end(self, record: Ended) -> None:
@@ -118,6 +121,12 @@ class RecordingFile:
             os.close(self._file)
             self._file = None
         self._closed = True
+
+    def discard(self) -> None:
+        """Remove the file that was made, if one was."""
+        self.close()
+        if self._size:
+            self.path.unlink(missing_ok=True)
 
     def create(self) -> None:
         """Make the file, if that has not been done. `failure` says why that can't be."""

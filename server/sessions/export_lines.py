@@ -83,6 +83,11 @@ class ReadFrames(Struct, frozen=True):
     frames: Frames
 
 
+def is_record(line: bytes) -> bool:
+    """Whether this line of an export begins a record; the others have further frames of the one before."""
+    return not line.startswith(b'{"frames_of":')
+
+
 def export_lines(row: Row, items: Iterable[bytes], frames: list[Frames]) -> Iterator[bytes]:
     """The lines of a record whose frames are at hand."""
     if sum(len(each.data) for each in frames) <= FRAMES_IN_LINE:

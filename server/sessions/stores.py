@@ -71,4 +71,5 @@ _BUILDERS: Final[dict[str, Callable[[str, int], ResponseStore]]] = {
     "memory": _memory,
     "sqlite": _database,
     "postgresql": _database,
+    "postgres": _database,
 }

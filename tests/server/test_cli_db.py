@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -39,7 +40,8 @@ def filled(url: str) -> None:
 
 
 def test_upgrade_reports_the_revisions(url: str) -> None:
-    assert run("upgrade", "--store", url).output == f"at revision {REVISION} (before: empty)\n"
+    made = run("upgrade", "--create", "--store", url)
+    assert made.output == f"at revision {REVISION} (before: empty)\n"
     assert run("upgrade", "--store", url).output == f"at revision {REVISION}\n"
 
 
@@ -65,13 +67,16 @@ def test_store_is_the_default_file_unless_set(tmp_path: Path, monkeypatch: pytes
         assert (tmp_path / "openresponses-bridge" / "sessions.sqlite3").is_file()
 
 
-@pytest.mark.parametrize("name", ["sweep", "export", "backup copy"])
+@pytest.mark.parametrize("name", ["upgrade", "sweep", "export", "backup copy"])
 def test_a_store_that_is_not_there_is_not_made(tmp_path: Path, name: str) -> None:
     mistyped = tmp_path / "folder" / "sesions.sqlite3"
     missing = run(*name.split(), "--store", f"sqlite:///{mistyped}")
     assert missing.exit_code == 2
     assert f"no session store was found at {mistyped}" in missing.output
     assert not mistyped.parent.exists()
+    if name == "upgrade":
+        assert "--create makes one" in missing.output
+        return
     with closing(sqlite3.connect(tmp_path / "other.sqlite3")) as other:
         other.execute("CREATE TABLE notes (id TEXT)")
     before = (tmp_path / "other.sqlite3").read_bytes()
@@ -147,7 +152,11 @@ def test_export_to_a_file_and_import_from_it(url: str, tmp_path: Path) -> None:
     filled(url)
     file = tmp_path / "all.jsonl"
     file.write_text("of yesterday")
-    assert run("export", "--store", url, str(file)).output == ""
+    kept = run("export", "--store", url, str(file))
+    assert (kept.exit_code, "--force replaces it" in kept.output) == (2, True)
+    assert file.read_text() == "of yesterday"
+    done = run("export", "--force", "--store", url, str(file))
+    assert done.output == f"2 responses, {file.stat().st_size} bytes written to {file}\n"
     assert file.stat().st_mode & 0o777 == 0o600
     assert file.read_text() == run("export", "--store", url).output
     other = f"sqlite:///{tmp_path}/other.sqlite3"
@@ -157,6 +166,23 @@ def test_export_to_a_file_and_import_from_it(url: str, tmp_path: Path) -> None:
     assert (again.exit_code, again.output) == (0, "0 responses imported, 2 already present\n")
     assert run("export", "--store", other).output == file.read_text()
     assert not list(tmp_path.glob("*.unfinished"))
+
+
+def test_what_is_not_a_file_is_never_replaced(url: str, tmp_path: Path) -> None:
+    filled(url)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
+    for name in ("pipe", "nowhere"):
+        refused = run("export", "--force", "--store", url, str(tmp_path / name))
+        assert (refused.exit_code, "is not a file" in refused.output) == (2, True)
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_postgres_is_postgresql() -> None:
+    with postgres_database() as url:
+        short = make_url(url).set(drivername="postgres").render_as_string(hide_password=False)
+        assert run("upgrade", "--store", short).output == f"at revision {REVISION} (before: empty)\n"
+        assert run("sweep", "--store", short).output == "0 responses deleted\n"
 
 
 def test_import_names_bad_lines_and_imports_the_others(url: str, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from server.commands.serve import fields_of
 from server.recordings.records import Answered, Asked, Begun, Chunk, Ended
 from server.settings import SettingsError, load_settings
 from tests.support.in_process import InProcess
+from tests.support.processes import free_port
 from tests.support.readme import blocks, commands
 from tests.support.shared import REPOSITORY
 from tests.support.upstream import CUT, Script, ScriptedUpstream, refusal, text
@@ -48,6 +49,15 @@ def test_a_recording_is_the_users_alone_and_is_not_overwritten(recording: Path) 
     again = run("record", "Hi", "-o", recording)
     assert (again.exit_code, "it exists already" in again.stderr) == (2, True)
     assert recording.read_bytes() == before
+
+
+def test_where_nobody_answers_no_file_is_left(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    dead, path = f"http://127.0.0.1:{free_port()}", tmp_path / "r.jsonl"
+    done = run("record", "Hi", "-o", path, "--upstream", dead, "--model", "m")
+    assert done.exit_code == 1
+    assert list(tmp_path.iterdir()) == []
+    refused = run("record", "Hi", "-o", path, "--upstream", upstream.url, "--model", "busy")
+    assert (refused.exit_code, path.exists()) == (1, True)
 
 
 @pytest.mark.parametrize("sink", SINKS)

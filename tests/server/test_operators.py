@@ -86,6 +86,11 @@ def test_without_operators_only_this_machine_may_read(
     assert status(settings, ALICE, peer) == expected
 
 
+def test_without_operators_a_client_s_key_is_asked_for_where_clients_have_one() -> None:
+    assert [status(settings, {}) for settings in (Settings(), KEYED)] == [200, 401]
+    assert status(KEYED, ALICE) == 200
+
+
 @pytest.mark.parametrize(
     "header", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "X-Forwarded-Host", "Via", "x-forwarded-for"]
 )

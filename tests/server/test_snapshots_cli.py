@@ -140,7 +140,8 @@ def looked_after(session: Session) -> None:
         await store.close()
 
     store = "--store sqlite:///s.sqlite3"
-    session.run(f"db sweep {store}").run(f"db upgrade {store}").run(f"db upgrade {store}")
+    session.run(f"db sweep {store}").run(f"db upgrade {store}").run(f"db upgrade --create {store}")
+    session.run(f"db upgrade {store}")
     asyncio.run(fill())
     session.run(f"db export {store}").run(f"db sweep {store}").run(f"db sweep {store}")
     session.run("db upgrade --store mysql://somewhere/s")

@@ -1,7 +1,7 @@
 """The address of a database: what the user wrote → what SQLAlchemy takes.
 
 `sqlite:` by itself is a file in the user's data folder; `sqlite:///relative`, `sqlite:////absolute`;
-`postgresql+psycopg://user@host/name` (psycopg may be left out).
+`postgresql+psycopg://user@host/name` (psycopg may be left out, and `postgres` is the same).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from server.suggestions import did_you_mean
 _PORT: Final = 5432
 _DRIVERS: Final = {
     "sqlite": "sqlite+pysqlite",
+    "postgres": "postgresql+psycopg",
     "postgresql": "postgresql+psycopg",
     "postgresql+psycopg": "postgresql+psycopg",
 }

@@ -111,7 +111,12 @@ class Postgres(Database):
             await asyncio.to_thread(bring_up_to_date, self._url)
         elif revision != REVISION:
             await self._reading(partial(check_usable, revision=revision))
-            _log.warning("store.other_revision", at=revision, known=REVISION)
+            hint = (
+                "run `openresponses-bridge db upgrade`"
+                if revision < REVISION
+                else "this version is the older"
+            )
+            _log.warning("store.other_revision", at=revision, known=REVISION, hint=hint)
 
 
 def _engines(url: URL) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:

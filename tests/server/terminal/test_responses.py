@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -191,3 +192,17 @@ def test_a_key_waits_for_a_server_at_the_usual_address(monkeypatch: pytest.Monke
     monkeypatch.setattr(reaching, "PORT", free_port())
     sent = CliRunner().invoke(main, ["responses", "list", "--api-key-env", "MINE"])
     assert (sent.exit_code, "no server of yours" in sent.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("flag", ["--key-env", "--api-key-env"])
+def test_both_names_of_the_servers_key_are_taken(keyed: str, flag: str) -> None:
+    sent = CliRunner().invoke(main, ["responses", "list", "--server", keyed, flag, "MINE"])
+    assert (sent.exit_code, len(sent.stdout.splitlines())) == (0, 3)
+
+
+@pytest.mark.parametrize("words", [["inspect"], ["conform"], ["responses", "list"], ["chat"], ["run"]])
+def test_key_env_is_the_servers_key_everywhere(words: list[str]) -> None:
+    text = " ".join(CliRunner().invoke(main, [*words, "--help"]).stdout.split())
+    assert re.search(r"--key-env(, --api-key-env)? VAR [^-]* key that (the|this) server asks for", text)
+    upstreams = "--upstream" in text
+    assert upstreams == ("--api-key-env VAR Environment variable that holds the upstream's key" in text)

@@ -12,6 +12,7 @@ import pytest
 from alembic import command
 from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.pool import NullPool
+from structlog.testing import capture_logs
 
 from bridge.protocol.codec import encode
 from bridge.protocol.input_items import MessageParam
@@ -190,7 +191,10 @@ async def test_new_worker_is_started_before_the_upgrade(tmp_path: Any) -> None:
         with engine.begin() as connection:
             fill(connection, OLDEST, 6)
         store = open_store(url)
-        await check(store, 6)
+        with capture_logs() as logged:
+            await check(store, 6)
+        (other,) = [line for line in logged if line["event"] == "store.other_revision"]
+        assert (other["at"], "db upgrade" in other["hint"]) == (OLDEST, True)
         assert await store.delete("r1", "k")
         assert len(await store.chain("r2", "k")) == 3
         await store.delete("r2", "k")
