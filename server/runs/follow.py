@@ -89,6 +89,7 @@ class Follower:
         response_id, owner = asked_for.id, asked_for.owner
         found: Standing | None = asked_for
         asked = after
+        had_ended = asked_for.lease is None
         stored = -1  # the number of the last event that came out of the store
         whole = True  # what was sent ends with a frame
         patient_until = time.monotonic() + self._patience
@@ -107,7 +108,10 @@ class Follower:
                     return
                 if found.lease is None:
                     # The store's last event is the end, and it may have come before it was known as that.
-                    yield DONE if stored == found.last_sequence else await self._end(found, asked, after)
+                    if stored == found.last_sequence:
+                        yield DONE
+                    else:
+                        yield await self._end(found, asked, after, had_ended=had_ended)
                     return
                 settled = await self._settle(response_id, found.lease)
                 patient_until = time.monotonic() + self._patience
@@ -180,25 +184,33 @@ class Follower:
             await asyncio.sleep(self._pause)
         raise _NOT_YET
 
-    async def _end(self, found: Standing, asked: int, after: int) -> bytes:
+    async def _end(self, found: Standing, asked: int, after: int, *, had_ended: bool) -> bytes:
         """What follows for a client that asked for the events above `asked` and was sent those up to `after`,
-        but not the stored end; nothing when the response was deleted. Raises StoreError."""
+        but not the stored end; nothing when the response was deleted. `had_ended`: that was stored before the
+        client asked. Raises StoreError."""
         record = await self._store.get(found.id, found.owner)
         if record is None:
             return b""
+        last = record.last_sequence
         if self._lacks_end(record, after):
-            # Numbers that the client has seen are not used again.
-            return encode_sse([ResponseFailed(after + 1, record.response)]) + DONE
-        if asked > record.last_sequence:
-            error = _beyond(record.last_sequence)
+            if after > asked:
+                # The numbers of one connection rise (law E2).
+                return encode_sse([ResponseFailed(after + 1, record.response)]) + DONE
+            if after == last and had_ended:
+                return DONE
+            frames = self._store.frames(found.id, found.owner, last - 1)
+            end = b"".join([piece.data async for piece in frames])
+            return end + DONE if end else b""
+        if asked > last:
+            error = _beyond(last)
             payload = ErrorPayload(error.error_type, error.code, error.message, error.param)
             return encode_sse([ErrorEvent(asked + 1, payload)]) + DONE
         return DONE
 
     def _lacks_end(self, record: StoredResponse, seen: int) -> bool:
         """Whether a client that saw the event `seen`, the last one or one beyond, can have seen more than was
-        saved, and not the end. The last number may have been another event: a log that has lost what was
-        written last does not show it."""
+        saved, and not the end. Under the last number it has seen the end if that was stored when it asked;
+        before, that was another event: a log that has lost what was written last does not show it."""
         error = record.response.error
         interrupted = error is not None and error.code == INTERRUPTED.code
         return interrupted and 0 <= seen - record.last_sequence <= self._most

@@ -49,28 +49,55 @@ async def refused(left: Left, after: int, sent: int | None = None) -> str:
 # --- ended by a crash ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("beyond", [0, 1, 50])
-async def test_s2_client_that_saw_more_than_was_saved_is_sent_the_end(left: Left, beyond: int) -> None:
+@pytest.mark.parametrize("whole", [False, True])
+async def test_s2_end_of_a_settled_response_is_not_followed_by_another(left: Left, whole: bool) -> None:
+    if whole:
+        await left.log_more()
     await left.settler.sweep()
-    after = await last_of(left) + beyond
-    await left.follower.check(await left.standing(), after)
-    shown = await left.read(after)
-    assert shown.count(b"event: ") == 1
-    assert f'"sequence_number":{after + 1},'.encode() in shown
+    last = await last_of(left)
+    for _ in range(2):
+        left.follower = another(left)
+        await left.follower.check(await left.standing(), last)
+        assert await left.read(after=last) == DONE
 
 
-async def test_s2_client_that_saw_another_event_under_the_last_number_is_sent_the_end(left: Left) -> None:
+@pytest.mark.parametrize("beyond", [1, 2, 50, MOST])
+async def test_s2_client_that_saw_more_than_was_saved_is_sent_the_stored_end(left: Left, beyond: int) -> None:
+    """It goes on from the number of that end, behind which nothing comes."""
+    await left.settler.sweep()
+    last = await last_of(left)
+    end = await left.read(after=last - 1)
+    assert end.startswith(b"event: response.failed\n")
+    assert f'"sequence_number":{last},'.encode() in end
+    assert end.count(b"event: ") == 1
+    for _ in range(2):
+        left.follower = another(left)
+        await left.follower.check(await left.standing(), last + beyond)
+        assert await left.read(after=last + beyond) == end
+    assert await left.read(after=last) == DONE
+
+
+@pytest.mark.parametrize("beyond", [0, 1, 50])
+async def test_s2_client_that_asked_before_the_end_was_stored_is_sent_it(left: Left, beyond: int) -> None:
+    """Under the number of the end it has seen another event, which nobody has kept: it can't have the end."""
+    after = len(left.saved) + beyond
+    standing = await left.standing()
+    await left.follower.check(standing, after)
+    await left.settler.sweep()
+    shown = b"".join([data async for data in left.follower.follow(standing, after)])
+    assert shown == await left.read(after=await last_of(left) - 1)
+    assert shown.count(b"event: response.failed\n") == shown.count(b"event: ") == 1
+
+
+async def test_s2_client_that_saw_more_than_a_log_kept_is_sent_the_stored_end(left: Left) -> None:
     """The log had lost its newest entries, which nothing shows; what it had was settled as all of it."""
     await left.log_more()
     await left.settler.sweep()
     record = await left.record()
     assert record.response.error == INTERRUPTED
-    for _ in range(2):
-        left.follower = another(left)
-        shown = await left.read(after=record.last_sequence)
-        assert shown.count(b"event: ") == 1
-        assert f'"sequence_number":{record.last_sequence + 1},'.encode() in shown
-        assert shown.endswith(DONE)
+    shown = await left.read(after=record.last_sequence + 1)
+    assert shown == await left.read(after=record.last_sequence - 1)
+    assert shown.endswith(DONE)
 
 
 async def test_s2_end_that_is_known_to_be_whole_is_the_end(left: Left) -> None:
@@ -85,8 +112,11 @@ async def test_s2_end_that_is_known_to_be_whole_is_the_end(left: Left) -> None:
 
 async def test_s2_empty_log_reports_nothing_of_what_was_seen(left: Left) -> None:
     await left.log.open(left.id)
+    standing = await left.standing()
     await left.settler.sweep()
-    assert b"event: response.failed\n" in await left.read(after=await last_of(left))
+    assert (await left.record()).response.error == CUT_OFF
+    shown = [data async for data in left.follower.follow(standing, await last_of(left))]
+    assert b"event: response.failed\n" in b"".join(shown)
 
 
 async def test_s2_live_reader_that_saw_more_is_sent_the_end_of_a_run_that_is_settled(left: Left) -> None:

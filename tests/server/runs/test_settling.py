@@ -347,15 +347,15 @@ async def test_reader_settles_what_it_finds_dead(left: Left) -> None:
 
 
 @pytest.mark.parametrize("beyond", [0, 1, 2, 50])
-async def test_s2_client_that_saw_more_than_was_saved_gets_one_terminal_with_the_next_number(
+async def test_s2_client_that_saw_more_than_was_saved_gets_one_terminal_that_a_replay_has(
     left: Left, beyond: int
 ) -> None:
-    """Numbers that it has seen are not used again for something else."""
+    """From its number on nothing of what was sent is kept."""
     last = len(left.saved) - 1 + beyond
     shown = (await left.read(after=last)).split(b"\n\n")
     assert len(shown) == 3  # the event, [DONE], nothing
     assert shown[0].startswith(b"event: response.failed\n")
-    assert f'"sequence_number":{last + 1},'.encode() in shown[0]
+    assert f'"sequence_number":{len(left.saved)},'.encode() in shown[0]
 
 
 async def test_reader_of_a_deleted_response_is_let_go(left: Left) -> None:
