@@ -232,6 +232,8 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     `readers`, `readers_per_key`: readers of stored responses: streams, whole ones and pages of input.
     `conversation_bytes`: what `previous_response_id` stands for.
     `reference_bytes`: what the `item_reference`s of one request bring in.
+    `stored_reference_bytes`: the same of a request that is stored, which stores it too, beside 32 times its
+    own input.
     `loaded_bytes`, `loaded_bytes_per_key`: conversations and bodies in memory at once, also those of which a
     part has come: as much as it is uncompressed.
     `schema_bytes`, `schema_nodes`: a JSON schema for the answer: its size, and how many values it has.
@@ -265,6 +267,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     readers_per_key: Count = 200
     conversation_bytes: Count = 32 * 1024 * 1024
     reference_bytes: Count = 4 * 1024 * 1024
+    stored_reference_bytes: Count = 64 * 1024
     loaded_bytes: Count = 512 * 1024 * 1024
     loaded_bytes_per_key: Count = 128 * 1024 * 1024
     schema_bytes: Count = 256 * 1024

@@ -7,11 +7,15 @@ from typing import Final
 from bridge.protocol.codec import encode
 from bridge.protocol.request import CreateResponse
 from bridge.protocol.response import Response
+from server.errors import HttpError
 from server.quotas.headers import Form, openai_headers
 from server.service import Service
+from server.sessions.errors import TooLarge
 from server.sessions.history import own_input
+from server.settings import Limits
 
 _BYTES_PER_TOKEN: Final = 4
+_COPIED: Final = 32  # bytes of what references stand for that are stored for each byte of an input
 
 
 async def admit(
@@ -20,6 +24,26 @@ async def admit(
     """Count the request against the limits of its key; the headers of its answer. Raises HttpError 429."""
     size = None if request.store is False else lambda: len(encode(own_input(request)))
     return await service.quotas.admit(owner, size=size, form=limits_form)
+
+
+def check_references(given: CreateResponse, resolved: CreateResponse, limits: Limits) -> None:
+    """Raises HttpError 400 when the references of a request that is stored bring in more bytes, which are
+    stored with it, than its own input allows."""
+    if resolved is given or given.store is False:
+        return
+    own = len(encode(given.input))
+    copied = len(encode(resolved.input)) - own
+    most = limits.stored_reference_bytes + _COPIED * own
+    if copied > most:
+        raise HttpError(
+            400,
+            f"What the item references stand for is stored with the response: {copied} bytes more. With an "
+            f"input of {own} bytes the limit is {most} (limits.stored_reference_bytes, and {_COPIED} times "
+            "the input). Send the items themselves, continue with previous_response_id, or ask with store: "
+            "false.",
+            code=TooLarge.REFERENCES,
+            param="input",
+        )
 
 
 def admit_references(service: Service, given: CreateResponse, resolved: CreateResponse, owner: str) -> None:

@@ -21,7 +21,7 @@ from server.budget import Hold, hand_over
 from server.limits import check_conversation, check_request
 from server.off_loop import on_thread
 from server.quotas.headers import Form, openai_headers
-from server.requests.admission import admit, admit_references, spent
+from server.requests.admission import admit, admit_references, check_references, spent
 from server.requests.answer_format import check_format, check_patterns
 from server.requests.background_rules import check_background
 from server.requests.client_traits import ClientTraits, traits_of
@@ -257,6 +257,7 @@ async def prepare(
     hold = hold or service.room.budget.hold(owner)
     try:
         if taken is None:
+            check_references(given, request, service.settings.limits)
             admit_references(service, given, request, owner)
         check_conversation(request, len(history), service.settings.limits)
         updated = configured(request, history)

@@ -27,7 +27,7 @@ from server.body_pieces import Write
 from server.budget import hand_over
 from server.frames import Frames
 from server.limits import check_conversation, check_request
-from server.requests.admission import admit
+from server.requests.admission import admit, check_references
 from server.requests.bodies import decoded
 from server.requests.prepare import prepare
 from server.runs.outcome import log_ended
@@ -117,6 +117,7 @@ class Turns:
         check_request(asked, limits)
         self._memory.fork(others, asked.previous_response_id)
         request, before, hold = await self._memory.continued(self._service.store, asked)
+        check_references(asked, request, limits)
         check_conversation(request, len(before.items), limits)
         if given.generate is False:
             return await self._warm_up(request, before)

@@ -129,6 +129,52 @@ def test_s8_what_references_on_a_socket_stand_for_is_bounded(base: str) -> None:
         assert turn.final["status"] == "completed", "what is in context already brings nothing in"
 
 
+@pytest.fixture
+def roomy(upstream: ScriptedUpstream, store: str) -> Iterator[str]:
+    """A server with the limits that it has without a setting, and without keys."""
+    upstream.scripts["m"] = Script(text("ok"))
+    with serving(Settings(upstreams=[UpstreamSettings(url=upstream.url)], store=store)) as url:
+        yield url
+
+
+def test_s8_what_references_store_is_bounded_by_what_is_sent(roomy: str) -> None:
+    """A few bytes would store megabytes, again and again."""
+    first = respond(roomy, model="m", input=said(2_000_000, id="in_large")).json["id"]
+    to = [{"type": "item_reference", "id": "in_large"}]
+    for more in ({}, {"background": True}, {"input": [*to, *said(1000)]}):
+        refused = respond(roomy, **({"model": "m", "input": to} | more))
+        assert (refused.status, refused.error["code"]) == (400, "references_too_large")
+        assert refused.error["param"] == "input"
+        assert "limits.stored_reference_bytes" in refused.error["message"]
+    assert respond(roomy, model="m", input=to, store=False).status == 200
+    assert respond(roomy, model="m", input=to, previous_response_id=first).status == 200
+    assert respond(roomy, model="m", input=[*to, *said(70_000)]).status == 200
+    counted = call(roomy, "POST", "/v1/responses/input_tokens", {"model": "m", "input": to})
+    assert counted.status == 200
+
+
+def test_s8_a_history_of_usual_items_may_be_given_by_references(roomy: str) -> None:
+    items = [each for number in range(300) for each in said(1000, id=f"in_{number}")]
+    assert respond(roomy, model="m", input=items).status == 200
+    to = [{"type": "item_reference", "id": item["id"]} for item in items]
+    made = respond(roomy, model="m", input=to)
+    assert made.status == 200
+    page = call(roomy, "GET", f"/v1/responses/{made.json['id']}/input_items?limit=1").json["data"]
+    assert page[0]["id"] == "in_299"
+
+
+@pytest.mark.parametrize("generate", [True, False])
+def test_s8_what_references_on_a_socket_store_is_bounded_by_what_is_sent(roomy: str, generate: bool) -> None:
+    first = respond(roomy, model="m", input=said(2_000_000, id="in_large")).json["id"]
+    to = [{"type": "item_reference", "id": "in_large"}]
+    with opened_socket(roomy) as socket:
+        error = socket.turn(model="m", input=to, generate=generate).error
+        assert (error["status"], error["error"]["code"]) == (400, "references_too_large")
+        for more in ({"store": False}, {"previous_response_id": first}):
+            turn = socket.turn(model="m", input=to, generate=generate, **more)
+            assert turn.final["status"] == "completed"
+
+
 def test_s8_warm_ups_that_are_not_stored_are_bounded(base: str) -> None:
     with opened_socket(base, ONE) as socket:
         before, refused = None, []
