@@ -3,24 +3,41 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+
+from server.commands.files import force_flag
+from server.upstreams.addresses import base_url
 
 if TYPE_CHECKING:
     from server.upstreams.profiles import Profile
 
 _OTHER = "other"
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), default=Path("bridge.toml"))
-def command(file: Path) -> None:
-    """Ask which models to serve, and write a config for `serve --config FILE` (bridge.toml by default)."""
+@force_flag
+def command(file: Path, force: bool) -> None:
+    """Ask which models to serve, and write a config for `serve --config FILE` (bridge.toml by default).
+
+    Exit code 1: the file is not written, as the questions were not answered to their end."""
+    try:
+        _ask(file, force)
+    except click.Abort:
+        click.echo(f"\n{file} is not written.", err=True)
+        sys.exit(1)
+
+
+def _ask(file: Path, force: bool) -> None:
     from server.settings import SettingsError, load_settings
 
-    if file.exists():
+    if file.exists() and not force:
         click.confirm(f"{file} already exists. Replace it?", abort=True)
     upstreams: list[dict[str, Any]] = []
     while not upstreams or click.confirm("Another upstream?", default=False):
@@ -49,7 +66,7 @@ def _upstream(taken: set[str]) -> dict[str, Any]:
     known = None if choice == _OTHER else profile(choice)
     fields: dict[str, Any] = {"name": _free_name(choice, taken)}
     if known is None:
-        fields["url"] = click.prompt("Its address (https://…)")
+        fields["url"] = click.prompt("Its address (https://…)", value_proc=_address)
         with_address = [name for name, row in DIALECTS.items() if isinstance(row, HttpDialect)]
         fields["dialect"] = click.prompt("What it speaks", type=click.Choice(with_address), default=DEFAULT)
         fields["api_key_env"] = _variable("Environment variable with its key (empty: none)", "")
@@ -67,7 +84,7 @@ def _of_profile(known: Profile) -> dict[str, Any]:
     """What a profile leaves open."""
     if known.api_key_env is None:
         address = known.dialects[known.dialect].url
-        url = click.prompt("Its address", default=address)
+        url = click.prompt("Its address", default=address, value_proc=_address)
         return {"url": url} if url != address else {}
     variable = _variable("Environment variable with its key", known.api_key_env)
     return {"api_key_env": variable} if variable != known.api_key_env else {}
@@ -81,10 +98,26 @@ def _reach() -> tuple[str, str]:
 
 
 def _variable(question: str, default: str) -> str:
-    name: str = click.prompt(question, default=default, show_default=bool(default))
+    name: str = click.prompt(question, default=default, show_default=bool(default), value_proc=_variable_name)
     if name and not os.environ.get(name):
         click.echo(f"  {name} is not set yet.")
     return name
+
+
+def _address(text: str) -> str:
+    """An answer that is an address. Raises UsageError, upon which it is asked again."""
+    try:
+        base_url(text)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    return text
+
+
+def _variable_name(text: str) -> str:
+    """The same of a variable's name, or nothing: a key that is typed here would be in the file."""
+    if text and not _NAME.fullmatch(text):
+        raise click.UsageError("this is not the name of a variable: letters, digits and _")
+    return text
 
 
 def _free_name(wanted: str, taken: set[str]) -> str:

@@ -53,3 +53,27 @@ def test_a_file_that_is_there_is_kept_unless_forced(tmp_path: Path) -> None:
     path.write_text("port = 1")
     run(path, "n", code=1)
     assert path.read_text() == "port = 1"
+
+
+def test_what_is_answered_wrongly_is_asked_again(tmp_path: Path) -> None:
+    path = tmp_path / "bridge.toml"
+    upstream = ("other", "nonsense", "http://127.0.0.1:9/v1", "", "sk-a key", "MY_KEY", "", "n")
+    sent = run(path, *upstream, "n", "1")
+    assert "is not an http" in sent
+    assert "not the name of a variable" in sent
+    assert "sk-a key" not in path.read_text()
+    assert 'url = "http://127.0.0.1:9/v1"' in path.read_text()
+
+
+def test_the_end_of_input_ends_it_with_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "bridge.toml"
+    done = CliRunner().invoke(main, ["init", str(path)], input="ollama\n")
+    assert (done.exit_code, path.exists()) == (1, False)
+    assert done.stderr == f"\n{path} is not written.\n"
+
+
+def test_force_replaces_without_a_question(tmp_path: Path) -> None:
+    path = tmp_path / "bridge.toml"
+    path.write_text("port = 1")
+    done = CliRunner().invoke(main, ["init", "--force", str(path)], input="ollama" + "\n" * 6)
+    assert (done.exit_code, load_settings(path).port) == (0, 8080)
