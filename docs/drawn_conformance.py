@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from bridge.conformance import RULES
-from bridge.conformance.scenarios import SCENARIOS
+from openresponses_bridge.conformance import RULES
+from openresponses_bridge.conformance.scenarios import SCENARIOS
 
 
 def conformance_page() -> str:
@@ -13,8 +13,8 @@ def conformance_page() -> str:
     lines = [
         "# Conformance",
         "",
-        "Drawn by `make docs` from the scenarios in `bridge/conformance/`. `conform` plays them against",
-        f"any server of the Responses API and judges every stream by the [{len(RULES)} rules](rules.md) as",
+        "Drawn by `make docs` from the scenarios in `bridge/openresponses_bridge/conformance/`. `conform` plays",
+        f"them against any server of the Responses API and judges every stream by the [{len(RULES)} rules](rules.md) as",
         "well:",
         "",
         "```sh",

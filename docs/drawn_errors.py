@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from bridge.errors import BridgeError, HttpError
+from openresponses_bridge.errors import BridgeError, HttpError
 
 REPOSITORY = Path(__file__).parents[1]
 _MOST_WORDS = 3
@@ -30,7 +30,7 @@ def modules() -> dict[str, ast.Module]:
     found = {}
     for package in ("bridge", "server"):
         for path in sorted((REPOSITORY / package).rglob("*.py")):
-            name = path.relative_to(REPOSITORY).with_suffix("").as_posix().replace("/", ".")
+            name = path.relative_to(REPOSITORY / package).with_suffix("").as_posix().replace("/", ".")
             found[name.removesuffix(".__init__")] = ast.parse(path.read_bytes())
     return found
 

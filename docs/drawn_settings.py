@@ -12,8 +12,8 @@ import click
 import msgspec
 from msgspec import NODEFAULT, Struct
 
-from server.commands.serve import command as serve
-from server.settings import (
+from openresponses_server.commands.serve import command as serve
+from openresponses_server.settings import (
     EMBEDDED_STORE,
     KEYS_VARIABLES,
     WORKER_SETTINGS,
@@ -27,8 +27,8 @@ from server.settings import (
     Tracing,
     UpstreamSettings,
 )
-from server.upstreams.dialects import DIALECTS
-from server.upstreams.profiles import Profile, Spoken
+from openresponses_server.upstreams.dialects import DIALECTS
+from openresponses_server.upstreams.profiles import Profile, Spoken
 
 
 def described(kind: type[Struct]) -> dict[str, str]:
@@ -150,8 +150,8 @@ def settings_page() -> str:
     lines = [
         "# Settings",
         "",
-        "Drawn by `make docs` from `server/settings.py`, the flags of `serve` and the options of dialects. A",
-        "flag counts before an environment variable, that before the TOML file (`--config FILE`), and that",
+        "Drawn by `make docs` from `server/openresponses_server/settings.py`, the flags of `serve` and the options",
+        "of dialects. A flag counts before an environment variable, that before the TOML file (`--config FILE`), and that",
         "before the default. Times are in seconds, sizes in bytes. In the file `${NAME}` stands for an",
         "environment variable, `${NAME:-otherwise}` for one that may be missing, `$${` for `${`. A setting",
         "that is not known, or a value of another type, ends `serve` with exit code 2 and a line that names",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from bridge.dialects.base import OTHER
-from server.upstreams import profiles
-from server.upstreams.dialects import DIALECTS
-from server.upstreams.options import options_of
-from server.upstreams.profiles import Profile
+from openresponses_bridge.dialects.base import OTHER
+from openresponses_server.upstreams import profiles
+from openresponses_server.upstreams.dialects import DIALECTS
+from openresponses_server.upstreams.options import options_of
+from openresponses_server.upstreams.profiles import Profile
 
 FOLDER = Path(profiles.__file__).parent
 _LOSSES = ("loss", "refused")
@@ -69,8 +69,8 @@ def upstreams_page() -> str:
     lines = [
         "# Upstreams",
         "",
-        "Drawn by `make docs` from `server/upstreams/profiles/`. `--upstream NAME` is one of these,",
-        "`--upstream URL` anything else that speaks Chat Completions, Anthropic's Messages (`--dialect",
+        "Drawn by `make docs` from `server/openresponses_server/upstreams/profiles/`. `--upstream NAME` is one of",
+        "these, `--upstream URL` anything else that speaks Chat Completions, Anthropic's Messages (`--dialect",
         "anthropic`) or Responses (`--dialect responses`). `--model NAME` sends all requests to that",
         "model; without, clients name it. [server.md](server.md#upstreams) has several upstreams at once,",
         "aliases, failover and profiles of your own; [fields.md](fields.md) what becomes of each field of",

@@ -1,8 +1,8 @@
-"""Draws pages from what the code itself uses: `make docs`. docs/states.md is drawn from bridge/state.py,
-docs/rules.md from the register of rules, docs/fields.md from what each dialect makes of a request's fields,
-docs/settings.md from the settings of the server, the flags of `serve` and the options of dialects,
-docs/upstreams.md from profiles, docs/conformance.md from the scenarios, the plots in docs/benchmarks and the
-table of docs/benchmarks.md from benchmarks/results.json.
+"""Draws pages from what the code itself uses: `make docs`. docs/states.md is drawn from
+bridge/openresponses_bridge/state.py, docs/rules.md from the register of rules, docs/fields.md from what each
+dialect makes of a request's fields, docs/settings.md from the settings of the server, the flags of `serve`
+and the options of dialects, docs/upstreams.md from profiles, docs/conformance.md from the scenarios, the
+plots in docs/benchmarks and the table of docs/benchmarks.md from benchmarks/results.json.
 
 The pages are committed; a test regenerates them and fails when what they are drawn from has moved on.
 """
@@ -18,11 +18,11 @@ from drawn_conformance import conformance_page
 from drawn_settings import settings_page
 from drawn_upstreams import upstreams_page
 
-from bridge import Event, ResponseStreamStateMachine, state
-from bridge.conformance import RULES
-from bridge.conformance.explaining import explanation
-from bridge.dialects import anthropic_messages, chat_completions, codex, responses
-from bridge.dialects.base import OTHER, Outcome, Outcomes
+from openresponses_bridge import Event, ResponseStreamStateMachine, state
+from openresponses_bridge.conformance import RULES
+from openresponses_bridge.conformance.explaining import explanation
+from openresponses_bridge.dialects import anthropic_messages, chat_completions, codex, responses
+from openresponses_bridge.dialects.base import OTHER, Outcome, Outcomes
 
 FOLDER = Path(__file__).parent
 
@@ -85,8 +85,8 @@ def page() -> str:
     sections = [
         "# The protocol on one page",
         "",
-        "Drawn from the tables in `bridge/state.py` by `make docs`; the machine, the validator and this",
-        "page read the same tables. [rules.md](rules.md) has every clause,",
+        "Drawn from the tables in `bridge/openresponses_bridge/state.py` by `make docs`; the machine, the validator",
+        "and this page read the same tables. [rules.md](rules.md) has every clause,",
         "[snapshots](../snapshots/README.md) whole streams.",
         "",
         "A response is a list of items (messages, reasoning, calls), an item has parts, a part has text",
@@ -129,12 +129,13 @@ def rules_page() -> str:
     lines = [
         "# Rules",
         "",
-        "Drawn from the register in `bridge/conformance/` by `make docs`; `validate --explain RULE` shows",
-        "one of them. Each example is one change of a clean stream, and below it what `validate` says of it",
+        "Drawn from the register in `bridge/openresponses_bridge/conformance/` by `make docs`; `validate --explain",
+        "RULE` shows one of them. Each example is one change of a clean stream, and below it what `validate` says of it",
         "on the wire `openresponses`.",
         "",
         "In a clause, *strict judge* is what an independent validator of streams holds to be an error;",
-        "*law* and *field case* are this project's, `state.…` the table in `bridge/state.py` that decides.",
+        "*law* and *field case* are this project's, `state.…` the table in",
+        "`bridge/openresponses_bridge/state.py` that decides.",
     ]
     module = ""
     for rule in RULES.values():

@@ -27,8 +27,8 @@ from rich.console import Console
 from rich.terminal_theme import DIMMED_MONOKAI
 from rich.text import Text
 
-from bridge.protocol.codec import encode_sse
-from bridge.sse import DONE
+from openresponses_bridge.protocol.codec import encode_sse
+from openresponses_bridge.sse import DONE
 from tests.support.loops import Answer
 from tests.support.model_scripts import Step, played
 from tests.support.rules_of_models import Seen, ruled
@@ -101,7 +101,7 @@ def drawn(name: str, shown: str, output: str, changes: Mapping[str, str]) -> str
 
 def demo(folder: Path) -> str:
     """The round trip."""
-    output = in_a_terminal([sys.executable, "-m", "server", "demo"], folder, _env(folder))
+    output = in_a_terminal([sys.executable, "-m", "openresponses_server", "demo"], folder, _env(folder))
     return drawn("demo", f"{PROGRAM} demo", output, {})
 
 
@@ -141,7 +141,7 @@ def run_codex(folder: Path, codex: str) -> str:
             "danger-full-access",
             "Add tea.",
         ]
-        program = [sys.executable, "-m", "server", *words[:2], "--program", codex, *words[2:]]
+        program = [sys.executable, "-m", "openresponses_server", *words[:2], "--program", codex, *words[2:]]
         (folder / "tmp").mkdir()  # it refuses a home within the folder for temporary files
         output = in_a_terminal(program, folder, _env(folder) | {"TMPDIR": str(folder / "tmp")})
     changes |= {

@@ -12,10 +12,10 @@ import click
 import pytest
 from msgspec import Struct
 
-from bridge.backend import Output
-from server.backend import ResponseOptions
-from server.cli import main
-from server.settings import KEYS_VARIABLES, WORKER_SETTINGS
+from openresponses_bridge.backend import Output
+from openresponses_server.backend import ResponseOptions
+from openresponses_server.cli import main
+from openresponses_server.settings import KEYS_VARIABLES, WORKER_SETTINGS
 from tests.support.readme import blocks
 from tests.support.shared import REPOSITORY
 
@@ -92,7 +92,7 @@ def test_each_setting_has_its_words() -> None:
 def test_the_page_of_settings_has_every_environment_variable() -> None:
     page = (REPOSITORY / "docs" / "settings.md").read_text(encoding="utf-8")
     named = set(variables_of(main)) | set(KEYS_VARIABLES.values()) | {WORKER_SETTINGS}
-    for path in (REPOSITORY / "server").rglob("*.py"):
+    for path in (REPOSITORY / "server" / "openresponses_server").rglob("*.py"):
         named |= set(variables_read(ast.parse(path.read_bytes())))
     assert {"XDG_DATA_HOME", "OPENRESPONSES_BRIDGE_PORT", "OPENRESPONSES_BRIDGE_API_KEYS"} <= named
     assert [name for name in sorted(named) if f"`{name}`" not in page] == []

@@ -14,11 +14,11 @@ import click
 import pytest
 import yaml
 
-from server.cli import main
-from server.sealing import ServerSealer
-from server.settings import Settings, load_settings
-from server.upstreams import profiles
-from server.upstreams.routing import build_router
+from openresponses_server.cli import main
+from openresponses_server.sealing import ServerSealer
+from openresponses_server.settings import Settings, load_settings
+from openresponses_server.upstreams import profiles
+from openresponses_server.upstreams.routing import build_router
 from tests.support.certificates import Authority
 from tests.support.documents import HOW, blocks_of, commands_of, key_of, pages
 from tests.support.readme import commands

@@ -12,8 +12,8 @@ from typing import Any
 import openai
 import pytest
 
-from bridge import CreateResponse
-from bridge.backend import Output
+from openresponses_bridge import CreateResponse
+from openresponses_bridge.backend import Output
 from tests.support.examples import EXAMPLES, example, lines_of_code
 from tests.support.serving import call, opened, serving_app, violations
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk, frame

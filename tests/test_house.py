@@ -69,7 +69,7 @@ def test_version_is_the_same_in_pyproject_and_in_the_installed_package(pyproject
 
 def test_console_script_is_installed_under_its_name() -> None:
     (script,) = metadata.entry_points(group="console_scripts", name="openresponses-bridge")
-    assert script.value == "server.__main__:main"
+    assert script.value == "openresponses_server.__main__:main"
     assert callable(script.load())
 
 
@@ -140,7 +140,7 @@ def test_the_site_is_built_without_what_the_tests_need(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("package", ["bridge", "server"])
 def test_packages_say_that_they_are_typed(package: str) -> None:
-    assert (REPOSITORY / package / "py.typed").is_file()
+    assert (REPOSITORY / package / f"openresponses_{package}" / "py.typed").is_file()
 
 
 def test_no_tracked_file_holds_a_path_of_a_machine() -> None:
@@ -224,7 +224,7 @@ def test_prose_is_plain_english() -> None:
         path
         for path in tracked_files()
         if path.suffix in (".css", ".html", ".js", ".md", ".toml")
-        and path.is_relative_to(REPOSITORY / "server")
+        and path.is_relative_to(REPOSITORY / "server" / "openresponses_server")
         and "vendor" not in path.parts
     ]
     found = [

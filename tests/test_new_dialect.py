@@ -11,7 +11,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from bridge.dialects.table import TABLE
+from openresponses_bridge.dialects.table import TABLE
 from tests.support.reader import Reader
 from tests.support.readme import files
 from tests.support.shared import REPOSITORY
@@ -37,7 +37,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(REPOSITORY / "pyproject.toml", folder)
     written = files(PAGE)
     line = written.pop("table")
-    table = folder / "bridge/dialects/table.py"
+    table = folder / "bridge/openresponses_bridge/dialects/table.py"
     first = f'    Line("{TABLE[0].name}"'
     before = table.read_text()
     assert before.count(first) == 1
@@ -63,7 +63,7 @@ def upstream() -> Iterator[ScriptedUpstream]:
 
 def command(*words: str) -> str:
     """A command of the copy: the program leaves out the folder that it is started in."""
-    return " ".join(("env", 'PYTHONPATH="$PWD"', sys.executable, "-m", "server", *words))
+    return " ".join(("env", 'PYTHONPATH="$PWD"', sys.executable, "-m", "openresponses_server", *words))
 
 
 def test_it_is_held_to_what_all_dialects_are_held_to(copy: Path) -> None:

@@ -53,8 +53,16 @@ def files() -> SimpleNamespace:
             "[server](docs/server.md), [e.g.](docs/server.md)",
             "[server](server.md), [e.g.](server.md)",
         ),
-        ("index.md", "[the table](bridge/state.py)", "the table (`bridge/state.py`)"),
-        ("index.md", "[bridge/state.py](bridge/state.py)", "bridge/state.py"),
+        (
+            "index.md",
+            "[the table](bridge/openresponses_bridge/state.py)",
+            "the table (`bridge/openresponses_bridge/state.py`)",
+        ),
+        (
+            "index.md",
+            "[bridge/openresponses_bridge/state.py](bridge/openresponses_bridge/state.py)",
+            "bridge/openresponses_bridge/state.py",
+        ),
         ("index.md", "[gone](docs/gone.md)", "[gone](docs/gone.md)"),
         ("index.md", "```sh\n[x](docs/server.md)\n```", "```sh\n[x](docs/server.md)\n```"),
         ("index.md", "```python ask.py\n```", '```python title="ask.py"\n```'),
@@ -124,11 +132,15 @@ def test_links_of_the_pages_are_not_called_by_file_names() -> None:
 def test_the_reference_has_the_public_names() -> None:
     if not SITE.exists():
         pytest.skip("the site is not built: make docs")
-    import bridge
+    import openresponses_bridge
 
-    page = (SITE / "api" / "bridge.html").read_text()
+    page = (SITE / "api" / "openresponses_bridge.html").read_text()
     aliases = {"Event", "Part"}  # unions, which have no entry of their own
-    assert [name for name in bridge.__all__ if f"bridge.{name}" not in page and name not in aliases] == []
+    assert [
+        name
+        for name in openresponses_bridge.__all__
+        if f"openresponses_bridge.{name}" not in page and name not in aliases
+    ] == []
 
 
 def test_every_code_of_an_error_is_on_its_page(hooks: dict[str, Any]) -> None:

@@ -12,10 +12,10 @@ import aiohttp
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from bridge import CreateResponse, HttpError, SSEDecoder
-from bridge.backend import Finish, Output, Reasoning, ToolCallDelta, Usage, chat_request
-from bridge.sse import is_done
-from server.backend import endpoint
+from openresponses_bridge import CreateResponse, HttpError, SSEDecoder
+from openresponses_bridge.backend import Finish, Output, Reasoning, ToolCallDelta, Usage, chat_request
+from openresponses_bridge.sse import is_done
+from openresponses_server.backend import endpoint
 
 
 async def generate(request: CreateResponse) -> AsyncIterator[Output]:

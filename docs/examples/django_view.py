@@ -11,8 +11,8 @@ from django.http import HttpRequest, StreamingHttpResponse
 from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 
-from bridge import CreateResponse, HttpError
-from bridge.backend import Output, ToolCall, async_reply
+from openresponses_bridge import CreateResponse, HttpError
+from openresponses_bridge.backend import Output, ToolCall, async_reply
 
 
 async def generate(request: CreateResponse) -> AsyncIterator[Output]:

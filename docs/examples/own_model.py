@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from bridge import CreateResponse, HttpError
-from bridge.backend import Output, ToolCall
-from server.backend import endpoint
+from openresponses_bridge import CreateResponse, HttpError
+from openresponses_bridge.backend import Output, ToolCall
+from openresponses_server.backend import endpoint
 
 
 async def generate(request: CreateResponse) -> AsyncIterator[Output]:

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable, Iterator
 
-from bridge import (
+from openresponses_bridge import (
     LanguageModelTextPart,
     LanguageModelThinkingPart,
     LanguageModelToolCallPart,
@@ -12,7 +12,7 @@ from bridge import (
     SSEDecoder,
     decode_event,
 )
-from bridge.sse import is_done
+from openresponses_bridge.sse import is_done
 
 DIM, CYAN, PLAIN = "\033[2m", "\033[36m", "\033[0m"
 

@@ -7,8 +7,8 @@ import json
 import sys
 import urllib.request
 
-from bridge import ResponseAccumulator, SSEDecoder, StreamValidator, decode_event
-from bridge.sse import is_done
+from openresponses_bridge import ResponseAccumulator, SSEDecoder, StreamValidator, decode_event
+from openresponses_bridge.sse import is_done
 
 
 def record(server: str, path: str, text: str, model: str = "demo") -> ResponseAccumulator:

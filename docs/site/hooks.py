@@ -37,17 +37,24 @@ ELSEWHERE = {
     "changelog.md": "CHANGELOG.md",
     "reporting.md": "SECURITY.md",
     "snapshots.md": "snapshots/README.md",
-    "clients/vscode-extension.md": "server/vscode/extension/README.md",
+    "clients/vscode-extension.md": "server/openresponses_server/vscode/extension/README.md",
 }
 EXAMPLES = "examples.md"
 ERRORS = "errors.md"
 API = {
-    "bridge": ("The library", ["bridge"]),
-    "backend": ("Backends", ["bridge.backend", "server.backend"]),
-    "dialects": ("Dialects", ["bridge.dialects.base"]),
-    "tools": ("Tools", ["bridge.tools", "bridge.tools.loop"]),
-    "prompt": ("Prompts", ["bridge.prompt", "bridge.prompt.raw", "bridge.token_counter"]),
-    "client": ("A client", ["server.client"]),
+    "bridge": ("The library", ["openresponses_bridge"]),
+    "backend": ("Backends", ["openresponses_bridge.backend", "openresponses_server.backend"]),
+    "dialects": ("Dialects", ["openresponses_bridge.dialects.base"]),
+    "tools": ("Tools", ["openresponses_bridge.tools", "openresponses_bridge.tools.loop"]),
+    "prompt": (
+        "Prompts",
+        [
+            "openresponses_bridge.prompt",
+            "openresponses_bridge.prompt.raw",
+            "openresponses_bridge.token_counter",
+        ],
+    ),
+    "client": ("A client", ["openresponses_server.client"]),
 }
 MERMAID = "11.16.0"
 MERMAID_SHA256 = "74d7c46dabca328c2294733910a8aa1ed0c37451776e8d5295da38a2b758fb9b"

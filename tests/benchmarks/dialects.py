@@ -9,10 +9,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from bridge import ResponseStreamStateMachine, encode_sse
-from bridge.dialects import anthropic_messages, chat_completions, codex, copilot, responses, vscode
-from bridge.protocol.codec import encode
-from bridge.protocol.events import Event
+from openresponses_bridge import ResponseStreamStateMachine, encode_sse
+from openresponses_bridge.dialects import (
+    anthropic_messages,
+    chat_completions,
+    codex,
+    copilot,
+    responses,
+    vscode,
+)
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.events import Event
 from tests.benchmarks import in_process, streams
 from tests.benchmarks.harness import Case, Measured, measure
 

@@ -7,7 +7,7 @@ import time
 import tracemalloc
 from typing import NamedTuple
 
-from bridge import ResponseStreamStateMachine, encode_sse
+from openresponses_bridge import ResponseStreamStateMachine, encode_sse
 from tests.benchmarks import streams
 
 

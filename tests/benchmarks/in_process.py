@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from bridge import encode_sse
-from bridge.conformance import StreamValidator
-from bridge.decoder import PartDecoder, ResponseAccumulator
-from bridge.dialects.chat_completions import Inbound as ChatInbound
-from bridge.dialects.chat_completions.types import ChatChunk
-from bridge.protocol.codec import decode_event, encode
-from bridge.protocol.events import OutputTextDelta
+from openresponses_bridge import encode_sse
+from openresponses_bridge.conformance import StreamValidator
+from openresponses_bridge.decoder import PartDecoder, ResponseAccumulator
+from openresponses_bridge.dialects.chat_completions import Inbound as ChatInbound
+from openresponses_bridge.dialects.chat_completions.types import ChatChunk
+from openresponses_bridge.protocol.codec import decode_event, encode
+from openresponses_bridge.protocol.events import OutputTextDelta
 from tests.benchmarks import streams
 from tests.benchmarks.harness import Case, Measured, measure
 

@@ -15,13 +15,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from bridge import ResponseStreamStateMachine, encode_sse
-from bridge.protocol.codec import decode_response, encode
-from bridge.protocol.events import Event
-from server.frames import Frames
-from server.sessions.base import Lease, StoredResponse
-from server.sessions.persistence import ResponseSessionPersistenceTransformer as Transformer
-from server.sessions.records import InputRow, decode_input, input_rows
+from openresponses_bridge import ResponseStreamStateMachine, encode_sse
+from openresponses_bridge.protocol.codec import decode_response, encode
+from openresponses_bridge.protocol.events import Event
+from openresponses_server.frames import Frames
+from openresponses_server.sessions.base import Lease, StoredResponse
+from openresponses_server.sessions.persistence import ResponseSessionPersistenceTransformer as Transformer
+from openresponses_server.sessions.records import InputRow, decode_input, input_rows
 from tests.benchmarks.awaited import Spent, Work, best, cpu, table, wall
 from tests.benchmarks.places import Place, Services, opened, services
 from tests.benchmarks.streams import TOKEN

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from bridge import ResponseStreamStateMachine
-from bridge.protocol.events import Event
+from openresponses_bridge import ResponseStreamStateMachine
+from openresponses_bridge.protocol.events import Event
 
 TOKEN = " token"
 

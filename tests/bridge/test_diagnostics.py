@@ -1,6 +1,6 @@
 """Diagnostics: each case once, counted, bounded."""
 
-from bridge.diagnostics import Diagnostic, Diagnostics
+from openresponses_bridge.diagnostics import Diagnostic, Diagnostics
 
 
 def test_a_case_is_reported_once_and_counted() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bridge import errors
-from bridge.errors import (
+from openresponses_bridge import errors
+from openresponses_bridge.errors import (
     BridgeError,
     InvalidRequestError,
     LocalError,

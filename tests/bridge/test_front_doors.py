@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from bridge import PartDecoder, ResponseAccumulator, ResponseStreamStateMachine, StreamValidator
-from bridge.decoder.parts import LanguageModelTextPart
-from bridge.errors import StreamStateError
-from bridge.protocol.codec import decode_event, encode
-from bridge.protocol.events import ResponseCreated
-from bridge.sse import Frame
+from openresponses_bridge import PartDecoder, ResponseAccumulator, ResponseStreamStateMachine, StreamValidator
+from openresponses_bridge.decoder.parts import LanguageModelTextPart
+from openresponses_bridge.errors import StreamStateError
+from openresponses_bridge.protocol.codec import decode_event, encode
+from openresponses_bridge.protocol.events import ResponseCreated
+from openresponses_bridge.sse import Frame
 from tests.support.scripts import Event, Script, clean_streams, everything
 
 STREAMS = [

@@ -1,5 +1,5 @@
-"""What `import bridge`, its names and one dialect load: msgspec, parts of the standard library, and of this
-package what is listed here. cryptography is loaded when something is sealed with a key."""
+"""What `import openresponses_bridge`, its names and one dialect load: msgspec, parts of the standard library,
+and of this package what is listed here. cryptography is loaded when something is sealed with a key."""
 
 import ast
 import subprocess
@@ -7,40 +7,42 @@ import sys
 
 import pytest
 
-from bridge.errors import LocalError
-from bridge.seal import Sealer
+from openresponses_bridge.errors import LocalError
+from openresponses_bridge.seal import Sealer
 from tests.support.shared import REPOSITORY
 
 DIALECTS = {
-    path.parent.name for path in REPOSITORY.glob("bridge/dialects/*/dialect.py") if path.parent.name != "base"
+    path.parent.name
+    for path in REPOSITORY.glob("bridge/openresponses_bridge/dialects/*/dialect.py")
+    if path.parent.name != "base"
 }
 # msgspec looks for typing_extensions by itself
 THIRD_PARTY = {"msgspec", "typing_extensions"}
 FRONT = {
-    "bridge",
-    "bridge.conformance",
-    "bridge.decoder",
-    "bridge.diagnostics",
-    "bridge.emitter",
-    "bridge.errors",
-    "bridge.printing",
-    "bridge.protocol",
-    "bridge.random_ids",
-    "bridge.sse",
-    "bridge.state",
-    "bridge.surrogates",
-    "bridge.tools",
-    "bridge.usage",
+    "openresponses_bridge",
+    "openresponses_bridge.conformance",
+    "openresponses_bridge.decoder",
+    "openresponses_bridge.diagnostics",
+    "openresponses_bridge.emitter",
+    "openresponses_bridge.errors",
+    "openresponses_bridge.printing",
+    "openresponses_bridge.protocol",
+    "openresponses_bridge.random_ids",
+    "openresponses_bridge.sse",
+    "openresponses_bridge.state",
+    "openresponses_bridge.surrogates",
+    "openresponses_bridge.tools",
+    "openresponses_bridge.usage",
 }
 # what dialects share beyond that; no dialect needs all of it
 SHARED = {
-    "bridge.dialects",
-    "bridge.model_identity",
-    "bridge.model_information",
-    "bridge.prompt",
-    "bridge.seal",
-    "bridge.token_counter",
-    "bridge.token_estimate",
+    "openresponses_bridge.dialects",
+    "openresponses_bridge.model_identity",
+    "openresponses_bridge.model_information",
+    "openresponses_bridge.prompt",
+    "openresponses_bridge.seal",
+    "openresponses_bridge.token_counter",
+    "openresponses_bridge.token_estimate",
 }
 IO = {
     "asyncio",
@@ -66,28 +68,35 @@ def loaded(code: str) -> set[str]:
 
 
 def ours(modules: set[str]) -> set[str]:
-    """Those of `bridge`: the module, or the package right below `bridge` that it is in."""
-    return {".".join(name.split(".")[:2]) for name in modules if name.partition(".")[0] == "bridge"}
+    """Those of the library: the module, or the package right below its root that it is in."""
+    return {
+        ".".join(name.split(".")[:2]) for name in modules if name.partition(".")[0] == "openresponses_bridge"
+    }
 
 
 def others(modules: set[str]) -> set[str]:
     """Packages from outside, of which the standard library is none."""
-    return {name.partition(".")[0] for name in modules} - sys.stdlib_module_names - {"bridge"}
+    return {name.partition(".")[0] for name in modules} - sys.stdlib_module_names - {"openresponses_bridge"}
 
 
 def test_import_bridge_loads_nothing_else() -> None:
-    modules = loaded("import bridge")
+    modules = loaded("import openresponses_bridge")
     assert others(modules) == set()
-    assert ours(modules) == {"bridge"}
+    assert ours(modules) == {"openresponses_bridge"}
 
 
 def test_a_name_of_bridge_loads_what_it_needs() -> None:
-    assert ours(loaded("from bridge import BridgeError")) == {"bridge", "bridge.errors"}
-    assert "bridge.conformance" not in ours(loaded("from bridge import ResponseStreamStateMachine"))
+    assert ours(loaded("from openresponses_bridge import BridgeError")) == {
+        "openresponses_bridge",
+        "openresponses_bridge.errors",
+    }
+    assert "openresponses_bridge.conformance" not in ours(
+        loaded("from openresponses_bridge import ResponseStreamStateMachine")
+    )
 
 
 def test_the_names_of_bridge_load_what_is_listed_and_nothing_else() -> None:
-    modules = loaded("from bridge import *")
+    modules = loaded("from openresponses_bridge import *")
     assert others(modules) <= THIRD_PARTY
     assert ours(modules) == FRONT
     assert not modules & IO
@@ -95,16 +104,16 @@ def test_the_names_of_bridge_load_what_is_listed_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("name", sorted(DIALECTS))
 def test_a_dialect_loads_no_other_and_nothing_from_outside(name: str) -> None:
-    modules = loaded(f"import bridge.dialects.{name}")
+    modules = loaded(f"import openresponses_bridge.dialects.{name}")
     assert others(modules) <= THIRD_PARTY
     assert ours(modules) <= FRONT | SHARED
-    packages = {each.split(".")[2] for each in modules if each.startswith("bridge.dialects.")}
+    packages = {each.split(".")[2] for each in modules if each.startswith("openresponses_bridge.dialects.")}
     assert packages == {"base", name}
     assert not modules & IO
 
 
 def test_a_backend_loads_nothing_from_outside() -> None:
-    assert others(loaded("import bridge.backend")) <= THIRD_PARTY
+    assert others(loaded("import openresponses_bridge.backend")) <= THIRD_PARTY
 
 
 def test_no_module_imports_anything_else_from_outside() -> None:
@@ -116,13 +125,15 @@ def test_no_module_imports_anything_else_from_outside() -> None:
         for name in names_in(node)
     }
     outside = {
-        (path, name) for path, name in found if name not in {*sys.stdlib_module_names, "bridge", "msgspec"}
+        (path, name)
+        for path, name in found
+        if name not in {*sys.stdlib_module_names, "openresponses_bridge", "msgspec"}
     }
-    assert ("bridge/errors.py", "__future__") in found
+    assert ("bridge/openresponses_bridge/errors.py", "__future__") in found
     assert outside == {
-        ("bridge/seal.py", "cryptography"),
-        ("bridge/schemas/dialects.py", "jsonschema_rs"),
-        ("bridge/tools/repair.py", "json_repair"),
+        ("bridge/openresponses_bridge/seal.py", "cryptography"),
+        ("bridge/openresponses_bridge/schemas/dialects.py", "jsonschema_rs"),
+        ("bridge/openresponses_bridge/tools/repair.py", "json_repair"),
     }
 
 
@@ -133,15 +144,15 @@ def names_in(node: ast.AST) -> list[str]:
 
 
 def test_cryptography_is_loaded_by_the_first_sealer_that_has_a_key() -> None:
-    plain = "from bridge.seal import Sealer; s = Sealer(); s.open(s.seal(b'x', 'kind'))"
+    plain = "from openresponses_bridge.seal import Sealer; s = Sealer(); s.open(s.seal(b'x', 'kind'))"
     assert others(loaded(plain)) <= THIRD_PARTY
-    assert "cryptography" in others(loaded("from bridge.seal import Sealer; Sealer(b'k' * 32)"))
+    assert "cryptography" in others(loaded("from openresponses_bridge.seal import Sealer; Sealer(b'k' * 32)"))
 
 
 def test_the_engine_of_schemas_is_loaded_by_the_first_schema() -> None:
-    names = "from bridge.tools import *; r = ToolRegistry(); r.tool(lambda: 1) if 0 else None"
+    names = "from openresponses_bridge.tools import *; r = ToolRegistry(); r.tool(lambda: 1) if 0 else None"
     assert others(loaded(names)) <= THIRD_PARTY
-    first = "from bridge.tools import validate_tool_input as v; v('t', '{}', {})"
+    first = "from openresponses_bridge.tools import validate_tool_input as v; v('t', '{}', {})"
     assert "jsonschema_rs" in others(loaded(first))
 
 

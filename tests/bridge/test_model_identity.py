@@ -2,7 +2,7 @@
 
 import pytest
 
-from bridge.model_identity import model_identity, nearest_model, same_model
+from openresponses_bridge.model_identity import model_identity, nearest_model, same_model
 
 # name → (provider, family, version, date, variant, tag)
 NAMES = {

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bridge.model_information import UNKNOWN_CONTEXT, UNKNOWN_OUTPUT, EnrichedModelData
+from openresponses_bridge.model_information import UNKNOWN_CONTEXT, UNKNOWN_OUTPUT, EnrichedModelData
 
 
 def test_information_has_vs_codes_names() -> None:

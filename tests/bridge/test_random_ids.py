@@ -7,8 +7,8 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from bridge import random_ids
-from bridge.random_ids import LONGEST, random_hex
+from openresponses_bridge import random_ids
+from openresponses_bridge.random_ids import LONGEST, random_hex
 
 
 def test_names_are_hexadecimal_digits_and_differ() -> None:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.errors import BridgeError
-from bridge.seal import Sealed, Sealer, SealError, is_envelope
+from openresponses_bridge.errors import BridgeError
+from openresponses_bridge.seal import Sealed, Sealer, SealError, is_envelope
 
 KEY = b"0123456789abcdef0123456789abcdef"
 OTHER = b"x" * 32

@@ -10,8 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.errors import LocalError, WireError
-from bridge.sse import DONE, Frame, SSEDecoder, encode_comment, encode_data, encode_frame, is_done
+from openresponses_bridge.errors import LocalError, WireError
+from openresponses_bridge.sse import (
+    DONE,
+    Frame,
+    SSEDecoder,
+    encode_comment,
+    encode_data,
+    encode_frame,
+    is_done,
+)
 
 
 def reference_frames(stream: bytes) -> tuple[list[Frame], str, int | None]:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.protocol.codec import decode_request, encode
-from bridge.token_counter import MAX_TEXTS, MOST, ContentCache, TokenCounter, TokenEstimator
-from bridge.token_estimate import (
+from openresponses_bridge.protocol.codec import decode_request, encode
+from openresponses_bridge.token_counter import MAX_TEXTS, MOST, ContentCache, TokenCounter, TokenEstimator
+from openresponses_bridge.token_estimate import (
     Cost,
     Measured,
     measured_items,
@@ -30,7 +30,7 @@ CJK = (
 )
 RUSSIAN = "Встреча перенесена на три часа, пожалуйста, отправьте всем документы заранее. "
 PROSE = (HERE / "docs/decisions.md").read_text()
-CODE = (HERE / "bridge/emitter/machine.py").read_text()
+CODE = (HERE / "bridge/openresponses_bridge/emitter/machine.py").read_text()
 # a vocabulary of its own kind: pieces of letters, pairs of digits, each sign, line, ideograph and syllable
 PIECE = re.compile(r"[A-Za-z]{1,4}|[а-яА-Я]{1,2}|\d{1,2}|\n|[^\sA-Za-z\dа-яА-Я]")
 TEXTS = ["", "a", " ", "-", "word", "Hello, how are you?", "word " * 300, PROSE[:1200], CODE[:1200], *CJK]

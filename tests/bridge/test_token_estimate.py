@@ -5,13 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from bridge.dialects import anthropic_messages, chat_completions
-from bridge.emitter import ResponseStreamStateMachine
-from bridge.protocol.codec import decode_request
-from bridge.protocol.items import Message
-from bridge.protocol.request import CreateResponse
-from bridge.seal import Sealer
-from bridge.token_estimate import TOKENS_PER_FILE, TOKENS_PER_IMAGE, item_tokens, request_tokens, text_tokens
+from openresponses_bridge.dialects import anthropic_messages, chat_completions
+from openresponses_bridge.emitter import ResponseStreamStateMachine
+from openresponses_bridge.protocol.codec import decode_request
+from openresponses_bridge.protocol.items import Message
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.seal import Sealer
+from openresponses_bridge.token_estimate import (
+    TOKENS_PER_FILE,
+    TOKENS_PER_IMAGE,
+    item_tokens,
+    request_tokens,
+    text_tokens,
+)
 from tests.support.shared import shared_files
 
 # recorded streams whose output is text or calls and nothing hidden

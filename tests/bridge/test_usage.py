@@ -1,7 +1,7 @@
 """`UsageTracker`: estimates before, counts after."""
 
-from bridge.protocol.usage import Usage
-from bridge.usage import AgentUsage, UsageTracker
+from openresponses_bridge.protocol.usage import Usage
+from openresponses_bridge.usage import AgentUsage, UsageTracker
 
 
 def test_a_request_is_estimated_and_then_counted() -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from bridge.protocol.codec import decode_request
-from bridge.wire import choose_wire
+from openresponses_bridge.protocol.codec import decode_request
+from openresponses_bridge.wire import choose_wire
 from tests.support.shared import shared_files
 
 

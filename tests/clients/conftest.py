@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from server.settings import Settings, UpstreamSettings
+from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support.serving import serving
 from tests.support.upstream import ScriptedUpstream
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bridge.dialects.codex.routes import ROUTES
-from bridge.dialects.codex.types import Generation
+from openresponses_bridge.dialects.codex.routes import ROUTES
+from openresponses_bridge.dialects.codex.types import Generation
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(700)]
 FEWEST = {"ServerNotification": 50, "ServerRequest": 5}
@@ -43,4 +43,6 @@ def test_everything_that_codex_sends_has_a_row(described: Path, direction: str) 
     found = names(json.loads((described / f"{direction}.json").read_text()))
     assert len(found) >= FEWEST[direction]
     unknown = sorted(found - ROUTES[Generation.APP_SERVER].keys())
-    assert not unknown, f"without a row in bridge/dialects/codex/routes.py: {', '.join(unknown)}"
+    assert not unknown, (
+        f"without a row in bridge/openresponses_bridge/dialects/codex/routes.py: {', '.join(unknown)}"
+    )

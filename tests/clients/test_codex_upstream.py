@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from server.settings import CodexSettings, Settings, UpstreamSettings
+from openresponses_server.settings import CodexSettings, Settings, UpstreamSettings
 from tests.support.serving import serving
 from tests.support.turns import InTurn, calls, said
 from tests.support.upstream import ScriptedUpstream

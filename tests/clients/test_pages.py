@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from server.settings import Settings
+from openresponses_server.settings import Settings
 from tests.clients.test_run import MCP
 from tests.support.documents import Block, blocks_of, pages
 from tests.support.reader import Reader

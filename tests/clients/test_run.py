@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from bridge.model_information import EnrichedModelData
-from bridge.protocol.usage import InputTokensDetails, OutputTokensDetails, Usage
-from server.cli import main
-from server.config import hashed
-from server.settings import Capabilities, Settings, UpstreamSettings
-from server.upstreams.codex_models import codex_model
+from openresponses_bridge.model_information import EnrichedModelData
+from openresponses_bridge.protocol.usage import InputTokensDetails, OutputTokensDetails, Usage
+from openresponses_server.cli import main
+from openresponses_server.config import hashed
+from openresponses_server.settings import Capabilities, Settings, UpstreamSettings
+from openresponses_server.upstreams.codex_models import codex_model
 from tests.support.loops import Answer
 from tests.support.rules_of_models import Rule, Seen, named, ruled
 from tests.support.serving import serving
@@ -56,7 +56,15 @@ class Runner:
             (self.home / name).write_text(text)
 
     def run(self, agent: str, *arguments: str, model: str = "scripted") -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "server", "run", agent, "--program", str(self._programs / agent)]
+        command = [
+            sys.executable,
+            "-m",
+            "openresponses_server",
+            "run",
+            agent,
+            "--program",
+            str(self._programs / agent),
+        ]
         command += ["--upstream", self._upstream.url, "--dialect", self._dialect, "--model", model]
         done = subprocess.run(
             [*command, "--", *arguments],

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from server.settings import Settings
+from openresponses_server.settings import Settings
 from tests.support.serving import serving
 
 pytest.importorskip("schemathesis")

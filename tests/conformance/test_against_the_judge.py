@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bridge.conformance import StreamValidator, Violation
+from openresponses_bridge.conformance import StreamValidator, Violation
 from tests.support.judge import judge
 from tests.support.scripts import CITATION, Event, Script, clean_streams, everything, renumber
 

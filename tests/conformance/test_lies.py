@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from bridge.conformance.scenario import Target
-from bridge.conformance.scenarios import SCENARIOS
-from server.settings import Settings
+from openresponses_bridge.conformance.scenario import Target
+from openresponses_bridge.conformance.scenarios import SCENARIOS
+from openresponses_server.settings import Settings
 from tests.support.lies import EVERY, HONEST, ROWS, Honest, Row
 from tests.support.lying import Exchange, Lie, Played, recorded
 from tests.support.serving import serving

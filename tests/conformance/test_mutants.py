@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from bridge.conformance import RULES
-from server.cli import main
+from openresponses_bridge.conformance import RULES
+from openresponses_server.cli import main
 from tests.support.scripts import CITATION, USAGE, Event, Script, renumber
 from tests.support.shared import shared_files
 

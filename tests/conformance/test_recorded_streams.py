@@ -25,11 +25,11 @@ from typing import Any
 
 import pytest
 
-from bridge.conformance import StreamValidator, Violation
-from bridge.conformance.published import WireName
-from bridge.errors import WireError
-from bridge.protocol.codec import check_event
-from bridge.sse import Frame, SSEDecoder, is_done
+from openresponses_bridge.conformance import StreamValidator, Violation
+from openresponses_bridge.conformance.published import WireName
+from openresponses_bridge.errors import WireError
+from openresponses_bridge.protocol.codec import check_event
+from openresponses_bridge.sse import Frame, SSEDecoder, is_done
 from tests.support.shared import shared_files
 
 FOLDERS = ("responses", "responses-inline", "openresponses")

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from bridge import ResponseStreamStateMachine, encode_sse
-from bridge.conformance.exchange import Answer, Ask, Say, Step
-from bridge.conformance.scenario import Broken, NotOffered, Target
-from bridge.conformance.scenarios import SCENARIOS
-from bridge.protocol.codec import decode_request, encode
-from bridge.sse import DONE
+from openresponses_bridge import ResponseStreamStateMachine, encode_sse
+from openresponses_bridge.conformance.exchange import Answer, Ask, Say, Step
+from openresponses_bridge.conformance.scenario import Broken, NotOffered, Target
+from openresponses_bridge.conformance.scenarios import SCENARIOS
+from openresponses_bridge.protocol.codec import decode_request, encode
+from openresponses_bridge.sse import DONE
 
 TARGET = Target("m")
 JSON = {"content-type": "application/json"}

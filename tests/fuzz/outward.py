@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from bridge import PartDecoder, encode_sse
-from bridge.dialects import responses
-from bridge.dialects.base import ClientSide
-from bridge.dialects.table import dialects
-from bridge.errors import BridgeError
-from bridge.protocol.events import Event
-from bridge.sse import SSEDecoder
+from openresponses_bridge import PartDecoder, encode_sse
+from openresponses_bridge.dialects import responses
+from openresponses_bridge.dialects.base import ClientSide
+from openresponses_bridge.dialects.table import dialects
+from openresponses_bridge.errors import BridgeError
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.sse import SSEDecoder
 
 CLIENTS = [entry.client for entry in dialects().values() if entry.client is not None]
 

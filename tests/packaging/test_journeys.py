@@ -15,7 +15,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from bridge.conformance.scenarios import SCENARIOS
+from openresponses_bridge.conformance.scenarios import SCENARIOS
 from tests.support.reader import Reader
 from tests.support.readme import commands, files
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from server.vscode.vsix import extension_files, vsix
+from openresponses_server.vscode.vsix import extension_files, vsix
 from tests.support.readme import blocks
 from tests.support.shared import REPOSITORY
 from tests.support.wheel import RUNNING, VERSIONS, Wheel, clean_environment
@@ -56,9 +56,9 @@ def classified() -> Sequence[str]:
 def test_the_wheel_has_the_two_packages_with_their_data_and_nothing_else(wheel: Wheel) -> None:
     with zipfile.ZipFile(wheel.path()) as opened:
         names = {name for name in opened.namelist() if ".dist-info/" not in name}
-    folders = [REPOSITORY / package for package in ("bridge", "server")]
+    folders = [REPOSITORY / part / f"openresponses_{part}" for part in ("bridge", "server")]
     kept = {
-        str(path.relative_to(REPOSITORY))
+        str(path.relative_to(folder.parent))
         for folder in folders
         for path in folder.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
@@ -69,8 +69,10 @@ def test_the_wheel_has_the_two_packages_with_their_data_and_nothing_else(wheel: 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_library_alone(wheel: Wheel, tmp_path: Path, version: str) -> None:
     interpreter = wheel.environment(python=version)
-    found = run(interpreter, "-c", THIRD_PARTY.format("from bridge import *"), folder=tmp_path).stdout.split()
-    assert set(found) - {"__main__", "__mp_main__"} == {"bridge", "msgspec"}
+    found = run(
+        interpreter, "-c", THIRD_PARTY.format("from openresponses_bridge import *"), folder=tmp_path
+    ).stdout.split()
+    assert set(found) - {"__main__", "__mp_main__"} == {"openresponses_bridge", "msgspec"}
     for title, code in blocks("docs/library.md", "python"):
         assert run(interpreter, "-W", "error", "-c", code, folder=tmp_path).stderr == "", title
 
@@ -82,7 +84,7 @@ def test_the_command_of_the_library_alone_says_what_to_install(
     interpreter = wheel.environment(python=version)
     for done in (
         run(program(interpreter), "serve", folder=tmp_path, code=2),
-        run(interpreter, "-m", "server", "serve", folder=tmp_path, code=2),
+        run(interpreter, "-m", "openresponses_server", "serve", folder=tmp_path, code=2),
     ):
         assert done.stderr == f"openresponses-bridge serve needs click, which is not installed: {INSTALL}\n"
 
@@ -98,17 +100,19 @@ def test_validate_and_replay_need_click_alone(wheel: Wheel, tmp_path: Path) -> N
 
 
 def test_a_backend_of_ones_own_needs_starlette_alone(wheel: Wheel, tmp_path: Path) -> None:
-    code = "import server.backend, sys; print(*sorted({n.partition('.')[0] for n in sys.modules}))"
+    code = (
+        "import openresponses_server.backend, sys; print(*sorted({n.partition('.')[0] for n in sys.modules}))"
+    )
     found = set(
         run(wheel.environment("starlette"), "-W", "error", "-c", code, folder=tmp_path).stdout.split()
     )
-    assert {"bridge", "msgspec", "starlette"} <= found
+    assert {"openresponses_bridge", "msgspec", "starlette"} <= found
 
 
 def test_a_key_without_cryptography_says_what_to_install(wheel: Wheel, tmp_path: Path) -> None:
     code = """if True:
-        from bridge.seal import Sealer
-        from bridge.errors import LocalError
+        from openresponses_bridge.seal import Sealer
+        from openresponses_bridge.errors import LocalError
         assert Sealer().open(Sealer().seal(b"x", "kind")).payload == b"x"
         try:
             Sealer(b"k" * 32)

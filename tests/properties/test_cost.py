@@ -8,12 +8,12 @@ from time import process_time
 
 import pytest
 
-from bridge.decoder import ResponseAccumulator
-from bridge.dialects.chat_completions.upstream.think_tags import ThinkTags
-from bridge.emitter import ResponseStreamStateMachine
-from bridge.protocol.request import CreateResponse
-from bridge.tools.identity import ToolIdentityMap, ToolKind
-from server.requests.answer_format import AnswerFormat
+from openresponses_bridge.decoder import ResponseAccumulator
+from openresponses_bridge.dialects.chat_completions.upstream.think_tags import ThinkTags
+from openresponses_bridge.emitter import ResponseStreamStateMachine
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.tools.identity import ToolIdentityMap, ToolKind
+from openresponses_server.requests.answer_format import AnswerFormat
 
 # ten times fewer where every line is traced for coverage
 FEW, MANY = (20_000, 200_000) if sys.gettrace() is None else (2_000, 20_000)

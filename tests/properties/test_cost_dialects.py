@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from bridge.decoder import ResponseAccumulator
-from bridge.dialects import anthropic_messages, chat_completions
-from bridge.emitter import ResponseStreamStateMachine
-from bridge.protocol.codec import decode_event, encode
+from openresponses_bridge.decoder import ResponseAccumulator
+from openresponses_bridge.dialects import anthropic_messages, chat_completions
+from openresponses_bridge.emitter import ResponseStreamStateMachine
+from openresponses_bridge.protocol.codec import decode_event, encode
 
 FEW = 300 if sys.gettrace() is None else 100
 TIMES = 8

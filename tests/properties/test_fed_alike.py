@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from bridge import ResponseStreamStateMachine, SSEDecoder, encode_sse
-from bridge.dialects import anthropic_messages, chat_completions, codex, copilot, responses
-from bridge.protocol.events import Event
-from bridge.sse import encode_data
+from openresponses_bridge import ResponseStreamStateMachine, SSEDecoder, encode_sse
+from openresponses_bridge.dialects import anthropic_messages, chat_completions, codex, copilot, responses
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.sse import encode_data
 from tests.support.machines import counting_ids
 from tests.support.shared import shared_files
 

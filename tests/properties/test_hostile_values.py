@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridge.dialects.table import TABLE, dialects
-from bridge.protocol.usage import MOST_TOKENS, Usage
+from openresponses_bridge.dialects.table import TABLE, dialects
+from openresponses_bridge.protocol.usage import MOST_TOKENS, Usage
 from tests.support.fed import Build, Fed
 from tests.support.model_frames import frames
 from tests.support.model_scripts import SCRIPTS

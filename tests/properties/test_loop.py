@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from bridge.errors import HttpError
-from bridge.prompt import PromptContext, PromptRenderer
-from bridge.tools.cancellation import CancellationToken
-from bridge.tools.loop import (
+from openresponses_bridge.errors import HttpError
+from openresponses_bridge.prompt import PromptContext, PromptRenderer
+from openresponses_bridge.tools.cancellation import CancellationToken
+from openresponses_bridge.tools.loop import (
     AskModel,
     AskUser,
     CallsBegun,

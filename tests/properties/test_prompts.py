@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridge.errors import InvalidRequestError
-from bridge.prompt import (
+from openresponses_bridge.errors import InvalidRequestError
+from openresponses_bridge.prompt import (
     Attachment,
     BuildPromptResult,
     GlobalContext,
@@ -36,11 +36,11 @@ from bridge.prompt import (
     raw_messages_to_input_items,
     share_passed,
 )
-from bridge.prompt.counting import PromptCounter
-from bridge.prompt.raw import ChatMessage, parts_of, text_of
-from bridge.seal import Sealer
-from bridge.token_counter import TokenCounter, TokenEstimator
-from bridge.tools.results import LanguageModelToolResult, ToolResultDataPart, ToolResultTextPart
+from openresponses_bridge.prompt.counting import PromptCounter
+from openresponses_bridge.prompt.raw import ChatMessage, parts_of, text_of
+from openresponses_bridge.seal import Sealer
+from openresponses_bridge.token_counter import TokenCounter, TokenEstimator
+from openresponses_bridge.tools.results import LanguageModelToolResult, ToolResultDataPart, ToolResultTextPart
 from tests.support import anthropic_rules, chat_rules
 from tests.support.prompts import EDIT_FILE, PIXEL, Characters, everything
 from tests.support.scale import FACTOR

@@ -15,14 +15,24 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from bridge.decoder import Part, PartDecoder
-from bridge.decoder.parts import LanguageModelTextPart, LanguageModelThinkingPart, LanguageModelToolCallPart
-from bridge.errors import StreamStateError
-from bridge.protocol import content as ct
-from bridge.protocol import items as it
-from bridge.state import LIFECYCLE_METHODS, METHODS, OUTPUT_METHODS, TERMINAL_PHASES, ResponseStreamPhase
-from bridge.tools.identity import ToolIdentityMap, ToolKind
-from bridge.tools.json_text import JsonState, json_state
+from openresponses_bridge.decoder import Part, PartDecoder
+from openresponses_bridge.decoder.parts import (
+    LanguageModelTextPart,
+    LanguageModelThinkingPart,
+    LanguageModelToolCallPart,
+)
+from openresponses_bridge.errors import StreamStateError
+from openresponses_bridge.protocol import content as ct
+from openresponses_bridge.protocol import items as it
+from openresponses_bridge.state import (
+    LIFECYCLE_METHODS,
+    METHODS,
+    OUTPUT_METHODS,
+    TERMINAL_PHASES,
+    ResponseStreamPhase,
+)
+from openresponses_bridge.tools.identity import ToolIdentityMap, ToolKind
+from openresponses_bridge.tools.json_text import JsonState, json_state
 from tests.support.machines import WIRES, Run, machine, plain
 from tests.support.scale import FACTOR, MANY
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from referencing import Registry
 
-from bridge.errors import ToolError
-from bridge.tools import ToolValidationError, validate_tool_input
-from bridge.tools.validation import ToolSchema
+from openresponses_bridge.errors import ToolError
+from openresponses_bridge.tools import ToolValidationError, validate_tool_input
+from openresponses_bridge.tools.validation import ToolSchema
 from tests.support.scale import FACTOR
 
 SECONDS = 5.0  # of processor time; what is exponential takes far longer

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from server.settings import Limits, Settings, Timeouts, UpstreamSettings
+from openresponses_server.settings import Limits, Settings, Timeouts, UpstreamSettings
 from tests.support.pieces import Written, watched_writing
 from tests.support.serving import serving
 from tests.support.upstream import ScriptedUpstream

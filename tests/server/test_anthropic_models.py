@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import anthropic
 import pytest
 
-from server.settings import Capabilities, Settings, UpstreamSettings
+from openresponses_server.settings import Capabilities, Settings, UpstreamSettings
 from tests.support.in_process import InProcess
 from tests.support.serving import Reply
 

@@ -1,4 +1,4 @@
-"""`server.backend`: an iterator of one's own under Starlette, whatever it and its client do."""
+"""`openresponses_server.backend`: an iterator of one's own under Starlette, whatever it and its client do."""
 
 import asyncio
 import json
@@ -26,10 +26,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message
 
-from bridge import CreateResponse, HttpError
-from bridge.backend import Output, ToolCall
-from bridge.errors import LocalError
-from server.backend import BackendResponse, endpoint
+from openresponses_bridge import CreateResponse, HttpError
+from openresponses_bridge.backend import Output, ToolCall
+from openresponses_bridge.errors import LocalError
+from openresponses_server.backend import BackendResponse, endpoint
 from tests.bridge.backend.test_answer import events_of, violations
 from tests.support.serving import call, opened, serving_app
 from tests.support.waiting import until, wait_until
@@ -300,7 +300,7 @@ async def test_a_model_that_swallows_its_cancellation_ends_all_the_same() -> Non
 async def test_a_model_that_does_not_end_is_left_behind(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("server.backend.exchange._CLOSING", 0.05)
+    monkeypatch.setattr("openresponses_server.backend.exchange._CLOSING", 0.05)
     model = Model(*["a"] * 100_000, ending=anyio.sleep_forever)
     await Client(after=1_000).ask(served(model))
     assert "did not end within 0.05 seconds" in caplog.text
@@ -539,7 +539,7 @@ def test_a_client_that_reads_nothing_holds_back_a_model_that_never_waits() -> No
 
 
 def test_it_brings_nothing_of_the_service_with_it() -> None:
-    code = "import server.backend, sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    code = "import openresponses_server.backend, sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     foreign = {"aiohttp", "sqlalchemy", "alembic", "uvicorn", "structlog", "click", "rich", "sse_starlette"}
     assert {"starlette", "anyio", "msgspec"} <= set(loaded.split())

@@ -8,9 +8,9 @@ import openai
 import pytest
 from fastapi import Body, FastAPI
 
-from bridge import CreateResponse, HttpError
-from bridge.backend import Output, Reasoning, ToolCall, Usage
-from server.backend import BackendResponse, endpoint
+from openresponses_bridge import CreateResponse, HttpError
+from openresponses_bridge.backend import Output, Reasoning, ToolCall, Usage
+from openresponses_server.backend import BackendResponse, endpoint
 from tests.support.serving import call, serving_app
 
 ASKED: list[Any] = [{"role": "user", "content": "Weather?"}]

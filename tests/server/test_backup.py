@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from server.cli import main
-from server.config import hashed
-from server.settings import Settings
+from openresponses_server.cli import main
+from openresponses_server.config import hashed
+from openresponses_server.settings import Settings
 from tests.support.readme import commands
 from tests.support.services import postgres_database
 from tests.support.serving import call, respond, serving, stream

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from server.requests.betas import betas_of
-from server.settings import Settings, UpstreamSettings
+from openresponses_server.requests.betas import betas_of
+from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support import dialect_scripts as scripts
 from tests.support.in_process import InProcess
 from tests.support.upstream import Script, ScriptedUpstream

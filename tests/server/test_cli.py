@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from server.cli import main
+from openresponses_server.cli import main
 from tests.support.shared import REPOSITORY, shared_files
 from tests.support.upstream import chunk, text
 
@@ -197,7 +197,7 @@ def test_version_is_the_installed_one() -> None:
 
 def test_help_loads_no_server() -> None:
     """A quick start: nothing heavy is imported to show the help."""
-    code = "import sys, server.cli as c; c.main(['--help'], standalone_mode=False); print(*sys.modules)"
+    code = "import sys, openresponses_server.cli as c; c.main(['--help'], standalone_mode=False); print(*sys.modules)"
     shown = subprocess.run(
         [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
     )
@@ -212,7 +212,7 @@ def test_help_loads_no_server() -> None:
 def test_what_is_not_installed_is_a_line_that_says_what_to_install(
     missing: str, arguments: list[str]
 ) -> None:
-    code = f"import sys; sys.modules[{missing!r}] = None; import server.__main__ as program; program.main()"
+    code = f"import sys; sys.modules[{missing!r}] = None; import openresponses_server.__main__ as program; program.main()"
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
@@ -223,7 +223,7 @@ def test_what_is_not_installed_is_a_line_that_says_what_to_install(
 
 
 def test_a_module_of_our_own_that_is_missing_is_a_defect() -> None:
-    code = "import sys; sys.modules['server.cli'] = None; import server.__main__ as program; program.main()"
+    code = "import sys; sys.modules['openresponses_server.cli'] = None; import openresponses_server.__main__ as program; program.main()"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
@@ -233,7 +233,7 @@ def test_a_module_of_our_own_that_is_missing_is_a_defect() -> None:
 
 def test_closed_pipe_is_no_error(captured: Path) -> None:
     captured.write_bytes(chunk(content="x") * 20_000)
-    command = f"{sys.executable} -m server replay {captured} | head -c 100"
+    command = f"{sys.executable} -m openresponses_server replay {captured} | head -c 100"
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command], cwd=REPOSITORY, capture_output=True, timeout=25
     )
@@ -243,7 +243,7 @@ def test_closed_pipe_is_no_error(captured: Path) -> None:
 
 def test_replay_follows_a_capture_that_is_still_written() -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "server", "replay", "-"],
+        [sys.executable, "-m", "openresponses_server", "replay", "-"],
         cwd=REPOSITORY,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from server.agent.journal_file import JournalFile
-from server.cli import main
-from server.composition import compose, running
-from server.settings import load_settings
+from openresponses_server.agent.journal_file import JournalFile
+from openresponses_server.cli import main
+from openresponses_server.composition import compose, running
+from openresponses_server.settings import load_settings
 from tests.support.agents import MODEL, scripted
 from tests.support.loops import Answer
 from tests.support.readme import blocks, commands
@@ -37,7 +37,7 @@ def run(*arguments: str) -> Result:
 @contextmanager
 def started(*arguments: str, stdin: Any = subprocess.DEVNULL) -> Iterator[subprocess.Popen[bytes]]:
     """The command in a process of its own."""
-    command = [sys.executable, "-m", "server", "agent", *arguments]
+    command = [sys.executable, "-m", "openresponses_server", "agent", *arguments]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=stdin, stdout=pipe, stderr=pipe) as process:
         try:
@@ -247,7 +247,7 @@ def test_a_reader_that_leaves_ends_it_quietly(model: ScriptedUpstream, tmp_path:
 
 def test_tools_of_ones_own(model: ScriptedUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_tools_of_a_test.py").write_text(
-        "from bridge.tools import ToolRegistry\n"
+        "from openresponses_bridge.tools import ToolRegistry\n"
         "tools = ToolRegistry()\n\n"
         "@tools.tool\n"
         "def add(a: int, b: int) -> int:\n"
@@ -275,7 +275,7 @@ def test_a_tool_that_can_not_be_used_ends_the_run(
     model: ScriptedUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "broken_tools_of_a_test.py").write_text(
-        "from bridge.tools import Tool, ToolRegistry\n"
+        "from openresponses_bridge.tools import Tool, ToolRegistry\n"
         'schema = {"type": "object", "properties": {"a": {"type": "nonsense"}}}\n\n'
         "def tools():\n"
         '    return ToolRegistry([Tool("look", "", schema, lambda given: "")])\n'

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from server.cli import main
-from server.config import masked
-from server.settings import Settings
-from server.upstreams.addresses import without_password
+from openresponses_server.cli import main
+from openresponses_server.config import masked
+from openresponses_server.settings import Settings
+from openresponses_server.upstreams.addresses import without_password
 
 FILE = """
 port = 9001

@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner, Result
 from sqlalchemy import create_engine, inspect, make_url
 
-from server.cli import main
-from server.sessions.sql.revisions import REVISION
-from server.sessions.stores import open_store
+from openresponses_server.cli import main
+from openresponses_server.sessions.sql.revisions import REVISION
+from openresponses_server.sessions.stores import open_store
 from tests.support.services import postgres_database
 from tests.support.stores import frames, record
 
@@ -231,7 +231,7 @@ def test_backup_of_postgres_names_what_does_it(tmp_path: Path) -> None:
 
 def test_sqlalchemy_is_loaded_only_by_who_needs_it() -> None:
     program = (
-        "import sys, server.cli, server.sessions.stores, server.event_logs.logs, server.commands.db;"
+        "import sys, openresponses_server.cli, openresponses_server.sessions.stores, openresponses_server.event_logs.logs, openresponses_server.commands.db;"
         "print([name for name in ('sqlalchemy', 'alembic', 'psycopg', 'redis') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from server.cli import main
-from server.settings import load_settings
+from openresponses_server.cli import main
+from openresponses_server.settings import load_settings
 
 
 def run(path: Path, *answers: str, code: int = 0) -> str:

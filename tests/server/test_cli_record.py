@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from server.captures.sinks import SINKS
-from server.cli import main
-from server.commands.serve import fields_of
-from server.recordings.records import Answered, Asked, Begun, Chunk, Ended
-from server.settings import SettingsError, load_settings
+from openresponses_server.captures.sinks import SINKS
+from openresponses_server.cli import main
+from openresponses_server.commands.serve import fields_of
+from openresponses_server.recordings.records import Answered, Asked, Begun, Chunk, Ended
+from openresponses_server.settings import SettingsError, load_settings
 from tests.support.in_process import InProcess
 from tests.support.processes import free_port
 from tests.support.readme import blocks, commands

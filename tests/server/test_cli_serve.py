@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from server.commands.serve import _greet
-from server.settings import Limits, Settings
+from openresponses_server.commands.serve import _greet
+from openresponses_server.settings import Limits, Settings
 from tests.support.processes import SERVE, base_of, started
 from tests.support.serving import call, respond, stream
 from tests.support.shared import REPOSITORY

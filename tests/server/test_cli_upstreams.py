@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from server.cli import main
-from server.settings import Settings, UpstreamSettings
+from openresponses_server.cli import main
+from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support.serving import serving
 from tests.support.upstream import Script, ScriptedUpstream, refusal, text
 
@@ -98,7 +98,7 @@ def test_an_address_without_its_scheme_gets_it_suggested(command: str) -> None:
 
 def test_a_model_that_is_named_needs_no_list() -> None:
     with ScriptedUpstream() as upstream:
-        command = [sys.executable, "-P", "-m", "server", "chat", "Hi"]
+        command = [sys.executable, "-P", "-m", "openresponses_server", "chat", "Hi"]
         shown = subprocess.run(
             [*command, "--upstream", upstream.url, "--model", "m"], capture_output=True, text=True
         )

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from bridge.conformance import RULES
-from server.cli import main
+from openresponses_bridge.conformance import RULES
+from openresponses_server.cli import main
 from tests.support.scripts import USAGE, Event, Script, everything
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\nx-request-id: req_1\r\n\r\n"

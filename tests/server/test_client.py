@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 import pytest
 
-from bridge import CreateResponse, Event, InvalidRequestError, decode_request
-from bridge.decoder import LanguageModelTextPart, Part, process_stream
-from bridge.protocol.events import ErrorEvent, ResponseCompleted, ResponseCreated
-from server.client import OpenResponsesClient, OpenResponsesError
-from server.client.client import is_plain_id
-from server.errors import UpstreamError
-from server.settings import Retries, Settings, Timeouts
+from openresponses_bridge import CreateResponse, Event, InvalidRequestError, decode_request
+from openresponses_bridge.decoder import LanguageModelTextPart, Part, process_stream
+from openresponses_bridge.protocol.events import ErrorEvent, ResponseCompleted, ResponseCreated
+from openresponses_server.client import OpenResponsesClient, OpenResponsesError
+from openresponses_server.client.client import is_plain_id
+from openresponses_server.errors import UpstreamError
+from openresponses_server.settings import Retries, Settings, Timeouts
 from tests.support import dialect_scripts as made
 from tests.support.serving import serving
 from tests.support.upstream import CUT, HANG, JSON, RESET, Script, ScriptedUpstream, Step

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from bridge.protocol.input_items import CompactionParam, MessageParam
-from bridge.seal import Sealer
-from server.compaction.opening import open_compactions, seal_summary
-from server.compaction.transcript import transcript
-from server.compaction.window import KEPT_TOKENS
-from server.settings import Settings, UpstreamSettings
+from openresponses_bridge.protocol.input_items import CompactionParam, MessageParam
+from openresponses_bridge.seal import Sealer
+from openresponses_server.compaction.opening import open_compactions, seal_summary
+from openresponses_server.compaction.transcript import transcript
+from openresponses_server.compaction.window import KEPT_TOKENS
+from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support import dialect_scripts as scripts
 from tests.support.schema import violations as schema_violations
 from tests.support.serving import Reply, call, respond, serving, stream
@@ -261,7 +261,7 @@ def test_trigger_whose_summary_is_cut_is_incomplete_without_an_item(
 
 
 def test_transcript_shows_what_text_can_hold() -> None:
-    from bridge.protocol.codec import decode_request, encode
+    from openresponses_bridge.protocol.codec import decode_request, encode
 
     shown = [
         {"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,AAAA"}]},

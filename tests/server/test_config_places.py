@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.app import create_app
-from server.config import ConfigError, located
-from server.settings import load_settings
-from server.suggestions import did_you_mean
-from server.toml_lines import line_of, lines_of
+from openresponses_server.app import create_app
+from openresponses_server.config import ConfigError, located
+from openresponses_server.settings import load_settings
+from openresponses_server.suggestions import did_you_mean
+from openresponses_server.toml_lines import line_of, lines_of
 
 FILE = '''# a comment
 port = 9001

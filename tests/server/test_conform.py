@@ -15,9 +15,9 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
-from bridge.conformance.scenarios import SCENARIOS
-from server.cli import main
-from server.settings import Settings
+from openresponses_bridge.conformance.scenarios import SCENARIOS
+from openresponses_server.cli import main
+from openresponses_server.settings import Settings
 from tests.support.readme import commands
 from tests.support.serving import serving
 
@@ -121,7 +121,7 @@ def test_what_a_server_says_is_shown_without_its_control_sequences(liar: str) ->
 
 
 def test_an_answer_without_end_is_left(liar: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.commands.playing._MOST", 2**20)
+    monkeypatch.setattr("openresponses_server.commands.playing._MOST", 2**20)
     _Liar.endless = True
     try:
         result = conform(liar, "--json", "--only", "transport.whole", "--only", "cancel.leaving")
@@ -177,7 +177,7 @@ def test_nothing_is_left_on_the_server(tmp_path: Path) -> None:
 
 
 def test_what_can_t_be_deleted_is_named(demo: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.commands.stored._GONE", frozenset())
+    monkeypatch.setattr("openresponses_server.commands.stored._GONE", frozenset())
     result = conform(demo, "--json", "--only", "transport.whole")
     assert result.exit_code == 0
     assert re.fullmatch(r"not deleted on the server: resp_[0-9a-f]{32}\n", result.stderr)

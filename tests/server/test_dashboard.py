@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from prometheus_client.metrics import Counter, Histogram, MetricWrapperBase
 
-from server.gate import Gate
-from server.metrics import Metrics
-from server.settings import Limits
+from openresponses_server.gate import Gate
+from openresponses_server.metrics import Metrics
+from openresponses_server.settings import Limits
 from tests.support.shared import REPOSITORY
 
 DASHBOARD: dict[str, Any] = json.loads((REPOSITORY / "docs/grafana/openresponses-bridge.json").read_text())

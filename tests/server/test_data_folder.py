@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from server.coding_agents.running import folder_of
-from server.commands.checks import _folder
-from server.data_folder import data_folder, make_private
-from server.recordings.writer import RecordingFile
-from server.sealing import kept_key
-from server.sessions.sql.locations import database_url, make_private_file
-from server.upstreams.codex.folders import Folders
+from openresponses_server.coding_agents.running import folder_of
+from openresponses_server.commands.checks import _folder
+from openresponses_server.data_folder import data_folder, make_private
+from openresponses_server.recordings.writer import RecordingFile
+from openresponses_server.sealing import kept_key
+from openresponses_server.sessions.sql.locations import database_url, make_private_file
+from openresponses_server.upstreams.codex.folders import Folders
 
 FIRST: dict[str, Callable[[], object]] = {
     "agent": lambda: folder_of("codex"),

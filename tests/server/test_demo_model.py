@@ -8,13 +8,13 @@ import pytest
 from jsonschema import Draft202012Validator
 from referencing import Registry
 
-from bridge.protocol.codec import decode_json, encode
-from bridge.sse import SSEDecoder, is_done
-from server.errors import UpstreamError
-from server.upstreams.base import UpstreamRequest
-from server.upstreams.demo.behaviours import BEHAVIOURS
-from server.upstreams.demo.samples import sample
-from server.upstreams.demo.upstream import MODELS, DemoUpstream
+from openresponses_bridge.protocol.codec import decode_json, encode
+from openresponses_bridge.sse import SSEDecoder, is_done
+from openresponses_server.errors import UpstreamError
+from openresponses_server.upstreams.base import UpstreamRequest
+from openresponses_server.upstreams.demo.behaviours import BEHAVIOURS
+from openresponses_server.upstreams.demo.samples import sample
+from openresponses_server.upstreams.demo.upstream import MODELS, DemoUpstream
 
 
 def play(**body: Any) -> bytes:

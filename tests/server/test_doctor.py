@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from server.cli import main
-from server.config import hashed
-from server.settings import Settings
+from openresponses_server.cli import main
+from openresponses_server.config import hashed
+from openresponses_server.settings import Settings
 from tests.support.serving import serving
 from tests.support.upstream import ScriptedUpstream
 
@@ -159,7 +159,7 @@ def test_an_agent_without_node_says_what_it_lacks(doctor: Doctor, tmp_path: Path
 def test_an_agent_that_hangs_is_not_waited_for(
     doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.coding_agents.table._PATIENCE", 0.2)
+    monkeypatch.setattr("openresponses_server.coding_agents.table._PATIENCE", 0.2)
     install(tmp_path, "codex", "#!/bin/sh\nexec /bin/sleep 20\n")
     assert "does not say its version" in doctor()["agent codex"][1]
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 from starlette.routing import Route, WebSocketRoute
 
-from server.settings import Limits, Settings, Tracing
+from openresponses_server.settings import Limits, Settings, Tracing
 from tests.support.in_process import InProcess
 from tests.support.stores import streamed
 

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from server.errors import HttpError
-from server.gate import Gate
-from server.settings import Limits
+from openresponses_server.errors import HttpError
+from openresponses_server.gate import Gate
+from openresponses_server.settings import Limits
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.timeout(20)

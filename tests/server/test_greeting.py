@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from server.commands import greeting
-from server.commands.greeting import Asked, curl_line, greet, upstream_line
-from server.errors import UpstreamError
-from server.settings import Settings, UpstreamSettings
-from server.upstreams.demo.upstream import DemoUpstream
-from server.upstreams.profiles import profile
+from openresponses_server.commands import greeting
+from openresponses_server.commands.greeting import Asked, curl_line, greet, upstream_line
+from openresponses_server.errors import UpstreamError
+from openresponses_server.settings import Settings, UpstreamSettings
+from openresponses_server.upstreams.demo.upstream import DemoUpstream
+from openresponses_server.upstreams.profiles import profile
 from tests.support.processes import free_port
 from tests.support.upstream import ScriptedUpstream
 
@@ -126,7 +126,7 @@ def test_what_nobody_foresaw_is_one_line_and_no_traceback(
     async def broken(_self: object) -> list[str]:
         raise RuntimeError("secret")
 
-    monkeypatch.setattr("server.upstreams.http.HttpUpstream.models", broken)
+    monkeypatch.setattr("openresponses_server.upstreams.http.HttpUpstream.models", broken)
     lines = greeted(capsys, UpstreamSettings(url="http://127.0.0.1:1", model="m"))
     assert lines[-1].endswith("isn't answering at http://127.0.0.1:1/v1 (RuntimeError)")
 

@@ -2,7 +2,7 @@
 
 from starlette.datastructures import Headers
 
-from server.header_fields import HeaderFields, fields_of
+from openresponses_server.header_fields import HeaderFields, fields_of
 
 
 def test_fields_as_starlette_has_them() -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from click import Context, Group
 
-from server.captures import sinks, sources
-from server.cli import main as commands
-from server.commands import flags
-from server.sessions.sql.locations import database_url
-from server.sessions.sql.migrate import upgrade
-from server.upstreams.dialects import DIALECTS
+from openresponses_server.captures import sinks, sources
+from openresponses_server.cli import main as commands
+from openresponses_server.commands import flags
+from openresponses_server.sessions.sql.locations import database_url
+from openresponses_server.sessions.sql.migrate import upgrade
+from openresponses_server.upstreams.dialects import DIALECTS
 from tests.support.shared import REPOSITORY
 
 HEAVY = {
@@ -29,7 +29,7 @@ HEAVY = {
     "uvicorn",
 }
 STREAM = 'data: {"choices":[{"delta":{"content":"Hi."},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
-APP = "from server.app import create_app; from server.settings import {0}; create_app({1})"
+APP = "from openresponses_server.app import create_app; from openresponses_server.settings import {0}; create_app({1})"
 UPSTREAM = "Settings(upstreams=[UpstreamSettings(url='http://127.0.0.1:9')])"
 
 
@@ -75,9 +75,14 @@ def of_commands() -> list[str]:
 
 @pytest.mark.parametrize("arguments", ["", *of_commands()])
 def test_help_loads_what_parses_flags_and_nothing_else(arguments: str) -> None:
-    found = modules("from server.__main__ import main; main()", *arguments.split(), "--help")
+    found = modules("from openresponses_server.__main__ import main; main()", *arguments.split(), "--help")
     assert found & {*HEAVY, "asyncio", "difflib", "msgspec", "ssl", "tempfile", "tomllib"} == set()
-    names = {"bridge", "bridge.printing", "bridge.dialects", "bridge.dialects.table"}
+    names = {
+        "bridge",
+        "openresponses_bridge.printing",
+        "openresponses_bridge.dialects",
+        "openresponses_bridge.dialects.table",
+    }
     assert {name for name in found if name.partition(".")[0] == "bridge"} <= names
 
 
@@ -89,15 +94,15 @@ def test_the_names_in_help_are_those_of_captures() -> None:
 
 @pytest.mark.parametrize("arguments", ["--version", "validate --explain stream.first_created", "replay"])
 def test_commands_that_serve_nothing_load_nothing_heavy(arguments: str) -> None:
-    assert heavy("from server.__main__ import main; main()", *arguments.split()) == set()
+    assert heavy("from openresponses_server.__main__ import main; main()", *arguments.split()) == set()
 
 
 def test_the_demo_in_the_terminal_loads_what_colours_it() -> None:
-    assert heavy("from server.__main__ import main; main()", "demo") == {"rich"}
+    assert heavy("from openresponses_server.__main__ import main; main()", "demo") == {"rich"}
 
 
 def test_a_capture_is_inspected_without_a_server() -> None:
-    assert heavy("from server.__main__ import main; main()", "inspect") == {"rich"}
+    assert heavy("from openresponses_server.__main__ import main; main()", "inspect") == {"rich"}
 
 
 @pytest.mark.parametrize(
@@ -121,7 +126,7 @@ def test_a_database_that_is_in_order_is_not_waited_for(tmp_path: Path) -> None:
     upgrade(database_url(f"sqlite:///{file}"))
     loaded = modules(APP.format("Settings", f"Settings(store='sqlite:///{file}')"))
     assert "sqlalchemy" not in loaded
-    assert "server.sessions.later" in loaded
+    assert "openresponses_server.sessions.later" in loaded
 
 
 def test_a_database_that_is_used_loads_no_other(tmp_path: Path) -> None:

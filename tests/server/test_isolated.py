@@ -20,10 +20,10 @@ from typing import Any
 import click
 import pytest
 
-from server.agent.folder import Folder
-from server.agent.sample_tools import sample_tools
-from server.cli import main
-from server.settings import Settings
+from openresponses_server.agent.folder import Folder
+from openresponses_server.agent.sample_tools import sample_tools
+from openresponses_server.cli import main
+from openresponses_server.settings import Settings
 from tests.support.agents import MODEL, scripted
 from tests.support.loops import Answer
 from tests.support.processes import base_of
@@ -141,7 +141,7 @@ def test_as_a_module_of_a_folder_that_is_filled_later(filled: Path, config: str,
     here = tmp_path / "empty"
     here.mkdir()
     flags = ("--port", "0", "--workers", "2", "--config", config)
-    with served(here, sys.executable, "-m", "server", "serve", *flags) as base:
+    with served(here, sys.executable, "-m", "openresponses_server", "serve", *flags) as base:
         for module in filled.glob("*.py"):
             (here / module.name).write_bytes(module.read_bytes())
         assert respond(base, model=MODEL, text=with_pattern("[")).status == 400
@@ -199,7 +199,7 @@ def test_every_tool_of_the_agent(filled: Path, upstream: ScriptedUpstream) -> No
 
 def test_tools_of_ones_own_are_found_behind_all_else(filled: Path, upstream: ScriptedUpstream) -> None:
     (filled / "own_tools.py").write_text(
-        "import json\nfrom bridge.tools import ToolRegistry\ntools = ToolRegistry()\n\n"
+        "import json\nfrom openresponses_bridge.tools import ToolRegistry\ntools = ToolRegistry()\n\n"
         "@tools.tool\ndef add(a: int, b: int) -> str:\n"
         '    """Add two numbers."""\n'
         "    return json.dumps(a + b)\n"
@@ -236,7 +236,7 @@ HERE = {"serve", "run", "agent"}
 
 def test_every_process_is_started_so() -> None:
     """Nothing of the server starts a Python that looks where it is started."""
-    for path in (REPOSITORY / "server").rglob("*.py"):
+    for path in (REPOSITORY / "server" / "openresponses_server").rglob("*.py"):
         code = path.read_text()
         assert not re.search(r"\b(to_process|multiprocessing|ProcessPoolExecutor)\b", code), path
         assert code.count("sys.executable") == len(re.findall(r'sys\.executable, "-I"', code)), path

@@ -8,16 +8,16 @@ from typing import Any
 import anyio
 import pytest
 
-from bridge.protocol.codec import decode_request
-from bridge.protocol.items import ReasoningItem
-from bridge.seal import SealError
-from server.app import create_app
-from server.auth import NOBODY, Keys
-from server.config import hashed
-from server.requests.background import take
-from server.requests.prepare import prepare
-from server.service import Service
-from server.settings import Settings, UpstreamSettings
+from openresponses_bridge.protocol.codec import decode_request
+from openresponses_bridge.protocol.items import ReasoningItem
+from openresponses_bridge.seal import SealError
+from openresponses_server.app import create_app
+from openresponses_server.auth import NOBODY, Keys
+from openresponses_server.config import hashed
+from openresponses_server.requests.background import take
+from openresponses_server.requests.prepare import prepare
+from openresponses_server.service import Service
+from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support.serving import Reply, call, respond, serving
 from tests.support.sockets import opened_socket
 from tests.support.upstream import Script, ScriptedUpstream, refusal, text

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from server.config import hashed
-from server.settings import Settings, SettingsError, UpstreamSettings, load_settings
+from openresponses_server.config import hashed
+from openresponses_server.settings import Settings, SettingsError, UpstreamSettings, load_settings
 from tests.support.serving import call, respond, serving
 from tests.support.upstream import Script, ScriptedUpstream, refusal, text
 
@@ -116,7 +116,7 @@ def test_pass_through_sends_the_client_s_key(
 
 
 def test_pass_through_and_own_keys_exclude_each_other() -> None:
-    from server.app import create_app
+    from openresponses_server.app import create_app
 
     given = UpstreamSettings(url="http://x", name="open", pass_through=True)
     with pytest.raises(SettingsError, match="upstream open: pass_through and api_keys"):

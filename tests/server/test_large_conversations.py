@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from server.budget import Budget
-from server.config import hashed
-from server.errors import HttpError
-from server.settings import Limits, Settings, UpstreamSettings
+from openresponses_server.budget import Budget
+from openresponses_server.config import hashed
+from openresponses_server.errors import HttpError
+from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from tests.server.test_shares import eventually
 from tests.support.serving import call, opened, respond, serving
 from tests.support.sockets import opened_socket

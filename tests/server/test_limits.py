@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from bridge.errors import InvalidRequestError
-from server.errors import HttpError
-from server.gate import Gate
-from server.requests.json_bounds import check_json
-from server.settings import Limits, Settings, UpstreamSettings
+from openresponses_bridge.errors import InvalidRequestError
+from openresponses_server.errors import HttpError
+from openresponses_server.gate import Gate
+from openresponses_server.requests.json_bounds import check_json
+from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from tests.support.in_process import InProcess
 from tests.support.serving import call, opened, respond, serving, stream
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk, text

@@ -55,7 +55,7 @@ def test_path_is_cut_before_it_is_logged(demo: str) -> None:
 
 
 def test_internal_error_is_logged_under_the_request_s_id(demo: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.routes.responses.decode_request", broken)
+    monkeypatch.setattr("openresponses_server.routes.responses.decode_request", broken)
     with capture_logs() as lines:
         reply = respond(demo, model="demo")
         found = lines_of(reply, lines, 2)
@@ -64,7 +64,7 @@ def test_internal_error_is_logged_under_the_request_s_id(demo: str, monkeypatch:
 
 def test_defect_within_a_stream_fails_the_response(demo: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing that goes wrong inside is dressed as success."""
-    monkeypatch.setattr("bridge.dialects.chat_completions.Inbound.feed", broken)
+    monkeypatch.setattr("openresponses_bridge.dialects.chat_completions.Inbound.feed", broken)
     with capture_logs() as lines:
         reply = respond(demo, model="demo", stream=True)
         whole = respond(demo, model="demo")
@@ -93,7 +93,7 @@ def test_no_upstream_writes_on_the_operator_s_terminal(terminal: bool) -> None:
         f"""
         import sys
         import structlog
-        from server.logs import configure_logs
+        from openresponses_server.logs import configure_logs
         sys.stderr.isatty = lambda: {terminal}
         configure_logs()
         log = structlog.get_logger()
@@ -119,7 +119,7 @@ def test_tracebacks_hold_no_values(terminal: bool) -> None:
         f"""
         import sys
         import structlog
-        from server.logs import configure_logs
+        from openresponses_server.logs import configure_logs
         sys.stderr.isatty = lambda: {terminal}
         configure_logs()
         def fail(headers, output):
@@ -143,7 +143,7 @@ def test_lines_of_a_file_say_how_grave_they_are_and_when() -> None:
     lines = logged(
         """
         import structlog
-        from server.logs import configure_logs
+        from openresponses_server.logs import configure_logs
         configure_logs()
         log = structlog.get_logger()
         log.debug("unseen")
@@ -164,7 +164,7 @@ def test_a_line_with_half_of_a_surrogate_pair_has_the_same_time() -> None:
     line = logged(
         """
         import structlog
-        from server.logs import configure_logs
+        from openresponses_server.logs import configure_logs
         configure_logs()
         try:
             raise RuntimeError("\\ud83d")
@@ -179,7 +179,7 @@ def test_lines_of_a_file_leave_nothing_in_memory() -> None:
     blocks = logged(
         """
         import os, sys, structlog
-        from server.logs import configure_logs
+        from openresponses_server.logs import configure_logs
         configure_logs(open(os.devnull, "w"))
         log = structlog.get_logger()
         def lines(count):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import structlog
 
-from bridge.protocol.usage import MOST_TOKENS
-from server.settings import Settings, UpstreamSettings
+from openresponses_bridge.protocol.usage import MOST_TOKENS
+from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support import dialect_scripts
 from tests.support.serving import call, respond, serving, stream
 from tests.support.sockets import opened_socket

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from server.event_logs.base import LogError
-from server.event_logs.memory import MemoryLog
-from server.gate import Gate
-from server.measuring import measured_log, measured_store
-from server.metrics import Metrics
-from server.metrics_folder import forget_stopped, share_metrics
-from server.sessions.base import Lease
-from server.sessions.errors import LeaseLost, StoreError
-from server.sessions.memory import MemoryStore
-from server.settings import Limits, Settings
+from openresponses_server.event_logs.base import LogError
+from openresponses_server.event_logs.memory import MemoryLog
+from openresponses_server.gate import Gate
+from openresponses_server.measuring import measured_log, measured_store
+from openresponses_server.metrics import Metrics
+from openresponses_server.metrics_folder import forget_stopped, share_metrics
+from openresponses_server.sessions.base import Lease
+from openresponses_server.sessions.errors import LeaseLost, StoreError
+from openresponses_server.sessions.memory import MemoryStore
+from openresponses_server.settings import Limits, Settings
 from tests.support.processes import base_of, started
 from tests.support.services import redis_server
 from tests.support.serving import call, respond, serving
@@ -148,9 +148,9 @@ def test_servers_of_a_host_that_share_a_folder_count_together(
 
 COUNTING = """
 import os
-from server.gate import Gate
-from server.metrics import Metrics
-from server.settings import Limits
+from openresponses_server.gate import Gate
+from openresponses_server.metrics import Metrics
+from openresponses_server.settings import Limits
 
 first = os.fork() != 0
 metrics = Metrics(Gate(Limits()))
@@ -204,7 +204,7 @@ def test_queue_depth_and_wait_are_reported(tmp_path: Path) -> None:
 
 
 async def test_what_waits_for_any_worker_is_counted_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.metrics._REFRESHED_EVERY", 0.01)
+    monkeypatch.setattr("openresponses_server.metrics._REFRESHED_EVERY", 0.01)
     metrics, asked = Metrics(Gate(Limits())), 0
 
     async def depth() -> int:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from server.metrics_runs import Models
-from server.metrics_values import Count, Spread
-from server.runs.pace import GAPS
-from server.settings import Settings, UpstreamSettings
+from openresponses_server.metrics_runs import Models
+from openresponses_server.metrics_values import Count, Spread
+from openresponses_server.runs.pace import GAPS
+from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support.in_process import InProcess
 from tests.support.upstream import Script, ScriptedUpstream, chunk, refusal, text
 

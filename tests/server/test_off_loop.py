@@ -3,7 +3,7 @@
 import asyncio
 from threading import Event
 
-from server.off_loop import OWNER, Places, on_thread
+from openresponses_server.off_loop import OWNER, Places, on_thread
 
 
 async def taken(places: Places, owner: str, order: list[str]) -> None:

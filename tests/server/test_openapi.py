@@ -9,11 +9,11 @@ from jsonschema import Draft202012Validator
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
-from server.app import create_app
-from server.openapi import document
-from server.openapi.operations import OPERATIONS
-from server.routes.openapi import operations_of
-from server.settings import Settings
+from openresponses_server.app import create_app
+from openresponses_server.openapi import document
+from openresponses_server.openapi.operations import OPERATIONS
+from openresponses_server.routes.openapi import operations_of
+from openresponses_server.settings import Settings
 from tests.support.schema import schemas, violations
 from tests.support.serving import call, respond, stream
 from tests.support.shared import shared_files

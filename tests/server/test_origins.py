@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from server.config import hashed
-from server.hosts import authority_of, is_loopback, named_host
-from server.settings import Settings, SettingsError, load_settings
+from openresponses_server.config import hashed
+from openresponses_server.hosts import authority_of, is_loopback, named_host
+from openresponses_server.settings import Settings, SettingsError, load_settings
 from tests.support.serving import Reply, call, serving
 from tests.support.sockets import opened_socket
 

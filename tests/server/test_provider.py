@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from bridge.decoder import (
+from openresponses_bridge.decoder import (
     LanguageModelDataPart,
     LanguageModelTextPart,
     LanguageModelThinkingPart,
@@ -19,14 +19,14 @@ from bridge.decoder import (
     Part,
     StreamResult,
 )
-from bridge.dialects.vscode import ChatMessage, ChatTool, LanguageModelError, Role, ToolMode
-from bridge.errors import InvalidRequestError
-from bridge.usage import AgentUsage, UsageTracker
-from server.client import OpenResponsesClient
-from server.settings import Retries, Settings, UpstreamSettings
-from server.vscode.in_process import in_process
-from server.vscode.provider import LanguageModelChatProvider
-from server.vscode.remote import over_server
+from openresponses_bridge.dialects.vscode import ChatMessage, ChatTool, LanguageModelError, Role, ToolMode
+from openresponses_bridge.errors import InvalidRequestError
+from openresponses_bridge.usage import AgentUsage, UsageTracker
+from openresponses_server.client import OpenResponsesClient
+from openresponses_server.settings import Retries, Settings, UpstreamSettings
+from openresponses_server.vscode.in_process import in_process
+from openresponses_server.vscode.provider import LanguageModelChatProvider
+from openresponses_server.vscode.remote import over_server
 from tests.support import dialect_scripts as made
 from tests.support.documents import blocks_of
 from tests.support.serving import serving

@@ -7,11 +7,16 @@ from importlib import metadata
 
 import pytest
 
-from bridge import ResponseStreamStateMachine, encode_sse
-from bridge.conformance import judging, scenarios
-from bridge.sse import DONE
-from server.commands import playing, report
-from server.pytest_plugin import CheckStream, Conform, openresponses_conform, openresponses_stream
+from openresponses_bridge import ResponseStreamStateMachine, encode_sse
+from openresponses_bridge.conformance import judging, scenarios
+from openresponses_bridge.sse import DONE
+from openresponses_server.commands import playing, report
+from openresponses_server.pytest_plugin import (
+    CheckStream,
+    Conform,
+    openresponses_conform,
+    openresponses_stream,
+)
 from tests.support.readme import blocks
 
 pytest_plugins = ["pytester"]
@@ -30,7 +35,7 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, demo: str) -
 
     def run(code: str) -> pytest.RunResult:
         pytester.makepyfile(code)
-        return pytester.runpytest_inprocess("-p", "server.pytest_plugin", "-W", "error")
+        return pytester.runpytest_inprocess("-p", "openresponses_server.pytest_plugin", "-W", "error")
 
     return run
 
@@ -112,13 +117,13 @@ def test_every_form_of_a_stream_is_read_alike(openresponses_stream: CheckStream)
 
 def test_the_fixtures_are_what_pytest_finds_by_the_entry_point(openresponses_conform: Conform) -> None:
     (point,) = metadata.entry_points(group="pytest11", name="openresponses")
-    assert point.value == "server.pytest_plugin"
+    assert point.value == "openresponses_server.pytest_plugin"
     assert callable(openresponses_conform)
 
 
 def test_loading_the_plugin_imports_nothing_of_the_package() -> None:
     code = (
-        "import sys, pytest; before = set(sys.modules); import server.pytest_plugin;"
+        "import sys, pytest; before = set(sys.modules); import openresponses_server.pytest_plugin;"
         "print(sorted({name.split('.')[0] for name in set(sys.modules) - before}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from server.event_logs.memory import MemoryLog
-from server.readiness import Watch
-from server.sessions.errors import StoreError
-from server.sessions.memory import MemoryStore
-from server.sessions.sql import probing
-from server.settings import Settings
+from openresponses_server.event_logs.memory import MemoryLog
+from openresponses_server.readiness import Watch
+from openresponses_server.sessions.errors import StoreError
+from openresponses_server.sessions.memory import MemoryStore
+from openresponses_server.sessions.sql import probing
+from openresponses_server.settings import Settings
 from tests.support.serving import Reply, call, serving
 
 AT_MOST = 0.05  # seconds; probes wait one

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from server.settings import Settings, UpstreamSettings
+from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support import upstream as chat
 from tests.support.in_process import InProcess
 from tests.support.serving import Reply, violations

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from server.config import hashed
-from server.settings import Settings
+from openresponses_server.config import hashed
+from openresponses_server.settings import Settings
 from tests.support import anthropic as messages
 from tests.support import dialect_scripts as scripts
 from tests.support.serving import Reply, call, respond, serving, stream, wait_for

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from server.captures.sinks import SINKS
-from server.captures.sources import DIALECTS
-from server.cli import main
+from openresponses_server.captures.sinks import SINKS
+from openresponses_server.captures.sources import DIALECTS
+from openresponses_server.cli import main
 from tests.support.shared import shared_files
 
 RECORDED = [

@@ -216,7 +216,7 @@ def test_split_frames_and_odd_line_ends_are_joined(bridged: str, upstream: Scrip
 
 
 def test_the_model_may_be_fixed_by_the_configuration(upstream: ScriptedUpstream) -> None:
-    from server.settings import Settings, UpstreamSettings
+    from openresponses_server.settings import Settings, UpstreamSettings
     from tests.support.serving import serving
 
     with serving(Settings(upstreams=[UpstreamSettings(url=upstream.url, model="fixed")])) as base:
@@ -229,7 +229,7 @@ def test_the_model_may_be_fixed_by_the_configuration(upstream: ScriptedUpstream)
 def test_api_key_goes_upstream_and_nowhere_else(
     upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from server.settings import Settings, UpstreamSettings
+    from openresponses_server.settings import Settings, UpstreamSettings
     from tests.support.serving import serving
 
     monkeypatch.setenv("SCRIPTED_KEY", "sk-very-secret")

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from bridge.seal import SealError
-from server.sealing import ServerSealer, configured_key, kept_key
-from server.settings import Settings, SettingsError
+from openresponses_bridge.seal import SealError
+from openresponses_server.sealing import ServerSealer, configured_key, kept_key
+from openresponses_server.settings import Settings, SettingsError
 
 
 def test_the_made_key_is_kept_for_the_user_alone(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_a_configured_key(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "short", "00" * 31, "not base64 !"])
 def test_a_wrong_key_names_its_variable_and_is_not_shown(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    from server.app import create_app
+    from openresponses_server.app import create_app
 
     monkeypatch.setenv("SEALING", text)
     with pytest.raises(SettingsError, match="SEALING") as wrong:

@@ -1,6 +1,6 @@
 """Stored responses: retrieve, delete, and `previous_response_id`."""
 
-from server.settings import Settings
+from openresponses_server.settings import Settings
 from tests.support.serving import call, respond, serving, stream
 from tests.support.upstream import CUT, Script, ScriptedUpstream, chunk, text
 

@@ -4,9 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from server.app import create_app
-from server.settings import Settings, SettingsError, Timeouts, load_settings, of_worker, to_workers
-from server.upstreams.addresses import base_url
+from openresponses_server.app import create_app
+from openresponses_server.settings import (
+    Settings,
+    SettingsError,
+    Timeouts,
+    load_settings,
+    of_worker,
+    to_workers,
+)
+from openresponses_server.upstreams.addresses import base_url
 
 FILE = """
 port = 9001

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from server.config import hashed
-from server.settings import Limits, Settings, UpstreamSettings
+from openresponses_server.config import hashed
+from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from tests.support.services import own_redis
 from tests.support.serving import call, opened, respond, serving
 from tests.support.sockets import opened_socket

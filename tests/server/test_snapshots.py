@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from server.settings import Capabilities, Settings, UpstreamSettings
+from openresponses_server.settings import Capabilities, Settings, UpstreamSettings
 from tests.support.normalised import Normalised
 from tests.support.serving import Reply, call, serving, violations
 from tests.support.snapshots import snapshots

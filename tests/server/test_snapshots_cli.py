@@ -15,12 +15,12 @@ import uvicorn
 from click.testing import CliRunner
 from syrupy.assertion import SnapshotAssertion
 
-from bridge.protocol.codec import encode_sse
-from server.captures.sinks import SINKS
-from server.cli import main
-from server.sessions.sql.revisions import REVISION
-from server.sessions.stores import open_store
-from server.upstreams.profiles import names
+from openresponses_bridge.protocol.codec import encode_sse
+from openresponses_server.captures.sinks import SINKS
+from openresponses_server.cli import main
+from openresponses_server.sessions.sql.revisions import REVISION
+from openresponses_server.sessions.stores import open_store
+from openresponses_server.upstreams.profiles import names
 from tests.support.model_frames import frames
 from tests.support.model_scripts import SCRIPTS, Step, played
 from tests.support.normalised import Normalised
@@ -244,8 +244,8 @@ def test_serve(
                 thread.join(10)
 
     monkeypatch.setattr(uvicorn.Server, "run", end)
-    monkeypatch.setattr("server.settings.to_workers", lambda settings: None)
-    monkeypatch.setattr("server.logs.configure_logs", lambda **_given: None)
+    monkeypatch.setattr("openresponses_server.settings.to_workers", lambda settings: None)
+    monkeypatch.setattr("openresponses_server.logs.configure_logs", lambda **_given: None)
     session.run("serve --port 0 --store memory://")
     upstream.models = ["large", "larger"]
     session.run(f"serve --port 0 --store memory:// --upstream {upstream.url} --model large")

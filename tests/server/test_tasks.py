@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from server.tasks import end_tasks, in_time
+from openresponses_server.tasks import end_tasks, in_time
 
 
 async def test_task_that_takes_a_cancellation_for_something_else_is_cancelled_again() -> None:

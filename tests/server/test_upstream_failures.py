@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from server.settings import Settings, UpstreamSettings
+from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support.serving import Reply, respond, serving, stream, violations
 from tests.support.upstream import (
     CUT,
@@ -209,7 +209,7 @@ def test_case_27_error_in_band_before_any_output(bridged: str, upstream: Scripte
 
 
 def test_total_time_is_bounded(upstream: ScriptedUpstream) -> None:
-    from server.settings import Timeouts
+    from openresponses_server.settings import Timeouts
 
     upstream.scripts["drip"] = Script([step for _ in range(100) for step in (chunk(content="x"), 0.05)])
     settings = Settings(upstreams=[UpstreamSettings(url=upstream.url)], timeouts=Timeouts(total=0.5))

@@ -11,27 +11,27 @@ from typing import Any
 import pytest
 import structlog
 
-from bridge.emitter import ResponseStreamStateMachine
-from bridge.protocol.codec import decode_request
-from bridge.protocol.content import OutputTextContent
-from bridge.protocol.items import Item, Message
-from bridge.protocol.usage import Usage
-from bridge.seal import Sealer
-from bridge.token_counter import MAX_FAMILIES
-from bridge.usage import AgentUsage
-from server import usage_keeping
-from server.app import create_app
-from server.config import hashed
-from server.runs import metering
-from server.runs.metering import SAMPLE, Input, Meter, Meters
-from server.sessions import usage as bounds
-from server.sessions.endings import cancelled, interrupted
-from server.sessions.errors import StoreError
-from server.sessions.usage import OTHERS, MemoryUsage, Spent
-from server.settings import Settings, UpstreamSettings, load_settings
-from server.upstreams.routing import build_router
-from server.usage import UsageBook
-from server.usage_keeping import UsageKeeper
+from openresponses_bridge.emitter import ResponseStreamStateMachine
+from openresponses_bridge.protocol.codec import decode_request
+from openresponses_bridge.protocol.content import OutputTextContent
+from openresponses_bridge.protocol.items import Item, Message
+from openresponses_bridge.protocol.usage import Usage
+from openresponses_bridge.seal import Sealer
+from openresponses_bridge.token_counter import MAX_FAMILIES
+from openresponses_bridge.usage import AgentUsage
+from openresponses_server import usage_keeping
+from openresponses_server.app import create_app
+from openresponses_server.config import hashed
+from openresponses_server.runs import metering
+from openresponses_server.runs.metering import SAMPLE, Input, Meter, Meters
+from openresponses_server.sessions import usage as bounds
+from openresponses_server.sessions.endings import cancelled, interrupted
+from openresponses_server.sessions.errors import StoreError
+from openresponses_server.sessions.usage import OTHERS, MemoryUsage, Spent
+from openresponses_server.settings import Settings, UpstreamSettings, load_settings
+from openresponses_server.upstreams.routing import build_router
+from openresponses_server.usage import UsageBook
+from openresponses_server.usage_keeping import UsageKeeper
 from tests.support.serving import Reply, call, respond, serving, serving_app, stream
 from tests.support.upstream import CUT, DONE, Script, ScriptedUpstream, chunk, frame, text
 
@@ -295,7 +295,7 @@ def test_what_is_learned_from_reports_is_what_the_endpoints_count_with(
 
 
 def test_the_demo_models_words_teach_nothing() -> None:
-    said = (Path(__file__).parents[2] / "bridge/emitter/machine.py").read_text()[:1500]
+    said = (Path(__file__).parents[2] / "bridge/openresponses_bridge/emitter/machine.py").read_text()[:1500]
 
     def counted(text: str) -> int:
         body = {"model": "demo", "text": text}

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import structlog
 
-from server.config import hashed
-from server.logs import configure_logs
-from server.sessions.errors import StoreError
-from server.settings import Capabilities, LogLevel, Settings, UpstreamSettings
+from openresponses_server.config import hashed
+from openresponses_server.logs import configure_logs
+from openresponses_server.sessions.errors import StoreError
+from openresponses_server.settings import Capabilities, LogLevel, Settings, UpstreamSettings
 from tests.support import upstream as made
 from tests.support.logs import log_as_in_production
 from tests.support.serving import Reply, call, opened, respond, serving
@@ -386,7 +386,7 @@ def test_a_chat_goes_on_without_a_store_that_is_out(monkeypatch: pytest.MonkeyPa
 
     with serving(Settings(store="memory:")) as base:
         assert "stateful_marker" in data(chat(base, user("One")))
-        monkeypatch.setattr("server.runs.support.RunSupport.check_store", lambda self: out())
+        monkeypatch.setattr("openresponses_server.runs.support.RunSupport.check_store", lambda self: out())
         assert text(chat(base, user("One"))) == "You said: One"
         assert "stateful_marker" not in data(chat(base, user("One")))
 

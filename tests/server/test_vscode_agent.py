@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.shared import REPOSITORY
 
-AGENT = REPOSITORY / "server" / "vscode" / "extension" / "lib" / "agent.js"
+AGENT = REPOSITORY / "server" / "openresponses_server" / "vscode" / "extension" / "lib" / "agent.js"
 CHECKS = REPOSITORY / "tests" / "support" / "vscode_agent.js"
 Results = dict[str, Any]
 

@@ -12,14 +12,14 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
-from server.cli import main
-from server.vscode.vsix import extension_files, vsix
+from openresponses_server.cli import main
+from openresponses_server.vscode.vsix import extension_files, vsix
 from tests.support.readme import commands
 from tests.support.shared import REPOSITORY
 
 IN_MANIFEST = "{http://schemas.microsoft.com/developer/vsx-schema/2011}"
 IN_TYPES = "{http://schemas.openxmlformats.org/package/2006/content-types}"
-FOLDER = REPOSITORY / "server" / "vscode" / "extension"
+FOLDER = REPOSITORY / "server" / "openresponses_server" / "vscode" / "extension"
 PACKAGE: dict[str, Any] = json.loads((FOLDER / "package.json").read_text())
 SOURCES = sorted(FOLDER.rglob("*.js"))
 

@@ -7,17 +7,17 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from bridge.diagnostics import Diagnostics
-from bridge.prompt import PromptContext, PromptRenderer
-from bridge.tools.cancellation import CancellationToken
-from bridge.tools.loop import LoopEntry, LoopResult, LoopState, ToolCallingLoop
-from bridge.tools.registry import ToolRegistry
-from bridge.tools.service import ToolsService
-from server.agent.calling import call_with_anyio
-from server.agent.driving import AskYesNo, LoopDriver
-from server.agent.model import ServiceModel
-from server.composition import compose, running
-from server.settings import Capabilities, Settings, Timeouts, UpstreamSettings
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.prompt import PromptContext, PromptRenderer
+from openresponses_bridge.tools.cancellation import CancellationToken
+from openresponses_bridge.tools.loop import LoopEntry, LoopResult, LoopState, ToolCallingLoop
+from openresponses_bridge.tools.registry import ToolRegistry
+from openresponses_bridge.tools.service import ToolsService
+from openresponses_server.agent.calling import call_with_anyio
+from openresponses_server.agent.driving import AskYesNo, LoopDriver
+from openresponses_server.agent.model import ServiceModel
+from openresponses_server.composition import compose, running
+from openresponses_server.settings import Capabilities, Settings, Timeouts, UpstreamSettings
 from tests.support.loops import Answer
 from tests.support.upstream import CUT, DONE, JSON, Script, ScriptedUpstream, Step, call, chunk, frame
 

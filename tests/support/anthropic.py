@@ -5,13 +5,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bridge.conformance import StreamValidator
-from bridge.decoder.accumulator import ResponseAccumulator
-from bridge.dialects.anthropic_messages import Inbound, Outbound, encode_sse
-from bridge.dialects.anthropic_messages.envelopes import open_sealed
-from bridge.protocol.events import Event
-from bridge.protocol.response import Response
-from bridge.seal import Sealer
+from openresponses_bridge.conformance import StreamValidator
+from openresponses_bridge.decoder.accumulator import ResponseAccumulator
+from openresponses_bridge.dialects.anthropic_messages import Inbound, Outbound, encode_sse
+from openresponses_bridge.dialects.anthropic_messages.envelopes import open_sealed
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.seal import Sealer
 from tests.support.judge import judge
 from tests.support.machines import machine, plain
 

@@ -4,12 +4,12 @@ import json
 from itertools import count
 from typing import Any, NamedTuple
 
-from bridge.dialects.chat_completions import Inbound
-from bridge.emitter.machine import ResponseStreamStateMachine
-from bridge.protocol import events as ev
-from bridge.protocol.events import Event
-from bridge.protocol.items import FunctionCall, Item
-from bridge.protocol.response import Response
+from openresponses_bridge.dialects.chat_completions import Inbound
+from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
+from openresponses_bridge.protocol import events as ev
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.items import FunctionCall, Item
+from openresponses_bridge.protocol.response import Response
 
 DONE = b"[DONE]"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bridge.sse import SSEDecoder, is_done
+from openresponses_bridge.sse import SSEDecoder, is_done
 
 Json = dict[str, Any]
 REASONING = ("reasoning_content", "reasoning", "reasoning_text", "cot_summary")

@@ -9,9 +9,9 @@ from typing import Any
 import redis
 from msgspec import Struct
 
-from bridge.conformance import StreamValidator
-from bridge.sse import SSEDecoder
-from server.sessions.stores import open_store
+from openresponses_bridge.conformance import StreamValidator
+from openresponses_bridge.sse import SSEDecoder
+from openresponses_server.sessions.stores import open_store
 from tests.support.serving import call
 from tests.support.workers import Reader, SocketReader, type_of
 

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from bridge.emitter.machine import ResponseStreamStateMachine
-from bridge.protocol.codec import encode_sse
+from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
+from openresponses_bridge.protocol.codec import encode_sse
 from tests.support import anthropic
 from tests.support import upstream as chat
 from tests.support.upstream import DONE, Step

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from bridge.dialects.base import Inbound
-from bridge.emitter import ResponseStreamStateMachine
-from bridge.protocol.events import Event
-from bridge.protocol.response import Response
+from openresponses_bridge.dialects.base import Inbound
+from openresponses_bridge.emitter import ResponseStreamStateMachine
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.response import Response
 from tests.support.machines import Run, kinds, plain
 
 Build = Callable[[ResponseStreamStateMachine], Inbound]

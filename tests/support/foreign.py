@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from bridge.dialects.responses import Inbound
-from bridge.emitter import ResponseStreamStateMachine
+from openresponses_bridge.dialects.responses import Inbound
+from openresponses_bridge.emitter import ResponseStreamStateMachine
 from tests.support.fed import Fed, Frame
 
 Json = dict[str, Any]

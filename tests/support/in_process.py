@@ -11,8 +11,8 @@ from urllib.parse import unquote_to_bytes
 
 import structlog
 
-from server.app import create_app
-from server.settings import Settings
+from openresponses_server.app import create_app
+from openresponses_server.settings import Settings
 from tests.support.logs import log_as_in_production
 from tests.support.serving import Reply
 

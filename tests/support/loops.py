@@ -6,14 +6,14 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from bridge.emitter import ResponseStreamStateMachine
-from bridge.errors import BridgeError, HttpError
-from bridge.prompt import PromptContext, PromptRenderer
-from bridge.protocol.events import Event
-from bridge.protocol.usage import Usage
-from bridge.tools.errors import ToolFailureEncountered, ToolInvocationError
-from bridge.tools.invocation import ToolCallOutcome
-from bridge.tools.loop import (
+from openresponses_bridge.emitter import ResponseStreamStateMachine
+from openresponses_bridge.errors import BridgeError, HttpError
+from openresponses_bridge.prompt import PromptContext, PromptRenderer
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.usage import Usage
+from openresponses_bridge.tools.errors import ToolFailureEncountered, ToolInvocationError
+from openresponses_bridge.tools.invocation import ToolCallOutcome
+from openresponses_bridge.tools.loop import (
     Action,
     AskModel,
     AskUser,
@@ -26,8 +26,8 @@ from bridge.tools.loop import (
     ToolCallingLoop,
     encode_entry,
 )
-from bridge.tools.registry import Tool
-from bridge.tools.results import LanguageModelToolResult
+from openresponses_bridge.tools.registry import Tool
+from openresponses_bridge.tools.results import LanguageModelToolResult
 from tests.support.machines import counting_ids
 
 TOOLS = [

@@ -10,11 +10,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bridge.conformance.exchange import Answer, Ask, Say, Step
-from bridge.conformance.scenario import Broken, NotOffered, Scenario, Target
-from bridge.conformance.scenarios import SCENARIOS
-from bridge.sse import is_done
-from server.commands.playing import Player, Verdict
+from openresponses_bridge.conformance.exchange import Answer, Ask, Say, Step
+from openresponses_bridge.conformance.scenario import Broken, NotOffered, Scenario, Target
+from openresponses_bridge.conformance.scenarios import SCENARIOS
+from openresponses_bridge.sse import is_done
+from openresponses_server.commands.playing import Player, Verdict
 
 JSON = {"content-type": "application/json"}
 SSE = {"content-type": "text/event-stream; charset=utf-8"}

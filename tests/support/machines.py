@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
 
-from bridge.conformance import StreamValidator
-from bridge.decoder.accumulator import ResponseAccumulator
-from bridge.emitter import ResponseStreamStateMachine
-from bridge.protocol.codec import encode
-from bridge.protocol.events import Event
-from bridge.protocol.request import CreateResponse
-from bridge.state import PUBLISHED_EVENTS, PUBLISHED_ITEMS
-from bridge.tools.identity import ToolIdentityMap
+from openresponses_bridge.conformance import StreamValidator
+from openresponses_bridge.decoder.accumulator import ResponseAccumulator
+from openresponses_bridge.emitter import ResponseStreamStateMachine
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.state import PUBLISHED_EVENTS, PUBLISHED_ITEMS
+from openresponses_bridge.tools.identity import ToolIdentityMap
 from tests.support.schema import event_violations
 from tests.support.shared import shared_root
 

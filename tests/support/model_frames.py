@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from bridge.dialects import copilot, vscode
-from bridge.dialects.table import TABLE, dialects
-from bridge.protocol.codec import encode
-from bridge.sse import SSEDecoder
+from openresponses_bridge.dialects import copilot, vscode
+from openresponses_bridge.dialects.table import TABLE, dialects
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.sse import SSEDecoder
 from tests.support import anthropic, chat, codex
 from tests.support.fed import Frame, encoded
 from tests.support.model_scripts import USAGE, Step, played

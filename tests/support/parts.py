@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bridge.decoder import (
+from openresponses_bridge.decoder import (
     LanguageModelDataPart,
     LanguageModelTextPart,
     LanguageModelThinkingPart,
@@ -14,9 +14,9 @@ from bridge.decoder import (
     PartDecoder,
     PartResult,
 )
-from bridge.protocol.codec import decode_event, event_from
-from bridge.protocol.events import Event, ResponseCreated
-from bridge.sse import SSEDecoder
+from openresponses_bridge.protocol.codec import decode_event, event_from
+from openresponses_bridge.protocol.events import Event, ResponseCreated
+from openresponses_bridge.sse import SSEDecoder
 
 Raw = dict[str, Any]
 

@@ -8,9 +8,9 @@ import pytest
 from msgspec import Struct, field
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from server.body_pieces import Write
-from server.connections import pieces
-from server.connections.websocket import WebSocketConnection
+from openresponses_server.body_pieces import Write
+from openresponses_server.connections import pieces
+from openresponses_server.connections.websocket import WebSocketConnection
 
 
 class Written(Struct):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.support.shared import REPOSITORY
 
-SERVE = (sys.executable, "-m", "server", "serve", "--port", "0")
+SERVE = (sys.executable, "-m", "openresponses_server", "serve", "--port", "0")
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from bridge.prompt import (
+from openresponses_bridge.prompt import (
     Attachment,
     Base64Image,
     CacheBreakpointPart,
@@ -19,11 +19,11 @@ from bridge.prompt import (
     ToolCallRound,
     Turn,
 )
-from bridge.protocol.request import CreateResponse
-from bridge.protocol.unknown import enc_hook
-from bridge.token_counter import AnyItem
-from bridge.tools.registry import Tool
-from bridge.tools.results import LanguageModelToolResult, ToolResultDataPart, ToolResultTextPart
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.protocol.unknown import enc_hook
+from openresponses_bridge.token_counter import AnyItem
+from openresponses_bridge.tools.registry import Tool
+from openresponses_bridge.tools.results import LanguageModelToolResult, ToolResultDataPart, ToolResultTextPart
 
 PIXEL = Base64Image("image/png", "iVBORw0KGgo=")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from bridge.protocol.response import RESPONSE_DEFAULTS
+from openresponses_bridge.protocol.response import RESPONSE_DEFAULTS
 
 Event = dict[str, Any]
 

@@ -14,11 +14,11 @@ import structlog
 from msgspec import Struct
 from starlette.types import ASGIApp
 
-from bridge.conformance import StreamValidator
-from bridge.sse import Frame, SSEDecoder, is_done
-from server.app import create_app
-from server.connections import http_protocol
-from server.settings import Settings
+from openresponses_bridge.conformance import StreamValidator
+from openresponses_bridge.sse import Frame, SSEDecoder, is_done
+from openresponses_server.app import create_app
+from openresponses_server.connections import http_protocol
+from openresponses_server.settings import Settings
 from tests.support.logs import log_as_in_production
 
 

@@ -18,7 +18,7 @@ from syrupy.data import SnapshotCollections
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from syrupy.location import PyTestLocation
 
-from bridge.protocol.codec import encode
+from openresponses_bridge.protocol.codec import encode
 from tests.support.shared import REPOSITORY
 
 SNAPSHOTS = REPOSITORY / "snapshots"

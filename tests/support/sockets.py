@@ -8,8 +8,8 @@ from typing import Any
 from msgspec import Struct
 from websockets.sync.client import connect
 
-from bridge.conformance import StreamValidator
-from bridge.protocol.codec import event_from
+from openresponses_bridge.conformance import StreamValidator
+from openresponses_bridge.protocol.codec import event_from
 
 LAST = frozenset({"error", "response.completed", "response.failed", "response.incomplete"})
 WAIT = 10.0

@@ -9,9 +9,9 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from bridge.diagnostics import Diagnostics
-from bridge.protocol.codec import encode
-from bridge.protocol.events import Event
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.events import Event
 from tests.support.machines import machine, plain
 
 _ALWAYS = ("id", "status", "output")

@@ -36,7 +36,7 @@ class Worker:
         flags = ["--port", "0", "--config", str(file), "--store", store, "--event-log", event_log]
         self._log = file.with_suffix(".log").open("wb")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "server", "serve", *flags],
+            [sys.executable, "-m", "openresponses_server", "serve", *flags],
             cwd=REPOSITORY,
             stdout=subprocess.PIPE,
             stderr=self._log,

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
 from starlette.routing import Route
 
-from bridge import (
+from openresponses_bridge import (
     CreateResponse,
     Diagnostics,
     HttpError,
@@ -23,9 +23,18 @@ from bridge import (
     decode_event,
     encode_sse,
 )
-from bridge.backend import Finish, Output, Reasoning, Refusal, ToolCall, ToolCallDelta, chat_request, reply
-from bridge.dialects import anthropic_messages, chat_completions
-from server.backend import BackendResponse, endpoint
+from openresponses_bridge.backend import (
+    Finish,
+    Output,
+    Reasoning,
+    Refusal,
+    ToolCall,
+    ToolCallDelta,
+    chat_request,
+    reply,
+)
+from openresponses_bridge.dialects import anthropic_messages, chat_completions
+from openresponses_server.backend import BackendResponse, endpoint
 
 
 async def generate(request: CreateResponse) -> AsyncIterator[Output]:

@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, assert_type
 
-from bridge import (
+from openresponses_bridge import (
     BridgeError,
     CreateResponse,
     Diagnostic,
@@ -49,16 +49,23 @@ from bridge import (
     encode_sse,
     process_stream,
 )
-from bridge.dialects import anthropic_messages, chat_completions, codex, copilot, responses, vscode
-from bridge.dialects.base import Dialect, Inbound, Outbound
-from bridge.protocol.content import LogProb, UrlCitation
-from bridge.protocol.events import KnownEvent, OutputTextDelta, ResponseCompleted
-from bridge.protocol.items import FunctionCall, Item, Message
-from bridge.protocol.unknown import UnknownEvent, UnknownItem
-from bridge.seal import Sealer
-from bridge.token_counter import TokenEstimator
-from bridge.tools.aggregated import AggregatedCall
-from bridge.usage import AgentUsage
+from openresponses_bridge.dialects import (
+    anthropic_messages,
+    chat_completions,
+    codex,
+    copilot,
+    responses,
+    vscode,
+)
+from openresponses_bridge.dialects.base import Dialect, Inbound, Outbound
+from openresponses_bridge.protocol.content import LogProb, UrlCitation
+from openresponses_bridge.protocol.events import KnownEvent, OutputTextDelta, ResponseCompleted
+from openresponses_bridge.protocol.items import FunctionCall, Item, Message
+from openresponses_bridge.protocol.unknown import UnknownEvent, UnknownItem
+from openresponses_bridge.seal import Sealer
+from openresponses_bridge.token_counter import TokenEstimator
+from openresponses_bridge.tools.aggregated import AggregatedCall
+from openresponses_bridge.usage import AgentUsage
 
 
 def machine_calls_give_events(citation: UrlCitation, logprob: LogProb, item: Message, usage: Usage) -> None:

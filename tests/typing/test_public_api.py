@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import bridge
+import openresponses_bridge
 from tests.support.shared import REPOSITORY
 
 REVEALED = Path(__file__).with_name("public_api.py")
@@ -58,9 +58,9 @@ def test_a_wrong_reason_and_an_iterator_for_a_function_are_noticed(cache: Path, 
     wrong = tmp_path / "wrong.py"
     wrong.write_text(
         "from collections.abc import AsyncIterator\n"
-        "from bridge import CreateResponse\n"
-        "from bridge.backend import Finish, Output\n"
-        "from server.backend import endpoint\n"
+        "from openresponses_bridge import CreateResponse\n"
+        "from openresponses_bridge.backend import Finish, Output\n"
+        "from openresponses_server.backend import endpoint\n"
         "async def generate(request: CreateResponse) -> AsyncIterator[Output]:\n"
         '    yield Finish("lenght")\n'
         'Finish("error")\n'
@@ -76,14 +76,16 @@ def test_a_wrong_reason_and_an_iterator_for_a_function_are_noticed(cache: Path, 
 
 def test_every_public_name_is_in_the_typed_file() -> None:
     text = REVEALED.read_text()
-    assert [name for name in bridge.__all__ if f"    {name},\n" not in text] == []
-    assert all(hasattr(bridge, name) for name in bridge.__all__)
+    assert [name for name in openresponses_bridge.__all__ if f"    {name},\n" not in text] == []
+    assert all(hasattr(openresponses_bridge, name) for name in openresponses_bridge.__all__)
 
 
 @pytest.mark.clients
 @pytest.mark.timeout(300)
 def test_pyright_finds_nothing_in_what_a_user_writes_and_what_is_wrong_in_the_rest(tmp_path: Path) -> None:
-    (tmp_path / "wrong.py").write_text('from bridge.backend import ToolCall\nToolCall("f", 5)\n')
+    (tmp_path / "wrong.py").write_text(
+        'from openresponses_bridge.backend import ToolCall\nToolCall("f", 5)\n'
+    )
     settings = {
         "include": [str(tmp_path), str(USERS)],
         "extraPaths": [str(REPOSITORY)],

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 import click
 
-from server.cli import main as commands
+from openresponses_server.cli import main as commands
 from tests.benchmarks.served.clients import Load
 from tests.benchmarks.served.subjects import SUBJECTS, Subject, free_port, model_side, ours, running
 from tests.benchmarks.served.works import Work, load_of, measured
@@ -107,7 +107,7 @@ def _starts(subjects: list[Subject], model: int, rounds: int, folder: Path) -> d
 def _helps(rounds: int) -> dict[str, list[_Took]]:
     ways: dict[str, Callable[[], _Took | None]] = {"python -c pass": lambda: _shown(_EMPTY)}
     for name in ["", *commands.list_commands(click.Context(commands))]:
-        command = [sys.executable, "-m", "server", *name.split(), "--help"]
+        command = [sys.executable, "-m", "openresponses_server", *name.split(), "--help"]
         ways[f"openresponses-bridge {name}".strip()] = lambda command=command: _shown(command)  # type: ignore[misc]
     return _rounds(rounds, ways)
 

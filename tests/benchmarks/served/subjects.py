@@ -185,7 +185,16 @@ def ours(*more: str, config: str = "") -> Callable[[int, int, Path], list[str]]:
             f'[[upstreams]]\nurl = "http://127.0.0.1:{model}/v1"\n{config}\n'
             "[limits]\nconcurrent = 5000\nconcurrent_per_key = 5000\n"
         )
-        serve = [sys.executable, "-m", "server", "serve", "--config", str(file), "--port", str(port)]
+        serve = [
+            sys.executable,
+            "-m",
+            "openresponses_server",
+            "serve",
+            "--config",
+            str(file),
+            "--port",
+            str(port),
+        ]
         return [*serve, "--store", f"sqlite:///{folder}/bench.db", *more]
 
     return command

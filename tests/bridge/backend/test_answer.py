@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge import HttpError, SSEDecoder, StreamValidator, Usage
-from bridge.backend import (
+from openresponses_bridge import HttpError, SSEDecoder, StreamValidator, Usage
+from openresponses_bridge.backend import (
     Answer,
     Finish,
     FinishReason,
@@ -25,10 +25,10 @@ from bridge.backend import (
     chat_request,
     refusal,
 )
-from bridge.emitter.finish_reasons import outcome
-from bridge.errors import BridgeError, InvalidRequestError, LocalError
-from bridge.protocol.codec import encode
-from bridge.sse import DONE, is_done
+from openresponses_bridge.emitter.finish_reasons import outcome
+from openresponses_bridge.errors import BridgeError, InvalidRequestError, LocalError
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.sse import DONE, is_done
 
 ASKED = {"model": "m", "input": "Hello"}
 ASKED_OF_CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}

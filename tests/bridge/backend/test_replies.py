@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bridge import CreateResponse, HttpError
-from bridge.backend import AsyncReply, Finish, Output, Reply, ToolCall, async_reply, reply
+from openresponses_bridge import CreateResponse, HttpError
+from openresponses_bridge.backend import AsyncReply, Finish, Output, Reply, ToolCall, async_reply, reply
 from tests.bridge.backend.test_answer import events_of, violations
 
 ASKED = {"model": "m", "input": "Hello"}

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from bridge.conformance import RULES, StreamValidator
-from bridge.conformance.example_streams import completed, failed
-from bridge.conformance.examples import EXAMPLES
-from bridge.conformance.explaining import explanation
+from openresponses_bridge.conformance import RULES, StreamValidator
+from openresponses_bridge.conformance.example_streams import completed, failed
+from openresponses_bridge.conformance.examples import EXAMPLES
+from openresponses_bridge.conformance.explaining import explanation
 from tests.support.judge import judge
 
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from bridge.conformance.published import OPENAI_EVENTS, deviations, has_event
-from bridge.protocol.codec import event_from
-from bridge.protocol.hosted import PROGRESS_EVENTS
-from bridge.protocol.lenient import Repair
-from bridge.state import PUBLISHED_EVENTS
+from openresponses_bridge.conformance.published import OPENAI_EVENTS, deviations, has_event
+from openresponses_bridge.protocol.codec import event_from
+from openresponses_bridge.protocol.hosted import PROGRESS_EVENTS
+from openresponses_bridge.protocol.lenient import Repair
+from openresponses_bridge.state import PUBLISHED_EVENTS
 from tests.support.schema import event_schemas, event_violations
 from tests.support.scripts import CITATION, Event, everything
 from tests.support.shared import require_shared

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.conformance import RULES, StreamValidator, Violation
-from bridge.conformance.registry import ENVELOPE
-from bridge.sse import Frame
+from openresponses_bridge.conformance import RULES, StreamValidator, Violation
+from openresponses_bridge.conformance.registry import ENVELOPE
+from openresponses_bridge.sse import Frame
 from tests.support.scripts import CITATION, USAGE, Event, Script, clean_streams, everything, renumber, settle
 
 Fed = Any  # an event as JSON, bytes, or a frame

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.conformance import StreamValidator, Violation
-from bridge.protocol import content, events
-from bridge.protocol.codec import decode_event
-from bridge.sse import Frame
+from openresponses_bridge.conformance import StreamValidator, Violation
+from openresponses_bridge.protocol import content, events
+from openresponses_bridge.protocol.codec import decode_event
+from openresponses_bridge.sse import Frame
 from tests.support.scripts import Event, Script, clean_streams, everything, renumber
 
 Feed = Callable[[Event], Any]

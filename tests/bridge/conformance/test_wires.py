@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.conformance import StreamValidator, Violation
-from bridge.sse import Frame
+from openresponses_bridge.conformance import StreamValidator, Violation
+from openresponses_bridge.sse import Frame
 from tests.support.scripts import Event, Script, clean_streams, everything, renumber
 
 SEARCH = {"type": "web_search_call", "action": {"type": "search"}}
@@ -119,7 +119,7 @@ def test_mixed_spellings_are_held_against_the_first() -> None:
 
 
 def test_structs_text_and_objects_decide_alike() -> None:
-    from bridge.protocol.codec import decode_event
+    from openresponses_bridge.protocol.codec import decode_event
 
     stream = everything()
     del stream[9], stream[20]

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.decoder import ResponseAccumulator
-from bridge.protocol.codec import event_from
-from bridge.protocol.response import Response
+from openresponses_bridge.decoder import ResponseAccumulator
+from openresponses_bridge.protocol.codec import event_from
+from openresponses_bridge.protocol.response import Response
 from tests.support.machines import plain
 from tests.support.parts import (
     Raw,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bridge.decoder import PREMATURE_END, LanguageModelDataPart, LanguageModelTextPart
-from bridge.protocol.errors import ResponseError
+from openresponses_bridge.decoder import PREMATURE_END, LanguageModelDataPart, LanguageModelTextPart
+from openresponses_bridge.protocol.errors import ResponseError
 from tests.support.parts import (
     Decoded,
     Raw,

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from bridge.decoder import LanguageModelDataPart, PartDecoder
-from bridge.protocol.codec import event_from
+from openresponses_bridge.decoder import LanguageModelDataPart, PartDecoder
+from openresponses_bridge.protocol.codec import event_from
 from tests.support.parts import Decoded, added, completed, done, function, kinds, said, text_delta
 
 PNG = b"\x89PNG\r\n\x1a\nrest"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bridge import decoder
-from bridge.decoder import (
+from openresponses_bridge import decoder
+from openresponses_bridge.decoder import (
     LanguageModelDataPart,
     LanguageModelPromptTsxPart,
     LanguageModelTextPart,
@@ -19,7 +19,7 @@ from bridge.decoder import (
     encode_part,
     encode_parts,
 )
-from bridge.errors import WireError
+from openresponses_bridge.errors import WireError
 
 RESULT = LanguageModelToolResultPart(
     "c",

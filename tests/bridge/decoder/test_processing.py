@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bridge.decoder import (
+from openresponses_bridge.decoder import (
     LanguageModelTextPart,
     LanguageModelToolCallPart,
     Part,
@@ -14,10 +14,10 @@ from bridge.decoder import (
     StreamResult,
     process_stream,
 )
-from bridge.decoder.part_decoder import NO_RESPONSE
-from bridge.errors import HttpError
-from bridge.protocol.events import Event
-from bridge.protocol.request import CreateResponse
+from openresponses_bridge.decoder.part_decoder import NO_RESPONSE
+from openresponses_bridge.errors import HttpError
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.request import CreateResponse
 from tests.support.machines import Run
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from bridge.decoder import ResponseAccumulator
-from bridge.protocol import events as ev
-from bridge.protocol.content import OutputTextContent, ReasoningTextContent, SummaryTextContent
-from bridge.protocol.events import Event
-from bridge.protocol.items import CustomToolCall, FunctionCall, Item, Message, ReasoningItem
+from openresponses_bridge.decoder import ResponseAccumulator
+from openresponses_bridge.protocol import events as ev
+from openresponses_bridge.protocol.content import OutputTextContent, ReasoningTextContent, SummaryTextContent
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.items import CustomToolCall, FunctionCall, Item, Message, ReasoningItem
 from tests.support.machines import plain
 from tests.support.parts import Decoded, recorded
 from tests.support.shared import shared_files

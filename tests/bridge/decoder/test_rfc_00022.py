@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bridge.decoder import (
+from openresponses_bridge.decoder import (
     LanguageModelDataPart,
     LanguageModelTextPart,
     LanguageModelThinkingPart,

@@ -6,8 +6,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.decoder import LanguageModelTextPart, LanguageModelThinkingPart, LanguageModelToolCallPart
-from bridge.protocol.codec import decode_event, encode
+from openresponses_bridge.decoder import (
+    LanguageModelTextPart,
+    LanguageModelThinkingPart,
+    LanguageModelToolCallPart,
+)
+from openresponses_bridge.protocol.codec import decode_event, encode
 from tests.support.machines import WIRES, Run
 from tests.support.parts import Decoded, compact
 

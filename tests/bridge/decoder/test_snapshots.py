@@ -5,9 +5,9 @@ from typing import Any
 
 from syrupy.assertion import SnapshotAssertion
 
-from bridge.conformance import StreamValidator
-from bridge.decoder import PartDecoder, ResponseAccumulator, encode_part
-from bridge.protocol.codec import event_from
+from openresponses_bridge.conformance import StreamValidator
+from openresponses_bridge.decoder import PartDecoder, ResponseAccumulator, encode_part
+from openresponses_bridge.protocol.codec import event_from
 from tests.support import scripts
 from tests.support.machines import plain
 from tests.support.model_scripts import SCRIPTS, played

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bridge.decoder import LanguageModelThinkingPart
+from openresponses_bridge.decoder import LanguageModelThinkingPart
 from tests.support.parts import (
     Decoded,
     Raw,

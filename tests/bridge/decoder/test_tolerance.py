@@ -7,10 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.decoder import PartDecoder, ResponseAccumulator, decode_part, encode_part, encode_parts
-from bridge.protocol import events as ev
-from bridge.protocol.codec import encode, event_from
-from bridge.protocol.events import Event
+from openresponses_bridge.decoder import (
+    PartDecoder,
+    ResponseAccumulator,
+    decode_part,
+    encode_part,
+    encode_parts,
+)
+from openresponses_bridge.protocol import events as ev
+from openresponses_bridge.protocol.codec import encode, event_from
+from openresponses_bridge.protocol.events import Event
 from tests.support.parts import (
     Decoded,
     Raw,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from bridge.decoder import namespace_call_id, strip_call_id
-from bridge.decoder.call_ids import unique_call_id
-from bridge.decoder.part_decoder import UNREADABLE_CALL
-from bridge.protocol.codec import event_from
+from openresponses_bridge.decoder import namespace_call_id, strip_call_id
+from openresponses_bridge.decoder.call_ids import unique_call_id
+from openresponses_bridge.decoder.part_decoder import UNREADABLE_CALL
+from openresponses_bridge.protocol.codec import event_from
 from tests.support.parts import (
     Decoded,
     Raw,

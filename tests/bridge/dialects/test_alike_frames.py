@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from bridge.dialects.base import AlikeFrames
-from bridge.dialects.base.alike import _ENCODED, _WASTED
+from openresponses_bridge.dialects.base import AlikeFrames
+from openresponses_bridge.dialects.base.alike import _ENCODED, _WASTED
 
 
 class Delta(Struct):

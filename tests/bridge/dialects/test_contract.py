@@ -8,15 +8,15 @@ from typing import Any, is_typeddict
 import pytest
 from msgspec.structs import replace
 
-from bridge.conformance.validator import StreamValidator
-from bridge.dialects.base import Dialect, RequestContext, Traits
-from bridge.dialects.table import TABLE, dialects
-from bridge.emitter.machine import ResponseStreamStateMachine
-from bridge.errors import InvalidRequestError
-from bridge.protocol.codec import decode_request
-from bridge.protocol.events import Event, OutputTextDelta
-from bridge.seal import Sealer
-from bridge.tools.identity import ToolIdentityMap
+from openresponses_bridge.conformance.validator import StreamValidator
+from openresponses_bridge.dialects.base import Dialect, RequestContext, Traits
+from openresponses_bridge.dialects.table import TABLE, dialects
+from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
+from openresponses_bridge.errors import InvalidRequestError
+from openresponses_bridge.protocol.codec import decode_request
+from openresponses_bridge.protocol.events import Event, OutputTextDelta
+from openresponses_bridge.seal import Sealer
+from openresponses_bridge.tools.identity import ToolIdentityMap
 from tests.support.model_frames import frames
 from tests.support.model_scripts import SCRIPTS
 from tests.support.shared import REPOSITORY
@@ -44,7 +44,9 @@ def of_text(events: list[Event]) -> str:
 def test_a_line_of_the_table_says_what_its_entry_does() -> None:
     lines = [(each.name, each.client) for each in TABLE]
     assert lines == [(entry.name, entry.client is not None) for entry in ENTRIES]
-    packages = {path.parent.name for path in REPOSITORY.glob("bridge/dialects/*/dialect.py")} - {"base"}
+    packages = {
+        path.parent.name for path in REPOSITORY.glob("bridge/openresponses_bridge/dialects/*/dialect.py")
+    } - {"base"}
     assert sorted(each.package for each in TABLE) == sorted(packages)
     assert len({entry.title for entry in ENTRIES}) == len(ENTRIES)
 
@@ -162,7 +164,7 @@ def test_a_client_is_refused_with_the_place(entry: Dialect, body: bytes) -> None
 def test_no_option_is_of_any_name(entry: Dialect) -> None:
     """Public signatures say which options there are: `**options` are typed by name, never Any."""
     folder = next(each.package for each in TABLE if each.name == entry.name)
-    package = import_module(f"bridge.dialects.{folder}")
+    package = import_module(f"openresponses_bridge.dialects.{folder}")
     for name in package.__all__:
         public = getattr(package, name)
         has_signature = callable(public) and not is_typeddict(public)

@@ -1,9 +1,9 @@
 """The input as entries: one list with places, whatever dialect it goes out in."""
 
-from bridge.dialects.base import HISTORY, entries_of
-from bridge.protocol.codec import decode_request
-from bridge.protocol.input_items import MessageParam
-from bridge.protocol.request import CreateResponse
+from openresponses_bridge.dialects.base import HISTORY, entries_of
+from openresponses_bridge.protocol.codec import decode_request
+from openresponses_bridge.protocol.input_items import MessageParam
+from openresponses_bridge.protocol.request import CreateResponse
 
 
 def test_earlier_turns_come_first_and_have_the_links_place() -> None:

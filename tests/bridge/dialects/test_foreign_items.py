@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from bridge.dialects.base import configured
-from bridge.dialects.base.agents import is_readable
-from bridge.dialects.chat_completions import to_chat
-from bridge.emitter.machine import ResponseStreamStateMachine
-from bridge.errors import InvalidRequestError
-from bridge.protocol.codec import decode_request, encode
-from bridge.protocol.request import CreateResponse, JsonSchemaFormatParam
-from bridge.seal import Sealer
-from bridge.tools.identity import ToolIdentityMap
+from openresponses_bridge.dialects.base import configured
+from openresponses_bridge.dialects.base.agents import is_readable
+from openresponses_bridge.dialects.chat_completions import to_chat
+from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
+from openresponses_bridge.errors import InvalidRequestError
+from openresponses_bridge.protocol.codec import decode_request, encode
+from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam
+from openresponses_bridge.seal import Sealer
+from openresponses_bridge.tools.identity import ToolIdentityMap
 from tests.bridge.dialects.test_outcomes import COLUMNS, drive
 
 HI = {"type": "message", "role": "user", "content": "Hi"}

@@ -7,9 +7,9 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from bridge.dialects import anthropic_messages, chat_completions, codex, responses
-from bridge.dialects.anthropic_messages import ModelFacts
-from bridge.dialects.base import (
+from openresponses_bridge.dialects import anthropic_messages, chat_completions, codex, responses
+from openresponses_bridge.dialects.anthropic_messages import ModelFacts
+from openresponses_bridge.dialects.base import (
     METADATA_OF_CHAT,
     NATIVE_OF_MESSAGES,
     OTHER,
@@ -18,11 +18,17 @@ from bridge.dialects.base import (
     UpstreamSide,
     asked,
 )
-from bridge.errors import InvalidRequestError
-from bridge.protocol.codec import decode_request
-from bridge.protocol.request import RESTART, CreateResponse, ReasoningOptions, StreamOptions, TextParam
-from bridge.seal import Sealer
-from bridge.tools.identity import ToolIdentityMap
+from openresponses_bridge.errors import InvalidRequestError
+from openresponses_bridge.protocol.codec import decode_request
+from openresponses_bridge.protocol.request import (
+    RESTART,
+    CreateResponse,
+    ReasoningOptions,
+    StreamOptions,
+    TextParam,
+)
+from openresponses_bridge.seal import Sealer
+from openresponses_bridge.tools.identity import ToolIdentityMap
 
 FACTS = ModelFacts(32_000, "adaptive", structured=True, efforts=("low",))
 COLUMNS: dict[str, tuple[UpstreamSide | None, dict[str, Any]]] = {

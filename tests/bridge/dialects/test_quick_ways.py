@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.dialects import codex, copilot, vscode
-from bridge.protocol.codec import encode
+from openresponses_bridge.dialects import codex, copilot, vscode
+from openresponses_bridge.protocol.codec import encode
 from tests.support.chat import new_machine
 
 TEXT = st.sampled_from(["", "Hi", " ", "é", "\ud83d", "\ude42"])

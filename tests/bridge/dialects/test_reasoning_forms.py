@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.dialects import anthropic_messages, chat_completions
-from bridge.dialects.chat_completions.client.completion import Folding
-from bridge.emitter import ResponseStreamStateMachine
-from bridge.protocol.events import Event
+from openresponses_bridge.dialects import anthropic_messages, chat_completions
+from openresponses_bridge.dialects.chat_completions.client.completion import Folding
+from openresponses_bridge.emitter import ResponseStreamStateMachine
+from openresponses_bridge.protocol.events import Event
 
 CONTENT, SUMMARY = ("reasoning", "Two and two."), ("reasoning_summary", "Adding up.")
 SECOND = ("reasoning_summary", "And again.", 1)

@@ -7,10 +7,17 @@ from typing import Any, NamedTuple
 
 from syrupy.assertion import SnapshotAssertion
 
-from bridge.diagnostics import Diagnostics
-from bridge.dialects import anthropic_messages, chat_completions, codex, copilot, responses, vscode
-from bridge.protocol.codec import encode_sse
-from bridge.sse import SSEDecoder
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects import (
+    anthropic_messages,
+    chat_completions,
+    codex,
+    copilot,
+    responses,
+    vscode,
+)
+from openresponses_bridge.protocol.codec import encode_sse
+from openresponses_bridge.sse import SSEDecoder
 from tests.support.fed import Build, Fed
 from tests.support.model_frames import frames
 from tests.support.model_scripts import CUSTOM_TOOL, SCRIPTS, played

@@ -6,9 +6,9 @@ from typing import Any
 
 from syrupy.assertion import SnapshotAssertion
 
-from bridge.dialects import anthropic_messages, chat_completions
-from bridge.protocol.codec import encode
-from bridge.protocol.response import Response
+from openresponses_bridge.dialects import anthropic_messages, chat_completions
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.response import Response
 from tests.support.fed import Build, Fed
 from tests.support.model_scripts import SCRIPTS, played
 from tests.support.snapshots import snapshots

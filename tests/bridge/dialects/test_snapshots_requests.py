@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from bridge.dialects.anthropic_messages import MessagesOptions, from_messages, to_messages
-from bridge.dialects.chat_completions import ChatOptions, from_chat, to_chat
-from bridge.dialects.responses import to_responses
-from bridge.dialects.vscode import decode_chat, from_vscode, to_vscode
-from bridge.errors import InvalidRequestError
-from bridge.protocol.codec import decode_request, encode
+from openresponses_bridge.dialects.anthropic_messages import MessagesOptions, from_messages, to_messages
+from openresponses_bridge.dialects.chat_completions import ChatOptions, from_chat, to_chat
+from openresponses_bridge.dialects.responses import to_responses
+from openresponses_bridge.dialects.vscode import decode_chat, from_vscode, to_vscode
+from openresponses_bridge.errors import InvalidRequestError
+from openresponses_bridge.protocol.codec import decode_request, encode
 from tests.support import anthropic_rules, chat_rules
 from tests.support.snapshots import snapshots
 

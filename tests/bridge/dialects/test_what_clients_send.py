@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from bridge.errors import InvalidRequestError
-from bridge.protocol.codec import decode_request, encode
+from openresponses_bridge.errors import InvalidRequestError
+from openresponses_bridge.protocol.codec import decode_request, encode
 from tests.bridge.dialects.test_outcomes import CLOSED, COLUMNS, FACTS, drive
 
 USER = {"type": "message", "role": "user", "content": "Hi"}

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from bridge.emitter import ResponseStreamStateMachine
-from bridge.errors import BridgeError, InvalidRequestError, StreamStateError
-from bridge.protocol.codec import encode_sse
-from bridge.protocol.errors import ErrorPayload, ResponseError
-from bridge.state import ResponseStreamPhase
+from openresponses_bridge.emitter import ResponseStreamStateMachine
+from openresponses_bridge.errors import BridgeError, InvalidRequestError, StreamStateError
+from openresponses_bridge.protocol.codec import encode_sse
+from openresponses_bridge.protocol.errors import ErrorPayload, ResponseError
+from openresponses_bridge.state import ResponseStreamPhase
 from tests.support.machines import CLOCK, Run, plain
 
 COMPLETED = [

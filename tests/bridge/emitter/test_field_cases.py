@@ -6,11 +6,17 @@ import json
 
 import pytest
 
-from bridge import ResponseAccumulator, ResponseStreamStateMachine, StreamValidator, decode_event, encode_sse
-from bridge.protocol.codec import encode
-from bridge.protocol.events import ErrorEvent, OutputItemAdded, ResponseFailed
-from bridge.protocol.items import Message
-from bridge.sse import SSEDecoder
+from openresponses_bridge import (
+    ResponseAccumulator,
+    ResponseStreamStateMachine,
+    StreamValidator,
+    decode_event,
+    encode_sse,
+)
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.events import ErrorEvent, OutputItemAdded, ResponseFailed
+from openresponses_bridge.protocol.items import Message
+from openresponses_bridge.sse import SSEDecoder
 
 WIRES = pytest.mark.parametrize("wire", ["openresponses", "openai"])
 

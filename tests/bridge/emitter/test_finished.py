@@ -2,8 +2,8 @@
 
 import pytest
 
-from bridge.emitter.finished import beginnings, events_of, is_cut_call
-from bridge.protocol.events import Event
+from openresponses_bridge.emitter.finished import beginnings, events_of, is_cut_call
+from openresponses_bridge.protocol.events import Event
 from tests.support.machines import machine
 
 CITATION = {"type": "url_citation", "url": "https://a", "title": "A", "start_index": 0, "end_index": 1}

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from bridge.protocol import items as it
-from bridge.protocol.codec import encode
+from openresponses_bridge.protocol import items as it
+from openresponses_bridge.protocol.codec import encode
 from tests.support.machines import machine
 
 HALF = "\ud83d"

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from bridge.protocol import content as ct
-from bridge.protocol import items as it
-from bridge.protocol.unknown import UnknownItem
+from openresponses_bridge.protocol import content as ct
+from openresponses_bridge.protocol import items as it
+from openresponses_bridge.protocol.unknown import UnknownItem
 from tests.support.machines import WIRES, Run, plain
 
 CITATION = ct.UrlCitation("u", 0, 1, "t")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bridge.protocol.events import OutputItemAdded
+from openresponses_bridge.protocol.events import OutputItemAdded
 from tests.support.machines import Run, plain
 
 OPEN_TEXT = ["output_item.added", "content_part.added", "output_text.delta"]

@@ -6,12 +6,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.emitter import ResponseStreamStateMachine
-from bridge.protocol.codec import decode_json, decode_request, decode_response, encode, encode_sse
-from bridge.protocol.response import RESPONSE_DEFAULTS, Response
-from bridge.protocol.usage import Usage
-from bridge.sse import SSEDecoder
-from bridge.state import ResponseStreamPhase
+from openresponses_bridge.emitter import ResponseStreamStateMachine
+from openresponses_bridge.protocol.codec import (
+    decode_json,
+    decode_request,
+    decode_response,
+    encode,
+    encode_sse,
+)
+from openresponses_bridge.protocol.response import RESPONSE_DEFAULTS, Response
+from openresponses_bridge.protocol.usage import Usage
+from openresponses_bridge.sse import SSEDecoder
+from openresponses_bridge.state import ResponseStreamPhase
 from tests.support.machines import CLOCK, Run, machine, plain
 from tests.support.schema import violations
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from bridge.emitter.stop_matching import StopMatcher, sequences_of
-from bridge.emitter.stopping import StopFilter
-from bridge.errors import StreamStateError
-from bridge.protocol.content import LogProb
-from bridge.protocol.items import Message
+from openresponses_bridge.emitter.stop_matching import StopMatcher, sequences_of
+from openresponses_bridge.emitter.stopping import StopFilter
+from openresponses_bridge.errors import StreamStateError
+from openresponses_bridge.protocol.content import LogProb
+from openresponses_bridge.protocol.items import Message
 from tests.support.machines import Run
 
 STOPS = st.lists(st.text("ab\U0001f600", min_size=1, max_size=4), min_size=1, max_size=5)
@@ -165,7 +165,7 @@ def test_a_whole_message_ends_at_a_sequence(as_struct: bool) -> None:
     ]  # fmt: skip
     item: Any = {"type": "message", "id": "m", "status": "incomplete", "role": "assistant", "content": parts}
     if as_struct:
-        from bridge.protocol.codec import item_from
+        from openresponses_bridge.protocol.codec import item_from
 
         item = item_from(item, [])
         assert isinstance(item, Message)

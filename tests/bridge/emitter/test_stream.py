@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from bridge.emitter import ResponseStreamStateMachine
-from bridge.emitter.stream import ResponseStream, StreamFilter
-from bridge.state import METHODS
+from openresponses_bridge.emitter import ResponseStreamStateMachine
+from openresponses_bridge.emitter.stream import ResponseStream, StreamFilter
+from openresponses_bridge.state import METHODS
 
 NAMES = sorted({name for methods in METHODS.values() for name in methods} | {"require"})
 PROPERTIES = {"diagnostics", "phase", "wire", "response_id", "snapshot", "in_one_form"}

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from bridge.dialects.responses import Inbound
-from bridge.emitter import ResponseStreamStateMachine
-from bridge.protocol.codec import encode
+from openresponses_bridge.dialects.responses import Inbound
+from openresponses_bridge.emitter import ResponseStreamStateMachine
+from openresponses_bridge.protocol.codec import encode
 from tests.support.machines import machine, plain
 
 CREATED = 1_700_000_000

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from bridge.errors import StreamStateError
-from bridge.protocol.usage import MOST_TOKENS, Usage
+from openresponses_bridge.errors import StreamStateError
+from openresponses_bridge.protocol.usage import MOST_TOKENS, Usage
 from tests.support.machines import Run
 
 SPELLINGS: list[tuple[dict[str, Any], Usage]] = [

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.dialects.responses import Inbound
-from bridge.emitter import ResponseStreamStateMachine
-from bridge.protocol.codec import encode
-from bridge.protocol.events import Event
+from openresponses_bridge.dialects.responses import Inbound
+from openresponses_bridge.emitter import ResponseStreamStateMachine
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.events import Event
 from tests.support.machines import WIRES
 
 HALF = "a\ud800b"

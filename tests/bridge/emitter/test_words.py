@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from bridge.protocol.content import FileCitation, LogProb, TopLogProb, UrlCitation
-from bridge.protocol.unknown import UnknownAnnotation
+from openresponses_bridge.protocol.content import FileCitation, LogProb, TopLogProb, UrlCitation
+from openresponses_bridge.protocol.unknown import UnknownAnnotation
 from tests.support.machines import Run, plain
 
 LONE_HIGH, LONE_LOW = "\ud83d", "\ude00"

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from bridge.emitter import ResponseStreamStateMachine
-from bridge.errors import LocalError, StreamStateError
-from bridge.protocol import content as ct
-from bridge.protocol import items as it
-from bridge.protocol.unknown import UnknownItem, UnknownPart
-from bridge.state import LIFECYCLE_METHODS, METHODS, OUTPUT_METHODS, ResponseStreamPhase
+from openresponses_bridge.emitter import ResponseStreamStateMachine
+from openresponses_bridge.errors import LocalError, StreamStateError
+from openresponses_bridge.protocol import content as ct
+from openresponses_bridge.protocol import items as it
+from openresponses_bridge.protocol.unknown import UnknownItem, UnknownPart
+from openresponses_bridge.state import LIFECYCLE_METHODS, METHODS, OUTPUT_METHODS, ResponseStreamPhase
 from tests.support.machines import machine, plain
 
 P = ResponseStreamPhase

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from bridge.diagnostics import Diagnostics
-from bridge.errors import LocalError
-from bridge.prompt import (
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.errors import LocalError
+from openresponses_bridge.prompt import (
     Attachment,
     Base64Image,
     BuildPromptResult,
@@ -27,8 +27,8 @@ from bridge.prompt import (
     share_passed,
     summary_prompt,
 )
-from bridge.prompt.counting import PromptCounter
-from bridge.prompt.raw import text_of
+from openresponses_bridge.prompt.counting import PromptCounter
+from openresponses_bridge.prompt.raw import text_of
 from tests.support.prompts import EDIT_FILE, Characters, everything, one_round, text_result
 
 COUNTER = PromptCounter(Characters(), "")

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.diagnostics import Diagnostics
-from bridge.dialects.anthropic_messages import envelopes
-from bridge.errors import InvalidRequestError, LocalError
-from bridge.prompt import (
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.anthropic_messages import envelopes
+from openresponses_bridge.errors import InvalidRequestError, LocalError
+from openresponses_bridge.prompt import (
     Base64Image,
     BuildPromptResult,
     CacheBreakpointPart,
@@ -30,12 +30,12 @@ from bridge.prompt import (
     raw_messages_to_capi,
     raw_messages_to_input_items,
 )
-from bridge.protocol import content as ct
-from bridge.protocol import input_items as ii
-from bridge.protocol import items as out
-from bridge.protocol.codec import decode_json, decode_request, encode
-from bridge.protocol.unknown import UnknownItem, UnknownPart
-from bridge.seal import Sealer
+from openresponses_bridge.protocol import content as ct
+from openresponses_bridge.protocol import input_items as ii
+from openresponses_bridge.protocol import items as out
+from openresponses_bridge.protocol.codec import decode_json, decode_request, encode
+from openresponses_bridge.protocol.unknown import UnknownItem, UnknownPart
+from openresponses_bridge.seal import Sealer
 from tests.support.prompts import IDENTITY, PIXEL, QUERY, Characters, everything, two_edits
 
 MARK = {"type": "ephemeral"}

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from bridge.diagnostics import Diagnostics
-from bridge.prompt import (
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.prompt import (
     Attachment,
     CacheBreakpointPart,
     ChatMessage,
@@ -25,8 +25,12 @@ from bridge.prompt import (
     Turn,
     collapse_system_messages,
 )
-from bridge.prompt.raw import text_of
-from bridge.tools.results import LanguageModelToolResult, ToolResultDataPart, ToolResultPromptTsxPart
+from openresponses_bridge.prompt.raw import text_of
+from openresponses_bridge.tools.results import (
+    LanguageModelToolResult,
+    ToolResultDataPart,
+    ToolResultPromptTsxPart,
+)
 from tests.support.prompts import (
     EDIT_FILE,
     IDENTITY,

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 from syrupy.assertion import SnapshotAssertion
 
-from bridge.prompt import (
+from openresponses_bridge.prompt import (
     BuildPromptResult,
     PromptContext,
     PromptRenderer,
@@ -15,7 +15,7 @@ from bridge.prompt import (
     create_responses_request_body,
     share_passed,
 )
-from bridge.seal import Sealer
+from openresponses_bridge.seal import Sealer
 from tests.support import chat_rules
 from tests.support.prompts import everything, plain, text_result, two_edits
 from tests.support.snapshots import snapshots

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bridge.errors import InvalidRequestError, WireError
-from bridge.protocol import codec
-from bridge.protocol.codec import (
+from openresponses_bridge.errors import InvalidRequestError, WireError
+from openresponses_bridge.protocol import codec
+from openresponses_bridge.protocol.codec import (
     check_event,
     decode_compact_request,
     decode_create_message,
@@ -24,10 +24,10 @@ from bridge.protocol.codec import (
     event_from,
     item_from,
 )
-from bridge.protocol.events import OutputTextDelta
-from bridge.protocol.lenient import Repair, SchemaError
-from bridge.protocol.unknown import UnknownEvent, UnknownItem
-from bridge.sse import SSEDecoder
+from openresponses_bridge.protocol.events import OutputTextDelta
+from openresponses_bridge.protocol.lenient import Repair, SchemaError
+from openresponses_bridge.protocol.unknown import UnknownEvent, UnknownItem
+from openresponses_bridge.sse import SSEDecoder
 
 DELTA = {
     "type": "response.output_text.delta", "sequence_number": 4, "item_id": "m", "output_index": 0,

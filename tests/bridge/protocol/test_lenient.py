@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from msgspec.structs import fields
 
-from bridge.protocol import events as ev
-from bridge.protocol.codec import decode_event, decode_item, decode_response, encode
-from bridge.protocol.fields import fields_of
-from bridge.protocol.items import FunctionCall, Message
-from bridge.protocol.lenient import MISSING, Repair
-from bridge.protocol.response import RESPONSE_DEFAULTS, Response
-from bridge.protocol.unknown import (
+from openresponses_bridge.protocol import events as ev
+from openresponses_bridge.protocol.codec import decode_event, decode_item, decode_response, encode
+from openresponses_bridge.protocol.fields import fields_of
+from openresponses_bridge.protocol.items import FunctionCall, Message
+from openresponses_bridge.protocol.lenient import MISSING, Repair
+from openresponses_bridge.protocol.response import RESPONSE_DEFAULTS, Response
+from openresponses_bridge.protocol.unknown import (
     Unknown,
     UnknownAnnotation,
     UnknownEvent,
@@ -20,7 +20,7 @@ from bridge.protocol.unknown import (
     UnknownPart,
     UnknownTool,
 )
-from bridge.protocol.vocabulary import (
+from openresponses_bridge.protocol.vocabulary import (
     ANNOTATIONS,
     EVENTS,
     FORMATS,
@@ -218,7 +218,7 @@ def test_what_is_too_deep_to_convert_is_dropped() -> None:
     deep: Any = []
     for _ in range(5_000):
         deep = [deep]
-    from bridge.protocol.codec import event_from
+    from openresponses_bridge.protocol.codec import event_from
 
     repairs: list[Repair] = []
     event = event_from(DELTA | {"obfuscation": deep}, repairs)
@@ -297,7 +297,7 @@ def test_zero_values_make_a_whole_that_reads_back(struct: type[Any]) -> None:
     again: list[Repair] = []
     raw = json.loads(encode(built))
     slot = next(slot for slot in SLOTS if struct in slot.structs.values())
-    from bridge.protocol.lenient import Repairing, build
+    from openresponses_bridge.protocol.lenient import Repairing, build
 
     manner = Repairing()
     assert build(slot, raw, manner) == built

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bridge.errors import InvalidRequestError
-from bridge.protocol.codec import (
+from openresponses_bridge.errors import InvalidRequestError
+from openresponses_bridge.protocol.codec import (
     check_event,
     decode_create_message,
     decode_event,
@@ -17,11 +17,11 @@ from bridge.protocol.codec import (
     decode_request,
     encode,
 )
-from bridge.protocol.input_items import AdditionalTools, MessageParam
-from bridge.protocol.lenient import Repair
-from bridge.protocol.tools import CustomTool, FunctionToolParam, NamespaceTool
-from bridge.protocol.unknown import UnknownEvent
-from bridge.protocol.vocabulary import EVENTS
+from openresponses_bridge.protocol.input_items import AdditionalTools, MessageParam
+from openresponses_bridge.protocol.lenient import Repair
+from openresponses_bridge.protocol.tools import CustomTool, FunctionToolParam, NamespaceTool
+from openresponses_bridge.protocol.unknown import UnknownEvent
+from openresponses_bridge.protocol.vocabulary import EVENTS
 from tests.support.shared import shared_files
 
 

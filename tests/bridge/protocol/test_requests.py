@@ -6,13 +6,18 @@ from typing import Any
 
 import pytest
 
-from bridge.errors import InvalidRequestError
-from bridge.protocol import input_items as ii
-from bridge.protocol.beyond import names_of
-from bridge.protocol.codec import decode_compact_request, decode_create_message, decode_request, encode
-from bridge.protocol.request import RESTART, CreateResponse
-from bridge.protocol.tools import AllowedToolChoice, FunctionToolChoice, FunctionToolParam
-from bridge.protocol.unknown import UnknownFormat, UnknownItem, UnknownTool, UnknownToolChoice
+from openresponses_bridge.errors import InvalidRequestError
+from openresponses_bridge.protocol import input_items as ii
+from openresponses_bridge.protocol.beyond import names_of
+from openresponses_bridge.protocol.codec import (
+    decode_compact_request,
+    decode_create_message,
+    decode_request,
+    encode,
+)
+from openresponses_bridge.protocol.request import RESTART, CreateResponse
+from openresponses_bridge.protocol.tools import AllowedToolChoice, FunctionToolChoice, FunctionToolParam
+from openresponses_bridge.protocol.unknown import UnknownFormat, UnknownItem, UnknownTool, UnknownToolChoice
 
 FUNCTION = {"type": "function", "name": "f"}
 CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}

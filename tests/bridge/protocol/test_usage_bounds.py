@@ -2,10 +2,10 @@
 
 import pytest
 
-from bridge import ResponseStreamStateMachine
-from bridge.dialects import chat_completions, copilot
-from bridge.dialects.base import counted as foreign
-from bridge.protocol.usage import MOST_TOKENS, Usage
+from openresponses_bridge import ResponseStreamStateMachine
+from openresponses_bridge.dialects import chat_completions, copilot
+from openresponses_bridge.dialects.base import counted as foreign
+from openresponses_bridge.protocol.usage import MOST_TOKENS, Usage
 from tests.support.fed import Fed
 
 ALL = Usage.of(3, 2, cached_tokens=3, reasoning_tokens=2)

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from bridge.protocol import hosted
-from bridge.protocol import items as it
-from bridge.protocol.codec import decode_event, encode
-from bridge.protocol.errors import ErrorPayload
-from bridge.protocol.events import ErrorEvent
-from bridge.protocol.unknown import UnknownItem
-from bridge.protocol.usage import Usage
-from bridge.state import WIRES
+from openresponses_bridge.protocol import hosted
+from openresponses_bridge.protocol import items as it
+from openresponses_bridge.protocol.codec import decode_event, encode
+from openresponses_bridge.protocol.errors import ErrorPayload
+from openresponses_bridge.protocol.events import ErrorEvent
+from openresponses_bridge.protocol.unknown import UnknownItem
+from openresponses_bridge.protocol.usage import Usage
+from openresponses_bridge.state import WIRES
 
 HOSTED: list[tuple[dict[str, Any], type[Any], dict[str, Any]]] = [
     ({"type": "web_search_call", "id": "w", "status": "completed", "action": {"type": "search",

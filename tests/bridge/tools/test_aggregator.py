@@ -2,8 +2,8 @@
 
 import pytest
 
-from bridge.errors import ToolError
-from bridge.tools.aggregator import ToolCallAggregator
+from openresponses_bridge.errors import ToolError
+from openresponses_bridge.tools.aggregator import ToolCallAggregator
 
 
 def test_deltas_add_up() -> None:

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from bridge.diagnostics import Diagnostics
-from bridge.protocol.codec import decode_request, encode
-from bridge.protocol.request import CreateResponse
-from bridge.tools.choice import meant, named, plain_choice
-from bridge.tools.declarations import active_tools, present_tools
-from bridge.tools.identity import ToolIdentityMap
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.protocol.codec import decode_request, encode
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.tools.choice import meant, named, plain_choice
+from openresponses_bridge.tools.declarations import active_tools, present_tools
+from openresponses_bridge.tools.identity import ToolIdentityMap
 
 
 def function(name: str) -> dict[str, Any]:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.errors import ToolError
-from bridge.tools.identity import ToolIdentity, ToolIdentityMap, ToolKind
+from openresponses_bridge.errors import ToolError
+from openresponses_bridge.tools.identity import ToolIdentity, ToolIdentityMap, ToolKind
 
 LEGAL = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 ANY_TEXT = st.text(st.characters(exclude_categories=[]), max_size=12)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from bridge import ToolCallAggregator
-from bridge.errors import ToolError
+from openresponses_bridge import ToolCallAggregator
+from openresponses_bridge.errors import ToolError
 
 CALL = {"type": "function_call", "id": "fc_a", "call_id": "call_a", "name": "find"}
 

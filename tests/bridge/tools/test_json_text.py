@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bridge.tools.json_text import JsonState, json_state
+from openresponses_bridge.tools.json_text import JsonState, json_state
 
 EMPTY, COMPLETE, TRUNCATED, MALFORMED = JsonState
 

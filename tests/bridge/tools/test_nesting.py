@@ -2,8 +2,8 @@
 
 import pytest
 
-from bridge.tools.json_text import JsonState, json_state
-from bridge.tools.nesting import Nesting
+from openresponses_bridge.tools.json_text import JsonState, json_state
+from openresponses_bridge.tools.nesting import Nesting
 
 TEXTS = {
     "{}": True,

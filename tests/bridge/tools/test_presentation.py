@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from bridge.diagnostics import Diagnostics
-from bridge.errors import InvalidRequestError
-from bridge.protocol.codec import decode_request, encode
-from bridge.protocol.items import (
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.errors import InvalidRequestError
+from openresponses_bridge.protocol.codec import decode_request, encode
+from openresponses_bridge.protocol.items import (
     FunctionCall,
     LocalShellAction,
     LocalShellCall,
@@ -15,10 +15,10 @@ from bridge.protocol.items import (
     ShellCall,
     ToolSearchOutput,
 )
-from bridge.tools.declarations import active_tools, present_tools
-from bridge.tools.identity import ToolIdentityMap, ToolKind
-from bridge.tools.pairing import pair
-from bridge.tools.presentation import CallView, OutputView, call_view, output_view
+from openresponses_bridge.tools.declarations import active_tools, present_tools
+from openresponses_bridge.tools.identity import ToolIdentityMap, ToolKind
+from openresponses_bridge.tools.pairing import pair
+from openresponses_bridge.tools.presentation import CallView, OutputView, call_view, output_view
 
 
 def request(**fields):

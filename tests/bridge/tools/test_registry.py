@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
-from bridge.errors import LocalError, ToolError
-from bridge.tools import (
+from openresponses_bridge.errors import LocalError, ToolError
+from openresponses_bridge.tools import (
     ModelCapabilities,
     Tool,
     ToolCallMode,
@@ -23,7 +23,7 @@ from bridge.tools import (
     tools_in_body,
     validate_tool_input,
 )
-from bridge.tools.validation import INVALID_SCHEMA
+from openresponses_bridge.tools.validation import INVALID_SCHEMA
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 
@@ -252,7 +252,7 @@ def test_without_the_engine_tools_are_registered_all_the_same(monkeypatch: pytes
     def missing() -> None:
         raise LocalError("bridge.schemas.engine", "missing")
 
-    monkeypatch.setattr("bridge.tools.validation.engine", missing)
+    monkeypatch.setattr("openresponses_bridge.tools.validation.engine", missing)
     assert len(ToolRegistry([tool("a")])) == 1
 
 

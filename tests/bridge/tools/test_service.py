@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from bridge.errors import InvalidRequestError, LocalError
-from bridge.tools import (
+from openresponses_bridge.errors import InvalidRequestError, LocalError
+from openresponses_bridge.tools import (
     CancellationToken,
     LanguageModelToolResult,
     TokenizationOptions,
@@ -25,8 +25,8 @@ from bridge.tools import (
     ToolsService,
     ToolValidationError,
 )
-from bridge.tools.invocation import DidInvokeTool, WillInvokeTool
-from bridge.tools.results import decode_tool_result
+from openresponses_bridge.tools.invocation import DidInvokeTool, WillInvokeTool
+from openresponses_bridge.tools.results import decode_tool_result
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 pytestmark = pytest.mark.anyio
@@ -226,7 +226,7 @@ async def test_an_engine_that_is_missing_is_not_the_models_mistake(monkeypatch: 
     def missing() -> None:
         raise LocalError("bridge.schemas.engine", "jsonschema-rs is missing")
 
-    monkeypatch.setattr("bridge.tools.validation.engine", missing)
+    monkeypatch.setattr("openresponses_bridge.tools.validation.engine", missing)
     tools = ToolsService(ToolRegistry([Tool("a", "", {"type": "object"}, print)]))
     with pytest.raises(LocalError, match="jsonschema-rs is missing"):
         await tools.run_call("a", "{}")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from bridge.tools.json_text import JsonState, json_state
-from bridge.tools.unwrap import InputUnwrapper, wrap_input
+from openresponses_bridge.tools.json_text import JsonState, json_state
+from openresponses_bridge.tools.unwrap import InputUnwrapper, wrap_input
 
 PATCH = '*** Begin Patch\n*** Update File: a.py\n@@\n-print("é")\n+print("🙂\\n")\n*** End Patch\n'
 

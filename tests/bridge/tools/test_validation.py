@@ -10,12 +10,12 @@ import pytest
 from jsonschema import Draft202012Validator
 from referencing import Registry
 
-from bridge.errors import LocalError, ToolError
-from bridge.schemas import cost
-from bridge.schemas.cost import Estimator, TooCostlyError
-from bridge.tools import ToolValidationError, deep_parse_nested_json, validate_tool_input
-from bridge.tools.errors import ToolInputError
-from bridge.tools.validation import ToolSchema
+from openresponses_bridge.errors import LocalError, ToolError
+from openresponses_bridge.schemas import cost
+from openresponses_bridge.schemas.cost import Estimator, TooCostlyError
+from openresponses_bridge.tools import ToolValidationError, deep_parse_nested_json, validate_tool_input
+from openresponses_bridge.tools.errors import ToolInputError
+from openresponses_bridge.tools.validation import ToolSchema
 
 EDIT: dict[str, Any] = {
     "type": "object",
@@ -448,7 +448,7 @@ def test_formats_are_annotations() -> None:
 
 
 def test_without_the_engine_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    from bridge.schemas import dialects
+    from openresponses_bridge.schemas import dialects
 
     monkeypatch.setitem(sys.modules, "jsonschema_rs", None)
     dialects.engine.cache_clear()

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from server.config import hashed
-from server.recordings.reader import read_recording
-from server.recordings.records import Chunk
-from server.settings import Retries, Settings, Tracing, UpstreamSettings
+from openresponses_server.config import hashed
+from openresponses_server.recordings.reader import read_recording
+from openresponses_server.recordings.records import Chunk
+from openresponses_server.settings import Retries, Settings, Tracing, UpstreamSettings
 from tests.support.inspecting import cut_off, dropped, frames, open_stored, picture, send
 from tests.support.serving import call, serving
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk, refusal
@@ -253,7 +253,16 @@ def test_a_dropped_trace_and_a_recording_are_shown(page: Any, base: str, tmp_pat
     at_event(page, "nineteen")
     page.get_by_text("came from chunk 3 of first, with which it was whole").wait_for()
     file = tmp_path / "made.jsonl"
-    command = [sys.executable, "-m", "server", "record", "Say hello", "Count to two", "-o", str(file)]
+    command = [
+        sys.executable,
+        "-m",
+        "openresponses_server",
+        "record",
+        "Say hello",
+        "Count to two",
+        "-o",
+        str(file),
+    ]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
     dropped(page, file.read_bytes(), file.name)
     page.locator(".figures .status.completed").wait_for()

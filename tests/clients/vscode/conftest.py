@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from server.config import hashed
-from server.settings import Capabilities, Settings, UpstreamSettings
-from server.vscode.vsix import vsix
+from openresponses_server.config import hashed
+from openresponses_server.settings import Capabilities, Settings, UpstreamSettings
+from openresponses_server.vscode.vsix import vsix
 from tests.clients.vscode.host import HERE, Host, require_host
 from tests.clients.vscode.hostile import ADDRESSES, ANSWERS, LISTS, Hostile
 from tests.clients.vscode.results import Attacked, Played
@@ -34,7 +34,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def host(tmp_path_factory: pytest.TempPathFactory) -> Host:
     installed = require_host()
     folder = tmp_path_factory.mktemp("vscode")
-    command = [sys.executable, "-m", "server", "vscode", "package", "-o", str(folder / "ours.vsix")]
+    command = [
+        sys.executable,
+        "-m",
+        "openresponses_server",
+        "vscode",
+        "package",
+        "-o",
+        str(folder / "ours.vsix"),
+    ]
     subprocess.run(command, check=True, cwd=REPOSITORY, capture_output=True, timeout=60)
     files = {path.name: path.read_bytes() for path in sorted((HERE / "consumer").iterdir())}
     (folder / "consumer.vsix").write_bytes(vsix({**files, "README.md": b"A test."}))

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from server.upstreams.demo.behaviours import BEHAVIOURS
+from openresponses_server.upstreams.demo.behaviours import BEHAVIOURS
 
 Results = dict[str, Any]
 

@@ -12,8 +12,8 @@ from typing import Any
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from server.connections import http_protocol
-from server.settings import Settings
+from openresponses_server.connections import http_protocol
+from openresponses_server.settings import Settings
 from tests.fuzz.core import Target
 from tests.support.in_process import InProcess
 from tests.support.wire import Wire

@@ -3,10 +3,10 @@ linear time, whatever is in it, and only a BridgeError is ever raised."""
 
 from __future__ import annotations
 
-from bridge import PartDecoder, ResponseAccumulator, SSEDecoder, StreamValidator, decode_event
-from bridge.errors import BridgeError, WireError
-from bridge.protocol.codec import check_event, decode_item, decode_response, encode
-from bridge.protocol.events import Event
+from openresponses_bridge import PartDecoder, ResponseAccumulator, SSEDecoder, StreamValidator, decode_event
+from openresponses_bridge.errors import BridgeError, WireError
+from openresponses_bridge.protocol.codec import check_event, decode_item, decode_response, encode
+from openresponses_bridge.protocol.events import Event
 from tests.fuzz.core import Target
 from tests.fuzz.outward import sent_on
 from tests.fuzz.targets.inbounds import RESPONSES as SEEDS

@@ -8,14 +8,21 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from bridge import ResponseAccumulator, ResponseStreamStateMachine, SSEDecoder, StreamValidator
-from bridge.dialects import anthropic_messages, chat_completions, codex, copilot, responses, vscode
-from bridge.dialects.table import TABLE, dialects
-from bridge.errors import WireError
-from bridge.protocol.codec import encode
-from bridge.protocol.events import Event
-from bridge.sse import encode_data
-from bridge.state import TERMINAL_PHASES
+from openresponses_bridge import ResponseAccumulator, ResponseStreamStateMachine, SSEDecoder, StreamValidator
+from openresponses_bridge.dialects import (
+    anthropic_messages,
+    chat_completions,
+    codex,
+    copilot,
+    responses,
+    vscode,
+)
+from openresponses_bridge.dialects.table import TABLE, dialects
+from openresponses_bridge.errors import WireError
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.sse import encode_data
+from openresponses_bridge.state import TERMINAL_PHASES
 from tests.fuzz.core import Target
 from tests.fuzz.outward import sent_on
 from tests.support import anthropic, chat, foreign

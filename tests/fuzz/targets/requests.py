@@ -8,17 +8,22 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from bridge.dialects.anthropic_messages import MessagesOptions, from_messages, to_messages
-from bridge.dialects.chat_completions import answer_options, from_chat, to_chat
-from bridge.dialects.responses import to_responses
-from bridge.dialects.vscode import decode_chat, from_vscode, to_vscode
-from bridge.errors import BridgeError, WireError
-from bridge.protocol.beyond import with_beyond
-from bridge.protocol.codec import decode_compact_request, decode_create_message, decode_request, encode
-from bridge.protocol.request import CreateResponse
-from bridge.seal import Sealer
-from bridge.token_estimate import request_tokens
-from bridge.tools.identity import ToolIdentityMap
+from openresponses_bridge.dialects.anthropic_messages import MessagesOptions, from_messages, to_messages
+from openresponses_bridge.dialects.chat_completions import answer_options, from_chat, to_chat
+from openresponses_bridge.dialects.responses import to_responses
+from openresponses_bridge.dialects.vscode import decode_chat, from_vscode, to_vscode
+from openresponses_bridge.errors import BridgeError, WireError
+from openresponses_bridge.protocol.beyond import with_beyond
+from openresponses_bridge.protocol.codec import (
+    decode_compact_request,
+    decode_create_message,
+    decode_request,
+    encode,
+)
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.seal import Sealer
+from openresponses_bridge.token_estimate import request_tokens
+from openresponses_bridge.tools.identity import ToolIdentityMap
 from tests.fuzz.core import Target
 
 Read = Callable[[bytes], CreateResponse]

@@ -6,12 +6,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from bridge.errors import BridgeError, InvalidRequestError
-from bridge.protocol.codec import decode_json
-from bridge.protocol.request import CreateResponse, JsonSchemaFormatParam, TextParam
-from server.requests.answer_format import AnswerFormat, check_format, instructed
-from server.settings import Limits
-from server.upstreams.demo.samples import sample
+from openresponses_bridge.errors import BridgeError, InvalidRequestError
+from openresponses_bridge.protocol.codec import decode_json
+from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam, TextParam
+from openresponses_server.requests.answer_format import AnswerFormat, check_format, instructed
+from openresponses_server.settings import Limits
+from openresponses_server.upstreams.demo.samples import sample
 from tests.fuzz.core import Target
 
 LIMITS = Limits()

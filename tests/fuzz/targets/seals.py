@@ -3,7 +3,7 @@ linear time, and no altered envelope, and none of another key, ever shows what i
 
 from __future__ import annotations
 
-from bridge.seal import Sealer, SealError, is_envelope
+from openresponses_bridge.seal import Sealer, SealError, is_envelope
 from tests.fuzz.core import Target
 
 NONCE = bytes(range(12))

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from bridge.errors import WireError
-from bridge.sse import Frame, SSEDecoder, encode_data, encode_frame
+from openresponses_bridge.errors import WireError
+from openresponses_bridge.sse import Frame, SSEDecoder, encode_data, encode_frame
 from tests.fuzz.core import Target
 
 LIMIT = 600

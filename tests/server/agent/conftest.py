@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from server.agent.folder import Folder
+from openresponses_server.agent.folder import Folder
 
 
 @pytest.fixture

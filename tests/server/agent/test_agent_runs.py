@@ -10,19 +10,13 @@ from typing import Any
 import anyio
 import pytest
 
-from bridge.errors import LocalError
-from bridge.prompt import PromptRenderer
-from bridge.tools.cancellation import CancellationToken
-from bridge.tools.loop import (
-    CallEnded,
-    CallsBegun,
-    LoopEnd,
-    RoundMade,
-    ToolCallLimitBehavior,
-)
-from bridge.tools.registry import Tool, ToolRegistry
-from server.agent.folder import Folder
-from server.agent.sample_tools import sample_tools
+from openresponses_bridge.errors import LocalError
+from openresponses_bridge.prompt import PromptRenderer
+from openresponses_bridge.tools.cancellation import CancellationToken
+from openresponses_bridge.tools.loop import CallEnded, CallsBegun, LoopEnd, RoundMade, ToolCallLimitBehavior
+from openresponses_bridge.tools.registry import Tool, ToolRegistry
+from openresponses_server.agent.folder import Folder
+from openresponses_server.agent.sample_tools import sample_tools
 from tests.support.agents import DIALECTS, MODEL, Agent, agent, scripted
 from tests.support.loops import Answer
 from tests.support.upstream import HANG, Received, Script, ScriptedUpstream, chunk
@@ -201,7 +195,7 @@ async def test_without_the_engine_the_run_ends_and_not_only_its_call(monkeypatch
     def missing() -> None:
         raise LocalError("bridge.schemas.engine", "jsonschema-rs is missing")
 
-    monkeypatch.setattr("bridge.tools.validation.engine", missing)
+    monkeypatch.setattr("openresponses_bridge.tools.validation.engine", missing)
     tools = ToolRegistry([Tool("look", "", {"type": "object"}, lambda given: "")])
     async with play("chat", tools, [Answer(calls=[("c1", "look", {})]), DONE]) as (made, _):
         with pytest.raises(LocalError, match="jsonschema-rs is missing"):

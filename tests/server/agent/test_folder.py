@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from server.agent.folder import MOST_BYTES, Folder, FolderError
+from openresponses_server.agent.folder import MOST_BYTES, Folder, FolderError
 
 WAYS: dict[str, Callable[[Folder, str], Any]] = {
     "read": lambda folder, path: folder.read(path),

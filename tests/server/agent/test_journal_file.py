@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bridge.prompt.raw import ChatMessage
-from bridge.tools.loop import JournalError, LoopBegun, LoopEnded, RoundMade, ToolCallRound
-from server.agent.journal_file import JournalFile
+from openresponses_bridge.prompt.raw import ChatMessage
+from openresponses_bridge.tools.loop import JournalError, LoopBegun, LoopEnded, RoundMade, ToolCallRound
+from openresponses_server.agent.journal_file import JournalFile
 
 
 def test_what_is_recorded_is_read_again_and_a_cut_line_left_out(tmp_path: Path) -> None:

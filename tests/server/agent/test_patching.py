@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.tools import ToolInvocationError, ToolRegistry, ToolsService
-from server.agent.file_tools import file_tools
-from server.agent.folder import Folder, FolderError
-from server.agent.patching import patched, read_patch
+from openresponses_bridge.tools import ToolInvocationError, ToolRegistry, ToolsService
+from openresponses_server.agent.file_tools import file_tools
+from openresponses_server.agent.folder import Folder, FolderError
+from openresponses_server.agent.patching import patched, read_patch
 
 
 def begun(*lines: str) -> str:

@@ -10,7 +10,7 @@ import anyio
 import anyio.from_thread
 import pytest
 
-from bridge.tools import (
+from openresponses_bridge.tools import (
     CancellationToken,
     Tool,
     ToolCallCancelledError,
@@ -19,10 +19,10 @@ from bridge.tools import (
     ToolsService,
     ToolTimeoutError,
 )
-from server.agent import searching, terminal
-from server.agent.calling import call_with_anyio
-from server.agent.folder import Folder
-from server.agent.sample_tools import sample_tools
+from openresponses_server.agent import searching, terminal
+from openresponses_server.agent.calling import call_with_anyio
+from openresponses_server.agent.folder import Folder
+from openresponses_server.agent.sample_tools import sample_tools
 
 pytestmark = pytest.mark.anyio
 

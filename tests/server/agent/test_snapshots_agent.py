@@ -9,13 +9,13 @@ from msgspec import to_builtins
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from bridge.protocol.usage import Usage
-from bridge.tools.errors import ToolDeclinedError, ToolFailureEncountered
-from bridge.tools.invocation import ToolCallOutcome
-from bridge.tools.loop import AskModel, CallsBegun, LoopEntry, LoopView
-from bridge.tools.results import LanguageModelToolResult
-from server.agent.html import html_of
-from server.agent.panels import render, usage_line
+from openresponses_bridge.protocol.usage import Usage
+from openresponses_bridge.tools.errors import ToolDeclinedError, ToolFailureEncountered
+from openresponses_bridge.tools.invocation import ToolCallOutcome
+from openresponses_bridge.tools.loop import AskModel, CallsBegun, LoopEntry, LoopView
+from openresponses_bridge.tools.results import LanguageModelToolResult
+from openresponses_server.agent.html import html_of
+from openresponses_server.agent.panels import render, usage_line
 from tests.support.loops import Answer, Driven, driven, events_of, failing, lines, succeed
 from tests.support.snapshots import snapshots
 

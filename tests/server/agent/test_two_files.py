@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bridge.tools.loop import LoopEnd, LoopResult
-from server.agent.folder import Folder
-from server.agent.sample_tools import sample_tools
+from openresponses_bridge.tools.loop import LoopEnd, LoopResult
+from openresponses_server.agent.folder import Folder
+from openresponses_server.agent.sample_tools import sample_tools
 from tests.support.agents import DIALECTS, MODEL, agent, scripted
 from tests.support.loops import Answer
 from tests.support.shared import require_shared

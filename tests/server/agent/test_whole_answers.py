@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from bridge.prompt import PromptRenderer
-from bridge.tools.invocation import ToolInvocationContext
-from bridge.tools.loop import LoopEnd
-from bridge.tools.registry import ToolRegistry
-from server.agent.folder import Folder
-from server.agent.sample_tools import sample_tools
-from server.settings import Capabilities
+from openresponses_bridge.prompt import PromptRenderer
+from openresponses_bridge.tools.invocation import ToolInvocationContext
+from openresponses_bridge.tools.loop import LoopEnd
+from openresponses_bridge.tools.registry import ToolRegistry
+from openresponses_server.agent.folder import Folder
+from openresponses_server.agent.sample_tools import sample_tools
+from openresponses_server.settings import Capabilities
 from tests.support.agents import DIALECTS, MODEL, agent, scripted, whole
 from tests.support.loops import Answer
 from tests.support.upstream import ScriptedUpstream

@@ -9,12 +9,17 @@ from typing import Any
 
 import pytest
 
-from bridge.tools import CancellationToken, ToolCallCancelledError, ToolInvocationContext, ToolTimeoutError
-from server.agent import semantic
-from server.agent.folder import Folder
-from server.agent.sample_tools import sample_tools
-from server.agent.semantic import WordIndex
-from server.agent.texts import Texts
+from openresponses_bridge.tools import (
+    CancellationToken,
+    ToolCallCancelledError,
+    ToolInvocationContext,
+    ToolTimeoutError,
+)
+from openresponses_server.agent import semantic
+from openresponses_server.agent.folder import Folder
+from openresponses_server.agent.sample_tools import sample_tools
+from openresponses_server.agent.semantic import WordIndex
+from openresponses_server.agent.texts import Texts
 
 Call = Callable[..., str]
 TOOLS = ("semantic_search", "list_code_usages")

@@ -9,8 +9,8 @@ import openai
 import pytest
 from openai import OpenAI
 
-from server.config import hashed
-from server.settings import Limits, Settings, UpstreamSettings
+from openresponses_server.config import hashed
+from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from tests.support.chat_folds import Folded, chunks
 from tests.support.serving import Reply, call, opened, serving
 from tests.support.upstream import CUT, HANG, Script, ScriptedUpstream, chunk, refusal, text

@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from server.answers.company import Company
+from openresponses_server.answers.company import Company
 
 pytestmark = pytest.mark.anyio
 SOON = 0.001

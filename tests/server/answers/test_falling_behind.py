@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from bridge import ResponseStreamStateMachine
-from server.runs import client as clients
-from server.runs.client import Batch, Client
-from server.settings import Limits, Settings, UpstreamSettings
+from openresponses_bridge import ResponseStreamStateMachine
+from openresponses_server.runs import client as clients
+from openresponses_server.runs.client import Batch, Client
+from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from tests.support.serving import Reply, call, opened, serving, violations, wait_for
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk, text
 

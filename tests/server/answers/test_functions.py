@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from server.settings import Settings, UpstreamSettings
+from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support.chat_folds import chunks
 from tests.support.serving import call, serving
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk

@@ -12,12 +12,12 @@ import pytest
 from structlog.testing import capture_logs
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
-from server.answers.forms import KEEP_ALIVE, ResponseForm
-from server.app import create_app
-from server.body_pieces import offer
-from server.runs.client import Batch
-from server.settings import Limits, Settings, Tracing, UpstreamSettings
-from server.traces.folder import HEADER
+from openresponses_server.answers.forms import KEEP_ALIVE, ResponseForm
+from openresponses_server.app import create_app
+from openresponses_server.body_pieces import offer
+from openresponses_server.runs.client import Batch
+from openresponses_server.settings import Limits, Settings, Tracing, UpstreamSettings
+from openresponses_server.traces.folder import HEADER
 from tests.support.pieces import Written
 from tests.support.raw import Raw, raw, request
 from tests.support.serving import Reply, call, serving, serving_app, violations

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from server.app import create_app
-from server.runs.run import Run
-from server.settings import Settings
+from openresponses_server.app import create_app
+from openresponses_server.runs.run import Run
+from openresponses_server.settings import Settings
 
 
 async def answered(app: Any, **asked: Any) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from server.settings import Limits, Retries, Settings, UpstreamSettings
+from openresponses_server.settings import Limits, Retries, Settings, UpstreamSettings
 from tests.server.answers.test_choices import FAULTS, PATH, TURN, ask, eventually, running
 from tests.server.conftest import FAST
 from tests.support.chat_folds import Folded, chunks

@@ -2,17 +2,17 @@
 
 import pytest
 
-from bridge.dialects.chat_completions import AnswerOptions, Choices
-from bridge.dialects.chat_completions import encode as encode_chunks
-from bridge.dialects.codex import DIALECT, Inbound
-from bridge.protocol.codec import encode
-from bridge.seal import Sealer
-from bridge.sse import encode_data
-from server.answers.foreign import ChatForm, chat_options
-from server.runs.client import Batch
-from server.runs.translation import Translation
-from server.settings import Settings, UpstreamSettings
-from server.upstreams.targets import configured
+from openresponses_bridge.dialects.chat_completions import AnswerOptions, Choices
+from openresponses_bridge.dialects.chat_completions import encode as encode_chunks
+from openresponses_bridge.dialects.codex import DIALECT, Inbound
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.seal import Sealer
+from openresponses_bridge.sse import encode_data
+from openresponses_server.answers.foreign import ChatForm, chat_options
+from openresponses_server.runs.client import Batch
+from openresponses_server.runs.translation import Translation
+from openresponses_server.settings import Settings, UpstreamSettings
+from openresponses_server.upstreams.targets import configured
 from tests.support.codex import proxied
 from tests.support.machines import machine
 

@@ -8,14 +8,14 @@ from itertools import islice
 from typing import Any
 
 import pytest
-
 import server.captures.reader as reader
-from server.captures.observed import observed
-from server.captures.reader import Unreadable, read_capture, with_pauses
-from server.recordings.observing import observed_file
-from server.recordings.records import Answered, Asked, Begun, Chunk, encode_record
-from server.requests.json_bounds import check_json
-from server.settings import Limits
+
+from openresponses_server.captures.observed import observed
+from openresponses_server.captures.reader import Unreadable, read_capture, with_pauses
+from openresponses_server.recordings.observing import observed_file
+from openresponses_server.recordings.records import Answered, Asked, Begun, Chunk, encode_record
+from openresponses_server.requests.json_bounds import check_json
+from openresponses_server.settings import Limits
 
 _CALL = b'{"index":0,"id":"c","function":{"name":"f","arguments":"{}"}}'
 CHAT = b'{"id":"c","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{%b}}]}'

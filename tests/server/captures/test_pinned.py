@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from server.captures.observed import observed
-from server.captures.reader import read_capture
-from server.terminal.inspection import Inspection
+from openresponses_server.captures.observed import observed
+from openresponses_server.captures.reader import read_capture
+from openresponses_server.terminal.inspection import Inspection
 from tests.support.upstream import DONE, call, chunk
 
 CUT = chunk(content="Hel") + chunk(content="lo")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from server.cli import main
+from openresponses_server.cli import main
 
 DONE = b"data: [DONE]\n\n"
 

@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 import pytest
 from click.testing import CliRunner, Result
 
-from server.cli import main
-from server.coding_agents.reaching import is_of_this_user
-from server.commands import run as run_module
-from server.config import hashed
-from server.settings import Settings, UpstreamSettings
+from openresponses_server.cli import main
+from openresponses_server.coding_agents.reaching import is_of_this_user
+from openresponses_server.commands import run as run_module
+from openresponses_server.config import hashed
+from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support.processes import free_port
 from tests.support.serving import serving
 from tests.support.upstream import ScriptedUpstream
@@ -36,7 +36,9 @@ def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     monkeypatch.setenv("OPENAI_BASE_URL", "https://elsewhere.example")
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    monkeypatch.setattr("server.logs.configure_logs", lambda _file: None)  # of the whole process
+    monkeypatch.setattr(
+        "openresponses_server.logs.configure_logs", lambda _file: None
+    )  # of the whole process
     monkeypatch.setattr(run_module, "_PORT", free_port())
     return
 

@@ -10,7 +10,7 @@ import pytest
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from server.connections import answering
+from openresponses_server.connections import answering
 
 _TYPE = (b"content-type", b"application/json")
 _LENGTH = (b"content-length", b"4")

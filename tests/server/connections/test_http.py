@@ -12,8 +12,8 @@ from contextlib import ExitStack
 import pytest
 from structlog.testing import capture_logs
 
-from server.connections.http import HttpConnection
-from server.settings import Limits, Settings, UpstreamSettings
+from openresponses_server.connections.http import HttpConnection
+from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from tests.support.raw import Raw, answer, raw, request
 from tests.support.serving import call, serving
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk

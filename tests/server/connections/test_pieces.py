@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
-from server.body_pieces import offered, withdraw
-from server.connections import http_protocol
-from server.settings import Settings
+from openresponses_server.body_pieces import offered, withdraw
+from openresponses_server.connections import http_protocol
+from openresponses_server.settings import Settings
 from tests.support.pieces import Written
 from tests.support.raw import HANDSHAKE, raw, raw_socket, request, ws_frame
 from tests.support.serving import serving_app

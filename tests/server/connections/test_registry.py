@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from server.connections.progress import SLOWEST, Receiving, Sending
-from server.connections.registry import ConnectionRegistry
-from server.settings import Limits, Settings
+from openresponses_server.connections.progress import SLOWEST, Receiving, Sending
+from openresponses_server.connections.registry import ConnectionRegistry
+from openresponses_server.settings import Limits, Settings
 
 
 class Connection:

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from server.config import hashed
-from server.connections.http import HttpConnection
-from server.settings import Settings
+from openresponses_server.config import hashed
+from openresponses_server.connections.http import HttpConnection
+from openresponses_server.settings import Settings
 from tests.support.raw import HANDSHAKE, answer, raw, request
 from tests.support.serving import serving
 from tests.support.smuggling import OPEN, STOLEN, WHOLE, shapes

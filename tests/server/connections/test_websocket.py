@@ -12,10 +12,10 @@ from structlog.testing import capture_logs
 from websockets.exceptions import InvalidStatus, PayloadTooBig
 from websockets.frames import Frame, Opcode
 
-from server.config import hashed
-from server.connections.inflating import WholeMessageDeflate
-from server.connections.websocket import WebSocketConnection
-from server.settings import Limits, Settings, UpstreamSettings
+from openresponses_server.config import hashed
+from openresponses_server.connections.inflating import WholeMessageDeflate
+from openresponses_server.connections.websocket import WebSocketConnection
+from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from tests.support.raw import HANDSHAKE, Raw, answer, deflated, raw, raw_socket, ws_frame
 from tests.support.serving import call, serving
 from tests.support.sockets import opened_socket

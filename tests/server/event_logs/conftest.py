@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import redis
 
-from server.event_logs.base import EventLog
-from server.event_logs.memory import MemoryLog
-from server.event_logs.redis import RedisLog
+from openresponses_server.event_logs.base import EventLog
+from openresponses_server.event_logs.memory import MemoryLog
+from openresponses_server.event_logs.redis import RedisLog
 from tests.support.services import redis_server
 
 OpenLog = Callable[..., EventLog]

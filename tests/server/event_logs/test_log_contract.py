@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from server.event_logs.base import EventLog, LogGone
-from server.frames import Frames
+from openresponses_server.event_logs.base import EventLog, LogGone
+from openresponses_server.frames import Frames
 from tests.support.stores import frame, frames
 
 OpenLog = Callable[..., EventLog]

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from server.event_logs.base import CHUNK_BYTES, Answered, LogError, LogGap
-from server.event_logs.memory import MemoryLog
-from server.frames import Frames
-from server.sessions.log_writer import LogWriter
+from openresponses_server.event_logs.base import CHUNK_BYTES, Answered, LogError, LogGap
+from openresponses_server.event_logs.memory import MemoryLog
+from openresponses_server.frames import Frames
+from openresponses_server.sessions.log_writer import LogWriter
 from tests.support.stores import frames
 from tests.support.waiting import until
 
@@ -67,7 +67,7 @@ def log() -> FarLog:
 
 @pytest.fixture
 async def writer(log: FarLog, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LogWriter]:
-    monkeypatch.setattr("server.sessions.log_writer._FIRST_PAUSE", 0.02)
+    monkeypatch.setattr("openresponses_server.sessions.log_writer._FIRST_PAUSE", 0.02)
     opened = LogWriter(log, "r")
     await opened.open()
     yield opened
@@ -132,7 +132,7 @@ async def test_answer_that_comes_too_late_is_not_for_what_comes_after(
     log: FarLog, writer: LogWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[Callable[[], None]] = []
-    monkeypatch.setattr("server.sessions.log_writer._PATIENCE", 0.05)
+    monkeypatch.setattr("openresponses_server.sessions.log_writer._PATIENCE", 0.05)
     monkeypatch.setattr(log, "_say", lambda _run, each, answered: said.append(lambda: answered(each, True)))
     await writer.written(frames(0, 0))
     await until(lambda: not writer._failing)
@@ -196,7 +196,7 @@ async def test_end_does_not_wait_for_a_log_that_fails(log: FarLog, writer: LogWr
 async def test_log_that_fails_for_good_is_given_up_after_the_end(
     log: FarLog, writer: LogWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.sessions.log_writer._LONGEST_PAUSE", 0.02)
+    monkeypatch.setattr("openresponses_server.sessions.log_writer._LONGEST_PAUSE", 0.02)
     log.state = "down"
     await take(writer, 0, 3)
     await writer.close()
@@ -207,7 +207,7 @@ async def test_log_that_fails_for_good_is_given_up_after_the_end(
 async def test_s4_what_waits_for_a_log_is_bounded(
     log: FarLog, writer: LogWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.sessions.log_writer._MOST_WAITING", 10_000)
+    monkeypatch.setattr("openresponses_server.sessions.log_writer._MOST_WAITING", 10_000)
     log.state = "down"
     for number in range(100):
         await writer.written(frames(number, number, "x" * 1000))

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from server.event_logs.base import LogGap, LogGone
-from server.event_logs.memory import MemoryLog
+from openresponses_server.event_logs.base import LogGap, LogGone
+from openresponses_server.event_logs.memory import MemoryLog
 from tests.support.stores import frames
 from tests.support.waiting import until
 

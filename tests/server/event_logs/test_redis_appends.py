@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import redis
 
-from server.event_logs import redis_appends
-from server.event_logs.redis import RedisLog
+from openresponses_server.event_logs import redis_appends
+from openresponses_server.event_logs.redis import RedisLog
 from tests.support.services import OwnRedis, own_redis
 from tests.support.stores import frames
 

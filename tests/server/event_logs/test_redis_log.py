@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import redis
 
-from server.event_logs.base import LogError, LogGap, LogGone
-from server.event_logs.redis import RedisLog
+from openresponses_server.event_logs.base import LogError, LogGap, LogGone
+from openresponses_server.event_logs.redis import RedisLog
 from tests.support.services import OwnRedis, own_redis
 from tests.support.stores import frames
 from tests.support.waiting import until

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import redis
 
-from server.event_logs import redis_tails
-from server.event_logs.base import CHUNK_BYTES, LogError, LogGone
-from server.event_logs.redis import RedisLog
+from openresponses_server.event_logs import redis_tails
+from openresponses_server.event_logs.base import CHUNK_BYTES, LogError, LogGone
+from openresponses_server.event_logs.redis import RedisLog
 from tests.support.services import OwnRedis, own_redis
 from tests.support.stores import frame, frames
 from tests.support.waiting import until

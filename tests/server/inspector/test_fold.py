@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from bridge.decoder import ResponseAccumulator
-from bridge.protocol.codec import decode_response, encode
+from openresponses_bridge.decoder import ResponseAccumulator
+from openresponses_bridge.protocol.codec import decode_response, encode
 from tests.support.model_scripts import SCRIPTS, played
 from tests.support.scripts import clean_streams
 from tests.support.shared import REPOSITORY
 
 NODE = shutil.which("node")
-FOLD = REPOSITORY / "server/inspector/protocol/fold.js"
+FOLD = REPOSITORY / "server/openresponses_server/inspector/protocol/fold.js"
 SPELT_BEFORE = {
     "response.reasoning_summary_text.delta": "response.reasoning_summary.delta",
     "response.reasoning_summary_text.done": "response.reasoning_summary.done",

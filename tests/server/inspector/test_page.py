@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from bridge.conformance import StreamValidator
-from bridge.protocol.codec import encode
-from bridge.sse import SSEDecoder
-from server.captures.observed import observed
+from openresponses_bridge.conformance import StreamValidator
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.sse import SSEDecoder
+from openresponses_server.captures.observed import observed
 from tests.support.model_scripts import SCRIPTS, played
 from tests.support.shared import REPOSITORY
 from tests.support.stores import streamed
@@ -38,7 +38,7 @@ def run(
     assert NODE is not None
     asked = {"title": title, "key": KEY, "request": request, "observations": observations, "pairs": pairs}
     asked["trace"] = trace
-    root = (REPOSITORY / "server/inspector").as_uri() + "/"
+    root = (REPOSITORY / "server/openresponses_server/inspector").as_uri() + "/"
     command = [NODE, str(Path(__file__).with_name("page.mjs")), root]
     done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, timeout=50)
     assert done.returncode == 0, done.stderr

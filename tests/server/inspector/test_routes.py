@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from server.config import hashed
-from server.inspector import files
-from server.routes import inspection
-from server.settings import Settings
+from openresponses_server.config import hashed
+from openresponses_server.inspector import files
+from openresponses_server.routes import inspection
+from openresponses_server.settings import Settings
 from tests.support.in_process import InProcess
 from tests.support.serving import Reply
 from tests.support.shared import REPOSITORY
 from tests.support.stores import streamed
 
-PAGE = REPOSITORY / "server/inspector"
+PAGE = REPOSITORY / "server/openresponses_server/inspector"
 CAPTURE = [(b"content-type", b"application/octet-stream")]
 ONE, TWO = [(b"authorization", b"Bearer one")], [(b"authorization", b"Bearer two")]
 _CHUNK = b'"object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":%b}]'

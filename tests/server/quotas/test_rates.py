@@ -2,8 +2,8 @@
 
 import pytest
 
-from server.quotas.headers import EXPOSED, anthropic_headers, openai_headers
-from server.quotas.rates import LONGEST_DEBT, MINUTE, Buckets, Rates, Standing, Used, verdict
+from openresponses_server.quotas.headers import EXPOSED, anthropic_headers, openai_headers
+from openresponses_server.quotas.rates import LONGEST_DEBT, MINUTE, Buckets, Rates, Standing, Used, verdict
 
 
 class Clock:
@@ -90,7 +90,7 @@ def test_s8_a_flood_of_new_keys_leaves_nothing_behind(clock: Clock, monkeypatch:
         clock.now += 0.1
         buckets.begin(f"key-{number}")
     assert len(buckets) < 30
-    monkeypatch.setattr("server.quotas.rates._MOST_KEYS", 50)
+    monkeypatch.setattr("openresponses_server.quotas.rates._MOST_KEYS", 50)
     for number in range(1000):
         buckets.begin(f"other-{number}")
     assert len(buckets) <= 50

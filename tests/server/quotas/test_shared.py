@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import redis
 
-from server.errors import HttpError
-from server.gate import Gate
-from server.quotas.rates import LONGEST_DEBT, MINUTE, Buckets, Rates, Used, verdict
-from server.quotas.shared import SharedCounts
-from server.settings import Limits
+from openresponses_server.errors import HttpError
+from openresponses_server.gate import Gate
+from openresponses_server.quotas.rates import LONGEST_DEBT, MINUTE, Buckets, Rates, Used, verdict
+from openresponses_server.quotas.shared import SharedCounts
+from openresponses_server.settings import Limits
 from tests.support.services import OwnRedis, own_redis
 
 pytestmark = pytest.mark.timeout(30)

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from server.errors import HttpError
-from server.quotas.stock import Stock
-from server.sessions.base import ResponseStore
-from server.sessions.memory import MemoryStore
+from openresponses_server.errors import HttpError
+from openresponses_server.quotas.stock import Stock
+from openresponses_server.sessions.base import ResponseStore
+from openresponses_server.sessions.memory import MemoryStore
 from tests.support.failing_store import FailingStore, as_store
 from tests.support.stores import messages, record
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from server.recordings.masking import hidden_in, masked_value
+from openresponses_server.recordings.masking import hidden_in, masked_value
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from server.recordings import masking
-from server.recordings.masking import (
+from openresponses_server.recordings import masking
+from openresponses_server.recordings.masking import (
     MASK,
     StreamMask,
     hidden_in,
@@ -16,7 +16,7 @@ from server.recordings.masking import (
     masked_value,
     without,
 )
-from server.upstreams.secrets import Secrets
+from openresponses_server.upstreams.secrets import Secrets
 
 KEY = "sk-proj-A1b2C3d4E5f6G7h8I9j0"
 SECRETS = Secrets([KEY])

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from server.captures.reader import Unreadable
-from server.recordings.matching import wanted
-from server.recordings.reader import Changed, read_recording
-from server.recordings.records import Chunk, is_recording
+from openresponses_server.captures.reader import Unreadable
+from openresponses_server.recordings.matching import wanted
+from openresponses_server.recordings.reader import Changed, read_recording
+from openresponses_server.recordings.records import Chunk, is_recording
 
 HEAD = {"type": "recording", "version": 1}
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from server.recordings.reader import read_recording
-from server.recordings.records import Asked, decode_record
-from server.recordings.writer import ExchangeRecorder, RecordingFile, files_in
-from server.upstreams.secrets import Secrets
+from openresponses_server.recordings.reader import read_recording
+from openresponses_server.recordings.records import Asked, decode_record
+from openresponses_server.recordings.writer import ExchangeRecorder, RecordingFile, files_in
+from openresponses_server.upstreams.secrets import Secrets
 
 NOTHING = Secrets([])
 ASKED = Asked(0, 0, dialect="chat", model="m")

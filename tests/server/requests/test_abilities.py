@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from bridge.errors import InvalidRequestError
-from bridge.protocol.codec import decode_request, encode
-from bridge.protocol.request import CreateResponse
-from server.requests.abilities import Fitted, fitted
-from server.settings import Capabilities
+from openresponses_bridge.errors import InvalidRequestError
+from openresponses_bridge.protocol.codec import decode_request, encode
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_server.requests.abilities import Fitted, fitted
+from openresponses_server.settings import Capabilities
 
 TOOL = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}
 IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}

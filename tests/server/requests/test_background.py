@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bridge.protocol.request import RESTART
+from openresponses_bridge.protocol.request import RESTART
 from tests.support.serving import call, respond, response_of, stream, violations, wait_for
 
 SLOW = {"model": "demo-slow", "input": "20 words", "background": True}

@@ -15,16 +15,16 @@ from urllib.parse import urlsplit
 import pytest
 from starlette.requests import Request
 
-from bridge.errors import InvalidRequestError
-from bridge.protocol.codec import decode_json
-from server.app import _ROUTES
-from server.budget import room_for
-from server.encodings import Compressed, decoding, zstd
-from server.errors import HttpError
-from server.requests.bodies import read_json
-from server.requests.json_bounds import check_json
-from server.service import Service
-from server.settings import Limits, Settings
+from openresponses_bridge.errors import InvalidRequestError
+from openresponses_bridge.protocol.codec import decode_json
+from openresponses_server.app import _ROUTES
+from openresponses_server.budget import room_for
+from openresponses_server.encodings import Compressed, decoding, zstd
+from openresponses_server.errors import HttpError
+from openresponses_server.requests.bodies import read_json
+from openresponses_server.requests.json_bounds import check_json
+from openresponses_server.service import Service
+from openresponses_server.settings import Limits, Settings
 from tests.support.serving import call, serving
 from tests.support.sockets import opened_socket
 
@@ -186,7 +186,7 @@ def some_json(source: random.Random, depth: int) -> Any:
 def test_s8_values_and_depth_are_counted_as_a_decoder_finds_them(
     monkeypatch: pytest.MonkeyPatch, piece: int
 ) -> None:
-    monkeypatch.setattr("server.requests.json_bounds._PIECE", piece)
+    monkeypatch.setattr("openresponses_server.requests.json_bounds._PIECE", piece)
     source = random.Random(piece)
     for _ in range(150):
         value = [some_json(source, 9)]

@@ -6,19 +6,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from bridge import ResponseStreamStateMachine
-from bridge.conformance import StreamValidator
-from bridge.protocol.codec import encode, encode_sse
-from server.errors import HttpError
-from server.event_logs.memory import MemoryLog
-from server.frames import Frames
-from server.requests.cancelling import cancel_response
-from server.runs.active import ActiveRuns
-from server.runs.follow import Follower
-from server.runs.settle import Settler
-from server.runs.stored_request import WIRE
-from server.sessions.base import NOBODY, Lease, StoredResponse
-from server.sessions.memory import MemoryStore
+from openresponses_bridge import ResponseStreamStateMachine
+from openresponses_bridge.conformance import StreamValidator
+from openresponses_bridge.protocol.codec import encode, encode_sse
+from openresponses_server.errors import HttpError
+from openresponses_server.event_logs.memory import MemoryLog
+from openresponses_server.frames import Frames
+from openresponses_server.requests.cancelling import cancel_response
+from openresponses_server.runs.active import ActiveRuns
+from openresponses_server.runs.follow import Follower
+from openresponses_server.runs.settle import Settler
+from openresponses_server.runs.stored_request import WIRE
+from openresponses_server.sessions.base import NOBODY, Lease, StoredResponse
+from openresponses_server.sessions.memory import MemoryStore
 
 pytestmark = pytest.mark.timeout(20)
 FAR = 4e9

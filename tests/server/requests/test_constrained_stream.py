@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from bridge.conformance import StreamValidator
-from bridge.emitter.machine import ResponseStreamStateMachine
-from bridge.errors import StreamStateError
-from bridge.protocol.codec import decode_request, encode
-from bridge.tools.identity import ToolIdentityMap
-from server.requests.constraints import ConstrainedStream, machine_for
+from openresponses_bridge.conformance import StreamValidator
+from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
+from openresponses_bridge.errors import StreamStateError
+from openresponses_bridge.protocol.codec import decode_request, encode
+from openresponses_bridge.tools.identity import ToolIdentityMap
+from openresponses_server.requests.constraints import ConstrainedStream, machine_for
 
 ALLOWED = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "look"}]}
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from server.requests.answer_format import AnswerFormat
-from server.settings import Settings, UpstreamSettings
+from openresponses_server.requests.answer_format import AnswerFormat
+from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support.schema import event_violations
 from tests.support.serving import respond, serving, stream
 from tests.support.sockets import opened_socket
@@ -254,7 +254,7 @@ def test_schema_that_is_none_is_a_400(schemaless: str) -> None:
     "said", ['```json\n{"a": 1}\n```', '{"a": "```"}', "``", "plain ```", "```\n", " \n", "```x"]
 )
 def test_fence_comes_off_at_whatever_point_the_text_is_split(said: str) -> None:
-    from bridge.protocol.codec import decode_request
+    from openresponses_bridge.protocol.codec import decode_request
 
     def shown(pieces: list[str]) -> str:
         format = AnswerFormat(decode_request("{}"))

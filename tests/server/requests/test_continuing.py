@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from bridge.protocol.codec import decode_response, encode
-from server.config import hashed
-from server.sessions.base import UpstreamResponse
-from server.sessions.records import linked, turn_of
-from server.settings import Settings, UpstreamSettings
+from openresponses_bridge.protocol.codec import decode_response, encode
+from openresponses_server.config import hashed
+from openresponses_server.sessions.base import UpstreamResponse
+from openresponses_server.sessions.records import linked, turn_of
+from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support.serving import Reply, call, respond, serving, stream, wait_for
 from tests.support.sockets import opened_socket
 from tests.support.upstream import JSON, Script, ScriptedUpstream, refusal

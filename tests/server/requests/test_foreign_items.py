@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from bridge.protocol.unknown import UnknownItem
-from server.compaction.transcript import transcript
-from server.settings import Settings, Timeouts, UpstreamSettings
+from openresponses_bridge.protocol.unknown import UnknownItem
+from openresponses_server.compaction.transcript import transcript
+from openresponses_server.settings import Settings, Timeouts, UpstreamSettings
 from tests.support.in_process import InProcess
 from tests.support.serving import respond, stream
 from tests.support.upstream import Script, ScriptedUpstream, text

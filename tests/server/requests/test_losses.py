@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from bridge.conformance import StreamValidator
-from bridge.protocol.codec import decode_request
-from server.requests.losses import loss_header
-from server.runs.stored_request import stored_request
-from server.settings import Settings, UpstreamSettings
+from openresponses_bridge.conformance import StreamValidator
+from openresponses_bridge.protocol.codec import decode_request
+from openresponses_server.requests.losses import loss_header
+from openresponses_server.runs.stored_request import stored_request
+from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support import dialect_scripts as scripts
 from tests.support.serving import call, respond, serving, stream
 from tests.support.sockets import opened_socket

@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 import anyio
 import pytest
 
-from server.app import create_app
-from server.auth import Keys
-from server.budget import Budget
-from server.config import hashed
-from server.connections import http_protocol
-from server.encodings import zstd
-from server.errors import HttpError
-from server.requests import bodies
-from server.settings import Limits, Settings, UpstreamSettings
+from openresponses_server.app import create_app
+from openresponses_server.auth import Keys
+from openresponses_server.budget import Budget
+from openresponses_server.config import hashed
+from openresponses_server.connections import http_protocol
+from openresponses_server.encodings import zstd
+from openresponses_server.errors import HttpError
+from openresponses_server.requests import bodies
+from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from tests.server.test_shares import eventually
 from tests.support.raw import HANDSHAKE, Raw, answer, deflated, raw, ws_frame
 from tests.support.serving import call, serving_app

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridge.protocol.codec import decode_request
-from bridge.seal import Sealer
-from bridge.token_counter import TokenEstimator
-from server.requests.abilities import Fitted
-from server.requests.truncation import Shortener, kept_of
-from server.settings import Capabilities, Settings, UpstreamSettings
-from server.upstreams.routing import build_router
+from openresponses_bridge.protocol.codec import decode_request
+from openresponses_bridge.seal import Sealer
+from openresponses_bridge.token_counter import TokenEstimator
+from openresponses_server.requests.abilities import Fitted
+from openresponses_server.requests.truncation import Shortener, kept_of
+from openresponses_server.settings import Capabilities, Settings, UpstreamSettings
+from openresponses_server.upstreams.routing import build_router
 from tests.support.serving import Reply, respond, serving, stream
 from tests.support.upstream import DONE, Script, ScriptedUpstream, frame, refusal, text
 

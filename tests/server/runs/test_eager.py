@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from server.runs.eager import begin
+from openresponses_server.runs.eager import begin
 
 pytestmark = pytest.mark.anyio
 

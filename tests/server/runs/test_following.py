@@ -5,14 +5,14 @@ import time
 
 import pytest
 
-from bridge.protocol.codec import encode_sse
-from server.errors import HttpError
-from server.event_logs.memory import MemoryLog
-from server.frames import Frames
-from server.runs import follow
-from server.runs.follow import Follower
-from server.sessions.base import NOBODY, Lease, StoredResponse
-from server.sessions.endings import CUT_OFF, INTERRUPTED
+from openresponses_bridge.protocol.codec import encode_sse
+from openresponses_server.errors import HttpError
+from openresponses_server.event_logs.memory import MemoryLog
+from openresponses_server.frames import Frames
+from openresponses_server.runs import follow
+from openresponses_server.runs.follow import Follower
+from openresponses_server.sessions.base import NOBODY, Lease, StoredResponse
+from openresponses_server.sessions.endings import CUT_OFF, INTERRUPTED
 from tests.server.runs.test_settling import Left
 
 pytestmark = pytest.mark.timeout(20)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from server.settings import Settings
+from openresponses_server.settings import Settings
 from tests.support.in_process import InProcess
 
 SLOW = {"model": "demo-slow", "input": "400 words", "background": True}

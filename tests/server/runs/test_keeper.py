@@ -8,17 +8,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from bridge import ResponseStreamStateMachine
-from bridge.protocol.events import Event
-from server.event_logs.memory import MemoryLog
-from server.frames import Frames
-from server.runs.keeper import Keeper
-from server.sessions.base import Lease, StoredResponse
-from server.sessions.errors import StoreError
-from server.sessions.memory import MemoryStore
-from server.sessions.persistence import ResponseSessionPersistenceTransformer
-from server.sessions.records import Row
-from server.tasks import end_tasks
+from openresponses_bridge import ResponseStreamStateMachine
+from openresponses_bridge.protocol.events import Event
+from openresponses_server.event_logs.memory import MemoryLog
+from openresponses_server.frames import Frames
+from openresponses_server.runs.keeper import Keeper
+from openresponses_server.sessions.base import Lease, StoredResponse
+from openresponses_server.sessions.errors import StoreError
+from openresponses_server.sessions.memory import MemoryStore
+from openresponses_server.sessions.persistence import ResponseSessionPersistenceTransformer
+from openresponses_server.sessions.records import Row
+from openresponses_server.tasks import end_tasks
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.timeout(10)
@@ -111,7 +111,7 @@ class Bench:
 async def bench(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
     made = Bench()
     clock = SimpleNamespace(monotonic=lambda: made.now)
-    monkeypatch.setattr("server.runs.keeper.time", clock)
+    monkeypatch.setattr("openresponses_server.runs.keeper.time", clock)
     keeping = asyncio.create_task(made.keeper.keep())
     await made.begin()
     yield made

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from server.settings import Settings, UpstreamSettings
+from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support.processes import free_port
 from tests.support.serving import call, opened, respond, serving, stream, wait_for
 from tests.support.sockets import opened_socket
@@ -208,7 +208,7 @@ def test_s11_a_defect_is_a_warning(demo: str) -> None:
         raise RuntimeError(PRIVATE)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bridge.dialects.chat_completions.Inbound.feed", broken)
+        patch.setattr("openresponses_bridge.dialects.chat_completions.Inbound.feed", broken)
         (line,) = lines_of(lambda: respond(demo, model="demo"))
     assert (line["log_level"], line["code"]) == ("warning", "internal_error")
 

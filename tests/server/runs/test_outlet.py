@@ -6,16 +6,16 @@ from typing import Any, cast
 
 import pytest
 
-from bridge import ResponseStreamStateMachine
-from bridge.protocol.events import Event
-from server.errors import HttpError
-from server.frames import Frames
-from server.runs.client import Batch, Client
-from server.runs.eager import Rest
-from server.runs.order import Order
-from server.runs.outlet import Outlet
-from server.sessions.errors import StoreError
-from server.sessions.withheld import frames_of
+from openresponses_bridge import ResponseStreamStateMachine
+from openresponses_bridge.protocol.events import Event
+from openresponses_server.errors import HttpError
+from openresponses_server.frames import Frames
+from openresponses_server.runs.client import Batch, Client
+from openresponses_server.runs.eager import Rest
+from openresponses_server.runs.order import Order
+from openresponses_server.runs.outlet import Outlet
+from openresponses_server.sessions.errors import StoreError
+from openresponses_server.sessions.withheld import frames_of
 
 pytestmark = pytest.mark.anyio
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from bridge.emitter.machine import ResponseStreamStateMachine
-from bridge.protocol.events import Event
-from server.runs.pace import GAPS, Pace
+from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
+from openresponses_bridge.protocol.events import Event
+from openresponses_server.runs.pace import GAPS, Pace
 
 
 def events() -> tuple[list[Event], list[list[Event]]]:

@@ -9,19 +9,19 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import redis
 
-from bridge import ResponseStreamStateMachine
-from server.event_logs.base import LogError
-from server.event_logs.memory import MemoryLog
-from server.gate import Gate
-from server.runs.queue import RunQueue
-from server.runs.settle import Settler
-from server.runs.signals import RedisSignals
-from server.runs.support import RunSupport
-from server.sessions.base import NOBODY, Lease, StoredResponse
-from server.sessions.memory import MemoryStore
-from server.sessions.record_writer import WAITING
-from server.settings import Limits, Settings
-from server.tasks import end_tasks
+from openresponses_bridge import ResponseStreamStateMachine
+from openresponses_server.event_logs.base import LogError
+from openresponses_server.event_logs.memory import MemoryLog
+from openresponses_server.gate import Gate
+from openresponses_server.runs.queue import RunQueue
+from openresponses_server.runs.settle import Settler
+from openresponses_server.runs.signals import RedisSignals
+from openresponses_server.runs.support import RunSupport
+from openresponses_server.sessions.base import NOBODY, Lease, StoredResponse
+from openresponses_server.sessions.memory import MemoryStore
+from openresponses_server.sessions.record_writer import WAITING
+from openresponses_server.settings import Limits, Settings
+from openresponses_server.tasks import end_tasks
 from tests.support.services import OwnRedis, own_redis
 from tests.support.waiting import until
 

@@ -7,16 +7,16 @@ from typing import Any, cast
 
 import pytest
 
-from bridge import ResponseStreamStateMachine
-from bridge.protocol.events import Event
-from server.frames import Frames
-from server.runs.client import Batch, Client
-from server.runs.outlet import Outlet
-from server.runs.reading import Reading
-from server.sessions.withheld import frames_of
-from server.upstreams.http1.body import Body
-from server.upstreams.reply import HttpReply
-from server.upstreams.turns import Turns
+from openresponses_bridge import ResponseStreamStateMachine
+from openresponses_bridge.protocol.events import Event
+from openresponses_server.frames import Frames
+from openresponses_server.runs.client import Batch, Client
+from openresponses_server.runs.outlet import Outlet
+from openresponses_server.runs.reading import Reading
+from openresponses_server.sessions.withheld import frames_of
+from openresponses_server.upstreams.http1.body import Body
+from openresponses_server.upstreams.reply import HttpReply
+from openresponses_server.upstreams.turns import Turns
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.anyio

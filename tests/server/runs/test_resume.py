@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from server.settings import Settings
+from openresponses_server.settings import Settings
 from tests.support.serving import call, opened, respond, serving, stream, violations
 from tests.support.workers import Reader, number_of
 

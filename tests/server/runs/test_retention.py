@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from server.runs.support import RunSupport
-from server.sessions.memory import MemoryStore
-from server.settings import Settings, SettingsError, load_settings, seconds_of
+from openresponses_server.runs.support import RunSupport
+from openresponses_server.sessions.memory import MemoryStore
+from openresponses_server.settings import Settings, SettingsError, load_settings, seconds_of
 from tests.support.serving import call, respond, serving
 from tests.support.sockets import opened_socket
 from tests.support.stores import record

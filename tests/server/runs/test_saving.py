@@ -12,12 +12,12 @@ from urllib.parse import urlsplit
 import pytest
 from msgspec import Struct, field
 
-from bridge import ResponseStreamStateMachine
-from bridge.protocol.events import Event
-from server.runs.client import Batch, Client
-from server.sessions.memory import MemoryStore
-from server.sessions.persistence import ResponseSessionPersistenceTransformer
-from server.settings import Settings, Timeouts
+from openresponses_bridge import ResponseStreamStateMachine
+from openresponses_bridge.protocol.events import Event
+from openresponses_server.runs.client import Batch, Client
+from openresponses_server.sessions.memory import MemoryStore
+from openresponses_server.sessions.persistence import ResponseSessionPersistenceTransformer
+from openresponses_server.settings import Settings, Timeouts
 from tests.support.serving import call, respond, serving, stream, wait_for
 from tests.support.workers import Reader, type_of
 

@@ -8,23 +8,23 @@ from types import SimpleNamespace
 import pytest
 from structlog.testing import capture_logs
 
-from bridge import ResponseStreamStateMachine
-from bridge.protocol.codec import encode, encode_sse
-from bridge.protocol.events import Event
-from bridge.protocol.request import CreateResponse
-from server.errors import HttpError
-from server.event_logs.memory import MemoryLog
-from server.frames import Frames
-from server.gate import Gate
-from server.runs.follow import Follower
-from server.runs.settle import Settler
-from server.runs.support import RunSupport
-from server.sessions.base import NOBODY, Lease, Standing, StoredResponse
-from server.sessions.endings import CUT_OFF, failed
-from server.sessions.errors import StoreError
-from server.sessions.memory import MemoryStore
-from server.sessions.unseen import RESTARTED
-from server.settings import Limits, Settings
+from openresponses_bridge import ResponseStreamStateMachine
+from openresponses_bridge.protocol.codec import encode, encode_sse
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_server.errors import HttpError
+from openresponses_server.event_logs.memory import MemoryLog
+from openresponses_server.frames import Frames
+from openresponses_server.gate import Gate
+from openresponses_server.runs.follow import Follower
+from openresponses_server.runs.settle import Settler
+from openresponses_server.runs.support import RunSupport
+from openresponses_server.sessions.base import NOBODY, Lease, Standing, StoredResponse
+from openresponses_server.sessions.endings import CUT_OFF, failed
+from openresponses_server.sessions.errors import StoreError
+from openresponses_server.sessions.memory import MemoryStore
+from openresponses_server.sessions.unseen import RESTARTED
+from openresponses_server.settings import Limits, Settings
 from tests.support.failing_store import FailingStore, as_store
 
 pytestmark = pytest.mark.timeout(20)
@@ -166,7 +166,7 @@ async def test_nobody_is_taken_for_dead_until_all_could_renew_after_an_outage(
     left: Left, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 50.0
-    monkeypatch.setattr("server.runs.settle.time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr("openresponses_server.runs.settle.time", SimpleNamespace(monotonic=lambda: now))
     store = FailingStore()
     store.kept = left.store
     settler = Settler(as_store(store), left.log, 10.0)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from server.settings import Settings, UpstreamSettings
+from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support.serving import Reply, call, serving, violations, wait_for
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk, text
 from tests.support.workers import Reader, type_of

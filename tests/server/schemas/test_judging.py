@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import structlog
 
-from bridge.schemas.checking import check_schema
-from server.isolated import IsolatedProcess, isolated_command
-from server.schemas.judge import objection
-from server.schemas.workers import ANY_OBJECT, Question, SchemaJudge
-from server.settings import Limits, Settings, UpstreamSettings
+from openresponses_bridge.schemas.checking import check_schema
+from openresponses_server.isolated import IsolatedProcess, isolated_command
+from openresponses_server.schemas.judge import objection
+from openresponses_server.schemas.workers import ANY_OBJECT, Question, SchemaJudge
+from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from tests.support.serving import call, respond, serving, stream
 from tests.support.upstream import Script, ScriptedUpstream, text
 
@@ -155,7 +155,7 @@ def test_patterns_are_read_before_a_model_is_asked() -> None:
 
 
 def test_schema_without_patterns_needs_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.schemas.workers.IsolatedProcess", None)
+    monkeypatch.setattr("openresponses_server.schemas.workers.IsolatedProcess", None)
     assert asyncio.run(SchemaJudge(1).unusable({"properties": {"a": {"type": "string"}}})) is None
 
 
@@ -167,7 +167,7 @@ def test_nothing_of_an_answer_is_logged() -> None:
 
 
 def test_any_object_needs_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.schemas.workers.IsolatedProcess", None)
+    monkeypatch.setattr("openresponses_server.schemas.workers.IsolatedProcess", None)
     assert judged(1, (ANY_OBJECT, "{}"), (ANY_OBJECT, "[]")) == [
         None,
         "The answer does not fit the schema at $: violates 'type'",
@@ -182,7 +182,7 @@ def test_what_ends_the_process_is_a_failure_of_the_response_and_the_next_has_ano
             return await super().ask(line)
 
     with pytest.MonkeyPatch.context() as patched, structlog.testing.capture_logs() as lines:
-        patched.setattr("server.schemas.workers.IsolatedProcess", Mortal)
+        patched.setattr("openresponses_server.schemas.workers.IsolatedProcess", Mortal)
         questions = (
             ({"const": 1}, json.dumps(SECRET)),
             ({"const": 1}, "1"),
@@ -214,7 +214,9 @@ def asked_alone(*lines: Any) -> subprocess.CompletedProcess[bytes]:
     with ours, theirs:
         ours.sendall(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
         ours.shutdown(socket.SHUT_WR)
-        done = subprocess.run(isolated_command("server.schemas.judge"), stdin=theirs, timeout=30)
+        done = subprocess.run(
+            isolated_command("openresponses_server.schemas.judge"), stdin=theirs, timeout=30
+        )
         ours.setblocking(False)
         done.stdout = ours.recv(1000) if done.returncode == 0 else b""
     return done

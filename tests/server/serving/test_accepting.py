@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from server.serving import accepting
-from server.serving.accepting import OneByOne
+from openresponses_server.serving import accepting
+from openresponses_server.serving.accepting import OneByOne
 
 COUNT = 32
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from server.serving import memory
-from server.serving.memory import GivingBack
+from openresponses_server.serving import memory
+from openresponses_server.serving.memory import GivingBack
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 from starlette.routing import Route
 
-from server.app import _ROUTES
+from openresponses_server.app import _ROUTES
 from tests.support.processes import base_of
 from tests.support.serving import call
 from tests.support.shared import REPOSITORY
@@ -61,7 +61,17 @@ class Served(NamedTuple):
 @contextmanager
 def served(folder: Path, *flags: str) -> Iterator[Served]:
     log = folder / "log"
-    command = [sys.executable, "-X", "importtime", "-m", "server", "serve", "--port", "0", *flags]
+    command = [
+        sys.executable,
+        "-X",
+        "importtime",
+        "-m",
+        "openresponses_server",
+        "serve",
+        "--port",
+        "0",
+        *flags,
+    ]
     with (
         log.open("w") as written,
         subprocess.Popen(

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from server.serving.leaving import Leaving, Pace
+from openresponses_server.serving.leaving import Leaving, Pace
 
 DRAIN, GRACE = 600.0, 10.0
 TERM, INT = signal.SIGTERM, signal.SIGINT

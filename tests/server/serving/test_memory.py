@@ -10,7 +10,7 @@ from tests.support.wheel import clean_environment
 
 _SCRIPT = """
 import sys
-from server.serving.memory import give_back_freed_memory
+from openresponses_server.serving.memory import give_back_freed_memory
 
 def resident():
     with open("/proc/self/statm") as statm:
@@ -50,7 +50,7 @@ def test_s4_large_blocks_that_were_freed_leave_the_process() -> None:
 _OPEN = """
 import gc
 import sys
-from server.serving.memory import look_less_for_garbage
+from openresponses_server.serving.memory import look_less_for_garbage
 
 looked = []
 gc.callbacks.append(lambda phase, info: phase == "start" and looked.append(info["generation"]))

@@ -32,7 +32,7 @@ def children(pid: int) -> set[int]:
             line = stat.with_name("cmdline").read_bytes()
         except OSError:
             continue
-        if int(fields[1]) == pid and b"server.serving.worker" in line and fields[0] != "Z":
+        if int(fields[1]) == pid and b"openresponses_server.serving.worker" in line and fields[0] != "Z":
             found.add(int(stat.parent.name))
     return found
 

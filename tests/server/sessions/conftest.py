@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
-from server.sessions.base import ResponseStore
-from server.sessions.sql.locations import database_url
-from server.sessions.sql.migrate import upgrade
+from openresponses_server.sessions.base import ResponseStore
+from openresponses_server.sessions.sql.locations import database_url
+from openresponses_server.sessions.sql.migrate import upgrade
 from tests.support.services import postgres_database
 from tests.support.stores import LaterPlace, MemoryPlace, Place, emptied
 

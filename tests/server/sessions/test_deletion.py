@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from bridge.protocol.input_items import MessageParam
-from server.sessions.base import Lease, ResponseStore, StoredResponse
-from server.sessions.errors import ChainError, LeaseLost, StoreError
-from server.sessions.memory import MemoryStore
-from server.sessions.memory_records import MemoryRecords
+from openresponses_bridge.protocol.input_items import MessageParam
+from openresponses_server.sessions.base import Lease, ResponseStore, StoredResponse
+from openresponses_server.sessions.errors import ChainError, LeaseLost, StoreError
+from openresponses_server.sessions.memory import MemoryStore
+from openresponses_server.sessions.memory_records import MemoryRecords
 from tests.support.stores import Place, frames, record
 
 LATE = 4e9

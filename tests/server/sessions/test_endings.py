@@ -7,18 +7,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from bridge import ResponseStreamStateMachine
-from bridge.conformance import StreamValidator
-from bridge.protocol.events import Event
-from bridge.protocol.response import IncompleteDetails, Response
-from server.errors import HttpError
-from server.sessions.endings import (
-    cancelled,
-    closing_events,
-    failed,
-    interrupted,
-    is_cancelled,
-)
+from openresponses_bridge import ResponseStreamStateMachine
+from openresponses_bridge.conformance import StreamValidator
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.response import IncompleteDetails, Response
+from openresponses_server.errors import HttpError
+from openresponses_server.sessions.endings import cancelled, closing_events, failed, interrupted, is_cancelled
 
 WIRES: Any = ["openresponses", "openai"]
 FAILURES: dict[str, Callable[[Response], Response]] = {

@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from bridge.protocol.codec import item_from
-from bridge.protocol.input_items import (
+from openresponses_bridge.protocol.codec import item_from
+from openresponses_bridge.protocol.input_items import (
     FunctionCallParam,
     InputItem,
     ItemReference,
     MessageParam,
     ReasoningParam,
 )
-from bridge.protocol.response import Response
-from bridge.protocol.unknown import UnknownItem
-from server.sessions.base import Lease, ResponseStore
-from server.sessions.errors import TooLarge
+from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.unknown import UnknownItem
+from openresponses_server.sessions.base import Lease, ResponseStore
+from openresponses_server.sessions.errors import TooLarge
 from tests.support.stores import frames, messages, record
 
 HELD = Lease("w", 10.0)

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from server.sessions import listing as bounds
-from server.sessions.base import Lease, ResponseStore
-from server.sessions.listing import ListedPage, Wanted, conversation_of, page_of
+from openresponses_server.sessions import listing as bounds
+from openresponses_server.sessions.base import Lease, ResponseStore
+from openresponses_server.sessions.listing import ListedPage, Wanted, conversation_of, page_of
 from tests.support.stores import messages, record
 
 

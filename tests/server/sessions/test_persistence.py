@@ -6,20 +6,20 @@ from typing import Any
 
 import pytest
 
-from bridge import ResponseStreamStateMachine
-from bridge.decoder import ResponseAccumulator
-from bridge.protocol.codec import encode_sse
-from bridge.protocol.events import Event, ResponseFailed
-from bridge.protocol.response import Response
-from server.event_logs.base import LogGone
-from server.event_logs.memory import MemoryLog
-from server.frames import Frames, joined
-from server.sessions import persistence
-from server.sessions.base import NOBODY, Lease, StoredResponse
-from server.sessions.endings import closing_events, interrupted
-from server.sessions.errors import StoreError, no_answer
-from server.sessions.persistence import ResponseSessionPersistenceTransformer
-from server.sessions.stored_end import stored_end
+from openresponses_bridge import ResponseStreamStateMachine
+from openresponses_bridge.decoder import ResponseAccumulator
+from openresponses_bridge.protocol.codec import encode_sse
+from openresponses_bridge.protocol.events import Event, ResponseFailed
+from openresponses_bridge.protocol.response import Response
+from openresponses_server.event_logs.base import LogGone
+from openresponses_server.event_logs.memory import MemoryLog
+from openresponses_server.frames import Frames, joined
+from openresponses_server.sessions import persistence
+from openresponses_server.sessions.base import NOBODY, Lease, StoredResponse
+from openresponses_server.sessions.endings import closing_events, interrupted
+from openresponses_server.sessions.errors import StoreError, no_answer
+from openresponses_server.sessions.persistence import ResponseSessionPersistenceTransformer
+from openresponses_server.sessions.stored_end import stored_end
 from tests.support.failing_store import FailingStore, as_store
 
 WORKER = "worker-1"

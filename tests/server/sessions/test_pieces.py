@@ -2,8 +2,8 @@
 
 import pytest
 
-from server.frames import PIECE_BYTES, Frames, Piece, Skipping, pieces
-from server.sessions.base import Lease, ResponseStore, Standing
+from openresponses_server.frames import PIECE_BYTES, Frames, Piece, Skipping, pieces
+from openresponses_server.sessions.base import Lease, ResponseStore, Standing
 from tests.support.stores import frame, frames, record
 
 pytestmark = pytest.mark.timeout(30)

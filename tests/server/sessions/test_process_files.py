@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 import structlog
 
-from server.sessions import process_files
-from server.sessions.presence import SeveralWays
-from server.sessions.process_files import ProcessFiles
+from openresponses_server.sessions import process_files
+from openresponses_server.sessions.presence import SeveralWays
+from openresponses_server.sessions.process_files import ProcessFiles
 
 pytestmark = pytest.mark.timeout(20)
 
 _OTHER = """
 import asyncio, sys
 from pathlib import Path
-from server.sessions.process_files import ProcessFiles
+from openresponses_server.sessions.process_files import ProcessFiles
 
 asyncio.run(ProcessFiles(Path(sys.argv[1]), "other").appear())
 print("there", flush=True)

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from bridge.protocol.codec import decode_response, encode
-from bridge.protocol.input_items import FunctionCallOutputParam, ItemReference, MessageParam
-from bridge.protocol.unknown import UnknownItem
-from server.sessions.base import NOBODY, InputPage, Lease, ResponseStore
-from server.sessions.errors import ChainError, CursorError, LeaseLost, StoreError
-from server.sessions.stores import open_store
+from openresponses_bridge.protocol.codec import decode_response, encode
+from openresponses_bridge.protocol.input_items import FunctionCallOutputParam, ItemReference, MessageParam
+from openresponses_bridge.protocol.unknown import UnknownItem
+from openresponses_server.sessions.base import NOBODY, InputPage, Lease, ResponseStore
+from openresponses_server.sessions.errors import ChainError, CursorError, LeaseLost, StoreError
+from openresponses_server.sessions.stores import open_store
 from tests.support.stores import Place, frame, frames, messages, record, streamed
 
 FAR = 4e9

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, make_url, text
 
-from bridge.protocol.input_items import MessageParam
-from server.sessions.base import NOBODY, Lease, ResponseStore
-from server.sessions.errors import StoreError
+from openresponses_bridge.protocol.input_items import MessageParam
+from openresponses_server.sessions.base import NOBODY, Lease, ResponseStore
+from openresponses_server.sessions.errors import StoreError
 from tests.support.stores import Place, record
 
 Look = Callable[[ResponseStore], Awaitable[Any]]

@@ -6,21 +6,21 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from bridge import ResponseStreamStateMachine
-from bridge.protocol.codec import encode_sse
-from bridge.protocol.events import Event
-from bridge.protocol.request import CreateResponse
-from server.app import create_app
-from server.event_logs.base import LogGone
-from server.event_logs.memory import MemoryLog
-from server.frames import Frames
-from server.requests.background import begin
-from server.requests.prepare import prepare
-from server.sessions.base import NOBODY, Lease, StoredResponse
-from server.sessions.errors import StoreError
-from server.sessions.memory import MemoryStore
-from server.sessions.unseen import MAKINGS, RESTARTED, makings, shows_output
-from server.settings import Settings
+from openresponses_bridge import ResponseStreamStateMachine
+from openresponses_bridge.protocol.codec import encode_sse
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_server.app import create_app
+from openresponses_server.event_logs.base import LogGone
+from openresponses_server.event_logs.memory import MemoryLog
+from openresponses_server.frames import Frames
+from openresponses_server.requests.background import begin
+from openresponses_server.requests.prepare import prepare
+from openresponses_server.sessions.base import NOBODY, Lease, StoredResponse
+from openresponses_server.sessions.errors import StoreError
+from openresponses_server.sessions.memory import MemoryStore
+from openresponses_server.sessions.unseen import MAKINGS, RESTARTED, makings, shows_output
+from openresponses_server.settings import Settings
 from tests.server.sessions.test_persistence import WORKER, Bench
 
 pytestmark = pytest.mark.timeout(20)

@@ -8,13 +8,13 @@ from msgspec.structs import asdict
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
-from server.sessions import usage as bounds
-from server.sessions.base import ResponseStore
-from server.sessions.errors import StoreError
-from server.sessions.sql.locations import database_url
-from server.sessions.sql.migrate import upgrade
-from server.sessions.stores import open_store
-from server.sessions.usage import MOST, NAMES, OTHERS, AgentCounts, Counts, DayCounts, Spent
+from openresponses_server.sessions import usage as bounds
+from openresponses_server.sessions.base import ResponseStore
+from openresponses_server.sessions.errors import StoreError
+from openresponses_server.sessions.sql.locations import database_url
+from openresponses_server.sessions.sql.migrate import upgrade
+from openresponses_server.sessions.stores import open_store
+from openresponses_server.sessions.usage import MOST, NAMES, OTHERS, AgentCounts, Counts, DayCounts, Spent
 from tests.server.sessions.sql.test_upgrades import at_revision
 from tests.support.stores import Place
 

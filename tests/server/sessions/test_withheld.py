@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.conformance import StreamValidator
-from bridge.decoder import ResponseAccumulator
-from bridge.protocol.codec import decode_event, encode, encode_sse
-from bridge.protocol.events import Event
-from bridge.sse import SSEDecoder
-from server.sessions import withheld
-from server.sessions.base import NOBODY
-from server.sessions.endings import LOST
-from server.sessions.unseen import RESTARTED, makings
+from openresponses_bridge.conformance import StreamValidator
+from openresponses_bridge.decoder import ResponseAccumulator
+from openresponses_bridge.protocol.codec import decode_event, encode, encode_sse
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.sse import SSEDecoder
+from openresponses_server.sessions import withheld
+from openresponses_server.sessions.base import NOBODY
+from openresponses_server.sessions.endings import LOST
+from openresponses_server.sessions.unseen import RESTARTED, makings
 from tests.server.sessions.test_persistence import Bench
 
 pytestmark = pytest.mark.timeout(20)

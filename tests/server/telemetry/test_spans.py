@@ -13,8 +13,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter  # noqa: E402
 from opentelemetry.trace import SpanKind, StatusCode  # noqa: E402
 
-from server.settings import Retries, Settings, UpstreamSettings  # noqa: E402
-from server.telemetry import tracing  # noqa: E402
+from openresponses_server.settings import Retries, Settings, UpstreamSettings  # noqa: E402
+from openresponses_server.telemetry import tracing  # noqa: E402
 from tests.support.in_process import InProcess  # noqa: E402
 from tests.support.serving import Reply  # noqa: E402
 from tests.support.upstream import CUT, Script, ScriptedUpstream, chunk, refusal, text  # noqa: E402
@@ -36,7 +36,7 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     tracer = provider.get_tracer("openresponses-bridge", schema_url=tracing.SCHEMA)
     for where in ("responses", "upstreams"):
-        monkeypatch.setattr(f"server.telemetry.{where}.tracer", lambda: tracer)
+        monkeypatch.setattr(f"openresponses_server.telemetry.{where}.tracer", lambda: tracer)
     return exporter
 
 

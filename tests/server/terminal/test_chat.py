@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from server.cli import main
-from server.commands import chat as chatting
-from server.terminal.attaching import MOST_BYTES, Unattachable, attached
-from server.terminal.conversation import Conversation
+from openresponses_server.cli import main
+from openresponses_server.commands import chat as chatting
+from openresponses_server.terminal.attaching import MOST_BYTES, Unattachable, attached
+from openresponses_server.terminal.conversation import Conversation
 from tests.support.model_scripts import SCRIPTS, played
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk
 

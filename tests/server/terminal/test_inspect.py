@@ -9,13 +9,13 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from bridge.conformance import StreamValidator
-from bridge.protocol.codec import encode_sse
-from server.captures.reader import read_capture
-from server.cli import main
-from server.terminal.inspection import Inspection
-from server.terminal.live import LiveView
-from server.terminal.tree import Newest, tree
+from openresponses_bridge.conformance import StreamValidator
+from openresponses_bridge.protocol.codec import encode_sse
+from openresponses_server.captures.reader import read_capture
+from openresponses_server.cli import main
+from openresponses_server.terminal.inspection import Inspection
+from openresponses_server.terminal.live import LiveView
+from openresponses_server.terminal.tree import Newest, tree
 from tests.support.model_frames import frames
 from tests.support.model_scripts import SCRIPTS, played
 from tests.support.serving import respond
@@ -82,7 +82,7 @@ def test_several_responses_are_a_tree_each() -> None:
 
 
 def test_a_whole_response_is_one_too() -> None:
-    from bridge.protocol.codec import encode
+    from openresponses_bridge.protocol.codec import encode
 
     (found,) = objects(inspect("--json", stdin=encode(played(SCRIPTS["text"]).machine.snapshot)))
     assert (found["status"], found["events"], len(found["items"])) == ("completed", 0, 1)

@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner
 
-from bridge.protocol.codec import encode_sse
-from server.cli import main
+from openresponses_bridge.protocol.codec import encode_sse
+from openresponses_server.cli import main
 from tests.support.model_scripts import SCRIPTS, played
 from tests.support.readme import commands
 from tests.support.serving import respond

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from server.cli import main
-from server.terminal.progress import CountedReader, progress
+from openresponses_server.cli import main
+from openresponses_server.terminal.progress import CountedReader, progress
 
 
 class Terminal(io.StringIO):

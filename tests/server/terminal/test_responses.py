@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 import pytest
 from click.testing import CliRunner, Result
 
-from server.cli import main
-from server.coding_agents.reaching import is_of_this_user
-from server.config import hashed
-from server.settings import Settings
-from server.terminal import reaching
+from openresponses_server.cli import main
+from openresponses_server.coding_agents.reaching import is_of_this_user
+from openresponses_server.config import hashed
+from openresponses_server.settings import Settings
+from openresponses_server.terminal import reaching
 from tests.support.processes import free_port
 from tests.support.serving import respond, serving
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from server.terminal.text import cut, latest, on_one_line, shown
+from openresponses_server.terminal.text import cut, latest, on_one_line, shown
 
 ATTACKS = [
     "\x1b]0;owned\x07",

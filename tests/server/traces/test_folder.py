@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from server.recordings.records import Asked
-from server.settings import SettingsError, Tracing, load_settings
-from server.traces.folder import Traces
+from openresponses_server.recordings.records import Asked
+from openresponses_server.settings import SettingsError, Tracing, load_settings
+from openresponses_server.traces.folder import Traces
 
 MB = 1024 * 1024
 NOW = 2_000_000_000.0

@@ -8,7 +8,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from server.settings import load_settings
+from openresponses_server.settings import load_settings
 from tests.support.documents import blocks_of, commands_of
 from tests.support.reader import Reader
 from tests.support.upstream import Script, ScriptedUpstream, text

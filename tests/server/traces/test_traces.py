@@ -12,10 +12,18 @@ from typing import Any
 
 import pytest
 
-from server.config import hashed
-from server.recordings.reader import read_recording
-from server.recordings.records import Answered, Asked, Chunk, Ended, Noted, Record, decode_record
-from server.settings import Playback, Retries, Settings, Tracing, UpstreamSettings
+from openresponses_server.config import hashed
+from openresponses_server.recordings.reader import read_recording
+from openresponses_server.recordings.records import (
+    Answered,
+    Asked,
+    Chunk,
+    Ended,
+    Noted,
+    Record,
+    decode_record,
+)
+from openresponses_server.settings import Playback, Retries, Settings, Tracing, UpstreamSettings
 from tests.support.in_process import InProcess
 from tests.support.serving import Reply
 from tests.support.upstream import CUT, Script, ScriptedUpstream, chunk, refusal, text

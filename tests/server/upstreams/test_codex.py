@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from bridge import StreamValidator
-from bridge.protocol.codec import decode_event
-from bridge.sse import SSEDecoder
-from server.data_folder import data_folder
-from server.upstreams.codex import processes
-from server.upstreams.codex.folders import Folders
+from openresponses_bridge import StreamValidator
+from openresponses_bridge.protocol.codec import decode_event
+from openresponses_bridge.sse import SSEDecoder
+from openresponses_server.data_folder import data_folder
+from openresponses_server.upstreams.codex import processes
+from openresponses_server.upstreams.codex.folders import Folders
 from tests.support.codex_upstream import MODEL, Codex, codex, text_of
 
 pytestmark = pytest.mark.timeout(30)

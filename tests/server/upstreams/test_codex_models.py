@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from bridge.model_information import EnrichedModelData
-from bridge.seal import Sealer
-from server.settings import Capabilities, Settings, UpstreamSettings
-from server.upstreams import listing
-from server.upstreams.codex_models import codex_model
-from server.upstreams.listing import Listing
-from server.upstreams.reported import ReportedModel
-from server.upstreams.routing import build_router
+from openresponses_bridge.model_information import EnrichedModelData
+from openresponses_bridge.seal import Sealer
+from openresponses_server.settings import Capabilities, Settings, UpstreamSettings
+from openresponses_server.upstreams import listing
+from openresponses_server.upstreams.codex_models import codex_model
+from openresponses_server.upstreams.listing import Listing
+from openresponses_server.upstreams.reported import ReportedModel
+from openresponses_server.upstreams.routing import build_router
 
 # Fields without which some version of Codex refuses the whole list
 WANTED = {

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from server.settings import Settings, Timeouts, UpstreamSettings
+from openresponses_server.settings import Settings, Timeouts, UpstreamSettings
 from tests.support.serving import Reply, call, respond, serving, stream
 from tests.support.upstream import text
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from bridge.seal import Sealer
-from server.errors import UpstreamError
-from server.settings import Capabilities, Settings, UpstreamSettings, load_settings
-from server.upstreams.listing import Listing
-from server.upstreams.reported import ReportedModel
-from server.upstreams.routing import Router, build_router
+from openresponses_bridge.seal import Sealer
+from openresponses_server.errors import UpstreamError
+from openresponses_server.settings import Capabilities, Settings, UpstreamSettings, load_settings
+from openresponses_server.upstreams.listing import Listing
+from openresponses_server.upstreams.reported import ReportedModel
+from openresponses_server.upstreams.routing import Router, build_router
 from tests.support.serving import call, respond, serving
 from tests.support.upstream import Script, ScriptedUpstream, text
 

@@ -7,13 +7,20 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from bridge.seal import Sealer
-from server.app import create_app
-from server.config import located
-from server.settings import Settings, SettingsError, UpstreamSettings, load_settings, of_worker, to_workers
-from server.upstreams.dialects import DIALECTS
-from server.upstreams.profiles import names, profile
-from server.upstreams.routing import build_router
+from openresponses_bridge.seal import Sealer
+from openresponses_server.app import create_app
+from openresponses_server.config import located
+from openresponses_server.settings import (
+    Settings,
+    SettingsError,
+    UpstreamSettings,
+    load_settings,
+    of_worker,
+    to_workers,
+)
+from openresponses_server.upstreams.dialects import DIALECTS
+from openresponses_server.upstreams.profiles import names, profile
+from openresponses_server.upstreams.routing import build_router
 from tests.support import dialect_scripts as scripts
 from tests.support.serving import respond, serving, stream
 from tests.support.upstream import Script, ScriptedUpstream

@@ -14,11 +14,11 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from bridge.seal import Sealer
-from server.errors import UpstreamError
-from server.settings import Settings, Timeouts, UpstreamSettings
-from server.upstreams.base import UpstreamRequest
-from server.upstreams.targets import configured
+from openresponses_bridge.seal import Sealer
+from openresponses_server.errors import UpstreamError
+from openresponses_server.settings import Settings, Timeouts, UpstreamSettings
+from openresponses_server.upstreams.base import UpstreamRequest
+from openresponses_server.upstreams.targets import configured
 from tests.support.certificates import Authority
 from tests.support.listening import listening
 from tests.support.upstream import text

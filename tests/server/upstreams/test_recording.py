@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from bridge.seal import Sealer
-from server.errors import UpstreamError
-from server.recordings.reader import read_recording
-from server.recordings.records import Asked, Chunk, Ended, Record
-from server.settings import Playback, Settings, SettingsError, Timeouts, UpstreamSettings
-from server.upstreams.base import Upstream, UpstreamRequest
-from server.upstreams.routing import Router, build_router
+from openresponses_bridge.seal import Sealer
+from openresponses_server.errors import UpstreamError
+from openresponses_server.recordings.reader import read_recording
+from openresponses_server.recordings.records import Asked, Chunk, Ended, Record
+from openresponses_server.settings import Playback, Settings, SettingsError, Timeouts, UpstreamSettings
+from openresponses_server.upstreams.base import Upstream, UpstreamRequest
+from openresponses_server.upstreams.routing import Router, build_router
 from tests.support.upstream import CUT, HANG, RESET, Script, ScriptedUpstream, refusal, text
 
 KEY = "sk-A1b2C3d4E5f6G7h8I9j0"

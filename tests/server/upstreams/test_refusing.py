@@ -14,12 +14,12 @@ import openai
 import pytest
 from structlog.testing import capture_logs
 
-from server.client import OpenResponsesClient, OpenResponsesError
-from server.errors import UpstreamError
-from server.sealing import ServerSealer
-from server.settings import Retries, Settings, SettingsError, UpstreamSettings, load_settings
-from server.upstreams.refusals import refusal as refused_with
-from server.upstreams.routing import build_router
+from openresponses_server.client import OpenResponsesClient, OpenResponsesError
+from openresponses_server.errors import UpstreamError
+from openresponses_server.sealing import ServerSealer
+from openresponses_server.settings import Retries, Settings, SettingsError, UpstreamSettings, load_settings
+from openresponses_server.upstreams.refusals import refusal as refused_with
+from openresponses_server.upstreams.routing import build_router
 from tests.support.serving import call, respond, serving
 from tests.support.upstream import JSON, Script, ScriptedUpstream, refusal
 

@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from server.errors import UpstreamError
-from server.upstreams.base import Again
-from server.upstreams.http1.body import Body
-from server.upstreams.reply import HttpReply
-from server.upstreams.turns import PIECE, Turns
+from openresponses_server.errors import UpstreamError
+from openresponses_server.upstreams.base import Again
+from openresponses_server.upstreams.http1.body import Body
+from openresponses_server.upstreams.reply import HttpReply
+from openresponses_server.upstreams.turns import PIECE, Turns
 
 pytestmark = pytest.mark.anyio
 

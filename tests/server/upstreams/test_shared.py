@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from server.errors import UpstreamError
-from server.upstreams.base import UpstreamReply, UpstreamRequest
-from server.upstreams.demo.upstream import DemoUpstream
-from server.upstreams.shared import SharedUpstream
+from openresponses_server.errors import UpstreamError
+from openresponses_server.upstreams.base import UpstreamReply, UpstreamRequest
+from openresponses_server.upstreams.demo.upstream import DemoUpstream
+from openresponses_server.upstreams.shared import SharedUpstream
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(20)]
 ASKED = UpstreamRequest("/x", b"{}", "req_1")

@@ -17,17 +17,17 @@ import pytest
 import uvloop
 from structlog.testing import capture_logs
 
-from bridge.seal import Sealer
-from server.errors import UpstreamError
-from server.settings import Settings, SettingsError, Timeouts, UpstreamSettings, load_settings
-from server.upstreams.base import UpstreamRequest
-from server.upstreams.http1.connection import Connection
-from server.upstreams.http1.errors import ConnectionLost
-from server.upstreams.http1.head import place_of
-from server.upstreams.http1.proxies import Exceptions, Proxy, environment_proxy
-from server.upstreams.http1.ways import Trust, Way, WayError, tls_context
-from server.upstreams.targets import configured, secrets_of
-from server.upstreams.turns import Turns
+from openresponses_bridge.seal import Sealer
+from openresponses_server.errors import UpstreamError
+from openresponses_server.settings import Settings, SettingsError, Timeouts, UpstreamSettings, load_settings
+from openresponses_server.upstreams.base import UpstreamRequest
+from openresponses_server.upstreams.http1.connection import Connection
+from openresponses_server.upstreams.http1.errors import ConnectionLost
+from openresponses_server.upstreams.http1.head import place_of
+from openresponses_server.upstreams.http1.proxies import Exceptions, Proxy, environment_proxy
+from openresponses_server.upstreams.http1.ways import Trust, Way, WayError, tls_context
+from openresponses_server.upstreams.targets import configured, secrets_of
+from openresponses_server.upstreams.turns import Turns
 from tests.support.certificates import Authority
 from tests.support.listening import listening
 from tests.support.proxy import ScriptedProxy

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from server.settings import Capabilities, Limits, Settings, Timeouts, UpstreamSettings
+from openresponses_server.settings import Capabilities, Limits, Settings, Timeouts, UpstreamSettings
 from tests.support.serving import Reply, respond, serving, stream
 from tests.support.upstream import CUT, HANG, JSON, Script, ScriptedUpstream, Step, text
 

@@ -13,15 +13,15 @@ import anyio
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from bridge import ResponseStreamStateMachine
-from bridge.protocol.codec import encode, encode_sse
-from bridge.protocol.errors import ErrorPayload
-from bridge.sse import DONE
-from server.errors import HttpError
-from server.runs import client as clients
-from server.runs.client import Batch
-from server.settings import Limits, Settings, UpstreamSettings
-from server.websocket.turn_stream import TurnStream
+from openresponses_bridge import ResponseStreamStateMachine
+from openresponses_bridge.protocol.codec import encode, encode_sse
+from openresponses_bridge.protocol.errors import ErrorPayload
+from openresponses_bridge.sse import DONE
+from openresponses_server.errors import HttpError
+from openresponses_server.runs import client as clients
+from openresponses_server.runs.client import Batch
+from openresponses_server.settings import Limits, Settings, UpstreamSettings
+from openresponses_server.websocket.turn_stream import TurnStream
 from tests.support.services import own_redis, postgres_database
 from tests.support.serving import call, serving, wait_for
 from tests.support.sockets import Socket, opened_socket

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from server.settings import Limits, Settings, UpstreamSettings
-from server.websocket.lanes import ACTIVE, LANES, WAITING
+from openresponses_server.settings import Limits, Settings, UpstreamSettings
+from openresponses_server.websocket.lanes import ACTIVE, LANES, WAITING
 from tests.support.in_process import InProcess
 from tests.support.serving import serving
 from tests.support.sockets import LAST, Socket, opened_socket, violations

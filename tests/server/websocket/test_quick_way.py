@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
-from server.connections.websocket import WebSocketConnection
-from server.settings import Settings, Tracing, UpstreamSettings
-from server.websocket.envelopes import in_lane
-from server.websocket.lanes import Lanes
+from openresponses_server.connections.websocket import WebSocketConnection
+from openresponses_server.settings import Settings, Tracing, UpstreamSettings
+from openresponses_server.websocket.envelopes import in_lane
+from openresponses_server.websocket.lanes import Lanes
 from tests.support.pieces import Written
 from tests.support.raw import raw_socket, ws_frame
 from tests.support.serving import call, serving

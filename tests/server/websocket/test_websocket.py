@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from server.settings import Limits, Settings, Timeouts, UpstreamSettings
+from openresponses_server.settings import Limits, Settings, Timeouts, UpstreamSettings
 from tests.server.answers.test_leaving import aborted_within
 from tests.support.serving import call, respond, serving, wait_for
 from tests.support.sockets import opened_socket
@@ -361,7 +361,7 @@ def test_defect_is_reported_without_its_text(demo: str, monkeypatch: pytest.Monk
     async def broken(*_args: Any, **_named: Any) -> None:
         raise RuntimeError("secret")
 
-    monkeypatch.setattr("server.websocket.turns.prepare", broken)
+    monkeypatch.setattr("openresponses_server.websocket.turns.prepare", broken)
     with opened_socket(demo) as socket:
         error = socket.turn(input="x").error
     assert (error["status"], error["error"]["code"]) == (500, "internal_error")
@@ -425,7 +425,7 @@ def test_concurrent_turns_count_like_requests() -> None:
 
 
 def test_s7_connection_without_a_known_key_is_refused_at_the_handshake() -> None:
-    from server.config import hashed
+    from openresponses_server.config import hashed
 
     with serving(Settings(api_keys=[hashed("sk-one"), hashed("sk-two")])) as base:
         with pytest.raises(InvalidStatus) as refused, opened_socket(base):

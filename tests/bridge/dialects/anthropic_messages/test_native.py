@@ -13,9 +13,9 @@ from anthropic.types import message_create_params as stable
 from anthropic.types.beta import message_create_params as beta
 from msgspec.structs import replace
 
-from bridge.dialects import chat_completions
-from bridge.dialects.anthropic_messages import MessagesOptions, from_messages, to_messages
-from bridge.protocol.codec import encode
+from openresponses_bridge.dialects import chat_completions
+from openresponses_bridge.dialects.anthropic_messages import MessagesOptions, from_messages, to_messages
+from openresponses_bridge.protocol.codec import encode
 
 MODEL = "claude-opus-4-7"
 MARK = {"type": "ephemeral", "ttl": "1h"}

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from bridge.decoder import LanguageModelToolCallPart, PartDecoder
-from bridge.sse import SSEDecoder
+from openresponses_bridge.decoder import LanguageModelToolCallPart, PartDecoder
+from openresponses_bridge.sse import SSEDecoder
 from tests.support.anthropic import Fed, Json, add_up, joined, recorded
 from tests.support.machines import WIRES, plain
 from tests.support.shared import shared_files

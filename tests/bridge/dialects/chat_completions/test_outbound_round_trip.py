@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.dialects.chat_completions import Inbound, Outbound, encode
+from openresponses_bridge.dialects.chat_completions import Inbound, Outbound, encode
 from tests.support import chat
 from tests.support.chat_folds import Folded, Json, chunks, recorded
 from tests.support.shared import shared_files

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bridge.dialects.codex import Inbound
+from openresponses_bridge.dialects.codex import Inbound
 from tests.support.codex import counts, ended, item, notify, said, spent, started
 from tests.support.fed import Fed, Frame
 
@@ -148,7 +148,7 @@ def test_output_of_an_item_that_is_not_running_is_ignored() -> None:
 
 
 def test_output_kept_for_an_unfinished_command_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bridge.dialects.codex.hosted.MAX_KEPT_OUTPUT", 4)
+    monkeypatch.setattr("openresponses_bridge.dialects.codex.hosted.MAX_KEPT_OUTPUT", 4)
     deltas = [
         notify("item/commandExecution/outputDelta", itemId="c", delta=piece) for piece in ("abc", "de", "f")
     ]

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from bridge import Diagnostics, ResponseStreamPhase
-from bridge.dialects.codex import Inbound
-from bridge.tools.aggregator import ToolCallAggregator
-from bridge.tools.recent import MOST_RECENT, Recent
+from openresponses_bridge import Diagnostics, ResponseStreamPhase
+from openresponses_bridge.dialects.codex import Inbound
+from openresponses_bridge.tools.aggregator import ToolCallAggregator
+from openresponses_bridge.tools.recent import MOST_RECENT, Recent
 from tests.support.codex import item, legacy, proxied
 from tests.support.fed import Fed, Frame
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from bridge.dialects import chat_completions
-from bridge.dialects.codex import Inbound
+from openresponses_bridge.dialects import chat_completions
+from openresponses_bridge.dialects.codex import Inbound
 from tests.support.codex import ended, item, legacy, proxied, said, started
 from tests.support.fed import Fed, Frame
 

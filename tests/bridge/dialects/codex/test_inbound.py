@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bridge.dialects.codex import Generation, Inbound
+from openresponses_bridge.dialects.codex import Generation, Inbound
 from tests.support.codex import ended, item, legacy, notify, proxied, said, started
 from tests.support.fed import Fed, Frame
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bridge.dialects.codex import Generation, Inbound
+from openresponses_bridge.dialects.codex import Generation, Inbound
 from tests.support.codex import legacy
 from tests.support.fed import Fed, Frame
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bridge.dialects.codex import Inbound
+from openresponses_bridge.dialects.codex import Inbound
 from tests.support.codex import legacy, notify, proxied, started
 from tests.support.fed import Fed, Frame
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bridge.dialects.codex import Generation, Inbound
+from openresponses_bridge.dialects.codex import Generation, Inbound
 from tests.support.fed import Fed, json_lines
 from tests.support.shared import shared_files
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from bridge.dialects.codex import DIALECT, Generation, Inbound
-from bridge.dialects.codex.app_server import AppServer
-from bridge.dialects.codex.legacy import Legacy
-from bridge.dialects.codex.proxy import Proxy
-from bridge.dialects.codex.routes import ROUTES, Action
-from bridge.dialects.codex.turn import Turn
-from bridge.dialects.codex.types import notification_of
+from openresponses_bridge.dialects.codex import DIALECT, Generation, Inbound
+from openresponses_bridge.dialects.codex.app_server import AppServer
+from openresponses_bridge.dialects.codex.legacy import Legacy
+from openresponses_bridge.dialects.codex.proxy import Proxy
+from openresponses_bridge.dialects.codex.routes import ROUTES, Action
+from openresponses_bridge.dialects.codex.turn import Turn
+from openresponses_bridge.dialects.codex.types import notification_of
 from tests.support.codex import ended, legacy, notify, proxied
 from tests.support.fed import Fed, Frame
 from tests.support.machines import machine

@@ -4,8 +4,8 @@ from typing import Any
 
 from syrupy.assertion import SnapshotAssertion
 
-from bridge.dialects import chat_completions, codex
-from bridge.sse import SSEDecoder
+from openresponses_bridge.dialects import chat_completions, codex
+from openresponses_bridge.sse import SSEDecoder
 from tests.support.codex import counts, ended, item, legacy, notify, proxied, said, spent, started
 from tests.support.fed import Fed, Frame
 from tests.support.model_frames import compact

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.dialects import chat_completions
-from bridge.dialects.copilot import (
+from openresponses_bridge.dialects import chat_completions
+from openresponses_bridge.dialects.copilot import (
     CallbackChunk,
     Choices,
     FinishedCompletion,
@@ -18,7 +18,7 @@ from bridge.dialects.copilot import (
     ToolCall,
     encode_chunk,
 )
-from bridge.emitter import ResponseStreamStateMachine
+from openresponses_bridge.emitter import ResponseStreamStateMachine
 from tests.support.chat import DONE, chunk, frame, new_machine, part
 
 STREAM = [

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bridge.dialects.copilot import Inbound
+from openresponses_bridge.dialects.copilot import Inbound
 from tests.support.fed import Fed, Frame
 
 STOP = {"reason": "stop", "index": 0}

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from bridge.dialects.copilot import CallbackChunk, FinishedCompletion, Outbound, as_dict
-from bridge.dialects.copilot.growing import TextSoFar
-from bridge.emitter import ResponseStreamStateMachine
-from bridge.protocol import events as ev
-from bridge.protocol.codec import event_from
-from bridge.protocol.content import OutputTextContent, SummaryTextContent
-from bridge.protocol.items import FunctionCall, Message, ReasoningItem
-from bridge.protocol.response import replace
-from bridge.protocol.unknown import UnknownEvent
+from openresponses_bridge.dialects.copilot import CallbackChunk, FinishedCompletion, Outbound, as_dict
+from openresponses_bridge.dialects.copilot.growing import TextSoFar
+from openresponses_bridge.emitter import ResponseStreamStateMachine
+from openresponses_bridge.protocol import events as ev
+from openresponses_bridge.protocol.codec import event_from
+from openresponses_bridge.protocol.content import OutputTextContent, SummaryTextContent
+from openresponses_bridge.protocol.items import FunctionCall, Message, ReasoningItem
+from openresponses_bridge.protocol.response import replace
+from openresponses_bridge.protocol.unknown import UnknownEvent
 from tests.support.machines import Run
 
 LOGPROB = {"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": []}

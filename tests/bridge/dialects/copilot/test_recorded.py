@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from bridge.dialects import chat_completions
-from bridge.dialects.copilot import Inbound, Outbound, as_dict, encode_chunk
-from bridge.emitter import ResponseStreamStateMachine
-from bridge.sse import SSEDecoder
+from openresponses_bridge.dialects import chat_completions
+from openresponses_bridge.dialects.copilot import Inbound, Outbound, as_dict, encode_chunk
+from openresponses_bridge.emitter import ResponseStreamStateMachine
+from openresponses_bridge.sse import SSEDecoder
 from tests.support.fed import Fed
 from tests.support.shared import shared_files
 

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridge.dialects.copilot import Inbound, Outbound, encode_chunk
+from openresponses_bridge.dialects.copilot import Inbound, Outbound, encode_chunk
 from tests.support.fed import Fed
 from tests.support.machines import Run
 from tests.support.scale import FACTOR

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.protocol import events as ev
+from openresponses_bridge.protocol import events as ev
 from tests.support.foreign import (
     Foreign,
     Json,

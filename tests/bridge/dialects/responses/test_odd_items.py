@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bridge.emitter import ResponseStreamStateMachine
+from openresponses_bridge.emitter import ResponseStreamStateMachine
 from tests.support.foreign import (
     Foreign,
     Json,

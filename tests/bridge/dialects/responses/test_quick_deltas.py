@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.dialects.responses import Inbound
-from bridge.emitter.stopping import StopFilter
-from bridge.protocol.codec import encode
+from openresponses_bridge.dialects.responses import Inbound
+from openresponses_bridge.emitter.stopping import StopFilter
+from openresponses_bridge.protocol.codec import encode
 from tests.support.chat import new_machine
 from tests.support.foreign import Json, added, argue, call, created, done, ended, message, say, whole
 from tests.support.machines import WIRES

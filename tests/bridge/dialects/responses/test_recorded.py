@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bridge.protocol.codec import encode_sse
-from bridge.sse import Frame, SSEDecoder
+from openresponses_bridge.protocol.codec import encode_sse
+from openresponses_bridge.sse import Frame, SSEDecoder
 from tests.support.fed import json_lines
 from tests.support.foreign import Foreign, Json
 from tests.support.machines import WIRES, plain

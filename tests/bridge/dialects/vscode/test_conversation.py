@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from bridge.dialects.vscode import conversation_digest
-from bridge.protocol.codec import decode_request
+from openresponses_bridge.dialects.vscode import conversation_digest
+from openresponses_bridge.protocol.codec import decode_request
 
 CALL = {"type": "function_call", "call_id": "c", "name": "find"}
 SAID = {"type": "message", "role": "assistant"}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bridge.decoder import (
+from openresponses_bridge.decoder import (
     LanguageModelDataPart,
     LanguageModelPromptTsxPart,
     LanguageModelTextPart,
@@ -17,7 +17,7 @@ from bridge.decoder import (
     Part,
     encode_part,
 )
-from bridge.dialects.vscode import Inbound
+from openresponses_bridge.dialects.vscode import Inbound
 from tests.support.fed import Fed, Frame
 
 PNG = b"\x89PNG\r\n\x1a\nrest"

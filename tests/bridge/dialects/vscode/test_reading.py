@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from bridge.decoder import (
+from openresponses_bridge.decoder import (
     LanguageModelDataPart,
     LanguageModelPromptTsxPart,
     LanguageModelTextPart,
@@ -16,8 +16,8 @@ from bridge.decoder import (
     LanguageModelToolResultPart,
     encode_part,
 )
-from bridge.dialects.vscode import ChatTool, Role, ToolMode, decode_chat
-from bridge.errors import InvalidRequestError
+from openresponses_bridge.dialects.vscode import ChatTool, Role, ToolMode, decode_chat
+from openresponses_bridge.errors import InvalidRequestError
 
 
 def chat(*content: Any, **fields: Any) -> dict[str, Any]:

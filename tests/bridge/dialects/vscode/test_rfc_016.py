@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from bridge.decoder import PartDecoder
-from bridge.dialects.vscode import chat_of, from_vscode
-from bridge.protocol.codec import encode
+from openresponses_bridge.decoder import PartDecoder
+from openresponses_bridge.dialects.vscode import chat_of, from_vscode
+from openresponses_bridge.protocol.codec import encode
 
 Raw = dict[str, Any]
 PNG = "iVBORw0KGgo="

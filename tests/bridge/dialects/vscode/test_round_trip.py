@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridge.decoder import (
+from openresponses_bridge.decoder import (
     LanguageModelDataPart,
     LanguageModelTextPart,
     LanguageModelThinkingPart,
@@ -19,8 +19,8 @@ from bridge.decoder import (
     encode_part,
     strip_call_id,
 )
-from bridge.dialects import chat_completions
-from bridge.dialects.vscode import (
+from openresponses_bridge.dialects import chat_completions
+from openresponses_bridge.dialects.vscode import (
     ChatMessage,
     ChatRequest,
     Inbound,
@@ -30,7 +30,7 @@ from bridge.dialects.vscode import (
     from_vscode,
     to_vscode,
 )
-from bridge.sse import SSEDecoder
+from openresponses_bridge.sse import SSEDecoder
 from tests.support.fed import Fed
 from tests.support.machines import Run
 from tests.support.scale import FACTOR

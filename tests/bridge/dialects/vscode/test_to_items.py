@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bridge.decoder import (
+from openresponses_bridge.decoder import (
     LanguageModelDataPart,
     LanguageModelPromptTsxPart,
     LanguageModelTextPart,
@@ -13,10 +13,17 @@ from bridge.decoder import (
     LanguageModelToolCallPart,
     LanguageModelToolResultPart,
 )
-from bridge.diagnostics import Diagnostics
-from bridge.dialects.vscode import ChatMessage, ChatRequest, ChatTool, Role, ToolMode, from_vscode
-from bridge.protocol.codec import decode_request, encode
-from bridge.protocol.request import CreateResponse
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.vscode import (
+    ChatMessage,
+    ChatRequest,
+    ChatTool,
+    Role,
+    ToolMode,
+    from_vscode,
+)
+from openresponses_bridge.protocol.codec import decode_request, encode
+from openresponses_bridge.protocol.request import CreateResponse
 
 PNG = b"\x89PNG\r\n\x1a\nrest"
 PNG_URL = "data:image/png;base64,iVBORw0KGgpyZXN0"

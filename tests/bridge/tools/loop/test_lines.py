@@ -5,12 +5,19 @@ from typing import Any
 
 import pytest
 
-from bridge.prompt import PromptRenderer
-from bridge.prompt.raw import ChatMessage, OpaquePart
-from bridge.tools.invocation import ToolCallOutcome
-from bridge.tools.loop import JournalError, LoopBegun, RoundMade, ToolCallRound, decode_entries, encode_entry
-from bridge.tools.loop import lines as lines_module
-from bridge.tools.results import LanguageModelToolResult
+from openresponses_bridge.prompt import PromptRenderer
+from openresponses_bridge.prompt.raw import ChatMessage, OpaquePart
+from openresponses_bridge.tools.invocation import ToolCallOutcome
+from openresponses_bridge.tools.loop import (
+    JournalError,
+    LoopBegun,
+    RoundMade,
+    ToolCallRound,
+    decode_entries,
+    encode_entry,
+)
+from openresponses_bridge.tools.loop import lines as lines_module
+from openresponses_bridge.tools.results import LanguageModelToolResult
 from tests.support.loops import Answer, Driven, driven, lines
 
 RENDERERS: dict[str, dict[str, Any]] = {

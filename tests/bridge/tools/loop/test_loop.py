@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from bridge.emitter import ResponseStreamStateMachine
-from bridge.errors import HttpError
-from bridge.prompt import PromptContext, PromptRenderer
-from bridge.prompt.raw import ChatMessage
-from bridge.protocol.errors import ErrorPayload
-from bridge.protocol.usage import Usage
-from bridge.tools.cancellation import CancellationToken
-from bridge.tools.errors import ToolCallCancelledError
-from bridge.tools.loop import (
+from openresponses_bridge.emitter import ResponseStreamStateMachine
+from openresponses_bridge.errors import HttpError
+from openresponses_bridge.prompt import PromptContext, PromptRenderer
+from openresponses_bridge.prompt.raw import ChatMessage
+from openresponses_bridge.protocol.errors import ErrorPayload
+from openresponses_bridge.protocol.usage import Usage
+from openresponses_bridge.tools.cancellation import CancellationToken
+from openresponses_bridge.tools.errors import ToolCallCancelledError
+from openresponses_bridge.tools.loop import (
     AnswerReader,
     AskModel,
     AskUser,
@@ -34,8 +34,8 @@ from bridge.tools.loop import (
     decode_entries,
     encode_entry,
 )
-from bridge.tools.loop.answer import CUT
-from bridge.tools.loop.loop import INTERRUPTED
+from openresponses_bridge.tools.loop.answer import CUT
+from openresponses_bridge.tools.loop.loop import INTERRUPTED
 from tests.support.loops import TOOLS, Answer, driven, failing, lines, overloaded, read, succeed
 
 LOOK = ("c1", "look", {"value": "a"})

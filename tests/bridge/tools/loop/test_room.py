@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from bridge.prompt import PromptRenderer
-from bridge.tools.invocation import ToolCallOutcome
-from bridge.tools.loop import LoopEnd, RunToolCalls
-from bridge.tools.results import LanguageModelToolResult
+from openresponses_bridge.prompt import PromptRenderer
+from openresponses_bridge.tools.invocation import ToolCallOutcome
+from openresponses_bridge.tools.loop import LoopEnd, RunToolCalls
+from openresponses_bridge.tools.results import LanguageModelToolResult
 from tests.support.loops import Answer, driven
 
 BUDGET = 1_000

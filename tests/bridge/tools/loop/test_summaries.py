@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from bridge.errors import HttpError
-from bridge.prompt import ConversationSummary, PromptContext, PromptRenderer, Turn
-from bridge.protocol.usage import Usage
-from bridge.tools.loop import AskModel, LoopEnd, RoundMade
+from openresponses_bridge.errors import HttpError
+from openresponses_bridge.prompt import ConversationSummary, PromptContext, PromptRenderer, Turn
+from openresponses_bridge.protocol.usage import Usage
+from openresponses_bridge.tools.loop import AskModel, LoopEnd, RoundMade
 from tests.support.loops import TOOLS, Answer, driven
 
 HISTORY = [Turn(query=f"Question {number}?", response=f"Answer {number}. " * 40) for number in range(6)]

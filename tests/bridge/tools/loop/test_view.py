@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from bridge.tools.errors import ToolDeclinedError, ToolFailureEncountered
-from bridge.tools.invocation import ToolCallOutcome
-from bridge.tools.loop import AskModel, LoopView, RunToolCalls, ToolStatus
-from bridge.tools.results import LanguageModelToolResult
+from openresponses_bridge.tools.errors import ToolDeclinedError, ToolFailureEncountered
+from openresponses_bridge.tools.invocation import ToolCallOutcome
+from openresponses_bridge.tools.loop import AskModel, LoopView, RunToolCalls, ToolStatus
+from openresponses_bridge.tools.results import LanguageModelToolResult
 from tests.support.loops import Answer, driven, events_of, failing, succeed
 
 LOOK = ("c1", "look", {"value": "a"})

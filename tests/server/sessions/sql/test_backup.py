@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from server.sessions.errors import StoreError
-from server.sessions.sql import backup
-from server.sessions.sql.backup import back_up
-from server.sessions.sql.locations import database_url
-from server.sessions.stores import open_store
-from server.settings import SettingsError
+from openresponses_server.sessions.errors import StoreError
+from openresponses_server.sessions.sql import backup
+from openresponses_server.sessions.sql.backup import back_up
+from openresponses_server.sessions.sql.locations import database_url
+from openresponses_server.sessions.stores import open_store
+from openresponses_server.settings import SettingsError
 from tests.support.stores import frames, record
 
 

@@ -4,8 +4,8 @@ import pytest
 from psycopg import OperationalError as PsycopgError
 from sqlalchemy.exc import OperationalError
 
-from server.sessions.errors import StoreError
-from server.sessions.sql.failures import store_error
+from openresponses_server.sessions.errors import StoreError
+from openresponses_server.sessions.sql.failures import store_error
 
 _TO = 'connection failed: connection to server at "127.0.0.1", port 5432 failed:'
 

@@ -9,16 +9,16 @@ from typing import Any, BinaryIO
 import pytest
 from msgspec.structs import replace
 
-from bridge.protocol.codec import decode_event
-from bridge.protocol.input_items import MessageParam
-from bridge.sse import SSEDecoder
-from server.frames import Frames
-from server.sessions.base import NOBODY, Lease, ResponseStore
-from server.sessions.errors import StoreError
-from server.sessions.sql import importing
-from server.sessions.sql.importing import Imported, import_lines, numbered_lines
-from server.sessions.sql.locations import database_url
-from server.sessions.stores import open_store
+from openresponses_bridge.protocol.codec import decode_event
+from openresponses_bridge.protocol.input_items import MessageParam
+from openresponses_bridge.sse import SSEDecoder
+from openresponses_server.frames import Frames
+from openresponses_server.sessions.base import NOBODY, Lease, ResponseStore
+from openresponses_server.sessions.errors import StoreError
+from openresponses_server.sessions.sql import importing
+from openresponses_server.sessions.sql.importing import Imported, import_lines, numbered_lines
+from openresponses_server.sessions.sql.locations import database_url
+from openresponses_server.sessions.stores import open_store
 from tests.support.stores import Place, frames, messages, record, streamed
 
 LATE = 4e9

@@ -11,16 +11,16 @@ from alembic.operations import Operations
 from sqlalchemy import Engine, create_engine, inspect, text
 from sqlalchemy.pool import NullPool
 
-from bridge.protocol.input_items import MessageParam
-from server.frames import PIECE_BYTES, Frames
-from server.sessions.base import Lease, StoredResponse
-from server.sessions.errors import StoreError
-from server.sessions.sql.indexes import metadata
-from server.sessions.sql.locations import database_url
-from server.sessions.sql.migrate import _config, newest, upgrade
-from server.sessions.sql.migrations.versions import r0003_lz4
-from server.sessions.sql.revisions import REVISION, VERSION_TABLE
-from server.sessions.stores import open_store
+from openresponses_bridge.protocol.input_items import MessageParam
+from openresponses_server.frames import PIECE_BYTES, Frames
+from openresponses_server.sessions.base import Lease, StoredResponse
+from openresponses_server.sessions.errors import StoreError
+from openresponses_server.sessions.sql.indexes import metadata
+from openresponses_server.sessions.sql.locations import database_url
+from openresponses_server.sessions.sql.migrate import _config, newest, upgrade
+from openresponses_server.sessions.sql.migrations.versions import r0003_lz4
+from openresponses_server.sessions.sql.revisions import REVISION, VERSION_TABLE
+from openresponses_server.sessions.stores import open_store
 from tests.support.services import postgres_database
 from tests.support.stores import Place, record
 

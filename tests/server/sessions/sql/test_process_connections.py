@@ -9,11 +9,11 @@ import psycopg
 import pytest
 from sqlalchemy import make_url
 
-from server.sessions.base import Lease, ResponseStore
-from server.sessions.sql import process_connections
-from server.sessions.sql.postgres import _one_connection
-from server.sessions.sql.process_connections import NAME, ProcessConnections
-from server.sessions.stores import open_store
+from openresponses_server.sessions.base import Lease, ResponseStore
+from openresponses_server.sessions.sql import process_connections
+from openresponses_server.sessions.sql.postgres import _one_connection
+from openresponses_server.sessions.sql.process_connections import NAME, ProcessConnections
+from openresponses_server.sessions.stores import open_store
 from tests.support.stores import emptied, record
 from tests.support.waiting import until
 

@@ -15,15 +15,15 @@ import psycopg
 import pytest
 from sqlalchemy import create_engine, event
 
-from server.sessions.base import Lease, ResponseStore
-from server.sessions.errors import StoreError
-from server.sessions.sql import postgres
-from server.sessions.sql.locations import database_url
-from server.sessions.sql.revisions import OLDEST, REVISION
-from server.sessions.sql.sqlite_file import default_file
-from server.sessions.sql.store import SqlStore
-from server.sessions.stores import open_store
-from server.settings import SettingsError
+from openresponses_server.sessions.base import Lease, ResponseStore
+from openresponses_server.sessions.errors import StoreError
+from openresponses_server.sessions.sql import postgres
+from openresponses_server.sessions.sql.locations import database_url
+from openresponses_server.sessions.sql.revisions import OLDEST, REVISION
+from openresponses_server.sessions.sql.sqlite_file import default_file
+from openresponses_server.sessions.sql.store import SqlStore
+from openresponses_server.sessions.stores import open_store
+from openresponses_server.settings import SettingsError
 from tests.support.services import OwnPostgres, own_postgres
 from tests.support.stores import Place, emptied, frames, record, streamed
 
@@ -362,7 +362,7 @@ async def test_s9_leases_go_by_the_servers_clock_not_by_this_machines(
     right = time.time()
     ahead = SimpleNamespace(time=lambda: right + 3600.0, monotonic=time.monotonic)
     for module in ("database", "postgres"):
-        monkeypatch.setattr(f"server.sessions.sql.{module}.time", ahead)
+        monkeypatch.setattr(f"openresponses_server.sessions.sql.{module}.time", ahead)
     place = Place(emptied(postgres_url))
     try:
         assert abs(await place.open().now() - right) < 60

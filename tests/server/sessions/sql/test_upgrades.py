@@ -14,16 +14,16 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 from structlog.testing import capture_logs
 
-from bridge.protocol.codec import encode
-from bridge.protocol.input_items import MessageParam
-from server.sessions.base import Lease, ResponseStore
-from server.sessions.errors import StoreError
-from server.sessions.sql import database, migrate
-from server.sessions.sql.locations import database_url
-from server.sessions.sql.migrate import _config, upgrade
-from server.sessions.sql.migrations import online
-from server.sessions.sql.revisions import OLDEST, REVISION
-from server.sessions.stores import open_store
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.input_items import MessageParam
+from openresponses_server.sessions.base import Lease, ResponseStore
+from openresponses_server.sessions.errors import StoreError
+from openresponses_server.sessions.sql import database, migrate
+from openresponses_server.sessions.sql.locations import database_url
+from openresponses_server.sessions.sql.migrate import _config, upgrade
+from openresponses_server.sessions.sql.migrations import online
+from openresponses_server.sessions.sql.revisions import OLDEST, REVISION
+from openresponses_server.sessions.stores import open_store
 from tests.support.services import postgres_database
 from tests.support.stores import frames, record
 
@@ -172,7 +172,7 @@ async def test_workers_of_before_and_after_share_a_database(
         assert len(await after.chain("of after", "k")) == 5
         with monkeypatch.context() as patched:
             patched.setattr(database, "REVISION", OLDEST)
-            monkeypatch.setattr("server.sessions.sql.postgres.REVISION", OLDEST)
+            monkeypatch.setattr("openresponses_server.sessions.sql.postgres.REVISION", OLDEST)
             again = open_store(url)
             assert len(await again.chain("of after", "k")) == 5
             with engine.begin() as connection:
@@ -280,7 +280,7 @@ async def test_several_upgrade_at_once(tmp_path: Any) -> None:
     with at_revision("postgres", "0001", tmp_path) as (url, engine):
         with engine.begin() as connection:
             fill(connection, "0001", 9)
-        program = "import sys; from server.cli import main; main(['db', 'upgrade', '--store', sys.argv[1]])"
+        program = "import sys; from openresponses_server.cli import main; main(['db', 'upgrade', '--store', sys.argv[1]])"
         other = await asyncio.create_subprocess_exec(sys.executable, "-c", program, url)
         with migrate._only_one(engine):
             here = asyncio.create_task(asyncio.to_thread(upgrade, database_url(url)))

@@ -7,12 +7,12 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
-from bridge.protocol.response import Response
-from server.frames import PIECE_BYTES
-from server.sessions.base import Lease, StoredResponse
-from server.sessions.errors import LeaseLost, StoreError
-from server.sessions.sql import store as module
-from server.sessions.sql.store import SqlStore
+from openresponses_bridge.protocol.response import Response
+from openresponses_server.frames import PIECE_BYTES
+from openresponses_server.sessions.base import Lease, StoredResponse
+from openresponses_server.sessions.errors import LeaseLost, StoreError
+from openresponses_server.sessions.sql import store as module
+from openresponses_server.sessions.sql.store import SqlStore
 from tests.support.stores import Place, frame, frames, record, streamed
 
 RUN = Lease("w-1", 10.0)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from bridge.decoder import ResponseAccumulator
-from bridge.diagnostics import Diagnostics
-from bridge.dialects.anthropic_messages import message
-from bridge.dialects.anthropic_messages.types import tool_input
-from bridge.protocol import items as it
-from bridge.protocol.usage import Usage
+from openresponses_bridge.decoder import ResponseAccumulator
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.anthropic_messages import message
+from openresponses_bridge.dialects.anthropic_messages.types import tool_input
+from openresponses_bridge.protocol import items as it
+from openresponses_bridge.protocol.usage import Usage
 from tests.support.machines import machine
 
 

@@ -6,22 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.dialects.anthropic_messages import Outbound, encode_sse, error_body
-from bridge.dialects.anthropic_messages.envelopes import open_sealed, seal_block
-from bridge.protocol import items as it
-from bridge.protocol.content import OutputTextContent, SummaryTextContent
-from bridge.protocol.events import (
+from openresponses_bridge.dialects.anthropic_messages import Outbound, encode_sse, error_body
+from openresponses_bridge.dialects.anthropic_messages.envelopes import open_sealed, seal_block
+from openresponses_bridge.protocol import items as it
+from openresponses_bridge.protocol.content import OutputTextContent, SummaryTextContent
+from openresponses_bridge.protocol.events import (
     ErrorEvent,
     OutputTextDelta,
     ResponseCreated,
     ResponseFailed,
     ResponseIncomplete,
 )
-from bridge.protocol.response import IncompleteDetails, replace
-from bridge.protocol.unknown import UnknownEvent, UnknownItem
-from bridge.protocol.usage import Usage
-from bridge.seal import Sealer
-from bridge.tools.identity import ToolIdentityMap, ToolKind
+from openresponses_bridge.protocol.response import IncompleteDetails, replace
+from openresponses_bridge.protocol.unknown import UnknownEvent, UnknownItem
+from openresponses_bridge.protocol.usage import Usage
+from openresponses_bridge.seal import Sealer
+from openresponses_bridge.tools.identity import ToolIdentityMap, ToolKind
 from tests.support.anthropic import add_up, parse_sse
 from tests.support.machines import machine
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from bridge.dialects.anthropic_messages import from_messages, to_messages
-from bridge.dialects.anthropic_messages.envelopes import open_sealed, seal_reasoning
-from bridge.errors import InvalidRequestError
-from bridge.protocol.codec import decode_request, encode
-from bridge.seal import Sealer
+from openresponses_bridge.dialects.anthropic_messages import from_messages, to_messages
+from openresponses_bridge.dialects.anthropic_messages.envelopes import open_sealed, seal_reasoning
+from openresponses_bridge.errors import InvalidRequestError
+from openresponses_bridge.protocol.codec import decode_request, encode
+from openresponses_bridge.seal import Sealer
 from tests.support.anthropic_made import messages as made_messages
 from tests.support.anthropic_requests import BUDGET, PNG
 from tests.support.anthropic_rules import violations

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bridge.seal import Sealer
+from openresponses_bridge.seal import Sealer
 from tests.support.anthropic import (
     calls,
     closed,

@@ -3,7 +3,7 @@
 import pytest
 from msgspec import UNSET
 
-from bridge.dialects.anthropic_messages import Inbound
+from openresponses_bridge.dialects.anthropic_messages import Inbound
 from tests.support.anthropic import (
     Fed,
     calls,

@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from bridge.protocol.codec import encode
+from openresponses_bridge.protocol.codec import encode
 from tests.support.anthropic import (
     Fed,
     calls,

@@ -2,10 +2,10 @@
 
 import pytest
 
-from bridge.dialects.anthropic_messages import MessagesOptions, to_messages
-from bridge.errors import InvalidRequestError
-from bridge.protocol.codec import encode
-from bridge.seal import Sealer
+from openresponses_bridge.dialects.anthropic_messages import MessagesOptions, to_messages
+from openresponses_bridge.errors import InvalidRequestError
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.seal import Sealer
 from tests.support.anthropic_requests import (
     PNG,
     F,

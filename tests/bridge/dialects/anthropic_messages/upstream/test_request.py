@@ -2,8 +2,13 @@
 
 import pytest
 
-from bridge.dialects.anthropic_messages import MessagesOptions, ModelFacts, facts_of, to_messages
-from bridge.errors import InvalidRequestError
+from openresponses_bridge.dialects.anthropic_messages import (
+    MessagesOptions,
+    ModelFacts,
+    facts_of,
+    to_messages,
+)
+from openresponses_bridge.errors import InvalidRequestError
 from tests.support.anthropic_requests import (
     ADAPTIVE,
     BUDGET,

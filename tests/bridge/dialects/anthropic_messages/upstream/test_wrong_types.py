@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bridge.dialects.anthropic_messages import Inbound
-from bridge.emitter import ResponseStreamStateMachine
-from bridge.protocol.codec import check_event, encode
+from openresponses_bridge.dialects.anthropic_messages import Inbound
+from openresponses_bridge.emitter import ResponseStreamStateMachine
+from openresponses_bridge.protocol.codec import check_event, encode
 
 LOSSES: dict[str, tuple[Any, str]] = {
     "a text": ("Hi", "message_start.content: can't be read: str"),

@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.dialects.chat_completions import Choices, completions, encode
-from bridge.dialects.chat_completions.client.completion import Folding
-from bridge.protocol.codec import encode as plain
+from openresponses_bridge.dialects.chat_completions import Choices, completions, encode
+from openresponses_bridge.dialects.chat_completions.client.completion import Folding
+from openresponses_bridge.protocol.codec import encode as plain
 from tests.support.chat import new_machine
 
 Call = tuple[Any, ...]

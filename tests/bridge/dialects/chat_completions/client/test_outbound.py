@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from bridge.diagnostics import Diagnostics
-from bridge.dialects.chat_completions import Choices, Outbound, completion, completions, encode
-from bridge.dialects.chat_completions.client.completion import Folding
-from bridge.emitter import ResponseStreamStateMachine
-from bridge.emitter.finished import events_of
-from bridge.protocol import events as ev
-from bridge.protocol.events import Event
-from bridge.protocol.items import Message
-from bridge.protocol.response import Response
-from bridge.protocol.unknown import UnknownPart
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.chat_completions import Choices, Outbound, completion, completions, encode
+from openresponses_bridge.dialects.chat_completions.client.completion import Folding
+from openresponses_bridge.emitter import ResponseStreamStateMachine
+from openresponses_bridge.emitter.finished import events_of
+from openresponses_bridge.protocol import events as ev
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.items import Message
+from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.unknown import UnknownPart
 from tests.support.chat import new_machine
 from tests.support.chat_folds import Folded, Json, chunks
 

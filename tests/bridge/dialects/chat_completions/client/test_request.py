@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from bridge.dialects.chat_completions import AnswerOptions, answer_options, from_chat, to_chat
-from bridge.dialects.chat_completions.upstream.options import ChatOptions
-from bridge.errors import InvalidRequestError
-from bridge.protocol import content as ct
-from bridge.protocol import input_items as ii
-from bridge.protocol import request as rq
-from bridge.protocol import tools as tl
-from bridge.protocol.codec import decode_request, encode
-from bridge.protocol.response import JsonObjectFormat, TextFormat
-from bridge.protocol.unknown import UnknownFormat, UnknownPart, UnknownTool, UnknownToolChoice
+from openresponses_bridge.dialects.chat_completions import AnswerOptions, answer_options, from_chat, to_chat
+from openresponses_bridge.dialects.chat_completions.upstream.options import ChatOptions
+from openresponses_bridge.errors import InvalidRequestError
+from openresponses_bridge.protocol import content as ct
+from openresponses_bridge.protocol import input_items as ii
+from openresponses_bridge.protocol import request as rq
+from openresponses_bridge.protocol import tools as tl
+from openresponses_bridge.protocol.codec import decode_request, encode
+from openresponses_bridge.protocol.response import JsonObjectFormat, TextFormat
+from openresponses_bridge.protocol.unknown import UnknownFormat, UnknownPart, UnknownTool, UnknownToolChoice
 
 Json = dict[str, Any]
 HI: Json = {"role": "user", "content": "Hi"}

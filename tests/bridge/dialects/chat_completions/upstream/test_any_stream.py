@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.protocol.codec import encode
+from openresponses_bridge.protocol.codec import encode
 from tests.support.chat import DONE, Ran, calls, chunk, frame, run
 from tests.support.judge import judge
 

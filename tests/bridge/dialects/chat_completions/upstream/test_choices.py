@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from bridge.dialects.chat_completions import Choices, Inbound, encode
-from bridge.protocol.items import FunctionCall
-from bridge.protocol.response import Response
+from openresponses_bridge.dialects.chat_completions import Choices, Inbound, encode
+from openresponses_bridge.protocol.items import FunctionCall
+from openresponses_bridge.protocol.response import Response
 from tests.support.chat import DONE, chunk, completion, frame, new_machine, part
 from tests.support.chat_folds import Folded, chunks
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from bridge.protocol.items import FunctionCall, Message
+from openresponses_bridge.protocol.items import FunctionCall, Message
 from tests.support.chat import DONE, calls, chunk, frame, part, run, stopped
 
 A, B = '{"a":1}', '{"b":2}'

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from bridge.dialects.chat_completions import Inbound
-from bridge.errors import ToolError
-from bridge.protocol.content import LogProb, RefusalContent, TopLogProb, UrlCitation
-from bridge.protocol.items import Message, ReasoningItem
-from bridge.protocol.usage import Usage
-from bridge.state import ResponseStreamPhase
+from openresponses_bridge.dialects.chat_completions import Inbound
+from openresponses_bridge.errors import ToolError
+from openresponses_bridge.protocol.content import LogProb, RefusalContent, TopLogProb, UrlCitation
+from openresponses_bridge.protocol.items import Message, ReasoningItem
+from openresponses_bridge.protocol.usage import Usage
+from openresponses_bridge.state import ResponseStreamPhase
 from tests.support.chat import DONE, calls, chunk, completion, frame, new_machine, part, run, stopped
 
 TEXT = [chunk(role="assistant", content=""), chunk(content="Hel"), chunk(content="lo")]

@@ -10,15 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.dialects.chat_completions import Inbound
-from bridge.dialects.chat_completions.types import ChatChoice, ChatDelta, ChatOutput
-from bridge.dialects.chat_completions.upstream import inbound as inbounds
-from bridge.dialects.chat_completions.upstream.decoding import PlainChoice, PlainChunk, PlainDelta
-from bridge.emitter.stream import ResponseStream
-from bridge.protocol.codec import encode
-from bridge.protocol.events import Event
-from bridge.sse import encode_data
-from bridge.tools.identity import ToolIdentityMap, ToolKind
+from openresponses_bridge.dialects.chat_completions import Inbound
+from openresponses_bridge.dialects.chat_completions.types import ChatChoice, ChatDelta, ChatOutput
+from openresponses_bridge.dialects.chat_completions.upstream import inbound as inbounds
+from openresponses_bridge.dialects.chat_completions.upstream.decoding import (
+    PlainChoice,
+    PlainChunk,
+    PlainDelta,
+)
+from openresponses_bridge.emitter.stream import ResponseStream
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.sse import encode_data
+from openresponses_bridge.tools.identity import ToolIdentityMap, ToolKind
 from tests.support.chat import DONE, calls, chunk, frame, new_machine, part, run
 from tests.support.shared import shared_files
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from bridge.dialects.chat_completions import ChatOptions, to_chat
-from bridge.protocol.codec import decode_request, encode
+from openresponses_bridge.dialects.chat_completions import ChatOptions, to_chat
+from openresponses_bridge.protocol.codec import decode_request, encode
 from tests.support.machines import plain
 
 

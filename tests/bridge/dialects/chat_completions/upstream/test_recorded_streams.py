@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from bridge.protocol.codec import encode
-from bridge.protocol.content import OutputTextContent, RefusalContent
-from bridge.protocol.items import Message, ReasoningItem
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.content import OutputTextContent, RefusalContent
+from openresponses_bridge.protocol.items import Message, ReasoningItem
 from tests.support.chat import Ran, run
 from tests.support.judge import judge
 from tests.support.shared import shared_root

@@ -1,0 +1,40 @@
+"""A backend of your own: from a request's body and what your model yields to an answer that every client
+accepts. Sans-IO; `openresponses_server.backend` has the response for Starlette and FastAPI.
+"""
+
+from openresponses_bridge.backend.answer import Answer, AnswerOptions, Head, chat_request, refusal
+from openresponses_bridge.backend.outputs import (
+    Finish,
+    FinishReason,
+    Output,
+    Reasoning,
+    ReasoningSummary,
+    Refusal,
+    ToolCall,
+    ToolCallDelta,
+)
+from openresponses_bridge.backend.replies import AsyncReply, Reply, async_reply, reply
+from openresponses_bridge.protocol.content import UrlCitation
+from openresponses_bridge.protocol.usage import Usage
+
+__all__ = [
+    "Answer",
+    "AnswerOptions",
+    "AsyncReply",
+    "Finish",
+    "FinishReason",
+    "Head",
+    "Output",
+    "Reasoning",
+    "ReasoningSummary",
+    "Refusal",
+    "Reply",
+    "ToolCall",
+    "ToolCallDelta",
+    "UrlCitation",
+    "Usage",
+    "async_reply",
+    "chat_request",
+    "refusal",
+    "reply",
+]

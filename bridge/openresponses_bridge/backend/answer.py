@@ -1,0 +1,307 @@
+"""`Answer`: one request and the response to it, as bytes. Sans-IO: nothing waits, nothing is sent here."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, TypedDict
+
+from msgspec import to_builtins
+from msgspec.structs import replace
+
+from openresponses_bridge.backend.outputs import UNENCODABLE, Output, Speaker, ToolCall
+from openresponses_bridge.backend.sources import place_of
+from openresponses_bridge.backend.surfaces import SURFACES, Dialect
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.chat_completions import to_chat
+from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
+from openresponses_bridge.emitter.output import IdFactory
+from openresponses_bridge.errors import BridgeError, HttpError, InvalidRequestError, LocalError, RemoteError
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.input_items import items_of
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
+from openresponses_bridge.tools.declarations import active_tools, present_tools
+from openresponses_bridge.tools.identity import ToolIdentityMap
+from openresponses_bridge.tools.pairing import pair
+from openresponses_bridge.tools.presentation import call_view, output_view
+from openresponses_bridge.wire import choose_wire, ignores_comments
+
+MAX_OUTPUT: Final = 64 * 1024 * 1024
+KEEP_ALIVE_EVENT: Final = "openresponses-bridge:keepalive"
+
+_log = logging.getLogger("openresponses_bridge.backend")
+_EACH: Final = 64  # what an output or event without any text counts as
+_UNNAMED: Final = "model"  # what the response calls its model when neither side named one
+_JSON: Final = {"content-type": "application/json"}
+_STREAM: Final = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-store",
+    "x-accel-buffering": "no",  # a proxy that buffers would undo the streaming
+}
+# fields of a request that only a backend with a store can honour
+_NEED_A_STORE: Final = ("previous_response_id", "conversation", "background", "prompt")
+_PLACE: Final = "input[{}]".format
+_INTERNAL: Final = ("The server failed.", "internal_error")
+
+
+class Head(NamedTuple):
+    """The beginning of an HTTP answer; names of headers are in lower case."""
+
+    status: int
+    headers: dict[str, str]
+
+
+class AnswerOptions(TypedDict, total=False):
+    """What may be said about an answer; `Answer` says what each option means."""
+
+    dialect: Dialect
+    request_headers: Mapping[str, str]
+    model: str | None
+    stateful: bool
+    max_output: int
+    ids: IdFactory | None
+    clock: Callable[[], float] | None
+
+
+def check_options(options: AnswerOptions) -> None:
+    """Raises LocalError for an option that does not exist, or a dialect."""
+    unknown = sorted(options.keys() - AnswerOptions.__annotations__.keys())
+    if unknown:
+        raise LocalError("bridge.backend.unknown_option", f"there is no option {unknown[0]!r}")
+    dialect = options.get("dialect", "responses")
+    if dialect not in SURFACES:
+        what = f"the dialect is one of {', '.join(SURFACES)}, not {dialect!r}"
+        raise LocalError("bridge.backend.unknown_dialect", what)
+
+
+class Answer:
+    """`body`: the JSON of a request, as bytes, as text or parsed. `dialect`: the API that it came by,
+    `responses`, `chat` or `anthropic`. `request_headers` say which spelling of the protocol the client
+    reads. `model`: what the response calls the model, else as the request does.
+    `stateful`: the backend keeps responses itself; otherwise a request that refers to an earlier one is
+    refused. `max_output`: how much may be yielded, about in bytes. `ids` and `clock` are the machine's.
+
+    Raises InvalidRequestError with `param` for a request that can't be read or honoured.
+
+    `feed`, `end` and `fail` return what is to be sent next, the beginning of the stream included; for an
+    answer that is not streamed that is nothing, and `whole` gives all of it at the end.
+    """
+
+    def __init__(
+        self,
+        body: Any,
+        *,
+        dialect: Dialect = "responses",
+        request_headers: Mapping[str, str] | None = None,
+        model: str | None = None,
+        stateful: bool = False,
+        max_output: int = MAX_OUTPUT,
+        ids: IdFactory | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        check_options({"dialect": dialect})
+        self._dialect: Dialect = dialect
+        self._surface = SURFACES[dialect]
+        self._identities = ToolIdentityMap()
+        request, self._form = self._surface.read(_json(body), self._identities)
+        items = items_of(request.input)
+        present_tools(active_tools(request.tools, items), self._identities, Diagnostics())
+        if not stateful:
+            request = _without_store(request)
+            pair(
+                [call_view(each, self._identities) or output_view(each, self._identities) for each in items],
+                _PLACE,
+            )
+        given = {name.lower(): value for name, value in (request_headers or {}).items()}
+        self.request: CreateResponse = request
+        self.streamed: bool = bool(request.stream)
+        self._beats = dialect == "responses" and ignores_comments(given)
+        self._left = max_output
+        self._limit = max_output
+        self._error: BridgeError | None = None
+        self._unsent: list[Event] = []
+        self._begun = False
+        self._machine = ResponseStreamStateMachine(
+            model or request.model or _UNNAMED,
+            request,
+            ids=ids,
+            clock=clock,
+            tool_identities=self._identities,
+            wire=choose_wire(request, given),
+        )
+        self._speaker = Speaker(self._machine)
+
+    @property
+    def head(self) -> Head:
+        """The beginning of the stream's HTTP answer."""
+        return Head(200, dict(_STREAM))
+
+    @property
+    def response(self) -> Response:
+        """The response as it stands."""
+        return self._machine.snapshot
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything was returned that is to be sent: from then on a failure is part of the stream."""
+        return self._begun
+
+    @property
+    def ended(self) -> bool:
+        return self._machine.phase in TERMINAL_PHASES
+
+    def feed(self, output: Output, source: object = None) -> bytes:
+        """What one output of the model gives. `source`: the iterator that yielded it, whose line is noted on
+        what is raised. Raises BridgeError for what is not an output, for one with wrong fields, and for more
+        than `max_output`: `fail` is then the end."""
+        try:
+            if isinstance(output, ToolCall):
+                output = output.written()
+            self._spend(_EACH + _length(output))
+            self._start()
+            events = self._speaker.say(output)
+        except BridgeError as error:
+            if source is not None:
+                error.add_note(f"yielded at:\n{place_of(source)}")
+            raise
+        self._unsent += events
+        self._spend(_EACH * len(events))
+        return self._flush()
+
+    def keep_alive(self) -> bytes:
+        """What shows a waiting client that the answer is being made; its beginning, if that was not sent."""
+        if not self.streamed or self.ended:
+            return b""
+        if not self._begun:
+            self._start()
+            self._begun = True
+            return self._flush() or self._surface.keep_alive
+        if self._beats:
+            self._unsent.append(self._machine.extension_event(KEEP_ALIVE_EVENT, {})[0])
+            return self._flush()
+        return self._surface.keep_alive
+
+    def end(self) -> bytes:
+        """The model has said all. Raises StreamStateError when a call never got its name."""
+        self._start()
+        self._unsent += self._machine.finish()
+        for case in self._machine.diagnostics:
+            _log.info("response %s: %s", self._machine.response_id, case)
+        return self._flush(last=True)
+
+    def fail(self, error: BaseException) -> bytes:
+        """The model failed. The client gets the words of a RemoteError, of which `HttpError` is one; what any
+        other exception says is for the log."""
+        if self.ended:
+            return b""
+        self._error = self._reported(error)
+        self._start()
+        self._unsent += self._machine.fail(self._error)
+        return self._flush(last=True)
+
+    def refuse(self, error: BaseException) -> tuple[Head, bytes]:
+        """The model failed before it said anything: an HTTP error."""
+        return refusal(self._reported(error), self._dialect)
+
+    def whole(self) -> tuple[Head, bytes]:
+        """The answer that is not streamed, when the response has ended. One that failed without any output is
+        an HTTP error; with output it is sent as it is, where the API has a form for that."""
+        own = self._dialect == "responses"
+        response = self._machine.snapshot if own else self._machine.in_one_form
+        body = None if self._error is not None and not response.output else self._form.whole(response)
+        if body is not None:
+            return Head(200, dict(_JSON)), body
+        assert self._error is not None, "what did not fail has a form"
+        return refusal(self._error, self._dialect)
+
+    def _start(self) -> None:
+        if self._machine.phase is ResponseStreamPhase.IDLE:
+            self._unsent += self._machine.start()
+
+    def _flush(self, last: bool = False) -> bytes:
+        events, self._unsent = self._unsent, []
+        if not self.streamed or not (events or last):
+            return b""
+        data = self._form.streamed(events, last)
+        self._begun = self._begun or bool(data)
+        return data
+
+    def _spend(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            what = f"The model's output is longer than the limit of {self._limit} bytes."
+            raise HttpError(502, what, code="output_too_long")
+
+    def _reported(self, error: BaseException) -> BridgeError:
+        where = f"response {self._machine.response_id}"
+        if isinstance(error, RemoteError):
+            _log.warning("%s failed: %s", where, error)
+            return error
+        _log.error("%s failed: %s", where, type(error).__name__, exc_info=error)
+        return HttpError(500, _INTERNAL[0], code=_INTERNAL[1])
+
+
+def refusal(error: BridgeError, dialect: Dialect = "responses") -> tuple[Head, bytes]:
+    """A request that is refused, in the shape of its API."""
+    status = error.http_status if 400 <= error.http_status <= 599 else 500
+    headers = error.headers if isinstance(error, HttpError) else {}
+    given = {name.lower(): value for name, value in headers.items()}
+    return Head(status, {**given, **_JSON}), SURFACES[dialect].error(error)
+
+
+def chat_request(request: CreateResponse) -> dict[str, Any]:
+    """The request as most libraries for models take it: the body of a Chat Completions request, with
+    `messages`, `tools` under the names by which the model may call them, and the parameters that it has
+    there. `tool_choice` is kept to: without leave to call any there are no `tools`, and a tool that has to be
+    called is the only one. Without a model in the request there is none in the body.
+
+    Raises InvalidRequestError with `param`, which an iterator may let through: the client gets a 400.
+    """
+    body, _losses = to_chat(request, model=request.model or _UNNAMED)
+    built: dict[str, Any] = to_builtins(body)
+    if not request.model:
+        del built["model"]
+    choice = built.get("tool_choice")
+    if choice == "none":
+        for name in ("tool_choice", "tools", "parallel_tool_calls"):
+            built.pop(name, None)
+    elif isinstance(choice, dict):
+        named = choice["function"]["name"]
+        built["tools"] = [tool for tool in built["tools"] if tool["function"]["name"] == named]
+    return built
+
+
+def _json(body: Any) -> bytes | str:
+    if isinstance(body, str):
+        return body
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    try:
+        return encode(body)
+    except RecursionError:
+        raise InvalidRequestError(InvalidRequestError.INVALID_JSON, "nested too deeply") from None
+    except UNENCODABLE as error:
+        raise LocalError("bridge.backend.invalid_body", f"the body of a request: {error}") from error
+
+
+def _without_store(request: CreateResponse) -> CreateResponse:
+    for name in _NEED_A_STORE:
+        if getattr(request, name):
+            what = f"{name}: this backend does not keep responses; send the whole conversation as `input`"
+            raise InvalidRequestError(InvalidRequestError.UNSUPPORTED, what, param=name)
+    for index, item in enumerate(items_of(request.input)):
+        if item.type == "item_reference":
+            what = f"input[{index}]: this backend does not keep items; send the item itself"
+            raise InvalidRequestError(InvalidRequestError.UNSUPPORTED, what, param=f"input[{index}]")
+    return replace(request, store=False)
+
+
+def _length(output: Any) -> int:
+    """Characters of all its texts."""
+    if isinstance(output, str):
+        return len(output)
+    fields = getattr(output, "__struct_fields__", ())
+    return sum(len(text) for name in fields if isinstance(text := getattr(output, name), str))

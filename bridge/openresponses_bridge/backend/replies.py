@@ -1,0 +1,181 @@
+"""A whole HTTP answer for any framework: status, headers, and a body to iterate over, plain or async.
+
+The first output is awaited before there is a status, so that a model that fails before it says anything is an
+HTTP error. Nothing runs beside the iteration: keep-alives while the model is silent, and its end when the
+client leaves meanwhile, need tasks, which `openresponses_server.backend` has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from typing import Any, NamedTuple, Unpack
+
+from openresponses_bridge.backend.answer import Answer, AnswerOptions, Head, refusal
+from openresponses_bridge.backend.outputs import Output
+from openresponses_bridge.backend.sources import (
+    AsyncGenerate,
+    Generate,
+    async_close,
+    async_opened,
+    close,
+    opened,
+)
+from openresponses_bridge.errors import RemoteError
+
+
+class Body:
+    """What is to be sent, to iterate over once. `close` ends the model's iterator early."""
+
+    def __init__(self, first: bytes, rest: Generator[bytes, None, None] | None = None) -> None:
+        self._pieces: Iterator[bytes] = iter([first])
+        self._rest = rest
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            yield from self._pieces
+            yield from self._rest or ()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        if self._rest is not None:
+            self._rest.close()
+
+
+class AsyncBody:
+    """The same, to iterate over with `async for`; `aclose` ends the model's iterator early."""
+
+    def __init__(self, first: bytes, rest: AsyncGenerator[bytes, None] | None = None) -> None:
+        self._pieces: Iterator[bytes] = iter([first])
+        self._rest = rest
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            for piece in self._pieces:
+                yield piece
+            if self._rest is not None:
+                async for piece in self._rest:
+                    yield piece
+        finally:
+            await self.aclose()
+
+    async def aclose(self) -> None:
+        if self._rest is not None:
+            await self._rest.aclose()
+
+
+class Reply(NamedTuple):
+    """Names of headers are in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: Body
+
+
+class AsyncReply(NamedTuple):
+    """The same with an asynchronous body."""
+
+    status: int
+    headers: dict[str, str]
+    body: AsyncBody
+
+
+def reply(body: Any, generate: Generate, **options: Unpack[AnswerOptions]) -> Reply:
+    """The answer to the request that `body` is, with what `generate` yields for it; the options are those of
+    `Answer`. A request that can't be read or honoured gives an HTTP error as well."""
+    try:
+        answer = Answer(body, **options)
+    except RemoteError as error:
+        close(generate)
+        head, refused = refusal(error, options.get("dialect", "responses"))
+        return Reply(*head, Body(refused))
+    try:
+        outputs = opened(generate, answer.request)
+        if not answer.streamed:
+            head, whole = collected(answer, outputs)
+            return Reply(*head, Body(whole))
+        chunks = streamed(answer, outputs)
+        first = next(chunks)
+    except Exception as error:
+        head, refused = answer.refuse(error)
+        return Reply(*head, Body(refused))
+    return Reply(*answer.head, Body(first, chunks))
+
+
+async def async_reply(body: Any, generate: AsyncGenerate, **options: Unpack[AnswerOptions]) -> AsyncReply:
+    """The same for an async iterator."""
+    try:
+        answer = Answer(body, **options)
+    except RemoteError as error:
+        await async_close(generate)
+        head, refused = refusal(error, options.get("dialect", "responses"))
+        return AsyncReply(*head, AsyncBody(refused))
+    try:
+        outputs = async_opened(generate, answer.request)
+        if not answer.streamed:
+            head, whole = await async_collected(answer, outputs)
+            return AsyncReply(*head, AsyncBody(whole))
+        chunks = async_streamed(answer, outputs)
+        first = await anext(chunks)
+    except Exception as error:
+        head, refused = answer.refuse(error)
+        return AsyncReply(*head, AsyncBody(refused))
+    return AsyncReply(*answer.head, AsyncBody(first, chunks))
+
+
+def streamed(answer: Answer, outputs: Iterator[Output]) -> Generator[bytes, None, None]:
+    """The stream of an answer, output by output. Raises what the model raises before anything can be sent."""
+    try:
+        for output in outputs:
+            if data := answer.feed(output, outputs):
+                yield data
+        last = answer.end()
+    except Exception as error:
+        if not answer.begun:
+            raise
+        last = answer.fail(error)
+    finally:
+        close(outputs)
+    yield last
+
+
+async def async_streamed(answer: Answer, outputs: AsyncIterator[Output]) -> AsyncGenerator[bytes, None]:
+    """The same for an async iterator."""
+    try:
+        async for output in outputs:
+            if data := answer.feed(output, outputs):
+                yield data
+        last = answer.end()
+    except Exception as error:
+        if not answer.begun:
+            raise
+        last = answer.fail(error)
+    finally:
+        await async_close(outputs)
+    yield last
+
+
+def collected(answer: Answer, outputs: Iterator[Output]) -> tuple[Head, bytes]:
+    """The answer that is not streamed, when the model has said all."""
+    try:
+        for output in outputs:
+            answer.feed(output, outputs)
+        answer.end()
+    except Exception as error:
+        answer.fail(error)
+    finally:
+        close(outputs)
+    return answer.whole()
+
+
+async def async_collected(answer: Answer, outputs: AsyncIterator[Output]) -> tuple[Head, bytes]:
+    """The same for an async iterator."""
+    try:
+        async for output in outputs:
+            answer.feed(output, outputs)
+        answer.end()
+    except Exception as error:
+        answer.fail(error)
+    finally:
+        await async_close(outputs)
+    return answer.whole()

@@ -1,0 +1,17 @@
+"""Judging a stream: every event against the clauses it has to keep, each clause a rule with an id."""
+
+from openresponses_bridge.conformance.alone import judge_envelope, judge_response
+from openresponses_bridge.conformance.published import WireName
+from openresponses_bridge.conformance.registry import Rule, Violation
+from openresponses_bridge.conformance.rules import RULES
+from openresponses_bridge.conformance.validator import StreamValidator
+
+__all__ = [
+    "RULES",
+    "Rule",
+    "StreamValidator",
+    "Violation",
+    "WireName",
+    "judge_envelope",
+    "judge_response",
+]

@@ -1,0 +1,93 @@
+"""The register of rules: an id, what it asks, where that is said, and the events it looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from typing import NamedTuple
+
+import msgspec
+
+from openresponses_bridge.conformance.context import EventContext
+from openresponses_bridge.printing import printable
+from openresponses_bridge.state import LIFECYCLE_EVENTS, ROLES, TERMINAL_EVENT
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """One clause broken by one event.
+
+    `rule` is an id of `RULES`; `event_index` counts events from 0, the end of the stream being one past
+    the last; `event_type` is "" at the end and for what is not an event; `path` leads to the field
+    (``$.response.usage``) or is "".
+    """
+
+    rule: str
+    event_index: int
+    event_type: str
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        named = self.event_type or ("not an event" if self.rule == "event.json" else "end of stream")
+        where = " ".join(part for part in (named, self.path) if part)
+        return printable(f"{self.rule}: event {self.event_index} ({where}): {self.message}")
+
+
+class Finding(NamedTuple):
+    """What a rule has against an event."""
+
+    message: str
+    path: str = ""
+
+
+Findings = Iterator[Finding]
+Check = Callable[[EventContext], Findings]
+
+EVERY = "every event"
+END = "end of stream"
+FRAME = "frame"
+MARKER = "[DONE]"
+WITHIN = "progress of a hosted tool"
+UNREADABLE = "unreadable data"
+ENVELOPE = "error message of a WebSocket"
+TERMINALS = frozenset(struct.type for struct in TERMINAL_EVENT.values())
+RESPONSES = LIFECYCLE_EVENTS - {"error"}
+
+
+class Rule(NamedTuple):
+    """One clause. `source` says where it stands: the specification, a law of this project, a field case,
+    or the strict judge (what an independent validator of streams holds to be an error)."""
+
+    id: str
+    description: str
+    source: str
+    on: frozenset[str]
+    check: Check
+
+
+RULES: dict[str, Rule] = {}
+
+
+def rule(source: str, *on: str | Iterable[str]) -> Callable[[Check], Check]:
+    """Register a function as a rule. Its id is its name with the first `_` as a dot, its description
+    the first line of its docstring. `on` names event types or constants of this module."""
+
+    def register(check: Check) -> Check:
+        name = check.__name__.replace("_", ".", 1)
+        types = frozenset(kind for each in on for kind in ([each] if isinstance(each, str) else each))
+        RULES[name] = Rule(name, (check.__doc__ or "").partition("\n")[0], source, types, check)
+        return check
+
+    return register
+
+
+def doing(*verbs: str, to: str = "part summary") -> frozenset[str]:
+    """The types of the events that do one of these verbs to one of these subjects (`state.ROLES`)."""
+    subjects = to.split()
+    return frozenset(kind for kind, role in ROLES.items() if role.subject in subjects and role.verb in verbs)
+
+
+@cache
+def rules_on(*kinds: str) -> tuple[Rule, ...]:
+    """The rules that look at any of these, in the order they were registered."""
+    return tuple(each for each in RULES.values() if not each.on.isdisjoint(kinds))

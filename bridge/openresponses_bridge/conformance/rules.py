@@ -1,0 +1,22 @@
+"""All rules: importing this module registers them. `RULES` is id → rule."""
+
+# What is said of one event is said in the order of registration.
+# isort: off
+from openresponses_bridge.conformance import rules_stream
+from openresponses_bridge.conformance import rules_items
+from openresponses_bridge.conformance import rules_response
+from openresponses_bridge.conformance import rules_usage
+from openresponses_bridge.conformance import rules_content
+from openresponses_bridge.conformance import rules_websocket
+from openresponses_bridge.conformance.registry import RULES
+
+# isort: on
+__all__ = [
+    "RULES",
+    "rules_content",
+    "rules_items",
+    "rules_response",
+    "rules_stream",
+    "rules_usage",
+    "rules_websocket",
+]

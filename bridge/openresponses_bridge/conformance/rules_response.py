@@ -1,0 +1,137 @@
+"""Clauses about the response that lifecycle events carry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from openresponses_bridge.conformance.context import EventContext
+from openresponses_bridge.conformance.registry import RESPONSES, TERMINALS, Finding, Findings, rule
+from openresponses_bridge.conformance.tracks import ItemTrack
+from openresponses_bridge.state import STATUSES, WIRES, BlockState
+
+# what a cancelled response says on each wire; where either spelling goes, both
+_CANCELLED = {name: frozenset({wire.cancelled_status}) for name, wire in WIRES.items()}
+
+_ABSENT = object()
+
+
+@rule("law E8, field case 20; state.STATUSES", RESPONSES)
+def status_event_matches(context: EventContext) -> Findings:
+    """The response has the status that the event says."""
+    status = _response(context).get("status")
+    allowed = STATUSES[context.type]
+    if context.wire in _CANCELLED:
+        allowed = allowed - {"cancelled"} | (allowed & _CANCELLED[context.wire])
+    if isinstance(status, str) and status not in allowed:
+        yield Finding(f"{status} in {context.type}", "$.response.status")
+
+
+@rule("field case 38", RESPONSES)
+def response_same_id(context: EventContext) -> Findings:
+    """Every event names the same response."""
+    known, response_id = context.stream.response_id, _response(context).get("id")
+    if known is not None and isinstance(response_id, str) and response_id != known:
+        yield Finding(f"{response_id!r}, but the response was created as {known!r}", "$.response.id")
+
+
+@rule("law E1; state.FIXED_FIELDS", RESPONSES)
+def response_same_facts(context: EventContext) -> Findings:
+    """Its time, its predecessor and how it is kept do not change from event to event."""
+    response = _response(context)
+    for field, first in sorted(context.stream.first.items()):
+        if field in response and response[field] != first:
+            yield Finding(f"{response[field]!r}, but it began with {first!r}", f"$.response.{field}")
+
+
+@rule("strict judge", RESPONSES)
+def response_completed_at(context: EventContext) -> Findings:
+    """completed_at is set exactly when the response is completed."""
+    yield from _set_exactly_when(context, "completed_at", context.type == "response.completed")
+
+
+@rule("specification, ResponseResource: both are Unix times of the same response", "response.completed")
+def response_completed_after_created(context: EventContext) -> Findings:
+    """A response is not completed before it was created."""
+    response = _response(context)
+    created, completed = response.get("created_at"), response.get("completed_at")
+    if type(created) is int and type(completed) is int and completed < created:
+        yield Finding(f"{completed} is before created_at, {created}", "$.response.completed_at")
+
+
+@rule("strict judge", RESPONSES)
+def response_error_iff_failed(context: EventContext) -> Findings:
+    """error is set exactly when the response failed."""
+    yield from _set_exactly_when(context, "error", context.type == "response.failed")
+
+
+@rule("strict judge; field case 23", RESPONSES)
+def response_incomplete_details_iff(context: EventContext) -> Findings:
+    """incomplete_details is set exactly when the response is incomplete (cancelled: as one likes)."""
+    if _response(context).get("status") != "cancelled":
+        yield from _set_exactly_when(context, "incomplete_details", context.type == "response.incomplete")
+
+
+@rule("law E1", RESPONSES - TERMINALS)
+def response_starts_empty(context: EventContext) -> Findings:
+    """Before the end, lifecycle events carry no output that was not streamed."""
+    if _response(context).get("output") and not context.stream.items:
+        yield Finding("the output was not streamed", "$.response.output")
+
+
+@rule("strict judge; law E1, field case 12", TERMINALS)
+def terminal_output_equals_items(context: EventContext) -> Findings:
+    """The terminal output is the items as they were done, in order of their index."""
+    output = _response(context).get("output")
+    if not isinstance(output, list):
+        return
+    items = [item for _, item in sorted(context.stream.items.items())]
+    if len(output) != len(items):
+        items = [item for item in items if item.state is BlockState.CLOSED]
+    if len(output) != len(items):
+        yield Finding(f"it has {len(output)} items, {len(items)} were done", "$.response.output")
+        return
+    for index, (item, shown) in enumerate(zip(items, output, strict=True)):
+        for field, what in _compare(item, shown):
+            yield Finding(what, f"$.response.output[{index}]{field}")
+
+
+@rule("law E8", "response.failed")
+def terminal_unclosed_incomplete(context: EventContext) -> Findings:
+    """An item that a failure left open is incomplete in the output."""
+    output = _response(context).get("output")
+    for index, shown in enumerate(output if isinstance(output, list) else []):
+        item = context.stream.find(None, shown.get("id")) if isinstance(shown, dict) else None
+        if (
+            item is not None
+            and item.state is BlockState.OPEN
+            and shown.get("status", "incomplete") != "incomplete"
+        ):
+            yield Finding(
+                f"the item is {shown['status']} and was not done", f"$.response.output[{index}].status"
+            )
+
+
+def _compare(item: ItemTrack, shown: Any) -> list[tuple[str, str]]:
+    if item.state is BlockState.CLOSED:
+        return [] if item.done is None or shown == item.done else [("", _changes(item.done, shown))]
+    if not isinstance(shown, dict) or shown.get("id", item.id) != item.id:
+        return [("", "it is not the item that was added")]
+    return [(f".{field}", what) for _, field, what in item.differences(shown)]
+
+
+def _changes(done: dict[str, Any], shown: Any) -> str:
+    if not isinstance(shown, dict) or shown.get("id") != done.get("id"):
+        return "it is not the item that was done"
+    changed = [field for field in done | shown if done.get(field, _ABSENT) != shown.get(field, _ABSENT)]
+    return f"it differs from the item that was done in {', '.join(changed)}"
+
+
+def _set_exactly_when(context: EventContext, field: str, when: bool) -> Findings:
+    """Silent about an absent field: the schema asks for it."""
+    response = _response(context)
+    if field in response and (response[field] is not None) != when:
+        yield Finding("it must be set here" if when else "it must be null here", f"$.response.{field}")
+
+
+def _response(context: EventContext) -> dict[str, Any]:
+    return context.object("response") or {}

@@ -1,0 +1,47 @@
+"""All scenarios: importing this module registers them. `SCENARIOS` is id → scenario, in playing order."""
+
+from collections.abc import Collection
+
+# isort: off
+from openresponses_bridge.conformance import scenarios_answers
+from openresponses_bridge.conformance import scenarios_tools
+from openresponses_bridge.conformance import scenarios_turns
+from openresponses_bridge.conformance import scenarios_errors
+from openresponses_bridge.conformance import scenarios_stored
+from openresponses_bridge.conformance import scenarios_websocket
+from openresponses_bridge.conformance import scenarios_compaction
+from openresponses_bridge.conformance.scenario import LEVELS, SCENARIOS, Level, Scenario
+
+# isort: on
+__all__ = [
+    "LEVELS",
+    "SCENARIOS",
+    "Level",
+    "Scenario",
+    "chosen",
+    "scenarios_answers",
+    "scenarios_compaction",
+    "scenarios_errors",
+    "scenarios_stored",
+    "scenarios_tools",
+    "scenarios_turns",
+    "scenarios_websocket",
+]
+
+
+def chosen(level: Level = "full", only: Collection[str] = (), skip: Collection[str] = ()) -> list[Scenario]:
+    """The scenarios of this level, of `only` these areas and ids (all when it is empty), without those of
+    `skip`. Raises ValueError for a name that is neither an area nor an id, and when none is left."""
+    areas = dict.fromkeys(each.area for each in SCENARIOS.values())
+    if unknown := [name for name in (*only, *skip) if name not in areas and name not in SCENARIOS]:
+        raise ValueError(f"no scenario is called {', '.join(unknown)}; areas: {', '.join(areas)}")
+    found = [
+        each
+        for each in SCENARIOS.values()
+        if LEVELS.index(each.level) <= LEVELS.index(level)
+        and (not only or each.area in only or each.id in only)
+        and not (each.area in skip or each.id in skip)
+    ]
+    if not found:
+        raise ValueError("no scenario is left of these")
+    return found

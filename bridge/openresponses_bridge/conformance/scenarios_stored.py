@@ -1,0 +1,245 @@
+"""Stored responses: retrieve, delete, page, cancel, resume."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from openresponses_bridge.conformance.exchange import Answer, Ask, Wait
+from openresponses_bridge.conformance.scenario import (
+    Broken,
+    NotOffered,
+    Play,
+    Target,
+    expect,
+    expect_marker,
+    expect_refusal,
+    expect_stream,
+    expect_whole,
+    need_route,
+    need_support,
+    scenario,
+    text_of,
+)
+from openresponses_bridge.conformance.scenarios_answers import LONG_STORY
+
+_LEAVE_AFTER: Final = 6  # events; created, in_progress, the item, the part and some text
+_PAUSES: Final = (0.05, 0.1, 0.2, 0.4, *[0.5] * 60)  # seconds between looks at a response that is made
+_UNKNOWN: Final = "resp_00000000conformance"
+_RUNNING: Final = frozenset({"queued", "in_progress"})
+
+
+def _stored(response_id: str, tail: str = "", method: str = "GET") -> Ask:
+    return Ask(path=f"/responses/{response_id}{tail}", method=method)
+
+
+def _need_stored(answer: Answer, response: dict[str, Any], what: str) -> None:
+    """NotOffered when the server has no such endpoint, or says that the response is not stored.
+
+    A 404 that names the response it looked for, of which the server said that it is stored, is Broken.
+    """
+    message = str(answer.error.get("message"))
+    named = response["id"] in message and "/responses/" not in message  # that would be the path
+    if answer.status == 404 and named and response.get("store") is True:
+        raise Broken(f"{what}: status 404 for a response that says store: true")
+    need_route(answer, what)
+
+
+@scenario("OpenAI's API reference", "full")
+def stored_retrieve(target: Target) -> Play:
+    """A stored response is retrieved as it ended."""
+    response = expect_whole((yield target.create(store=True)), target)
+    answer = yield _stored(response["id"])
+    _need_stored(answer, response, "retrieving")
+    expect(expect_whole(answer, target) == response, "the retrieved response differs from the answer")
+
+
+@scenario("OpenAI's API reference", "full")
+def stored_as_streamed(target: Target) -> Play:
+    """A response that was streamed is stored as its last event had it."""
+    response = expect_stream((yield target.create(store=True, stream=True)), target)
+    answer = yield _stored(response["id"])
+    _need_stored(answer, response, "retrieving")
+    expect(expect_whole(answer, target) == response, "the retrieved response differs from the streamed one")
+
+
+@scenario("OpenAI's API reference", "full")
+def stored_not_stored(target: Target) -> Play:
+    """With `store` false nothing can be retrieved."""
+    kept = expect_whole((yield target.create(store=True)), target)
+    _need_stored((yield _stored(kept["id"])), kept, "retrieving")
+    response = expect_whole((yield target.create(store=False)), target)
+    expect_refusal((yield _stored(response["id"])), 404)
+
+
+@scenario("OpenAI's API reference", "full")
+def stored_unknown(target: Target) -> Play:
+    """What does not exist is not found."""
+    kept = expect_whole((yield target.create(store=True)), target)
+    _need_stored((yield _stored(kept["id"])), kept, "retrieving")
+    expect_refusal((yield _stored(_UNKNOWN)), 404)
+    expect_refusal((yield _stored(_UNKNOWN, "/input_items")), 404)
+
+
+@scenario("OpenAI's API reference", "full")
+def stored_delete(target: Target) -> Play:
+    """A deleted response is gone."""
+    response = expect_whole((yield target.create(store=True)), target)
+    answer = yield _stored(response["id"], method="DELETE")
+    _need_stored(answer, response, "deleting")
+    confirmed = answer.json if isinstance(answer.json, dict) else {}
+    expect(answer.status == 200 and confirmed.get("deleted") is True, "the deletion is not confirmed")
+    expect(confirmed.get("id") == response["id"], f"deleted was {confirmed.get('id')!r:.80}")
+    expect_refusal((yield _stored(response["id"])), 404)
+
+
+@scenario("OpenAI's API reference", "full")
+def stored_input_items(target: Target) -> Play:
+    """The input items of a stored response are listed, each with an id."""
+    response = expect_whole((yield target.create(store=True)), target)
+    page = _page((yield _stored(response["id"], "/input_items")), response)
+    expect(_texts(page) == [target.request()["input"]], "the list is not the one message that was sent")
+
+
+@scenario("OpenAI's API reference", "full")
+def stored_input_items_order(target: Target) -> Play:
+    """Input items come newest first, or in the order asked for, and a page goes on after an item."""
+    said = ["Say one.", "Say two.", "Say three."]
+    messages = [{"type": "message", "role": "user", "content": each} for each in said]
+    response = expect_whole((yield target.create(store=True, input=messages)), target)
+    pages = {}
+    for order in ("", "?order=desc", "?order=asc"):
+        pages[order] = _page((yield _stored(response["id"], f"/input_items{order}")), response)
+    expect(_texts(pages["?order=asc"]) == said, "order=asc is not the order in which they were sent")
+    expect(_texts(pages["?order=desc"]) == said[::-1], "order=desc is not the reverse of it")
+    expect(_texts(pages[""]) == said[::-1], "without `order` the newest does not come first")
+    first = pages["?order=asc"]["data"][0]["id"]
+    tail = f"/input_items?order=asc&limit=1&after={first}"
+    rest = _page((yield _stored(response["id"], tail)), response)
+    expect(_texts(rest) == said[1:2], "after the first item, one at a time, does not come the second")
+    expect(rest.get("has_more") is True, f"has_more is {rest.get('has_more')!r} with one more to come")
+
+
+def _page(answer: Answer, response: dict[str, Any]) -> dict[str, Any]:
+    """A page of input items, each with an id of its own."""
+    _need_stored(answer, response, "input_items")
+    page = answer.json if isinstance(answer.json, dict) else {}
+    data = page.get("data")
+    expect(answer.status == 200 and isinstance(data, list), f"status {answer.status}, `data` {data!r:.80}")
+    expect(page.get("object") == "list", f"object is {page.get('object')!r}")
+    ids = [item.get("id") for item in page["data"]]
+    expect(all(isinstance(each, str) for each in ids), "an input item has no id")
+    expect(len(set(ids)) == len(ids), "two input items have one id")
+    return page
+
+
+def _texts(page: dict[str, Any]) -> list[str]:
+    """What each message says."""
+    contents = [item.get("content") for item in page["data"]]
+    return ["".join(part.get("text", "") for part in content or ()) for content in contents]
+
+
+@scenario("OpenAI's API reference", "full")
+def stored_background(target: Target) -> Play:
+    """A background response can be retrieved while it is made, and completes."""
+    begun = yield target.create(background=True, store=True)
+    need_support(begun, "background")
+    expect(begun.status == 200, f"status {begun.status}")
+    response = begun.response
+    for pause in _PAUSES:
+        answer = yield _stored(response["id"])
+        _need_stored(answer, response, "retrieving")
+        if answer.response.get("status") not in _RUNNING:
+            break
+        yield Wait(pause)
+    done = expect_whole(answer, target)
+    expect(done["id"] == response["id"], f"the retrieved response has the id {done['id']!r}")
+    expect(text_of(done), "the output has no text")
+
+
+@scenario("OpenAI's API reference", "full")
+def cancel_background(target: Target) -> Play:
+    """A background response is queued or in progress at once, and ends when it is cancelled."""
+    begun = yield target.create(background=True, store=True, input=f"Slowly: {LONG_STORY}")
+    need_support(begun, "background")
+    expect(begun.status == 200, f"status {begun.status}")
+    response = begun.response
+    expect(response.get("status") in _RUNNING, f"status is {response.get('status')!r}")
+    answer = yield _stored(response["id"], "/cancel", "POST")
+    need_route(answer, "cancelling")
+    expect(answer.status == 200, f"cancelling: status {answer.status}")
+    cancelled = answer.response.get("id")
+    expect(cancelled == response["id"], f"cancelling is answered with the response {cancelled!r:.80}")
+    for pause in _PAUSES:
+        current = (yield _stored(response["id"])).response.get("status")
+        if current not in _RUNNING:
+            break
+        yield Wait(pause)
+    expect(current in {"cancelled", "incomplete"}, f"after cancelling the status is {current!r}")
+
+
+@scenario("OpenAI's API reference", "full")
+def cancel_unknown(target: Target) -> Play:
+    """Cancelling what does not exist is refused."""
+    answer = yield _stored(_UNKNOWN, "/cancel", "POST")
+    if answer.status in (405, 501) or (answer.status == 404 and not answer.error):
+        raise NotOffered(f"cancelling: status {answer.status}")
+    expect_refusal(answer, 404)
+
+
+@scenario("HTTP", "full")
+def cancel_leaving(target: Target) -> Play:
+    """A client that leaves within a stream does no harm: the next request is served."""
+    answer = yield Ask(
+        body=target.request(input=LONG_STORY, stream=True, store=False), leave_after=_LEAVE_AFTER
+    )
+    expect(answer.status == 200, f"status {answer.status}")
+    expect_whole((yield target.create()), target)
+
+
+@scenario("OpenAI's API reference", "full")
+def resume_from_where_it_broke(target: Target) -> Play:
+    """After a broken connection the events after the last one seen follow, without gap or repeat."""
+    asked = target.request(input=LONG_STORY, stream=True, store=True)
+    before = yield Ask(body=asked, leave_after=_LEAVE_AFTER)
+    seen = before.events
+    expect(seen, "no event before the break")
+    response_id = str((seen[0].get("response") or {}).get("id"))
+    after = yield _resumed(response_id, seen[-1]["sequence_number"])
+    _need_resuming(after)
+    whole = Answer(status=200, headers=after.headers, body=_joined(before, after))
+    expect_stream(whole, target, "completed", "incomplete")
+
+
+@scenario("OpenAI's API reference", "full")
+def resume_finished(target: Target) -> Play:
+    """A finished response streams again, event for event what it was."""
+    first = yield target.create(stream=True, store=True)
+    response = expect_stream(first, target)
+    again = yield _resumed(response["id"], None)
+    _need_resuming(again)
+    expect(again.events == first.events, "the events differ from those sent first")
+    expect_stream(again, target)
+    tail = yield _resumed(response["id"], 3)
+    expect(tail.media_type == "text/event-stream", f"content-type is {tail.media_type!r}")
+    expect_marker(tail, target)
+    expect(tail.events == first.events[4:], "starting_after=3 does not begin with event 4")
+
+
+def _resumed(response_id: str, starting_after: int | None) -> Ask:
+    after = "" if starting_after is None else f"&starting_after={starting_after}"
+    return _stored(response_id, f"?stream=true{after}")
+
+
+def _need_resuming(answer: Answer) -> None:
+    need_route(answer, "resuming")
+    need_support(answer, "resuming")
+    if answer.media_type == "application/json" and answer.status == 200:
+        raise NotOffered("resuming: the response comes as JSON")
+    if answer.status != 200:
+        raise Broken(f"resuming: status {answer.status}")
+
+
+def _joined(before: Answer, after: Answer) -> bytes:
+    """The bytes of the whole frames seen before the break, and those that came after it."""
+    head, end, _ = before.body.rpartition(b"\n\n")
+    return head + end + after.body

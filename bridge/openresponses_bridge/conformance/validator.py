@@ -1,0 +1,234 @@
+"""`StreamValidator`: every event of one response's stream, held to every rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from msgspec import UNSET
+
+from openresponses_bridge.conformance.advance import advance
+from openresponses_bridge.conformance.context import EventContext
+from openresponses_bridge.conformance.published import AUTO, EVENTS, WireName
+from openresponses_bridge.conformance.registry import (
+    END,
+    EVERY,
+    FRAME,
+    MARKER,
+    UNREADABLE,
+    WITHIN,
+    Violation,
+    rules_on,
+)
+from openresponses_bridge.conformance.tracks import StreamTrack
+from openresponses_bridge.conformance.wires import OPENAI, OPENRESPONSES, wire_of
+from openresponses_bridge.errors import WireError
+from openresponses_bridge.protocol import codec, vocabulary
+from openresponses_bridge.protocol.events import Event, OutputTextDelta
+from openresponses_bridge.protocol.lenient import Repair
+from openresponses_bridge.sse import Frame, is_done
+from openresponses_bridge.state import INDEX_OF_SUBJECT, LIFECYCLE_EVENTS, ROLES, StreamState
+
+_KNOWN = frozenset(ROLES) | LIFECYCLE_EVENTS
+_TEXT = (bytes, str)
+_NOT_JSON = (TypeError, ValueError, OverflowError, NotImplementedError, RecursionError)
+
+
+def _fields(struct: type[Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """A delta's number, text, output index, index within the item and padding, read at once."""
+    index = INDEX_OF_SUBJECT.get(ROLES[struct.type].subject, "output_index")
+    return attrgetter("sequence_number", "delta", "output_index", index, "obfuscation")
+
+
+_DELTAS = {
+    struct: _fields(struct)
+    for kind, struct in vocabulary.EVENTS.structs.items()
+    if kind in ROLES and ROLES[kind].verb == "delta"
+}
+
+
+class _Open(NamedTuple):
+    """What the last clean delta of an item was about, and where its text goes."""
+
+    struct: type[Any]
+    output_index: int
+    within: int
+    write: Callable[[str], int]
+
+
+class StreamValidator:
+    """Judges one response's stream; each WebSocket turn takes a fresh one.
+
+    `wire` is the spelling it is held to: `openresponses` (the published schema exactly, extensions as
+    `slug:name`), `openai` (OpenAI's events and items), `any` (both, and unknown `response.*` events), or
+    `auto`: the one of the first two that alone has the first event which only one has. Until then, what both
+    hold against an event is reported; the rest of the wire's findings come with the event that decides it.
+    The content of a stream never raises: whatever is wrong is a `Violation`.
+    """
+
+    def __init__(self, wire: WireName = "any") -> None:
+        if wire not in EVENTS and wire != AUTO:
+            raise ValueError(f"wire is one of {AUTO}, {', '.join(EVENTS)}, not {wire!r}")
+        self.wire: str = wire
+        self.violations: list[Violation] = []
+        """All so far, in order."""
+        # what only one wire holds against the events so far, while it is not known which it is
+        self._doubtful: dict[str, list[Violation]] = {OPENRESPONSES: [], OPENAI: []}
+        self._stream = StreamTrack()
+        self._open: dict[str, _Open] = {}
+        self._closed = False
+
+    def feed(self, event: Event | bytes | str | Mapping[str, Any]) -> list[Violation]:
+        """The next event, as a struct, as JSON text or as a JSON object; what is wrong with it.
+
+        Text and objects show what a struct can't: required fields that are missing. Raises TypeError for
+        anything else.
+        """
+        if type(event) in _DELTAS and self._goes_on(event):
+            return []
+        if isinstance(event, _TEXT):
+            return self._read(event)
+        value: Any = dict(event) if isinstance(event, Mapping) else event
+        if type(value) is not dict and type(value) not in codec.EVENT_STRUCTS:
+            hint = ": feed_frame takes frames" if isinstance(event, Frame) else ""
+            raise TypeError(f"expected an event, its JSON object or text, got {type(event).__name__}{hint}")
+        try:
+            data = codec.encode(value)
+        except _NOT_JSON as error:
+            return self._unreadable(f"it can't be encoded as JSON: {error}", None)
+        return self._read(data)
+
+    def feed_frame(self, frame: Frame) -> list[Violation]:
+        """The next SSE frame: the event in it, its name, and the [DONE] that ends a stream. Raises TypeError
+        for what is not a frame."""
+        if not isinstance(frame, Frame):
+            raise TypeError(f"expected a Frame, got {type(frame).__name__}")
+        self._stream.framed = True
+        if not is_done(frame):
+            return self._read(frame.data, frame.event)
+        found = self._report((MARKER,), EventContext(self._stream, self.wire))
+        self._stream.marked = True
+        self._open.clear()
+        return found
+
+    def close(self) -> list[Violation]:
+        """The stream has ended: what is missing. A second call finds nothing."""
+        if self._closed:
+            return []
+        self._closed = True
+        return self._report((END,), EventContext(self._stream, self.wire))
+
+    def _read(self, data: bytes | str, frame: str | None = None) -> list[Violation]:
+        repairs: list[Repair] = []
+        try:
+            event = codec.decode_event(data, repairs)
+            named = frame is None or frame == event.type
+            if named and not repairs and type(event) in _DELTAS and self._goes_on(event):
+                return []
+            raw = codec.decode_json(data)
+        except WireError as error:
+            return self._unreadable(error.message, frame)
+        return self._judge(EventContext(self._stream, self.wire, raw, repairs, frame), type(event))
+
+    def _judge(self, context: EventContext, struct: type[Any]) -> list[Violation]:
+        found = self._report(self._kinds(context), context)
+        advance(context)
+        if found or struct not in _DELTAS or context.item is None or context.block is None:
+            self._open.clear()
+        elif context.item.id is not None:
+            where = context.item.index
+            index = context.block_index if struct in _INDEXED else where
+            self._open[context.item.id] = _Open(struct, where, index, context.block.write)
+        return found
+
+    def _kinds(self, context: EventContext) -> tuple[str, ...]:
+        """What the event is to the rules; after the end only that it is one."""
+        framed = () if context.frame is None else (FRAME,)
+        if self._stream.state is StreamState.ENDED:
+            return (EVERY, *framed)
+        if context.type in _KNOWN:
+            return (EVERY, context.type, *framed)
+        return (EVERY, *framed) if context.role is None else (EVERY, WITHIN, *framed)
+
+    def _goes_on(self, event: Any) -> bool:
+        """Whether a delta differs from a clean one before it only by its text and the next number.
+
+        Every rule has then passed over it already: nothing that could change a verdict came between,
+        as any other event empties `_open`. Wrong types, which a struct does not refuse, are seen here.
+        """
+        struct, item_id = type(event), event.item_id
+        if type(item_id) is not str or (before := self._open.get(item_id)) is None:
+            return False
+        number, delta, output_index, index, padding = _DELTAS[struct](event)
+        stream = self._stream
+        if (
+            before.struct is not struct
+            or type(delta) is not str
+            or type(number) is not int
+            or type(output_index) is not int
+            or type(index) is not int
+            or number - 1 != stream.number
+            or output_index != before.output_index
+            or index != before.within
+            or not (padding is UNSET or type(padding) is str)
+            or not (delta.isascii() or _is_unicode(delta))
+        ):
+            return False
+        if struct is OutputTextDelta and event.logprobs is not UNSET and event.logprobs != []:
+            return False
+        stream.number = number
+        stream.events += 1
+        before.write(delta)
+        return True
+
+    def _unreadable(self, reason: str, frame: str | None) -> list[Violation]:
+        stream = self._stream
+        found = self._report((UNREADABLE,), EventContext(stream, self.wire, frame=frame, unreadable=reason))
+        stream.events += 1
+        stream.number = None if stream.number is None else stream.number + 1
+        return found
+
+    def _report(self, kinds: tuple[str, ...], context: EventContext) -> list[Violation]:
+        found = self._undecided(kinds, context) if self.wire == AUTO else self._findings(kinds, context)
+        self.violations += found
+        return found
+
+    def _undecided(self, kinds: tuple[str, ...], context: EventContext) -> list[Violation]:
+        """What both wires hold against the event, or all that the wire does which it decides."""
+        decided = wire_of(context)
+        if decided is not None:
+            self.wire = context.wire = decided
+            earlier = self._doubtful.pop(decided)
+            self._doubtful.clear()
+            return earlier + self._findings(kinds, context)
+        found = {}
+        for context.wire in self._doubtful:
+            found[context.wire] = self._findings(kinds, context)
+        places = [{_place(each) for each in per_wire} for per_wire in found.values()]
+        shared = set.intersection(*places)
+        for wire, per_wire in found.items():
+            self._doubtful[wire] += [each for each in per_wire if _place(each) not in shared]
+        return [each for each in found[OPENRESPONSES] if _place(each) in shared]
+
+    def _findings(self, kinds: tuple[str, ...], context: EventContext) -> list[Violation]:
+        return [
+            Violation(rule.id, self._stream.events, context.type, finding.path, finding.message)
+            for rule in rules_on(*kinds)
+            for finding in rule.check(context)
+        ]
+
+
+_INDEXED = frozenset(struct for struct in _DELTAS if ROLES[struct.type].subject in INDEX_OF_SUBJECT)
+
+
+def _place(violation: Violation) -> tuple[str, str]:
+    return violation.rule, violation.path
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

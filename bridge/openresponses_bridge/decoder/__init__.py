@@ -1,0 +1,52 @@
+"""Events → a Response, events → VS Code parts."""
+
+from openresponses_bridge.decoder.accumulator import ResponseAccumulator
+from openresponses_bridge.decoder.call_ids import CALL_ID_PREFIX, namespace_call_id, strip_call_id
+from openresponses_bridge.decoder.finish import (
+    PREMATURE_END,
+    STATEFUL_MARKER_MIME,
+    USAGE_MIME,
+    FinishReason,
+    PartResult,
+)
+from openresponses_bridge.decoder.part_decoder import PartDecoder
+from openresponses_bridge.decoder.parts import (
+    LanguageModelDataPart,
+    LanguageModelPromptTsxPart,
+    LanguageModelTextPart,
+    LanguageModelThinkingPart,
+    LanguageModelToolCallPart,
+    LanguageModelToolResultPart,
+    Part,
+    decode_part,
+    encode_part,
+    encode_parts,
+)
+from openresponses_bridge.decoder.processing import Cancellation, Progress, StreamResult, process_stream
+
+__all__ = [
+    "CALL_ID_PREFIX",
+    "PREMATURE_END",
+    "STATEFUL_MARKER_MIME",
+    "USAGE_MIME",
+    "Cancellation",
+    "FinishReason",
+    "LanguageModelDataPart",
+    "LanguageModelPromptTsxPart",
+    "LanguageModelTextPart",
+    "LanguageModelThinkingPart",
+    "LanguageModelToolCallPart",
+    "LanguageModelToolResultPart",
+    "Part",
+    "PartDecoder",
+    "PartResult",
+    "Progress",
+    "ResponseAccumulator",
+    "StreamResult",
+    "decode_part",
+    "encode_part",
+    "encode_parts",
+    "namespace_call_id",
+    "process_stream",
+    "strip_call_id",
+]

@@ -1,0 +1,291 @@
+"""`ResponseAccumulator`: events → the Response they describe, as far as it got.
+
+Folding what the machine emits gives its snapshot after every event (law E1). Streams of other servers
+are folded too: events that were left out are made up for, items are identified by output index first, by id
+where an index repeats, and the terminal event decides at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from openresponses_bridge.decoder.finish import Terminal
+from openresponses_bridge.decoder.folds import ItemFold, PartFold
+from openresponses_bridge.decoder.spellings import respelled
+from openresponses_bridge.protocol import content as ct
+from openresponses_bridge.protocol import events as ev
+from openresponses_bridge.protocol.codec import decode_response, event_of
+from openresponses_bridge.protocol.content import ContentPart
+from openresponses_bridge.protocol.errors import ErrorPayload
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.items import CustomToolCall, FunctionCall, Item, Message, ReasoningItem
+from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.unknown import UnknownEvent
+
+Handler = Callable[["ResponseAccumulator", Any], None]
+
+
+class ResponseAccumulator:
+    """Folds one response's events, in any legal order and with any terminal event.
+
+    `feed` costs amortised constant time per delta; `response` costs the size of what is open. `error` is
+    the payload of an `error` event, which by itself changes nothing: `response.failed` does. After the
+    terminal event nothing changes any more. Unknown events are ignored.
+    """
+
+    __slots__ = ("_base", "_by_id", "_handlers", "_highest", "_items", "error")
+
+    def __init__(self) -> None:
+        self.error: ErrorPayload | None = None
+        self._base: Response | None = None
+        self._items: dict[int, ItemFold] = {}
+        self._by_id: dict[str, ItemFold] = {}
+        self._highest = -1  # index of an item
+        self._handlers = _HANDLERS
+
+    def feed(self, event: Event | Mapping[str, Any]) -> None:
+        """Take the next event, or its JSON object. Raises TypeError for what is neither."""
+        handler = self._handlers.get(type(event))
+        if handler is None:
+            event = event_of(event)
+            handler = self._handlers.get(type(event))
+        if handler is not None:
+            handler(self, event)
+
+    @property
+    def response(self) -> Response | None:
+        """The response as it stands, open items with their partial text; None before any event."""
+        if not self._items:
+            return self._base
+        return replace(self._base or _NOTHING, output=[fold.build() for fold in self._in_order()])
+
+    # ── the response ───────────────────────────────────────────────────────────────────────────────
+    def _lifecycle(self, event: ev.ResponseCreated) -> None:
+        self._base = event.response
+        if not self._items:
+            for index, item in enumerate(event.response.output):
+                self._place(index, ItemFold(item))
+
+    def _terminal(self, event: Terminal) -> None:
+        changes: dict[str, Any] = {}
+        response = event.response
+        if response.status not in _ENDINGS:
+            changes["status"] = _STATUS[type(event)]
+        if self._base is not None:
+            changes.update(
+                (name, getattr(self._base, name)) for name in _IDENTITY if not getattr(response, name)
+            )
+        if self._items and not response.output:
+            status = "completed" if type(event) is ev.ResponseCompleted else "incomplete"
+            changes["output"] = [fold.ended(status) for fold in self._in_order()]
+        self._base = replace(response, **changes) if changes else response
+        self._items.clear()
+        self._by_id.clear()
+        self._handlers = {}
+
+    def _error(self, event: ev.ErrorEvent) -> None:
+        self.error = event.payload
+
+    def _unknown(self, event: UnknownEvent) -> None:
+        known = respelled(event)
+        if known is not None:
+            self.feed(known)
+
+    # ── items ──────────────────────────────────────────────────────────────────────────────────────
+    def _item_added(self, event: ev.OutputItemAdded) -> None:
+        if event.item is None:
+            return
+        here = self._items.get(event.output_index)
+        if here is None:
+            self._place(event.output_index, ItemFold(event.item))
+        elif here.implied or here.id == event.item.id:
+            here.announce(event.item)
+            self._by_id.setdefault(here.id, here)
+        else:
+            self._place(self._highest + 1, ItemFold(event.item))
+
+    def _item_done(self, event: ev.OutputItemDone) -> None:
+        item = event.item
+        if item is None:
+            return
+        fold = self._items.get(event.output_index)
+        if fold is None or fold.id != item.id:
+            fold = self._by_id.get(item.id) or fold
+        if fold is None:
+            fold = self._place(event.output_index, ItemFold(item))
+        elif fold.id != item.id and (fold.closed or type(fold.item) is not type(item)):
+            fold = self._place(self._highest + 1, ItemFold(item))
+        fold.close(item)
+
+    # ── parts ──────────────────────────────────────────────────────────────────────────────────────
+    def _part_added(self, event: ev.ContentPartAdded) -> None:
+        fold = self._fold(event, _implied_by(event.part))
+        _open_part(fold.parts, event.content_index, event.part)
+
+    def _part_done(self, event: ev.ContentPartDone) -> None:
+        fold = self._fold(event, _implied_by(event.part))
+        _close_part(fold.parts, event.content_index, event.part)
+
+    def _text_delta(self, event: ev.OutputTextDelta) -> None:
+        fold = self._items.get(event.output_index)
+        if fold is None or fold.id != event.item_id:
+            fold = self._fold(event, _message)
+        part = fold.parts.get(event.content_index) or _open_part(fold.parts, event.content_index, _TEXT)
+        part.write(event.delta)
+        if event.logprobs:
+            part.add_logprobs(event.logprobs)
+
+    def _text_done(self, event: ev.OutputTextDone) -> None:
+        fold = self._fold(event, _message)
+        _open_part(fold.parts, event.content_index, _TEXT).settle(event.text, event.logprobs)
+
+    def _annotation(self, event: ev.OutputTextAnnotationAdded) -> None:
+        if event.annotation is not None:
+            fold = self._fold(event, _message)
+            _open_part(fold.parts, event.content_index, _TEXT).annotations.append(event.annotation)
+
+    def _refusal_delta(self, event: ev.RefusalDelta) -> None:
+        fold = self._fold(event, _message)
+        _open_part(fold.parts, event.content_index, _REFUSAL).write(event.delta)
+
+    def _refusal_done(self, event: ev.RefusalDone) -> None:
+        fold = self._fold(event, _message)
+        _open_part(fold.parts, event.content_index, _REFUSAL).settle(event.refusal)
+
+    def _reasoning_delta(self, event: ev.ReasoningDelta) -> None:
+        fold = self._fold(event, _reasoning)
+        _open_part(fold.parts, event.content_index, _THOUGHT).write(event.delta)
+
+    def _reasoning_done(self, event: ev.ReasoningDone) -> None:
+        fold = self._fold(event, _reasoning)
+        _open_part(fold.parts, event.content_index, _THOUGHT).settle(event.text)
+
+    def _summary_added(self, event: ev.ReasoningSummaryPartAdded) -> None:
+        _open_part(self._fold(event, _reasoning).summary, event.summary_index, event.part)
+
+    def _summary_closed(self, event: ev.ReasoningSummaryPartDone) -> None:
+        _close_part(self._fold(event, _reasoning).summary, event.summary_index, event.part)
+
+    def _summary_delta(self, event: ev.ReasoningSummaryTextDelta) -> None:
+        fold = self._fold(event, _reasoning)
+        _open_part(fold.summary, event.summary_index, _SUMMARY).write(event.delta)
+
+    def _summary_done(self, event: ev.ReasoningSummaryTextDone) -> None:
+        fold = self._fold(event, _reasoning)
+        _open_part(fold.summary, event.summary_index, _SUMMARY).settle(event.text)
+
+    # ── calls ──────────────────────────────────────────────────────────────────────────────────────
+    def _arguments_delta(self, event: ev.FunctionCallArgumentsDelta) -> None:
+        self._fold(event, _function_call).write(event.delta)
+
+    def _arguments_done(self, event: ev.FunctionCallArgumentsDone) -> None:
+        self._fold(event, _function_call).settle(event.arguments)
+
+    def _input_delta(self, event: ev.CustomToolCallInputDelta) -> None:
+        self._fold(event, _custom_call).write(event.delta)
+
+    def _input_done(self, event: ev.CustomToolCallInputDone) -> None:
+        self._fold(event, _custom_call).settle(event.input)
+
+    # ── within ─────────────────────────────────────────────────────────────────────────────────────
+    def _fold(self, event: Any, implied: Callable[[str], Item]) -> ItemFold:
+        """The item an event belongs to: the one at its index, unless its id is known elsewhere; one that
+        was never announced is made up."""
+        fold = self._items.get(event.output_index)
+        if fold is not None and fold.id == event.item_id:
+            return fold
+        fold = self._by_id.get(event.item_id) or fold
+        return fold or self._place(event.output_index, ItemFold(implied(event.item_id), implied=True))
+
+    def _place(self, index: int, fold: ItemFold) -> ItemFold:
+        self._base = self._base or _NOTHING
+        self._items[index] = fold
+        self._highest = max(self._highest, index)
+        if fold.id:
+            self._by_id.setdefault(fold.id, fold)
+        return fold
+
+    def _in_order(self) -> list[ItemFold]:
+        return [self._items[index] for index in sorted(self._items)]
+
+
+def _open_part(parts: dict[int, PartFold], index: int, zero: ContentPart) -> PartFold:
+    fold = parts.get(index)
+    if fold is None:
+        fold = parts[index] = PartFold(zero)
+    return fold
+
+
+def _close_part(parts: dict[int, PartFold], index: int, part: ContentPart) -> None:
+    parts[index] = parts[index].replaced_by(part) if index in parts else PartFold(part)
+
+
+def _implied_by(part: ContentPart) -> Callable[[str], Item]:
+    return _reasoning if isinstance(part, ct.ReasoningTextContent) else _message
+
+
+_NOTHING = decode_response(b"{}")
+_IDENTITY = ("id", "model", "created_at")
+_ENDINGS = frozenset({"completed", "incomplete", "failed", "cancelled"})
+_STATUS: dict[type[Any], str] = {
+    ev.ResponseCompleted: "completed",
+    ev.ResponseIncomplete: "incomplete",
+    ev.ResponseFailed: "failed",
+}
+
+_TEXT = ct.OutputTextContent("", [])
+_REFUSAL = ct.RefusalContent("")
+_THOUGHT = ct.ReasoningTextContent("")
+_SUMMARY = ct.SummaryTextContent("")
+
+
+def _message(item_id: str) -> Item:
+    return Message(item_id, "in_progress", "assistant", [])
+
+
+def _reasoning(item_id: str) -> Item:
+    return ReasoningItem(item_id, [], status="in_progress")
+
+
+def _function_call(item_id: str) -> Item:
+    return FunctionCall(item_id, "", "", "", "in_progress")
+
+
+def _custom_call(item_id: str) -> Item:
+    return CustomToolCall(item_id, "", "", "", "in_progress")
+
+
+_HANDLERS: dict[type[Any], Handler] = {
+    ev.ResponseCreated: ResponseAccumulator._lifecycle,
+    ev.ResponseQueued: ResponseAccumulator._lifecycle,
+    ev.ResponseInProgress: ResponseAccumulator._lifecycle,
+    ev.ResponseCompleted: ResponseAccumulator._terminal,
+    ev.ResponseIncomplete: ResponseAccumulator._terminal,
+    ev.ResponseFailed: ResponseAccumulator._terminal,
+    ev.OutputItemAdded: ResponseAccumulator._item_added,
+    ev.OutputItemDone: ResponseAccumulator._item_done,
+    ev.ContentPartAdded: ResponseAccumulator._part_added,
+    ev.ContentPartDone: ResponseAccumulator._part_done,
+    ev.OutputTextDelta: ResponseAccumulator._text_delta,
+    ev.OutputTextDone: ResponseAccumulator._text_done,
+    ev.OutputTextAnnotationAdded: ResponseAccumulator._annotation,
+    ev.RefusalDelta: ResponseAccumulator._refusal_delta,
+    ev.RefusalDone: ResponseAccumulator._refusal_done,
+    ev.ReasoningDelta: ResponseAccumulator._reasoning_delta,
+    ev.ReasoningTextDelta: ResponseAccumulator._reasoning_delta,
+    ev.ReasoningDone: ResponseAccumulator._reasoning_done,
+    ev.ReasoningTextDone: ResponseAccumulator._reasoning_done,
+    ev.ReasoningSummaryPartAdded: ResponseAccumulator._summary_added,
+    ev.ReasoningSummaryPartDone: ResponseAccumulator._summary_closed,
+    ev.ReasoningSummaryTextDelta: ResponseAccumulator._summary_delta,
+    ev.ReasoningSummaryTextDone: ResponseAccumulator._summary_done,
+    ev.FunctionCallArgumentsDelta: ResponseAccumulator._arguments_delta,
+    ev.FunctionCallArgumentsDone: ResponseAccumulator._arguments_done,
+    ev.CustomToolCallInputDelta: ResponseAccumulator._input_delta,
+    ev.CustomToolCallInputDone: ResponseAccumulator._input_done,
+    ev.ErrorEvent: ResponseAccumulator._error,
+    UnknownEvent: ResponseAccumulator._unknown,
+}

@@ -1,0 +1,276 @@
+"""`PartDecoder`: a Responses stream in, VS Code's language-model parts out (RFC 00022).
+
+A table says which handler takes which event; what text, thinking, tool calls and endings need is in the
+modules of these names. Unknown events are ignored and noted once per type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal
+
+from openresponses_bridge.decoder.call_ids import CALL_ID_PREFIX
+from openresponses_bridge.decoder.finish import (
+    PREMATURE_END,
+    PartResult,
+    Terminal,
+    ending_of,
+    error_of,
+    is_cancellation,
+)
+from openresponses_bridge.decoder.flow import Flow
+from openresponses_bridge.decoder.images import Images
+from openresponses_bridge.decoder.part_stream import PartStream
+from openresponses_bridge.decoder.parts import LanguageModelTextPart, Part
+from openresponses_bridge.decoder.prose import Prose
+from openresponses_bridge.decoder.spellings import respelled
+from openresponses_bridge.decoder.thinking import CONTENT, SUMMARY, Thinking, ThinkingPolicy
+from openresponses_bridge.decoder.tool_calls import CallIdSource, ToolCallDecoder
+from openresponses_bridge.errors import ToolError
+from openresponses_bridge.protocol import events as ev
+from openresponses_bridge.protocol import items as it
+from openresponses_bridge.protocol.codec import event_of
+from openresponses_bridge.protocol.content import ReasoningTextContent, SummaryTextContent
+from openresponses_bridge.protocol.errors import ResponseError
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.unknown import UnknownEvent
+from openresponses_bridge.surrogates import is_whole
+from openresponses_bridge.tools.aggregator import MAX_ARGUMENT_BYTES
+
+Handler = Callable[["PartDecoder", Any], list[Part]]
+ErrorPolicy = Literal["text", "notes", "none"]
+NO_RESPONSE: Final = "No response received: the model ended without text and without a tool call."
+UNREADABLE_CALL: Final = "The model called a tool with arguments that are not JSON, so it was not run."
+_REPORTED: Final[dict[ErrorPolicy, tuple[str, ...]]] = {
+    "text": ("Error", "Note"),
+    "notes": ("Note",),
+    "none": (),
+}
+
+
+class PartDecoder(PartStream):
+    """Decodes one response. `feed` returns the parts that an event makes whole, `close` says that the
+    stream has ended; after a terminal event, a `cancel` or a `close` nothing more comes out.
+
+    - `thinking`: reasoning as thinking parts, as text, or not at all.
+    - `call_id_prefix`: put before every tool-call id; `strip_call_id` takes it off again.
+    - `call_id_source`: whether a call goes by its `call_id` or its item's id.
+    - `custom_tools`: custom tool calls leave as tool calls with `{"input": text}`. Without, they are lost.
+    - `citations`: URL citations as inline links, or not at all.
+    - `errors`: failures and cut-offs end in a line of text for the user, cut-offs alone do (`notes`), or both
+      are in `result` only. A completed response of which no call could be read counts as a cut-off.
+    - `no_response`: a completed response without text, call or image ends in a line of text that says so.
+    - `paragraph_breaks`: a blank line where text goes on in another output item.
+    - `include_encrypted_thinking`: encrypted reasoning as metadata of a thinking part.
+    - `max_argument_bytes`: of one call. More ends the stream with the error
+      `bridge.tools.arguments_too_large`.
+    - `model`: the name in the stateful marker; without, the one the response names.
+    - `trace`: is called with each event and the kinds of parts it made, never content.
+    """
+
+    def __init__(
+        self,
+        thinking: ThinkingPolicy = "part",
+        call_id_prefix: str = CALL_ID_PREFIX,
+        *,
+        call_id_source: CallIdSource = "call_id",
+        custom_tools: bool = True,
+        citations: Literal["link", "drop"] = "link",
+        errors: ErrorPolicy = "text",
+        no_response: bool = False,
+        paragraph_breaks: bool = False,
+        include_encrypted_thinking: bool = False,
+        max_argument_bytes: int = MAX_ARGUMENT_BYTES,
+        model: str | None = None,
+        trace: Callable[[str], None] | None = None,
+    ) -> None:
+        self.result = PartResult()
+        diagnostics = self.result.diagnostics
+        self._flow = Flow(paragraph_breaks)
+        self._prose = Prose(self._flow, diagnostics, citations == "link")
+        self._thinking = Thinking(self._flow, diagnostics, thinking, include_encrypted_thinking)
+        self._images = Images(diagnostics)
+        self._calls = ToolCallDecoder(
+            diagnostics,
+            prefix=call_id_prefix,
+            id_source=call_id_source,
+            custom=custom_tools,
+            max_argument_bytes=max_argument_bytes,
+        )
+        self._reported = _REPORTED[errors]
+        self._names_silence = no_response
+        self._model = model
+        self._trace = trace
+
+    def feed(self, event: Event | Mapping[str, Any]) -> list[Part]:
+        """The parts that this event makes whole, in order. An event's JSON object does as well. Never raises
+        on what a peer sent; raises TypeError for what is neither."""
+        handler = None if self._ended else _HANDLERS.get(type(event))
+        if handler is None:
+            event = event_of(event)
+            handler = None if self._ended else _HANDLERS.get(type(event))
+        if self._trace is not None:
+            return self._traced(event, handler)
+        return [] if handler is None else handler(self, event)
+
+    def close(self) -> list[Part]:
+        """The stream has ended. Without a terminal event before it, that is an error (field case 26)."""
+        if self._ended:
+            return []
+        if self.result.error is not None:
+            return self._end("error", self._calling(self._calls.rest))
+        cut = ResponseError(PREMATURE_END, "The stream ended before the response was complete.")
+        return self._end("error", self._fail(cut))
+
+    def cancel(self) -> None:
+        """The user has left: no more parts are sent, and errors are not reported. After the end, nothing."""
+        if not self._ended:
+            self._end("cancelled", [])
+
+    def fail(self, error: ResponseError) -> list[Part]:
+        """The stream broke in this error, which its reader met: what an `error` event and the end give."""
+        return [] if self._ended else self._end("error", self._fail(error))
+
+    def _traced(self, event: Any, handler: Handler | None) -> list[Part]:
+        parts = [] if handler is None else handler(self, event)
+        made = ", ".join(part.type for part in parts)
+        assert self._trace is not None
+        self._trace(f"{event.sequence_number} {event.type} -> {made or 'nothing'}")
+        return parts
+
+    # ── events ─────────────────────────────────────────────────────────────────────────────────────
+    def _lifecycle(self, event: ev.ResponseCreated) -> list[Part]:
+        self._note_identity(event.response)
+        return []
+
+    def _text_delta(self, event: ev.OutputTextDelta) -> list[Part]:
+        delta = event.delta
+        flow = self._flow
+        if (
+            event.output_index == flow.output_index
+            and event.content_index == flow.content_index
+            and delta
+            and (delta.isascii() or is_whole(delta))
+        ):
+            return [LanguageModelTextPart(delta)]  # goes on where the last delta ended
+        return self._prose.text(event.output_index, event.content_index, delta)
+
+    def _text_done(self, event: ev.OutputTextDone) -> list[Part]:
+        return self._prose.text_done(event.output_index, event.content_index, event.text)
+
+    def _refusal_delta(self, event: ev.RefusalDelta) -> list[Part]:
+        return self._prose.refusal(event.output_index, event.content_index, event.delta)
+
+    def _refusal_done(self, event: ev.RefusalDone) -> list[Part]:
+        return self._prose.refusal_done(event.output_index, event.content_index, event.refusal)
+
+    def _annotation(self, event: ev.OutputTextAnnotationAdded) -> list[Part]:
+        return self._prose.annotation(event.output_index, event.annotation)
+
+    def _reasoning_delta(self, event: ev.ReasoningDelta) -> list[Part]:
+        section = (event.output_index, CONTENT, event.content_index)
+        return self._thinking.delta(section, event.item_id, event.delta)
+
+    def _reasoning_done(self, event: ev.ReasoningDone) -> list[Part]:
+        section = (event.output_index, CONTENT, event.content_index)
+        return self._thinking.done(section, event.item_id, event.text)
+
+    def _summary_delta(self, event: ev.ReasoningSummaryTextDelta) -> list[Part]:
+        section = (event.output_index, SUMMARY, event.summary_index)
+        return self._thinking.delta(section, event.item_id, event.delta)
+
+    def _summary_done(self, event: ev.ReasoningSummaryTextDone) -> list[Part]:
+        section = (event.output_index, SUMMARY, event.summary_index)
+        return self._thinking.done(section, event.item_id, event.text)
+
+    def _summary_part_done(self, event: ev.ReasoningSummaryPartDone) -> list[Part]:
+        section = (event.output_index, SUMMARY, event.summary_index)
+        text = event.part.text if isinstance(event.part, SummaryTextContent) else ""
+        return self._thinking.summary_part_done(section, event.item_id, text)
+
+    def _part_done(self, event: ev.ContentPartDone) -> list[Part]:
+        if isinstance(event.part, ReasoningTextContent):
+            section = (event.output_index, CONTENT, event.content_index)
+            return self._thinking.done(section, event.item_id, event.part.text)
+        return self._prose.part_done(event.output_index, event.content_index, event.part)
+
+    def _item_added(self, event: ev.OutputItemAdded) -> list[Part]:
+        if isinstance(event.item, it.ReasoningItem):
+            self._thinking.added(event.output_index, event.item)
+        return self._calling(self._calls.added, event.output_index, event.item)
+
+    def _item_done(self, event: ev.OutputItemDone) -> list[Part]:
+        return self._finished(event.output_index, event.item)
+
+    def _call_delta(self, event: ev.FunctionCallArgumentsDelta) -> list[Part]:
+        try:
+            return self._calls.delta(event.output_index, event.item_id, event.delta)
+        except ToolError as error:
+            return self._overflow(error)
+
+    def _arguments_done(self, event: ev.FunctionCallArgumentsDone) -> list[Part]:
+        return self._calling(self._calls.arguments_done, event.output_index, event.item_id, event.arguments)
+
+    def _input_done(self, event: ev.CustomToolCallInputDone) -> list[Part]:
+        return self._calling(self._calls.arguments_done, event.output_index, event.item_id, event.input)
+
+    def _error(self, event: ev.ErrorEvent) -> list[Part]:
+        error = error_of(event.payload)
+        return self._end("cancelled", []) if is_cancellation(error) else self._fail(error)
+
+    def _terminal(self, event: Terminal) -> list[Part]:
+        self._note_identity(event.response)
+        reason, note, error = ending_of(event)
+        completed = reason == "stop"
+        parts = self._remaining(event.response, completed)
+        if self._ended:
+            return parts
+        if error is not None:
+            parts += self._fail(error)
+        if note is not None:
+            parts += self._report("Note", note)
+        if completed and self._calls.any_emitted:
+            reason = "tool-calls"
+        elif completed and self._calls.any_unreadable:
+            parts += self._report("Note", UNREADABLE_CALL)
+        elif completed and self._names_silence and not (self._flow.text_written or self._images.any_shown):
+            parts += self._line("Error", NO_RESPONSE)
+        return parts + self._end(reason, self._data(event.response, completed))
+
+    def _unknown(self, event: UnknownEvent) -> list[Part]:
+        known = respelled(event)
+        if known is not None:
+            return _HANDLERS[type(known)](self, known)
+        self.result.diagnostics.ignored(event.type[:80], "unknown event")
+        return []
+
+
+_HANDLERS: dict[type[Any], Handler] = {
+    ev.ResponseCreated: PartDecoder._lifecycle,
+    ev.ResponseQueued: PartDecoder._lifecycle,
+    ev.ResponseInProgress: PartDecoder._lifecycle,
+    ev.ResponseCompleted: PartDecoder._terminal,
+    ev.ResponseIncomplete: PartDecoder._terminal,
+    ev.ResponseFailed: PartDecoder._terminal,
+    ev.OutputItemAdded: PartDecoder._item_added,
+    ev.OutputItemDone: PartDecoder._item_done,
+    ev.ContentPartDone: PartDecoder._part_done,
+    ev.OutputTextDelta: PartDecoder._text_delta,
+    ev.OutputTextDone: PartDecoder._text_done,
+    ev.OutputTextAnnotationAdded: PartDecoder._annotation,
+    ev.RefusalDelta: PartDecoder._refusal_delta,
+    ev.RefusalDone: PartDecoder._refusal_done,
+    ev.ReasoningDelta: PartDecoder._reasoning_delta,
+    ev.ReasoningTextDelta: PartDecoder._reasoning_delta,
+    ev.ReasoningDone: PartDecoder._reasoning_done,
+    ev.ReasoningTextDone: PartDecoder._reasoning_done,
+    ev.ReasoningSummaryTextDelta: PartDecoder._summary_delta,
+    ev.ReasoningSummaryTextDone: PartDecoder._summary_done,
+    ev.ReasoningSummaryPartDone: PartDecoder._summary_part_done,
+    ev.FunctionCallArgumentsDelta: PartDecoder._call_delta,
+    ev.FunctionCallArgumentsDone: PartDecoder._arguments_done,
+    ev.CustomToolCallInputDelta: PartDecoder._call_delta,
+    ev.CustomToolCallInputDone: PartDecoder._input_done,
+    ev.ErrorEvent: PartDecoder._error,
+    UnknownEvent: PartDecoder._unknown,
+}

@@ -1,0 +1,140 @@
+"""VS Code's language-model parts: its classes as structs, under its own names and field names.
+
+On the wire a part is one JSON object: the class name under `type`, the fields as VS Code spells them,
+and `$mid`, the number the extension host puts on the parts it marshals (text 21, thinking 22,
+prompt-tsx 23, data 24; the two tool parts have none). Bytes are base64. So
+`{"type":"LanguageModelTextPart","value":"Hi","$mid":21}` is all a client needs to call the
+constructor. `$mid` may be left out on the way in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, ClassVar, Literal
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType, field
+
+from openresponses_bridge.errors import WireError
+
+TEXT_MIME = "text/plain"
+JSON_MIME = "text/x-json"
+"""What the extension host puts on `LanguageModelDataPart.json` when no type is named."""
+
+
+class LanguageModelTextPart(Struct, frozen=True, gc=False, tag=True, tag_field="type"):
+    """Text; any number of pieces."""
+
+    type: ClassVar[Literal["LanguageModelTextPart"]] = "LanguageModelTextPart"
+    value: str
+    mid: int = field(default=21, name="$mid")
+
+
+class LanguageModelToolCallPart(Struct, frozen=True, tag=True, tag_field="type", rename="camel"):
+    """A whole tool call: `input` is its arguments, parsed."""
+
+    type: ClassVar[Literal["LanguageModelToolCallPart"]] = "LanguageModelToolCallPart"
+    call_id: str
+    name: str
+    input: dict[str, Any]
+
+
+class LanguageModelPromptTsxPart(Struct, frozen=True, tag=True, tag_field="type"):
+    """A rendered prompt-tsx tree, in tool results only."""
+
+    type: ClassVar[Literal["LanguageModelPromptTsxPart"]] = "LanguageModelPromptTsxPart"
+    value: Any
+    mid: int = field(default=23, name="$mid")
+
+
+class LanguageModelDataPart(Struct, frozen=True, tag=True, tag_field="type", rename="camel"):
+    """Bytes of a media type; in JSON, base64. `data` comes first, as in VS Code's constructor."""
+
+    type: ClassVar[Literal["LanguageModelDataPart"]] = "LanguageModelDataPart"
+    data: bytes
+    mime_type: str
+    mid: int = field(default=24, name="$mid")
+
+    @classmethod
+    def image(cls, data: bytes, mime_type: str) -> LanguageModelDataPart:
+        """An image's bytes."""
+        return cls(data, mime_type)
+
+    @classmethod
+    def json(cls, value: Any, mime_type: str = JSON_MIME) -> LanguageModelDataPart:
+        """A JSON value, indented by tabs like VS Code's own."""
+        return cls(json.dumps(value, indent="\t", ensure_ascii=False).encode(), mime_type)
+
+    @classmethod
+    def text(cls, value: str, mime_type: str = TEXT_MIME) -> LanguageModelDataPart:
+        """Text as UTF-8."""
+        return cls(value.encode(), mime_type)
+
+
+class LanguageModelThinkingPart(Struct, frozen=True, tag=True, tag_field="type"):
+    """Reasoning; any number of pieces. Pieces of one block share `id`."""
+
+    type: ClassVar[Literal["LanguageModelThinkingPart"]] = "LanguageModelThinkingPart"
+    value: str | list[str]
+    id: str | UnsetType = UNSET
+    metadata: dict[str, Any] | UnsetType = UNSET
+    mid: int = field(default=22, name="$mid")
+
+
+class LanguageModelToolResultPart(Struct, frozen=True, tag=True, tag_field="type", rename="camel"):
+    """A tool's answer. `content` holds text, data and prompt-tsx parts; VS Code admits any value beside
+    them, and so does this."""
+
+    type: ClassVar[Literal["LanguageModelToolResultPart"]] = "LanguageModelToolResultPart"
+    call_id: str
+    content: list[Any]
+    is_error: bool = False
+
+
+Part = (
+    LanguageModelTextPart
+    | LanguageModelToolCallPart
+    | LanguageModelToolResultPart
+    | LanguageModelDataPart
+    | LanguageModelThinkingPart
+    | LanguageModelPromptTsxPart
+)
+
+_RESULT_PARTS: dict[Any, type[Any]] = {
+    part.type: part for part in (LanguageModelTextPart, LanguageModelDataPart, LanguageModelPromptTsxPart)
+}
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[Part] = msgspec.json.Decoder(Part)
+
+
+def encode_part(part: Part) -> bytes:
+    """One part → one line of JSON, without the line end."""
+    return _encoder.encode(part)
+
+
+def encode_parts(parts: Iterable[Part]) -> bytes:
+    """Parts → JSON lines, each with its line end."""
+    return _encoder.encode_lines(list(parts))  # msgspec keeps the iterator of what is not a list
+
+
+def decode_part(data: bytes | str) -> Part:
+    """One line of JSON → one part. Raises WireError (`bridge.wire.invalid_json` or `…invalid_shape`)
+    that names the field."""
+    try:
+        part = _decoder.decode(data)
+        if isinstance(part, LanguageModelToolResultPart):
+            return msgspec.structs.replace(part, content=[_content(value) for value in part.content])
+        return part
+    except msgspec.ValidationError as error:
+        raise WireError(WireError.INVALID_SHAPE, str(error)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise WireError(WireError.INVALID_JSON, str(error)) from error
+    except RecursionError as error:
+        raise WireError(WireError.INVALID_JSON, "JSON is nested too deeply") from error
+
+
+def _content(value: Any) -> Any:
+    """An element of a tool result: a part where it says it is one, else as it came."""
+    struct = _RESULT_PARTS.get(value.get("type")) if isinstance(value, dict) else None
+    return value if struct is None else msgspec.convert(value, type=struct)

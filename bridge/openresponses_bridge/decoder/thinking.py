@@ -1,0 +1,130 @@
+"""Reasoning: raw text and summaries, in every spelling, as thinking parts, as text, or not at all.
+
+Encrypted reasoning is metadata on a thinking part and never text.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import UNSET
+
+from openresponses_bridge.decoder.flow import BREAK, Flow, Mode
+from openresponses_bridge.decoder.parts import LanguageModelTextPart, LanguageModelThinkingPart, Part
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.protocol.content import (
+    ContentPart,
+    ReasoningTextContent,
+    SummaryTextContent,
+    TextContent,
+)
+from openresponses_bridge.protocol.items import ReasoningItem
+from openresponses_bridge.surrogates import mended
+
+ThinkingPolicy = Literal["part", "text", "drop"]
+Section = tuple[int, str, int]
+"""(output_index, content or summary, index): one run of thinking that a blank line sets apart."""
+
+CONTENT = "content"
+SUMMARY = "summary"
+
+
+class Thinking:
+    """The reasoning items of one response. A block keeps the id it had first, since servers may change
+    ids from event to event and VS Code groups by id."""
+
+    __slots__ = (
+        "_diagnostics",
+        "_encrypted",
+        "_finished",
+        "_flow",
+        "_ids",
+        "_last",
+        "_mode",
+        "_policy",
+        "_seen",
+        "_streamed",
+    )
+
+    def __init__(
+        self, flow: Flow, diagnostics: Diagnostics, policy: ThinkingPolicy = "part", encrypted: bool = False
+    ) -> None:
+        self._flow = flow
+        self._diagnostics = diagnostics
+        self._policy = policy
+        self._mode = Mode.THINKING if policy == "part" else Mode.THOUGHT
+        self._encrypted = encrypted and policy == "part"
+        self._ids: dict[int, str] = {}
+        self._seen: set[Section] = set()
+        self._streamed: set[int] = set()
+        self._last: Section | None = None
+        self._finished = False
+
+    @property
+    def silent(self) -> bool:
+        """Whether no reasoning was seen yet."""
+        return not (self._seen or self._finished)
+
+    def added(self, output_index: int, item: ReasoningItem) -> None:
+        """`output_item.added`: the block's id."""
+        if item.id:
+            self._ids.setdefault(output_index, mended(item.id))
+
+    def delta(self, section: Section, item_id: str, delta: str) -> list[Part]:
+        """The next piece of a section; an empty one says nothing."""
+        if not delta:
+            return []
+        if section == self._last and self._flow.mode is self._mode:
+            delta = self._flow.admit(delta)
+            return [self._part(delta, self._ids[section[0]])] if delta else []
+        self._seen.add(section)
+        self._streamed.add(section[0])
+        if self._policy == "drop":
+            return []
+        last, self._last = self._last, section
+        block_id = self._ids.setdefault(section[0], mended(item_id))
+        parts = self._flow.enter(self._mode, section[0], block_id)
+        delta = self._flow.admit(delta)
+        if last is not None and last != section and last[0] == section[0]:
+            delta = BREAK + delta
+        if delta:
+            parts.append(self._part(delta, block_id))
+        return parts
+
+    def done(self, section: Section, item_id: str, text: str) -> list[Part]:
+        """A whole section, for one that sent no deltas."""
+        return [] if section in self._seen else self.delta(section, item_id, text)
+
+    def summary_part_done(self, section: Section, item_id: str, text: str) -> list[Part]:
+        """The end of a summary part, which VS Code gets as metadata."""
+        parts = self.done(section, item_id, text)
+        if self._policy == "part" and section in self._seen:
+            block_id = self._ids.get(section[0]) or UNSET
+            metadata = {"vscode_reasoning_summary_part_done": True}
+            parts.append(LanguageModelThinkingPart("", block_id, metadata))
+        return parts
+
+    def item_done(self, output_index: int, item: ReasoningItem) -> list[Part]:
+        """`output_item.done`: what was not streamed, and the encrypted form where it is wanted."""
+        parts: list[Part] = []
+        self._finished = True
+        if output_index not in self._streamed:
+            for kind, contents in ((CONTENT, item.content or []), (SUMMARY, item.summary)):
+                for index, part in enumerate(contents):
+                    parts += self.done((output_index, kind, index), item.id, _thought(part))
+        if item.encrypted_content and not self._encrypted:
+            self._diagnostics.loss("reasoning.encrypted_content", "left out by option")
+        elif item.encrypted_content:
+            block_id = self._ids.get(output_index) or mended(item.id) or UNSET
+            metadata = {"encrypted_content": mended(item.encrypted_content)}
+            parts.append(LanguageModelThinkingPart("", block_id, metadata))
+        return parts
+
+    def _part(self, value: str, block_id: str) -> Part:
+        if self._policy == "text":
+            return LanguageModelTextPart(value)
+        return LanguageModelThinkingPart(value, block_id or UNSET)
+
+
+def _thought(part: ContentPart) -> str:
+    return part.text if isinstance(part, ReasoningTextContent | SummaryTextContent | TextContent) else ""

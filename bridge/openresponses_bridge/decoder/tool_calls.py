@@ -1,0 +1,234 @@
+"""Tool calls: each emitted exactly once and whole, from the first event that confirms it whole.
+
+Three places can: `arguments.done`, `output_item.done`, the completed response (RFC 00022). A call said
+to be incomplete never is, and arguments that are not whole JSON wait for the item to say what they are,
+so that no client runs half a call (field case 25). A call whose arguments never are JSON is not emitted:
+the client would run it with others.
+
+Calls that are open side by side leave in the order in which they began: one that is whole waits for those
+before it, until the end of the stream at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from operator import itemgetter
+from typing import Any, Literal, NamedTuple
+
+from openresponses_bridge.decoder.call_ids import CALL_ID_PREFIX, namespace_call_id, unique_call_id
+from openresponses_bridge.decoder.parts import LanguageModelToolCallPart, Part
+from openresponses_bridge.decoder.tool_input import ToolInput, signature, tool_input
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.items import CustomToolCall, FunctionCall, ToolSearchCall
+from openresponses_bridge.surrogates import mended
+from openresponses_bridge.tools.aggregated import AggregatedCall
+from openresponses_bridge.tools.aggregator import MAX_ARGUMENT_BYTES, ToolCallAggregator
+from openresponses_bridge.tools.json_text import JsonState, json_state
+
+CallIdSource = Literal["call_id", "item_id"]
+
+
+_WHOLE = frozenset({JsonState.COMPLETE, JsonState.EMPTY})
+
+
+class Facts(NamedTuple):
+    """What an item says of the call it is."""
+
+    item_id: str
+    call_id: str
+    name: str
+    arguments: str
+    custom: bool
+    status: Any
+
+
+def _function(item: FunctionCall) -> Facts:
+    return Facts(item.id, item.call_id, item.name, item.arguments, False, item.status)
+
+
+def _custom(item: CustomToolCall) -> Facts:
+    return Facts(item.id, item.call_id, item.name, item.input, True, item.status)
+
+
+def _client_search(item: ToolSearchCall) -> Facts | None:
+    """A search over deferred tools is the client's to answer only when it says so."""
+    if item.execution != "client":
+        return None
+    arguments = item.arguments if isinstance(item.arguments, str) else encode(item.arguments).decode()
+    return Facts(item.id, item.call_id or "", "tool_search", arguments, False, item.status)
+
+
+_FACTS: dict[type[Any], Callable[[Any], Facts | None]] = {
+    FunctionCall: _function,
+    CustomToolCall: _custom,
+    ToolSearchCall: _client_search,
+}
+
+
+class ToolCallDecoder:
+    """The calls of one response, on their way to `LanguageModelToolCallPart`s.
+
+    Raises ToolError (`bridge.tools.arguments_too_large`) from whichever method takes the piece that passes
+    the limit.
+    """
+
+    def __init__(
+        self,
+        diagnostics: Diagnostics,
+        *,
+        prefix: str = CALL_ID_PREFIX,
+        id_source: CallIdSource = "call_id",
+        custom: bool = True,
+        max_argument_bytes: int = MAX_ARGUMENT_BYTES,
+    ) -> None:
+        self._open = ToolCallAggregator(max_argument_bytes)
+        self._diagnostics = diagnostics
+        self._prefix = prefix
+        self._by_item_id = id_source == "item_id"
+        self._custom = custom
+        self._emitted: set[int] = set()
+        self._waiting: list[tuple[int, Part]] = []  # a heap by index
+        self._first_pending = 0
+        self._taken: set[str] = set()
+        self.any_unreadable = False
+        """Whether a call was left out because its arguments are not JSON."""
+        self._ids: set[tuple[str, str]] = set()
+        self._at: dict[int | None, bytes] = {}
+        self._signatures: dict[str, set[bytes]] = {}
+
+    @property
+    def any_emitted(self) -> bool:
+        return bool(self._taken)
+
+    def added(self, output_index: int, item: Any) -> list[Part]:
+        """`output_item.added`: a call begins, nothing can be emitted yet."""
+        facts = self._facts(item)
+        if facts is not None:
+            self._open.begin(output_index, *facts[:5])
+        return []
+
+    def delta(self, output_index: int, item_id: str, delta: str) -> list[Part]:
+        """`function_call_arguments.delta`, `custom_tool_call_input.delta`: nothing either."""
+        self._open.append(delta, output_index, item_id)
+        return []
+
+    def arguments_done(self, output_index: int, item_id: str, arguments: str) -> list[Part]:
+        """`function_call_arguments.done`, `custom_tool_call_input.done`: the first place."""
+        call = self._open.finish_arguments(arguments, output_index, item_id)
+        if not call.name:
+            self._diagnostics.warning(
+                "arguments.done", "for a call that was not announced, waits for its item"
+            )
+            return []
+        if not call.custom and json_state(call.arguments) not in _WHOLE:
+            return []
+        self._emit(call)
+        return self._next_ones()
+
+    def item_done(self, output_index: int, item: Any) -> list[Part]:
+        """`output_item.done`: the second place."""
+        facts = self._facts(item)
+        if facts is None:
+            return []
+        is_open = self._open.find(output_index, facts.item_id, facts.call_id) is not None
+        if not is_open and any(facts[:2]) and facts[:2] in self._ids:
+            return []
+        self._open.complete(output_index, *facts[:5])
+        for call in self._open.drain_completed_calls():
+            if facts.status == "incomplete":
+                self._diagnostics.loss("tool_call", "incomplete, not emitted")
+            else:
+                self._emit(call)
+        return self._next_ones()
+
+    def final(self, position: int, item: Any) -> list[Part]:
+        """An item of the completed response: the third place. Its position stands for its output index,
+        unless the server left out other items; what it says there may carry fresh ids."""
+        facts = self._facts(item)
+        if facts is None or self._at.get(position) == signature(mended(facts.name), _input(facts).value):
+            return []
+        return self.item_done(position, item)
+
+    def flush(self) -> list[Part]:
+        """The response is completed and names no output: what is open and whole is emitted."""
+        for call in self._open:
+            if call.name and (call.custom or call.arguments_done or json_state(call.arguments) in _WHOLE):
+                self._emit(call)
+        return self.rest()
+
+    def rest(self) -> list[Part]:
+        """The calls that still wait for one before them, which will not come any more."""
+        rest = [part for _, part in sorted(self._waiting, key=itemgetter(0))]
+        self._waiting.clear()
+        return rest
+
+    def clear(self) -> None:
+        """The stream has ended: what no event confirmed is dropped."""
+        for call in self._open:
+            if call.index not in self._emitted:
+                self._diagnostics.loss("tool_call", "the stream ended before the call was whole, not emitted")
+        self._open.clear()
+
+    def _facts(self, item: Any) -> Facts | None:
+        read = _FACTS.get(type(item))
+        facts = None if read is None else read(item)
+        if facts is not None and facts.custom and not self._custom:
+            self._diagnostics.loss("custom_tool_call", "left out by option")
+            return None
+        return facts
+
+    def _next_ones(self) -> list[Part]:
+        """The whole calls before which no named one is open."""
+        while self._first_pending < self._open.begun and not self._pending(self._first_pending):
+            self._first_pending += 1
+        parts = []
+        while self._waiting and self._waiting[0][0] < self._first_pending:
+            parts.append(heappop(self._waiting)[1])
+        return parts
+
+    def _pending(self, index: int) -> bool:
+        call = self._open.at(index)
+        return call is not None and bool(call.name) and index not in self._emitted
+
+    def _emit(self, call: AggregatedCall) -> None:
+        if call.index in self._emitted:
+            return
+        self._emitted.add(call.index)
+        if not call.name:
+            self._diagnostics.loss("tool_call", "has no name, not emitted")
+            return
+        name = mended(call.name)
+        given = _input(call)
+        if given.value is None:
+            self._diagnostics.loss("tool_call.arguments", "are not JSON, the call is not emitted")
+            self._ids.add((call.item_id, call.call_id))
+            self.any_unreadable = True
+            return
+        if given.repair is not None:
+            self._diagnostics.repair("tool_call.arguments", given.repair)
+        signed = signature(name, given.value)
+        # two calls can't share an empty id
+        same_id = self._signatures.setdefault(call.call_id or call.item_id or f"#{call.index}", set())
+        if signed in same_id:
+            self._diagnostics.repair("tool_call", "announced again, dropped")
+            return
+        same_id.add(signed)
+        self._ids.add((call.item_id, call.call_id))
+        self._at[call.output_index] = signed
+        call_id = namespace_call_id(self._call_id(call), self._prefix)
+        heappush(self._waiting, (call.index, LanguageModelToolCallPart(call_id, name, given.value)))
+
+    def _call_id(self, call: AggregatedCall) -> str:
+        ids = (call.item_id, call.call_id) if self._by_item_id else (call.call_id, call.item_id)
+        wanted = mended(ids[0] or ids[1]) or f"call_{call.index}"
+        call_id = unique_call_id(wanted, self._taken)
+        if call_id != wanted:
+            self._diagnostics.repair("tool_call.call_id", "used for two calls, made unique")
+        self._taken.add(call_id)
+        return call_id
+
+
+def _input(call: AggregatedCall | Facts) -> ToolInput:
+    return ToolInput({"input": mended(call.arguments)}) if call.custom else tool_input(call.arguments)

@@ -1,0 +1,141 @@
+"""Finished items as blocks: reasoning with its signature, calls that come whole, what Anthropic's own
+tools did. Each gives the chunks that its `output_item.done` causes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.anthropic_messages import envelopes
+from openresponses_bridge.dialects.anthropic_messages import types as t
+from openresponses_bridge.dialects.anthropic_messages.types import SLUG
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.items import CompactionItem, Item, ReasoningItem
+from openresponses_bridge.protocol.unknown import UnknownItem
+from openresponses_bridge.seal import Sealer, SealError
+from openresponses_bridge.tools.identity import ToolIdentityMap
+from openresponses_bridge.tools.presentation import call_view
+
+_CONDENSED = ("content", "encrypted_content")
+
+
+class BlockWriter:
+    """`kind` is the open block's, "" when none is."""
+
+    __slots__ = ("index", "kind")
+
+    def __init__(self) -> None:
+        self.index = t.NO_INDEX
+        self.kind = ""
+
+    def start(self, block: dict[str, Any]) -> list[t.Chunk]:
+        """Begin a block, ending the open one."""
+        chunks = self.stop()
+        self.index += 1
+        self.kind = block["type"]
+        return [*chunks, t.ContentBlockStart(self.index, block)]
+
+    def delta(self, delta: t.Delta) -> t.Chunk:
+        return t.ContentBlockDelta(self.index, delta)
+
+    def stop(self) -> list[t.Chunk]:
+        """End the open block, if there is one."""
+        if not self.kind:
+            return []
+        self.kind = ""
+        return [t.ContentBlockStop(self.index)]
+
+    def whole(self, block: dict[str, Any], *deltas: t.Delta) -> list[t.Chunk]:
+        """A block from start to stop."""
+        return [*self.start(block), *map(self.delta, deltas), *self.stop()]
+
+
+class ItemWriter:
+    """Writes finished items into one message's blocks."""
+
+    def __init__(
+        self, blocks: BlockWriter, sealer: Sealer, identities: ToolIdentityMap, diagnostics: Diagnostics
+    ) -> None:
+        self._blocks = blocks
+        self._sealer = sealer
+        self._identities = identities
+        self._diagnostics = diagnostics
+        self.sealed_summary = False
+        """Whether the last reasoning was sealed together with its summary."""
+        self._signers: dict[str, Callable[[dict[str, Any]], list[t.Chunk]]] = {
+            envelopes.THINKING: self._signed,
+            envelopes.REDACTED: self._redacted,
+        }
+
+    # ── reasoning ──────────────────────────────────────────────────────────────────────────────────
+    def reasoning(self, item: ReasoningItem) -> list[t.Chunk]:
+        """The end of a thinking block, or the whole of one whose text was never shown."""
+        encrypted = item.encrypted_content
+        self.sealed_summary = False
+        if not encrypted:
+            if self._blocks.kind:
+                self._diagnostics.loss("reasoning", "has no signature, can't be sent back")
+            return self._blocks.stop()
+        try:
+            kind, block = envelopes.open_sealed(self._sealer, encrypted)
+        except SealError:
+            kind, block = "", {}
+        sign = self._signers.get(kind)
+        return self._foreign(item, encrypted) if sign is None else sign(block)
+
+    def _signed(self, block: dict[str, Any]) -> list[t.Chunk]:
+        chunks: list[t.Chunk] = []
+        if not self._blocks.kind:
+            chunks = self._blocks.start({**block, "thinking": "", "signature": ""})
+            if block["thinking"]:
+                chunks.append(self._blocks.delta(t.ThinkingDelta(block["thinking"])))
+        chunks.append(self._blocks.delta(t.SignatureDelta(block["signature"])))
+        return chunks + self._blocks.stop()
+
+    def _redacted(self, block: dict[str, Any]) -> list[t.Chunk]:
+        return self._blocks.whole(block)
+
+    def _foreign(self, item: ReasoningItem, encrypted: str) -> list[t.Chunk]:
+        """Another upstream's opaque reasoning: sealed into the place where Anthropic keeps its own."""
+        summary = [getattr(part, "text", "") for part in item.summary]
+        self.sealed_summary = True
+        sealed = envelopes.seal_reasoning(
+            self._sealer, {"id": item.id, "summary": summary, "encrypted_content": encrypted}
+        )
+        if not self._blocks.kind:
+            return self._blocks.whole({"type": "redacted_thinking", "data": sealed})
+        return [self._blocks.delta(t.SignatureDelta(sealed)), *self._blocks.stop()]
+
+    # ── whole items ────────────────────────────────────────────────────────────────────────────────
+    def call(self, item: Item) -> list[t.Chunk] | None:
+        """A call whose arguments were not streamed (shell, patch); None when the item is not a call."""
+        view = call_view(item, self._identities)
+        if view is None:
+            return None
+        block = {"type": "tool_use", "id": view.call_id, "name": view.name, "input": {}}
+        return self._blocks.whole(block, t.InputJsonDelta(view.arguments))
+
+    def hosted(self, item: UnknownItem) -> list[t.Chunk]:
+        """A block of Anthropic's own, kept whole in an extension item; others have no place here."""
+        block = item.raw.get("block")
+        if not item.type.startswith(SLUG) or not isinstance(block, dict) or "type" not in block:
+            self._diagnostics.loss(f"item.{item.type}", "Anthropic has no such block")
+            return []
+        if "input" not in block:
+            return self._blocks.whole(block)
+        arguments = t.InputJsonDelta(encode(block["input"]).decode())
+        return self._blocks.whole({**block, "input": {}}, arguments)
+
+    def compaction(self, item: CompactionItem) -> list[t.Chunk]:
+        """A condensed history, when it is Anthropic's."""
+        try:
+            kind, block = envelopes.open_sealed(self._sealer, item.encrypted_content)
+        except SealError:
+            kind, block = "", {}
+        if kind != envelopes.COMPACTION:
+            self._diagnostics.loss("item.compaction", "condensed elsewhere")
+            return []
+        delta = t.CompactionDelta(block.get("content"), block.get("encrypted_content"))
+        empty = {name: None if name in _CONDENSED else value for name, value in block.items()}
+        return self._blocks.whole(empty, delta)

@@ -1,0 +1,66 @@
+"""Models as clients of Anthropic's API list them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from openresponses_bridge.dialects.base import invalid
+from openresponses_bridge.model_identity import model_identity
+from openresponses_bridge.model_information import EnrichedModelData
+
+_DEFAULT_LIMIT: Final = 20
+_MOST: Final = 1000
+_DIGITS: Final = 4
+_WHOLE_DATE: Final = 10  # characters: 2025-09-29
+_UNKNOWN_DATE: Final = "1970-01-01"  # what the API has where a date is not known
+
+
+def model_body(model: EnrichedModelData) -> dict[str, Any]:
+    """One model; `created_at` is the date in its name, limits are null where they are a guess."""
+    date = model_identity(model.id).date
+    released = date if len(date) == _WHOLE_DATE else _UNKNOWN_DATE
+    return {
+        "type": "model",
+        "id": model.id,
+        "display_name": model.name,
+        "created_at": f"{released}T00:00:00Z",
+        "lifecycle": "active",
+        "max_input_tokens": model.max_input_tokens if model.limits_known else None,
+        "max_tokens": model.max_output_tokens if model.limits_known else None,
+    }
+
+
+def model_page(models: Sequence[EnrichedModelData], query: Mapping[str, str]) -> dict[str, Any]:
+    """The page that a query asks for by `limit` (1 to 1000, else 20), `after_id` and `before_id`. Raises
+    InvalidRequestError with the parameter at fault."""
+    limit = _limit(query.get("limit"))
+    places = {model.id: place for place, model in enumerate(models)}
+    after, before = (_place(places, name, query.get(name)) for name in ("after_id", "before_id"))
+    low = 0 if after is None else after + 1
+    high = len(models) if before is None else before
+    backwards = before is not None and after is None
+    page = models[max(low, high - limit) : high] if backwards else models[low : min(high, low + limit)]
+    return {
+        "data": [model_body(model) for model in page],
+        "has_more": len(page) < high - low,
+        "first_id": page[0].id if page else None,
+        "last_id": page[-1].id if page else None,
+    }
+
+
+def _limit(given: str | None) -> int:
+    if given is None:
+        return _DEFAULT_LIMIT
+    is_number = given.isascii() and given.isdigit() and len(given) <= _DIGITS
+    if not is_number or not 1 <= int(given) <= _MOST:
+        raise invalid("limit", f"has to be from 1 to {_MOST}")
+    return int(given)
+
+
+def _place(places: Mapping[str, int], name: str, given: str | None) -> int | None:
+    if given is None:
+        return None
+    if given not in places:
+        raise invalid(name, f"there is no model {given[:80]!r}")
+    return places[given]

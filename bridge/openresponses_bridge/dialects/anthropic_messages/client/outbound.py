@@ -1,0 +1,251 @@
+"""Events → an Anthropic message stream.
+
+Anthropic's blocks follow one another; the protocol's items may grow side by side. What belongs to an
+item that is not its turn waits for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+from typing import Any, get_args
+
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.anthropic_messages import types as t
+from openresponses_bridge.dialects.anthropic_messages.client.blocks import BlockWriter, ItemWriter
+from openresponses_bridge.dialects.anthropic_messages.client.ending import MessageBounds
+from openresponses_bridge.dialects.anthropic_messages.types import SLUG
+from openresponses_bridge.protocol import events as ev
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.content import UrlCitation
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.items import (
+    CompactionItem,
+    CustomToolCall,
+    FunctionCall,
+    Message,
+    ReasoningItem,
+)
+from openresponses_bridge.protocol.unknown import UnknownEvent, UnknownItem
+from openresponses_bridge.seal import Sealer
+from openresponses_bridge.tools.identity import ToolIdentityMap
+from openresponses_bridge.tools.json_input import INPUT_KEY
+from openresponses_bridge.tools.presentation import called_name
+
+_Handler = Callable[[Any], list[t.Chunk]]
+_THINKING = {"type": "thinking", "thinking": "", "signature": ""}
+_PARAGRAPH = "\n\n"
+
+_PREFIXES = {
+    member: f"event: {member.__struct_config__.tag}\ndata: ".encode() for member in get_args(t.Chunk)
+}
+
+
+class Outbound:
+    """One response into one message. `sealer` opens the envelopes that thinking travels in;
+    `tool_identities` names namespaced tools; `input_tokens` is an estimate for `message_start`, which
+    comes before anything is counted."""
+
+    def __init__(
+        self,
+        sealer: Sealer | None = None,
+        tool_identities: ToolIdentityMap | None = None,
+        input_tokens: int = 0,
+    ) -> None:
+        self.diagnostics = Diagnostics()
+        self._identities = tool_identities or ToolIdentityMap()
+        self._blocks = BlockWriter()
+        self._items = ItemWriter(self._blocks, sealer or Sealer(), self._identities, self.diagnostics)
+        self._bounds = MessageBounds(self._blocks, self.diagnostics, input_tokens)
+        self._current: int | None = None
+        self._waiting: dict[int, list[Event]] = {}
+        self._in_line: list[int] = []  # a heap of their indexes
+        self._done: set[int] = set()
+        self._shown = ""  # which form of the open reasoning item is shown
+        self._summary = 0
+        self._hidden = ""
+        self._within: dict[type, _Handler] = {
+            ev.OutputTextDelta: self._text,
+            ev.FunctionCallArgumentsDelta: self._arguments,
+            ev.ReasoningDelta: self._reasoning,
+            ev.ReasoningTextDelta: self._reasoning,
+            ev.ReasoningSummaryTextDelta: self._summarised,
+            ev.CustomToolCallInputDelta: self._custom_input,
+            ev.RefusalDelta: self._refusal,
+            ev.OutputTextAnnotationAdded: self._annotation,
+            ev.ContentPartDone: self._part_done,
+            ev.OutputItemAdded: self._added,
+            ev.OutputItemDone: self._finished,
+        }
+        self._about: dict[type, _Handler] = {
+            ev.ResponseCreated: self._bounds.begin,
+            ev.ErrorEvent: self._bounds.error,
+            ev.ResponseCompleted: self._end,
+            ev.ResponseIncomplete: self._end,
+            ev.ResponseFailed: self._end,
+            UnknownEvent: self._extension,
+        }
+        self._finishers: dict[type, _Handler] = {
+            Message: lambda _item: self._blocks.stop(),
+            ReasoningItem: self._reasoning_done,
+            FunctionCall: self._function_call,
+            CustomToolCall: self._custom_call,
+            CompactionItem: self._items.compaction,
+            UnknownItem: self._items.hosted,
+            type(None): lambda _item: self._blocks.stop(),  # not even a finished item is required
+        }
+
+    def feed(self, event: Event) -> list[t.Chunk]:
+        """The chunks that this event causes."""
+        handler = self._within.get(type(event))
+        if handler is None:
+            about = self._about.get(type(event))
+            return [] if about is None else about(event)
+        if event.output_index != self._current:  # type: ignore[union-attr]
+            return self._out_of_turn(event)
+        return handler(event)
+
+    def close(self) -> list[t.Chunk]:
+        """The events have ended. Without a terminal one before, that is an error."""
+        return self._bounds.close()
+
+    # ── turns ──────────────────────────────────────────────────────────────────────────────────────
+    def _out_of_turn(self, event: Any) -> list[t.Chunk]:
+        index = event.output_index
+        if index in self._done:
+            self.diagnostics.ignored(event.type, "came after its item")
+            return []
+        if self._current is not None:
+            if index not in self._waiting:
+                self._waiting[index] = []
+                heappush(self._in_line, index)
+            self._waiting[index].append(event)
+            return []
+        self._current = index
+        return self._within[type(event)](event)
+
+    def _advance(self) -> list[t.Chunk]:
+        """An item is done: replay what waited, up to the next that is not."""
+        chunks: list[t.Chunk] = []
+        while self._current is None and self._waiting:
+            self._current = index = heappop(self._in_line)
+            for event in self._waiting.pop(index):
+                chunks += self._within[type(event)](event)
+        return chunks
+
+    # ── growth ─────────────────────────────────────────────────────────────────────────────────────
+    def _text(self, event: ev.OutputTextDelta) -> list[t.Chunk]:
+        if not event.delta:
+            return []
+        opened = [] if self._blocks.kind else self._blocks.start({"type": "text", "text": ""})
+        return [*opened, t.ContentBlockDelta(self._blocks.index, t.TextDelta(event.delta))]
+
+    def _annotation(self, event: ev.OutputTextAnnotationAdded) -> list[t.Chunk]:
+        cited = event.annotation
+        if not isinstance(cited, UrlCitation) or not self._blocks.kind:
+            self.diagnostics.loss("annotation", "not of a web address, or of no text")
+            return []
+        citation = {"type": "web_search_result_location", "url": cited.url, "title": cited.title}
+        self.diagnostics.loss("annotation.range", "a citation belongs to its whole block")
+        delta = t.CitationsDelta({**citation, "cited_text": "", "encrypted_index": ""})
+        return [self._blocks.delta(delta)]
+
+    def _refusal(self, event: ev.RefusalDelta) -> list[t.Chunk]:
+        self._bounds.refusal.append(event.delta)
+        return []
+
+    def _reasoning(self, event: Any) -> list[t.Chunk]:
+        return self._think("content", event.delta)
+
+    def _summarised(self, event: ev.ReasoningSummaryTextDelta) -> list[t.Chunk]:
+        fresh, self._summary = event.summary_index != self._summary, event.summary_index
+        return self._think("summary", _PARAGRAPH + event.delta if fresh else event.delta)
+
+    def _think(self, form: str, delta: str) -> list[t.Chunk]:
+        self._shown = self._shown or form
+        if form != self._shown:
+            self._hidden = form
+            return []
+        opened = [] if self._blocks.kind else self._blocks.start(dict(_THINKING))
+        return [*opened, self._blocks.delta(t.ThinkingDelta(delta))]
+
+    def _arguments(self, event: ev.FunctionCallArgumentsDelta) -> list[t.Chunk]:
+        return [t.ContentBlockDelta(self._blocks.index, t.InputJsonDelta(event.delta))]
+
+    def _custom_input(self, event: ev.CustomToolCallInputDelta) -> list[t.Chunk]:
+        return [self._blocks.delta(t.InputJsonDelta(json.dumps(event.delta, ensure_ascii=False)[1:-1]))]
+
+    def _part_done(self, _event: ev.ContentPartDone) -> list[t.Chunk]:
+        # a thinking block stays open: its signature comes with the item's end
+        return self._blocks.stop() if self._blocks.kind == "text" else []
+
+    # ── items ──────────────────────────────────────────────────────────────────────────────────────
+    def _added(self, event: ev.OutputItemAdded) -> list[t.Chunk]:
+        item = event.item
+        self._shown, self._summary = "", 0
+        if not isinstance(item, FunctionCall | CustomToolCall):
+            return []
+        name = called_name(item.name, item.namespace or None, self._identities)
+        chunks = self._blocks.start({"type": "tool_use", "id": item.call_id, "name": name, "input": {}})
+        if isinstance(item, CustomToolCall):
+            chunks.append(self._blocks.delta(t.InputJsonDelta(f'{{"{INPUT_KEY}":"')))
+        return chunks
+
+    def _finished(self, event: ev.OutputItemDone) -> list[t.Chunk]:
+        item = event.item
+        finish = self._finishers.get(type(item), self._whole_call)
+        chunks = finish(item)
+        self._done.add(event.output_index)
+        self._current = None
+        return chunks + self._advance() if self._waiting else chunks
+
+    def _function_call(self, item: FunctionCall) -> list[t.Chunk]:
+        self._bounds.calls = self._bounds.calls or item.status == "completed"
+        return self._blocks.stop()
+
+    def _reasoning_done(self, item: ReasoningItem) -> list[t.Chunk]:
+        chunks = self._items.reasoning(item)
+        if self._items.sealed_summary and self._hidden == "summary":
+            self._hidden = ""  # it comes back with the sealed form
+        self._report_hidden()
+        return chunks
+
+    def _report_hidden(self) -> None:
+        if self._hidden:
+            self.diagnostics.loss(f"reasoning.{self._hidden}", "beside another form of the same reasoning")
+            self._hidden = ""
+
+    def _custom_call(self, item: CustomToolCall) -> list[t.Chunk]:
+        if item.status == "incomplete":
+            return self._blocks.stop()
+        self._bounds.calls = True
+        return [self._blocks.delta(t.InputJsonDelta('"}')), *self._blocks.stop()]
+
+    def _whole_call(self, item: Any) -> list[t.Chunk]:
+        chunks = self._items.call(item)
+        if chunks is None:
+            self.diagnostics.loss(f"item.{getattr(item, 'type', None)}", "Anthropic has no such block")
+            return []
+        self._bounds.calls = True
+        return chunks
+
+    # ── everything else ────────────────────────────────────────────────────────────────────────────
+    def _extension(self, event: UnknownEvent) -> list[t.Chunk]:
+        name = event.type.removeprefix(SLUG)
+        if not self._bounds.keep_extra(name, event.raw.get(name)):
+            self.diagnostics.ignored(f"event.{event.type}", "not Anthropic's")
+        return []
+
+    def _end(self, event: Any) -> list[t.Chunk]:
+        chunks: list[t.Chunk] = []
+        while self._waiting:
+            self._current = None
+            chunks += self._advance()
+        self._report_hidden()
+        return chunks + self._bounds.terminal(event.response)
+
+
+def encode_sse(chunks: Iterable[t.Chunk]) -> bytes:
+    """Chunks → SSE frames with `event:` lines, as Anthropic's clients want them."""
+    return b"".join([_PREFIXES[type(chunk)] + encode(chunk) + b"\n\n" for chunk in chunks])

@@ -1,0 +1,92 @@
+"""The entry of the dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from openresponses_bridge.dialects.anthropic_messages.client.message import message
+from openresponses_bridge.dialects.anthropic_messages.client.outbound import Outbound, encode_sse
+from openresponses_bridge.dialects.anthropic_messages.client.request import from_messages
+from openresponses_bridge.dialects.anthropic_messages.models import MessagesOptions
+from openresponses_bridge.dialects.anthropic_messages.upstream.fields import FIELDS
+from openresponses_bridge.dialects.anthropic_messages.upstream.inbound import Inbound
+from openresponses_bridge.dialects.anthropic_messages.upstream.request import to_messages
+from openresponses_bridge.dialects.base import (
+    ClientSide,
+    Dialect,
+    Endpoint,
+    Outgoing,
+    Recording,
+    RequestContext,
+    Traits,
+    UpstreamSide,
+    type_of,
+)
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.seal import Sealer
+
+_TYPES: Final = ("message_", "content_block_", "ping")
+_BEGINNINGS: Final = ("message_start", "message")
+
+
+def _to_upstream(request: CreateResponse, context: RequestContext) -> Outgoing:
+    options = context.options
+    body, diagnostics = to_messages(
+        request,
+        history=context.history,
+        tool_identities=context.identities,
+        model=context.model,
+        sealer=context.sealer,
+        options=options if context.stream else replace(options, stream=False),
+    )
+    return Outgoing(encode(body), diagnostics)
+
+
+def _whole(response: Response, sealer: Sealer) -> bytes | None:
+    answer = message(response, sealer)
+    return None if answer.get("type") == "error" else encode(answer)
+
+
+def _is_anthropic(value: Mapping[str, Any]) -> bool:
+    kind = type_of(value)
+    return kind.startswith(_TYPES) or (kind == "message" and "stop_reason" in value)
+
+
+def _head(value: Mapping[str, Any]) -> tuple[Any, Any]:
+    message = value.get("message")
+    return (message if isinstance(message, dict) else value).get("model"), None
+
+
+DIALECT: Final = Dialect(
+    name="anthropic",
+    title="Messages",
+    upstream=UpstreamSide(
+        options=MessagesOptions,
+        request=_to_upstream,
+        inbound=Inbound,
+        whole=lambda value: isinstance(value.get("content"), list) and "role" in value,
+        outcomes=lambda _options: FIELDS,
+        compacts=True,
+        endpoint=Endpoint(
+            path="/messages",
+            versioned=True,
+            key_header="x-api-key",
+            key_prefix="",
+            headers=MappingProxyType({"anthropic-version": "2023-06-01"}),
+        ),
+        traits=lambda options: Traits(takes_betas=options.betas, takes_reasoning=options.unsigned_thinking),
+    ),
+    client=ClientSide(outbound=Outbound, encode=encode_sse, request=from_messages, whole=_whole),
+    recording=Recording(
+        recognises=_is_anthropic,
+        inbound=Inbound,
+        head=_head,
+        begins=lambda value, _before: type_of(value) in _BEGINNINGS,
+    ),
+)

@@ -1,0 +1,71 @@
+"""Reasoning effort ↔ thinking: budgets in tokens on older models, effort levels on newer ones."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.anthropic_messages.models import ModelFacts
+from openresponses_bridge.protocol.request import CreateResponse
+
+SMALLEST_BUDGET: Final = 1024  # tokens, the API's
+_BUDGETS: Final = {
+    "minimal": SMALLEST_BUDGET,
+    "low": 2_048,
+    "medium": 8_192,
+    "high": 16_384,
+    "xhigh": 32_768,
+    "max": 32_768,
+}
+_EFFORTS: Final = {"minimal": "low", "xhigh": "max"}
+_DEFAULT: Final = "medium"
+# the least of the answer that thinking has to leave room for, in tokens
+_ANSWER: Final = 1024
+
+
+def plan_thinking(
+    effort: str, request: CreateResponse, facts: ModelFacts, max_tokens: int, diagnostics: Diagnostics
+) -> dict[str, Any]:
+    """The fields `thinking` and `output_config` for this effort, a known level other than none; empty when
+    there can't be any."""
+    if facts.thinking == "none":
+        diagnostics.loss("reasoning.effort", "the model does not think")
+        return {}
+    if facts.thinking == "adaptive":
+        return _adaptive(effort, request, facts, diagnostics)
+    room = max_tokens - _ANSWER
+    if room < SMALLEST_BUDGET:
+        diagnostics.loss("reasoning.effort", "the output limit leaves no room for thinking")
+        return {}
+    return {"thinking": {"type": "enabled", "budget_tokens": min(_BUDGETS[effort], room)}}
+
+
+def _adaptive(
+    effort: str, request: CreateResponse, facts: ModelFacts, diagnostics: Diagnostics
+) -> dict[str, Any]:
+    known = effort if effort in facts.efforts else _EFFORTS.get(effort, _DEFAULT)
+    if known != effort:
+        diagnostics.loss("reasoning.effort", f"{effort!r} sent as {known!r}")
+    thinking = {"type": "adaptive"}
+    if request.reasoning is not None and request.reasoning.summary:
+        thinking["display"] = "summarized"
+    return {"thinking": thinking, "output_config": {"effort": known}}
+
+
+def effort_from(body: dict[str, Any]) -> str | None:
+    """The effort that an Anthropic request asks for, None when it asks for no thinking."""
+    thinking = body.get("thinking")
+    kind = thinking.get("type") if isinstance(thinking, dict) else None
+    config = body.get("output_config")
+    effort = config.get("effort") if isinstance(config, dict) else None
+    if kind == "enabled" and isinstance(thinking, dict):
+        return _nearest(thinking.get("budget_tokens"))
+    if kind == "adaptive":
+        return effort if isinstance(effort, str) else "high"
+    return None
+
+
+def _nearest(budget: Any) -> str:
+    if not isinstance(budget, int):
+        return _DEFAULT
+    return min(_BUDGETS, key=lambda effort: abs(_BUDGETS[effort] - budget))

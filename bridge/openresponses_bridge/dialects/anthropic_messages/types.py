@@ -1,0 +1,162 @@
+"""The Messages stream as structs, for both directions.
+
+Read side: every field may be missing or null, unknown ones are skipped; what has another type than
+here goes through `frames`. Write side: what has its default is left out, `type` leads. Objects that
+grow with every release (messages, blocks, usage) stay plain. Counts are tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec import Struct
+
+from openresponses_bridge.errors import WireError
+from openresponses_bridge.protocol.codec import decode_json
+
+
+class TextDelta(Struct, tag="text_delta", tag_field="type", omit_defaults=True, gc=False):
+    """The next piece of a text block."""
+
+    text: str | None = None
+
+
+class InputJsonDelta(Struct, tag="input_json_delta", tag_field="type", omit_defaults=True, gc=False):
+    """The next piece of a tool's input, as JSON text."""
+
+    partial_json: str | None = None
+
+
+class ThinkingDelta(Struct, tag="thinking_delta", tag_field="type", omit_defaults=True, gc=False):
+    """The next piece of a thinking block."""
+
+    thinking: str | None = None
+
+
+class SignatureDelta(Struct, tag="signature_delta", tag_field="type", omit_defaults=True, gc=False):
+    """What vouches for a thinking block; comes before its end."""
+
+    signature: str | None = None
+
+
+class CitationsDelta(Struct, tag="citations_delta", tag_field="type", omit_defaults=True):
+    """A source of the open text block."""
+
+    citation: dict[str, Any] | None = None
+
+
+class CompactionDelta(Struct, tag="compaction_delta", tag_field="type", omit_defaults=True, gc=False):
+    """The condensed history, readable and opaque."""
+
+    content: str | None = None
+    encrypted_content: str | None = None
+
+
+Delta = TextDelta | InputJsonDelta | ThinkingDelta | SignatureDelta | CitationsDelta | CompactionDelta
+
+NO_INDEX = -1
+SLUG: Final = "anthropic:"  # before a hosted block's type stands for its item's
+# where Anthropic's documentation puts a tool's input that is not a JSON object
+INVALID_JSON: Final = "INVALID_JSON"
+
+
+class MessageStart(Struct, tag="message_start", tag_field="type"):
+    """The message before its content: id, model, the usage so far."""
+
+    message: dict[str, Any] | None = None
+
+
+class ContentBlockStart(Struct, tag="content_block_start", tag_field="type"):
+    """A block begins."""
+
+    index: int = NO_INDEX
+    content_block: dict[str, Any] | None = None
+
+
+class ContentBlockDelta(Struct, tag="content_block_delta", tag_field="type", gc=False):
+    """A block grows."""
+
+    index: int = NO_INDEX
+    delta: Delta | None = None
+
+
+class ContentBlockStop(Struct, tag="content_block_stop", tag_field="type", gc=False):
+    """A block is whole."""
+
+    index: int = NO_INDEX
+
+
+class MessageDelta(Struct, tag="message_delta", tag_field="type", omit_defaults=True):
+    """Why the message ends, and its usage, cumulative."""
+
+    delta: dict[str, Any] | None = None
+    usage: dict[str, Any] | None = None
+    context_management: dict[str, Any] | None = None
+
+
+class MessageStop(Struct, tag="message_stop", tag_field="type"):
+    """The end."""
+
+
+class Ping(Struct, tag="ping", tag_field="type"):
+    """Keeps the connection alive."""
+
+
+class ErrorFrame(Struct, tag="error", tag_field="type", omit_defaults=True):
+    """A failure in mid-stream, in the shape of an error body. Some put the message beside `type`."""
+
+    error: dict[str, Any] | None = None
+    message: str | None = None
+
+
+class WholeMessage(Struct, tag="message", tag_field="type"):
+    """A message that was not streamed."""
+
+    id: str | None = None
+    model: str | None = None
+    content: list[dict[str, Any]] | None = None
+    stop_reason: str | None = None
+    stop_sequence: str | None = None
+    stop_details: dict[str, Any] | None = None
+    usage: dict[str, Any] | None = None
+    container: dict[str, Any] | None = None
+    context_management: dict[str, Any] | None = None
+
+
+class UnknownFrame(Struct):
+    """A frame of a type that is not known here, `kind`."""
+
+    kind: str
+
+
+KnownFrame = (
+    MessageStart
+    | ContentBlockStart
+    | ContentBlockDelta
+    | ContentBlockStop
+    | MessageDelta
+    | MessageStop
+    | Ping
+    | ErrorFrame
+    | WholeMessage
+)
+Frame = KnownFrame | UnknownFrame
+# what an outbound makes
+Chunk = (
+    MessageStart
+    | ContentBlockStart
+    | ContentBlockDelta
+    | ContentBlockStop
+    | MessageDelta
+    | MessageStop
+    | ErrorFrame
+)
+
+
+def tool_input(arguments: str) -> dict[str, Any]:
+    """A call's arguments as the object that Anthropic wants; anything else goes under INVALID_JSON."""
+    try:
+        value = decode_json(arguments) if arguments.strip() else {}
+    except WireError:
+        return {INVALID_JSON: arguments}
+    return value if isinstance(value, dict) else {INVALID_JSON: arguments}

@@ -1,0 +1,210 @@
+"""The blocks of an incoming message, one class for each kind, from start to stop.
+
+A block turns its deltas into machine calls. Adjacent text blocks are one text: Anthropic cuts a text
+into blocks only to hang citations on its pieces, and a message for each would be many messages.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import msgspec
+
+from openresponses_bridge.dialects.anthropic_messages import types as t
+from openresponses_bridge.dialects.anthropic_messages.envelopes import seal_block
+from openresponses_bridge.dialects.anthropic_messages.upstream.context import MessageContext
+from openresponses_bridge.dialects.anthropic_messages.upstream.hosted import CompactionBlock, HostedBlock
+from openresponses_bridge.protocol.content import UrlCitation
+from openresponses_bridge.protocol.events import Event
+
+_COMMON = t.TextDelta
+
+
+class Block(Protocol):
+    """An open block. `begin` gives what it already holds, as a block of a whole message does."""
+
+    def begin(self) -> list[Event]: ...
+
+    def feed(self, delta: t.Delta) -> list[Event]: ...
+
+    def stop(self) -> list[Event]: ...
+
+
+class TextBlock:
+    """Visible text. Its citations leave at its end, when the range they cover is known."""
+
+    __slots__ = ("_citations", "_context", "_send", "_start", "_text")
+
+    def __init__(self, context: MessageContext, block: dict[str, Any]) -> None:
+        self._context = context
+        self._send = context.machine.text
+        self._text = context.text_of(block, "text")
+        citations = block.get("citations")
+        self._citations: list[Any] = list(citations) if isinstance(citations, list) else []
+        self._start = context.position
+
+    def begin(self) -> list[Event]:
+        return self.feed(t.TextDelta(self._text))
+
+    def feed(self, delta: t.Delta) -> list[Event]:
+        if type(delta) is _COMMON:
+            text = delta.text
+            if not text:
+                return []
+            self._context.position += len(text)
+            return self._send(text)
+        if type(delta) is t.CitationsDelta:
+            self._citations.append(delta.citation)
+            return []
+        return self._context.misplaced(delta, "text")
+
+    def stop(self) -> list[Event]:
+        if not self._citations:
+            return []
+        events: list[Event] = []
+        for given in self._citations:
+            if (citation := self._citation(given)) is not None:
+                events += self._context.machine.annotation(citation)
+        return events
+
+    def _citation(self, given: Any) -> UrlCitation | None:
+        kind = given.get("type") if isinstance(given, dict) else None
+        field = _URL_OF_CITATION.get(str(kind))
+        url = given.get(field) if field is not None else None
+        if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+            self._context.diagnostics.loss(f"citation.{kind}", "not of a web address")
+            return None
+        if self._context.position == self._start:
+            self._context.diagnostics.loss(f"citation.{kind}", "of no text")
+            return None
+        for name in ("cited_text", "encrypted_index"):
+            if given.get(name):
+                self._context.diagnostics.loss(f"citation.{name}", "no place for it")
+        return UrlCitation(url, self._start, self._context.position, str(given.get("title") or ""))
+
+
+_URL_OF_CITATION = {"web_search_result_location": "url", "search_result_location": "source"}
+
+
+class ThinkingBlock:
+    """Thinking, and the signature without which it can't be sent back."""
+
+    __slots__ = ("_block", "_context", "_signature", "_text")
+
+    def __init__(self, context: MessageContext, block: dict[str, Any]) -> None:
+        self._context = context
+        self._block = block
+        self._text: list[str] = []
+        self._signature: list[str] = []
+
+    def begin(self) -> list[Event]:
+        self._signature.append(self._context.text_of(self._block, "signature"))
+        return self._think(self._context.text_of(self._block, "thinking"))
+
+    def feed(self, delta: t.Delta) -> list[Event]:
+        if type(delta) is t.ThinkingDelta:
+            return self._think(delta.thinking)
+        if type(delta) is t.SignatureDelta:
+            self._signature.append(delta.signature or "")
+            return []
+        return self._context.misplaced(delta, "thinking")
+
+    def _think(self, text: str | None) -> list[Event]:
+        if not text:
+            return []
+        self._text.append(text)
+        self._context.position = 0
+        return self._context.machine.reasoning(text)
+
+    def stop(self) -> list[Event]:
+        signature = "".join(self._signature)
+        if not signature:
+            self._context.unsigned = bool(self._text)
+            return []
+        self._context.position = 0
+        block = {**self._block, "thinking": "".join(self._text), "signature": signature}
+        machine = self._context.machine
+        return machine.reasoning_encrypted(seal_block(self._context.sealer, block)) + machine.block_done()
+
+
+class RedactedBlock:
+    """Thinking that only Anthropic can read."""
+
+    __slots__ = ("_block", "_context")
+
+    def __init__(self, context: MessageContext, block: dict[str, Any]) -> None:
+        self._context = context
+        self._block = block
+
+    def begin(self) -> list[Event]:
+        return []
+
+    def feed(self, delta: t.Delta) -> list[Event]:
+        return self._context.misplaced(delta, "redacted_thinking")
+
+    def stop(self) -> list[Event]:
+        self._context.position = 0
+        machine = self._context.machine
+        sealed = seal_block(self._context.sealer, self._block)
+        return machine.reasoning_encrypted(sealed) + machine.block_done()
+
+
+_OF_A_CALL = frozenset({"type", "id", "name", "input"})
+
+
+class ToolUseBlock:
+    """A call of one of the client's tools. Its input comes in deltas; some send it whole at the start."""
+
+    __slots__ = ("_block", "_context", "_fragments", "_index")
+
+    def __init__(self, context: MessageContext, block: dict[str, Any]) -> None:
+        self._context = context
+        self._block = block
+        self._index = context.calls
+        self._fragments = False
+        context.calls += 1
+        context.position = 0
+
+    def begin(self) -> list[Event]:
+        for field in self._block.keys() - _OF_A_CALL:
+            self._context.diagnostics.loss(f"tool_use.{field[:64]}", "no place for it")
+        call_id, name = (self._context.text_of(self._block, field) for field in ("id", "name"))
+        return self._context.machine.tool_call(self._index, call_id or None, name or None)
+
+    def feed(self, delta: t.Delta) -> list[Event]:
+        if type(delta) is not t.InputJsonDelta:
+            return self._context.misplaced(delta, "tool_use")
+        fragment = delta.partial_json
+        if not fragment:
+            return []
+        self._fragments = self._fragments or not fragment.isspace()
+        return self._context.machine.tool_call(self._index, None, None, fragment)
+
+    def stop(self) -> list[Event]:
+        machine = self._context.machine
+        if not self._block.get("name"):
+            return []  # the finish reports that it never got one
+        if self._fragments:
+            return machine.tool_call_done(self._index)
+        given = self._block.get("input")
+        if given:
+            whole = given if isinstance(given, str) else msgspec.json.encode(given).decode()
+            return machine.tool_call(self._index, arguments=whole) + machine.tool_call_done(self._index)
+        self._context.undecided = self._index
+        return []
+
+
+BLOCKS: dict[str, type[Block]] = {
+    "text": TextBlock,
+    "thinking": ThinkingBlock,
+    "redacted_thinking": RedactedBlock,
+    "tool_use": ToolUseBlock,
+    "compaction": CompactionBlock,
+}
+
+
+def open_block(context: MessageContext, block: dict[str, Any]) -> Block:
+    """The block of this kind."""
+    make: Any = BLOCKS.get(block["type"], HostedBlock)
+    opened: Block = make(context, block)
+    return opened

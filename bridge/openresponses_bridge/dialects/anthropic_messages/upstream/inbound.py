@@ -1,0 +1,263 @@
+"""An Anthropic message, streamed or whole → machine calls → events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from openresponses_bridge.dialects.anthropic_messages import types as t
+from openresponses_bridge.dialects.anthropic_messages.types import SLUG
+from openresponses_bridge.dialects.anthropic_messages.upstream.blocks import Block, open_block
+from openresponses_bridge.dialects.anthropic_messages.upstream.context import MessageContext
+from openresponses_bridge.dialects.anthropic_messages.upstream.ending import END_TURN, StopState, reported
+from openresponses_bridge.dialects.anthropic_messages.upstream.frames import NOT_STRICT, lenient, strict
+from openresponses_bridge.dialects.anthropic_messages.upstream.usage import UsageCounter
+from openresponses_bridge.dialects.base import EMPTY, INVALID_JSON, INVALID_SHAPE, counted, cut_after, failure
+from openresponses_bridge.emitter.stream import ResponseStream
+from openresponses_bridge.errors import BridgeError, WireError
+from openresponses_bridge.protocol.errors import ErrorPayload
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.usage import Usage
+from openresponses_bridge.seal import Sealer
+from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
+
+_COMMON = t.ContentBlockDelta
+# a delta whose block never began → the block it belongs to
+_IMPLIED: dict[type, str] = {t.TextDelta: "text", t.ThinkingDelta: "thinking"}
+
+
+class Inbound:
+    """One upstream message into one machine. `sealer` makes the envelopes that thinking travels in.
+
+    `diagnostics` are the machine's own, so that one report holds all that was repaired and lost.
+    """
+
+    __slots__ = (
+        "_blocks",
+        "_context",
+        "_ended",
+        "_frames",
+        "_handlers",
+        "_id",
+        "_live",
+        "_machine",
+        "_stop_state",
+        "_usage",
+        "diagnostics",
+    )
+
+    def __init__(self, machine: ResponseStream, sealer: Sealer | None = None) -> None:
+        self._machine = machine
+        self.diagnostics = machine.diagnostics
+        self._context = MessageContext(machine, sealer or Sealer())
+        self._usage = UsageCounter(machine.diagnostics)
+        self._blocks: dict[int, Block] = {}
+        self._id: str | None = None  # the message's, None before it started
+        self._stop_state = StopState(machine.diagnostics)
+        self._frames = 0
+        self._live = False  # between the first frame and the end
+        self._ended = False
+        self._handlers: dict[type, Callable[[Any], list[Event]]] = {
+            t.ContentBlockDelta: self._unannounced,
+            t.ContentBlockStart: self._block_start,
+            t.ContentBlockStop: self._block_stop,
+            t.MessageStart: self._message_start,
+            t.MessageDelta: self._message_delta,
+            t.MessageStop: self._message_stop,
+            t.Ping: self._ping,
+            t.ErrorFrame: self._error,
+            t.WholeMessage: self._whole,
+            t.UnknownFrame: self._unknown,
+        }
+
+    def feed(self, data: bytes, event: str = "") -> list[Event]:
+        """One frame's payload. `event` is the SSE event's name, for servers that leave `type` out."""
+        self._frames += 1
+        if not self._live:
+            return self._outside(data, event)
+        try:
+            try:
+                frame: t.Frame = strict(data)
+            except NOT_STRICT:
+                frame = lenient(data, event, self.diagnostics)
+            if type(frame) is _COMMON:  # without a detour
+                block, delta = self._blocks.get(frame.index), frame.delta
+                if block is not None and delta is not None:
+                    return block.feed(delta)
+            return self._handlers[type(frame)](frame)
+        except WireError as error:
+            code = INVALID_JSON if error.code == error.INVALID_JSON else INVALID_SHAPE
+            message = f"frame {self._frames} of the upstream's stream: {error.message}"
+            return self._fail(failure(code, message))
+        except BridgeError as error:
+            # the machine refused what the frames amount to: that is the upstream's failure
+            return self._fail(error)
+
+    def close(self) -> list[Event]:
+        """The upstream has ended. Without `message_stop` or a stop reason before, it was cut."""
+        if self._ended:
+            return []
+        events = self._begin()
+        if self._stop_state.reason is not None:
+            self.diagnostics.repair("message_stop", "missing, the stop reason was there")
+            return events + self._finish()
+        return events + self._fail(cut_after(self._frames))
+
+    def _outside(self, data: bytes, event: str) -> list[Event]:
+        if self._ended:
+            self.diagnostics.ignored("frame", "came after the end")
+            return []
+        self._frames -= 1
+        return self._begin() + self.feed(data, event)
+
+    def _begin(self) -> list[Event]:
+        self._live = True
+        return self._machine.start() if self._machine.phase is ResponseStreamPhase.IDLE else []
+
+    # ── blocks ─────────────────────────────────────────────────────────────────────────────────────
+    def _unannounced(self, frame: t.ContentBlockDelta) -> list[Event]:
+        index = frame.index
+        if (delta := frame.delta) is None:
+            return []
+        if index == t.NO_INDEX and self._blocks:
+            self.diagnostics.repair("content_block_delta.index", "missing, taken as the open block's")
+            return self._blocks[max(self._blocks)].feed(delta)
+        kind = _IMPLIED.get(type(delta))
+        if kind is None:
+            self.diagnostics.loss(f"content_block_delta.{type(delta).__name__}", "of no open block")
+            return []
+        self.diagnostics.repair("content_block_start", "missing, made from the delta")
+        return self._open(index, {"type": kind}) + self._blocks[index].feed(delta)
+
+    def _block_start(self, frame: t.ContentBlockStart) -> list[Event]:
+        block = frame.content_block or {}
+        if not isinstance(block.get("type"), str):
+            self.diagnostics.loss("content_block_start", "a block without a type")
+            return []
+        index = frame.index if frame.index != t.NO_INDEX else max(self._blocks, default=t.NO_INDEX) + 1
+        return self._open(index, block)
+
+    def _open(self, index: int, block: dict[str, Any]) -> list[Event]:
+        if self._id is None:
+            self._id = ""
+            self.diagnostics.repair("message_start", "missing")
+        events = self._stop(index) + self._context.settle()
+        opened = self._blocks[index] = open_block(self._context, block)
+        return events + opened.begin()
+
+    def _block_stop(self, frame: t.ContentBlockStop) -> list[Event]:
+        index = frame.index
+        if index == t.NO_INDEX and self._blocks:
+            index = max(self._blocks)
+        return self._stop(index)
+
+    def _stop(self, index: int) -> list[Event]:
+        block = self._blocks.pop(index, None)
+        return [] if block is None else block.stop()
+
+    def _stop_all(self) -> list[Event]:
+        return [event for index in sorted(self._blocks) for event in self._stop(index)]
+
+    # ── the message ────────────────────────────────────────────────────────────────────────────────
+    def _message_start(self, frame: t.MessageStart) -> list[Event]:
+        message = frame.message or {}
+        events: list[Event] = []
+        if self._id is not None and self._id == message.get("id"):
+            self.diagnostics.repair("message_start", "sent twice")
+        elif self._id is not None:
+            self.diagnostics.repair("message_start", "another message spliced in, its blocks follow on")
+            events = self._stop_all() + self._context.settle()
+            self._usage.splice()
+            self._stop_state.forget()
+        self._id = str(message.get("id") or "")
+        if isinstance(usage := message.get("usage"), dict):
+            self._report(self._usage.begin(usage))
+        content = message.get("content")
+        if content is not None and not isinstance(content, list):
+            self.diagnostics.loss("message_start.content", f"can't be read: {type(content).__name__}")
+            content = []
+        for block in content or ():
+            events += self._whole_block(block)
+        return events
+
+    def _message_delta(self, frame: t.MessageDelta) -> list[Event]:
+        delta = frame.delta or {}
+        self._count(frame.usage)
+        self._stop_state.take(delta.get("stop_reason"), delta.get("stop_sequence"), delta.get("stop_details"))
+        return self._extension("container", delta.get("container")) + self._extension(
+            "context_management", frame.context_management
+        )
+
+    def _extension(self, name: str, value: Any) -> list[Event]:
+        """What has no place in a response: an extension event of its own."""
+        return self._machine.extension_event(SLUG + name, {name: value}) if isinstance(value, dict) else []
+
+    def _count(self, usage: Any) -> None:
+        if isinstance(usage, dict):
+            self._report(self._usage.take(usage))
+
+    def _report(self, usage: Usage) -> None:
+        self._machine.usage(counted(usage, self.diagnostics))
+
+    def _message_stop(self, _frame: t.MessageStop) -> list[Event]:
+        if self._stop_state.reason is None:
+            if self._id is None:
+                return self._fail(failure(EMPTY, "the upstream ended without a message"))
+            self.diagnostics.repair("stop_reason", "missing, taken as end_turn")
+            self._stop_state.reason = END_TURN
+        return self._finish()
+
+    def _whole(self, frame: t.WholeMessage) -> list[Event]:
+        self._id = frame.id or ""
+        self._count(frame.usage)
+        events: list[Event] = []
+        for block in frame.content or ():
+            events += self._whole_block(block)
+        self._stop_state.take(frame.stop_reason, frame.stop_sequence, frame.stop_details)
+        events += self._extension("container", frame.container)
+        events += self._extension("context_management", frame.context_management)
+        return events + self._message_stop(t.MessageStop())
+
+    def _whole_block(self, block: Any) -> list[Event]:
+        index = max(self._blocks, default=t.NO_INDEX) + 1
+        given = block if isinstance(block, dict) else None
+        return self._block_start(t.ContentBlockStart(index, given)) + self._stop(index)
+
+    # ── everything else ────────────────────────────────────────────────────────────────────────────
+    def _ping(self, _frame: t.Ping) -> list[Event]:
+        return []
+
+    def _unknown(self, frame: t.UnknownFrame) -> list[Event]:
+        self.diagnostics.ignored(f"frame.{frame.kind[:64]}", "not known")
+        return []
+
+    def _error(self, frame: t.ErrorFrame) -> list[Event]:
+        return self._fail(reported(frame.error or {"message": frame.message}))
+
+    # ── the end ────────────────────────────────────────────────────────────────────────────────────
+    def _finish(self) -> list[Event]:
+        events: list[Event] = []
+        try:
+            if self._stop_state.whole:
+                # an end that cuts nothing: what was not closed is whole
+                events += self._stop_all() + self._context.settle()
+            if self._stop_state.explanation:
+                events += self._machine.refusal(self._stop_state.explanation)
+            if self._stop_state.sequence:
+                events += self._machine.stop_sequence(self._stop_state.sequence)
+            if (usage := self._usage.end()) is not None:
+                self._report(usage)
+            events += self._machine.finish(self._stop_state.reason)
+        except BridgeError as error:
+            return events + self._fail(error)
+        self._live, self._ended = False, True
+        return events
+
+    def _fail(self, error: ErrorPayload | BridgeError) -> list[Event]:
+        self._live, self._ended = False, True
+        if self._machine.phase in TERMINAL_PHASES:
+            self.diagnostics.ignored("frame", "came after the response had ended")
+            return []
+        if self._blocks:
+            self.diagnostics.warning("frame", f"{len(self._blocks)} open at the failure")
+        return self._machine.fail(error)

@@ -1,0 +1,203 @@
+"""A request of ours → a request of the Messages API."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.anthropic_messages.carried import Carried, carried_by
+from openresponses_bridge.dialects.anthropic_messages.models import (
+    DEFAULT_OPTIONS,
+    MessagesOptions,
+    ModelFacts,
+    facts_of,
+)
+from openresponses_bridge.dialects.anthropic_messages.thinking import plan_thinking
+from openresponses_bridge.dialects.anthropic_messages.upstream.fields import FIELDS
+from openresponses_bridge.dialects.anthropic_messages.upstream.messages import MessagesBuilder
+from openresponses_bridge.dialects.anthropic_messages.upstream.tools import (
+    ToolChoice,
+    text_format,
+    tool_bodies,
+    tools_called,
+)
+from openresponses_bridge.dialects.anthropic_messages.upstream.turns import THINKING_BLOCKS, lacks_thinking
+from openresponses_bridge.dialects.base import HISTORY, apply, configured, effort_of, entries_of, understood
+from openresponses_bridge.errors import InvalidRequestError
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.seal import Sealer
+from openresponses_bridge.tools.declarations import active_tools, present_tools
+from openresponses_bridge.tools.identity import ToolIdentityMap
+
+_HOTTEST = 1.0  # Anthropic's temperatures end where OpenAI's have their middle
+# what may stand in `include` and comes anyway
+_INCLUDES = frozenset({"reasoning.encrypted_content"})
+_PLANNED = ("enabled", "adaptive")  # kinds of thinking that are an effort here
+_TIERS = {"auto": "auto", "default": "standard_only"}
+
+
+def to_messages(
+    request: CreateResponse,
+    *,
+    model: str | None = None,
+    history: Sequence[Any] = (),
+    tool_identities: ToolIdentityMap | None = None,
+    sealer: Sealer | None = None,
+    options: MessagesOptions = DEFAULT_OPTIONS,
+) -> tuple[dict[str, Any], Diagnostics]:
+    """(body, what was lost or repaired on the way).
+
+    `history` are the items of earlier turns, input and output; `model` replaces the request's;
+    `tool_identities` learns the tools, for the machine that reads the answer. Raises
+    InvalidRequestError with `param` for what can't be sent: unpaired calls (`unpaired_tool_call`),
+    seals that can't be opened, malformed data, tools that were not declared.
+    """
+    diagnostics = Diagnostics()
+    identities = tool_identities if tool_identities is not None else ToolIdentityMap()
+    name = model or request.model or ""
+    facts = options.facts or facts_of(name)
+    carried = carried_by(request)
+    request = configured(request, history)
+    entries = understood(entries_of(request, history), diagnostics)
+    items = [entry.item for entry in entries]
+    earlier = sum(entry.param == HISTORY for entry in entries)
+    active = active_tools(request.tools, items, earlier)
+    functions, others = present_tools(active, identities, diagnostics)
+    choice = ToolChoice(request, functions, identities, diagnostics)
+    enforced, instructed = text_format(request, facts, diagnostics)
+    builder = MessagesBuilder(entries, identities, sealer or Sealer(), options, diagnostics, carried)
+    messages = builder.build(request.instructions)
+    if not messages:
+        raise InvalidRequestError(
+            InvalidRequestError.INVALID_VALUE, "there is no message to answer", param="input"
+        )
+    if instructed:
+        builder.system.append({"type": "text", "text": instructed})
+    allowed = [view for view in functions if choice.allowed is None or view.name in choice.allowed]
+    tools = [body | carried.of_tool(body) for body in tool_bodies(allowed, others, facts, diagnostics)]
+    choice.check(tools)
+    body: dict[str, Any] = {
+        "model": name,
+        "max_tokens": _max_tokens(request, facts, diagnostics),
+        "messages": messages,
+    }
+    if builder.system:
+        body["system"] = builder.system
+    body |= _tools(tools, choice, messages, diagnostics)
+    planned = _thinking(request, facts, body, choice, diagnostics)
+    body |= _as_asked(planned, carried, facts, body["max_tokens"])
+    if enforced is not None:
+        body["output_config"] = {**body.get("output_config", {}), "format": enforced}
+    body |= _sampling(request, facts, "thinking" in body, diagnostics)
+    body |= apply(request, FIELDS, diagnostics) | _about(request, diagnostics)
+    body |= carried.body
+    body["stream"] = options.stream
+    body |= {name: value for name, value in options.extra.items() if name not in body}
+    if options.cache_control is not None and not carried.caches:
+        _mark_cache(body, options.cache_control)
+    return body, diagnostics
+
+
+def _max_tokens(request: CreateResponse, facts: ModelFacts, diagnostics: Diagnostics) -> int:
+    asked = request.max_output_tokens
+    if asked is None:
+        return facts.max_tokens
+    if facts.known and asked > facts.max_tokens:
+        diagnostics.loss("max_output_tokens", f"the model's limit is {facts.max_tokens}")
+        return facts.max_tokens
+    return asked
+
+
+def _tools(
+    tools: list[dict[str, Any]],
+    choice: ToolChoice,
+    messages: list[dict[str, Any]],
+    diagnostics: Diagnostics,
+) -> dict[str, Any]:
+    if tools:
+        return {"tools": tools} | ({"tool_choice": choice.body} if choice.body is not None else {})
+    declared = tools_called(messages)
+    if declared:
+        diagnostics.repair("tools", "those called earlier declared, none may be called")
+    return declared
+
+
+def _thinking(
+    request: CreateResponse,
+    facts: ModelFacts,
+    body: dict[str, Any],
+    choice: ToolChoice,
+    diagnostics: Diagnostics,
+) -> dict[str, Any]:
+    effort = effort_of(request)
+    if effort is None or effort == "none":
+        return {}
+    if choice.forces and "tools" in body:
+        diagnostics.loss("reasoning.effort", "a forced tool call leaves no thinking")
+        return {}
+    if facts.thinking == "budget" and lacks_thinking(body["messages"]):
+        diagnostics.loss("reasoning.effort", "the calls being answered came without signed thinking")
+        return {}
+    return plan_thinking(effort, request, facts, body["max_tokens"], diagnostics)
+
+
+def _as_asked(
+    planned: dict[str, Any], carried: Carried, facts: ModelFacts, max_tokens: int
+) -> dict[str, Any]:
+    """The plan in the words of a client of this API, where they mean the same and the model knows them."""
+    thinking, config = carried.thinking, dict(carried.output_config)
+    if thinking is not None and facts.thinking != "none":
+        kind, budget = thinking.get("type"), thinking.get("budget_tokens")
+        is_same = kind == planned.get("thinking", {}).get("type")
+        if kind not in _PLANNED or (is_same and (not isinstance(budget, int) or budget < max_tokens)):
+            planned = {**planned, "thinking": thinking}
+    if facts.thinking != "adaptive" or (facts.known and config.get("effort") not in facts.efforts):
+        config.pop("effort", None)
+    config = {**planned.get("output_config", {}), **config}
+    return {**planned, "output_config": config} if config else planned
+
+
+def _sampling(
+    request: CreateResponse, facts: ModelFacts, thinking: bool, diagnostics: Diagnostics
+) -> dict[str, Any]:
+    given = {name: getattr(request, name) for name in ("temperature", "top_p")}
+    asked = {name: value for name, value in given.items() if value is not None}
+    if asked and (thinking or not facts.sampling):
+        for name in asked:
+            if asked[name] != _HOTTEST:
+                diagnostics.loss(name, "not with thinking" if thinking else "the model takes none")
+        return {}
+    # newer models refuse both; a top_p of 1 asks for nothing
+    if len(asked) == len(given) and asked.pop("top_p") != 1:
+        diagnostics.loss("top_p", "not beside temperature")
+    if asked.get("temperature", 0) > _HOTTEST:
+        diagnostics.loss("temperature", f"above {_HOTTEST}, lowered to it")
+        asked["temperature"] = _HOTTEST
+    return asked
+
+
+def _about(request: CreateResponse, diagnostics: Diagnostics) -> dict[str, Any]:
+    body: dict[str, Any] = {}
+    user = request.safety_identifier or request.user or (request.metadata or {}).get("user_id")
+    if user:
+        body["metadata"] = {"user_id": user}
+    if request.service_tier is not None:
+        if request.service_tier in _TIERS:
+            body["service_tier"] = _TIERS[request.service_tier]
+        else:
+            diagnostics.loss("service_tier", f"{request.service_tier[:32]!r} is not known")
+    if request.stop:
+        body["stop_sequences"] = [request.stop] if isinstance(request.stop, str) else request.stop
+    for included in request.include or ():
+        if included not in _INCLUDES:
+            diagnostics.loss("include", f"{included[:64]!r} is not known to the upstream")
+    return body
+
+
+def _mark_cache(body: dict[str, Any], mark: dict[str, Any]) -> None:
+    """A breakpoint at the end of each part that repeats from turn to turn (four are allowed)."""
+    ends = [body.get("tools"), body.get("system"), body["messages"][-1]["content"]]
+    for end in ends:
+        if end and end[-1].get("type") not in THINKING_BLOCKS:
+            end[-1] = {**end[-1], "cache_control": mark}

@@ -1,0 +1,172 @@
+"""What a dialect is to everybody else: one entry that its package exports as `DIALECT`.
+
+A server, the reader of a capture and a command take all they need of a dialect from its entry, and describe
+none themselves. `openresponses_bridge.dialects.table` lists the entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.base.entries import AnyItem
+from openresponses_bridge.dialects.base.outcomes import Outcomes
+from openresponses_bridge.dialects.base.streams import Inbound, Outbound
+from openresponses_bridge.emitter.stream import ResponseStream
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.seal import Sealer
+from openresponses_bridge.tools.identity import ToolIdentityMap
+
+History = Sequence[AnyItem]
+
+
+class RequestContext(NamedTuple):
+    """What a request needs on its way to an upstream.
+
+    `history`: the items of the turns before. `model`: the name that goes out. `options`: of the type that
+    `UpstreamSide.options` is. `sealer`: opens the reasoning in the history. `identities`: learns the tools.
+    `choices`: how many answers to ask for, where the upstream gives several to one request. `stream`: ask for
+    a stream; else for one whole answer.
+    """
+
+    history: History
+    model: str
+    options: Any
+    sealer: Sealer
+    identities: ToolIdentityMap
+    choices: int = 1
+    stream: bool = True
+
+
+class Outgoing(NamedTuple):
+    """A translated request: the body as JSON, and what could not be expressed."""
+
+    body: bytes
+    diagnostics: Diagnostics
+
+
+class Endpoint(Struct, frozen=True, kw_only=True):
+    """Where and how requests go over HTTP, POST for POST; the answer is server-sent events, or JSON.
+
+    `path`: what follows the address of a server. `versioned`: the dialect's own clients add `/v1` to that
+    address, so that it is given with or without; else it is given with its version, and `/v1` is added where
+    it has no path. `key_header` and `key_prefix`: the header for a key, in lower case, and what stands before
+    the key in it. `headers`: what goes along with every request.
+    """
+
+    path: str
+    versioned: bool = False
+    key_header: str = "authorization"
+    key_prefix: str = "Bearer "
+    headers: Mapping[str, str] = MappingProxyType({})
+
+
+class Traits(Struct, frozen=True, kw_only=True):
+    """What a server does that speaks the dialect with certain options, where servers differ.
+
+    `takes_choices`: gives several answers to one request. `takes_betas`: knows the names in `anthropic-beta`.
+    `keeps_responses`: can be asked to go on from a response that it keeps. `truncates`: shortens a
+    conversation that is too long, when asked to. `takes_stops`: ends at stop sequences; `names_stops`: says
+    which one it met. `takes_schemas`: holds an answer to a JSON Schema, or is asked for that in words.
+    `takes_reasoning`: wants raw reasoning back that it has not signed.
+    """
+
+    takes_choices: bool = False
+    takes_betas: bool = False
+    keeps_responses: bool = False
+    truncates: bool = False
+    takes_stops: bool = True
+    names_stops: bool = True
+    takes_schemas: bool = True
+    takes_reasoning: bool = False
+
+
+class UpstreamSide(Struct, frozen=True, kw_only=True):
+    """The dialect of a model whose client we are.
+
+    `options`: the type of what differs between servers that speak it; all its fields have defaults.
+    `request`: a request → what is sent. Raises InvalidRequestError with `param` for what
+    can't be sent.
+    `inbound`: reads the answer into this machine.
+    `whole`: whether a JSON object is a whole answer, which the inbound reads as the only frame of a stream.
+    `choice`: reads one of several choices of an answer; None where an answer has one.
+    `outcomes`: what becomes of each field of a request at a server with these options; `request` follows it.
+    `compacts`: such a server makes compaction items of its own.
+    `endpoint`: where requests go; None for a process that is started.
+    `traits`: what a server with these options does.
+    """
+
+    options: type[Struct]
+    request: Callable[[CreateResponse, RequestContext], Outgoing]
+    inbound: Callable[[ResponseStream, Sealer], Inbound]
+    whole: Callable[[Mapping[str, Any]], bool]
+    outcomes: Callable[[Any], Outcomes]
+    compacts: bool = False
+    choice: Callable[[ResponseStream, int], Inbound] | None = None
+    endpoint: Endpoint | None = None
+    traits: Callable[[Any], Traits] = lambda _options: Traits()
+
+
+class ClientSide(Struct, frozen=True, kw_only=True):
+    """The dialect of a client whom we answer.
+
+    `outbound`: one for a stream about whose client nothing is known; it leaves nothing out.
+    `encode`: its chunks → bytes.
+    `request`: a client's body → a request of ours, and what was lost. Raises InvalidRequestError with
+    `param`.
+    `whole`: a response that has ended → the body of an answer that is not streamed; None where the dialect
+    can only call it an error. The sealer is the one that sealed the response's reasoning.
+    `without_text_after_tools`: an outbound that leaves out text which comes after a tool call; None where
+    such text is never left out.
+    """
+
+    outbound: Callable[[], Outbound[Any]]
+    encode: Callable[[Iterable[Any]], bytes]
+    request: Callable[[bytes, Sealer], tuple[CreateResponse, Diagnostics]] | None = None
+    whole: Callable[[Response, Sealer], bytes | None] | None = None
+    without_text_after_tools: Callable[[], Outbound[Any]] | None = None
+
+
+class Recording(Struct, frozen=True, kw_only=True):
+    """The dialect in a capture, whose payloads are JSON objects or `[DONE]`.
+
+    `recognises`: whether a capture that begins with this payload is of this dialect.
+    `inbound`: reads a capture into this machine: it ended as its producer wanted.
+    `head`: the model and the time (Unix seconds) that the first payload names, of whatever type they are.
+    `concludes`: whether a response has said all with this payload, though its stream may go on.
+    `begins`: whether another response begins with this payload, after one has ended or concluded; the second
+    argument is the payload before it, None for `[DONE]`.
+    """
+
+    recognises: Callable[[Mapping[str, Any]], bool]
+    inbound: Callable[[ResponseStream], Inbound]
+    head: Callable[[Mapping[str, Any]], tuple[Any, Any]] = lambda _value: (None, None)
+    concludes: Callable[[Mapping[str, Any]], bool] = lambda _value: False
+    begins: Callable[[Mapping[str, Any], Mapping[str, Any] | None], bool] = lambda _value, _before: False
+
+
+class Dialect(Struct, frozen=True, kw_only=True):
+    """`name` is what settings and commands call it, `title` what people do; a side that it does not have is
+    None.
+
+    `text_after_tools`: whether what its models say after a tool call goes on to clients of Chat Completions,
+    where a call ends the text.
+    """
+
+    name: str
+    title: str
+    recording: Recording
+    text_after_tools: bool = True
+    upstream: UpstreamSide | None = None
+    client: ClientSide | None = None
+
+
+def type_of(value: Mapping[str, Any]) -> str:
+    """A payload's `type`; empty when it has none."""
+    kind = value.get("type")
+    return kind if isinstance(kind, str) else ""

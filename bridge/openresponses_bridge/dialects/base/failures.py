@@ -1,0 +1,42 @@
+"""How a response says that its upstream failed: the codes are the same whatever the upstream speaks."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from openresponses_bridge.protocol.errors import ErrorPayload
+
+CUT: Final = "upstream_cut"
+EMPTY: Final = "upstream_empty"
+INVALID_JSON: Final = "upstream_invalid_json"
+INVALID_SHAPE: Final = "upstream_invalid_shape"
+UPSTREAM_ERROR: Final = "upstream_error"
+LONGEST_NAME: Final = 200  # characters
+NO_MESSAGE: Final = "the upstream reported an error without a message"
+
+
+def failure(code: str, message: str) -> ErrorPayload:
+    """An error that we found ourselves."""
+    return ErrorPayload("server_error", code, message, None)
+
+
+CANCELLED: Final = failure("cancelled", "the response was cancelled")
+"""What a client reads for a cancelled response where its API has no such end."""
+
+
+def error_text(value: Any) -> str | None:
+    """A fact of an upstream's error: text, or a number such as a status; None for anything else."""
+    return str(value) if isinstance(value, str | int) and value != "" else None
+
+
+def name(value: Any) -> str | None:
+    """The same for what programs read, a type, a code or a param: one that is longer than any real one is
+    cut."""
+    found = error_text(value)
+    return None if found is None else found[:LONGEST_NAME]
+
+
+def cut_after(frames: int) -> ErrorPayload:
+    """The failure of a stream that ended before its answer did; `frames` of it had come."""
+    when = f"after {frames} frame{'s' if frames > 1 else ''}" if frames else "before its first frame"
+    return failure(CUT, f"the upstream's stream was cut {when}")

@@ -1,0 +1,176 @@
+"""Reading a client's JSON: what is missing or of another type is named."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, KeysView, Mapping
+from typing import Any, Final, TypeVar
+
+from openresponses_bridge.dialects.base.failures import LONGEST_NAME
+from openresponses_bridge.errors import InvalidRequestError
+from openresponses_bridge.protocol.codec import request_object
+
+T = TypeVar("T")
+
+_NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9_.:-]")
+
+_NAMES: dict[type, str] = {
+    str: "a string",
+    int: "an integer",
+    float: "a number",
+    bool: "a boolean",
+    list: "an array",
+    dict: "an object",
+}
+
+
+def invalid(param: str, message: str, code: str = InvalidRequestError.INVALID_VALUE) -> InvalidRequestError:
+    """The error for a field of the request."""
+    return InvalidRequestError(code, f"{param}: {message}", param=param)
+
+
+def extension(slug: str, name: str) -> str:
+    """`slug:name`, the type of an extension's item. What a type may not hold becomes `_`: an upstream's words
+    can be anything."""
+    return f"{slug}{_NOT_IN_A_NAME.sub('_', name) or 'unknown'}"
+
+
+def typed(found: Any, param: str, *kinds: type[T]) -> T | None:
+    """A field's value, which is of one of these types; null counts as absent."""
+    if float in kinds and type(found) is int:
+        try:
+            found = float(found)
+        except OverflowError:
+            raise invalid(param, "the number is too large") from None
+    if found is None or (isinstance(found, kinds) and (type(found) is not bool or bool in kinds)):
+        return found
+    raise invalid(param, f"expected {' or '.join(_NAMES[kind] for kind in kinds)}")
+
+
+def number_of(value: Any) -> float | None:
+    """A foreign number as a number; None for anything else, and for one with too many digits."""
+    if type(value) not in (int, float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
+def object_of(body: bytes | str | Mapping[str, Any]) -> dict[str, Any]:
+    """The body of a request. Raises InvalidRequestError (`invalid_json`)."""
+    return dict(body) if isinstance(body, Mapping) else request_object(body)
+
+
+class Fields:
+    """One object and where it stands. What nobody asked for is in `unread`."""
+
+    def __init__(self, value: Mapping[str, Any], param: str = "") -> None:
+        self._value = value
+        self._read: set[str] = set()
+        self._within: list[Fields] = []
+        self.param = param
+
+    def __contains__(self, name: str) -> bool:
+        return self._value.get(name) is not None
+
+    def says(self, name: str, value: object) -> bool:
+        """Whether the field holds just this. Does not count as read."""
+        return bool(self._value.get(name) == value)
+
+    def at(self, name: str) -> str:
+        """The place of a field, as `messages[0].role`."""
+        return f"{self.param}.{name}" if self.param else name
+
+    @property
+    def names(self) -> KeysView[str]:
+        """The fields that are there, null or not. They do not count as read."""
+        return self._value.keys()
+
+    def raw(self, name: str) -> Any:
+        """A field as it came, of whatever type; None when it is absent."""
+        self._read.add(name)
+        return self._value.get(name)
+
+    def get(self, name: str, kind: type[T]) -> T | None:
+        """A field that may be absent; null counts as that."""
+        self._read.add(name)
+        found = self._value.get(name)
+        if found is None or type(found) is kind:
+            return found
+        return typed(found, self.at(name), kind)
+
+    def need(self, name: str, kind: type[T]) -> T:
+        """A field that must be there."""
+        found = self.get(name, kind)
+        if found is None:
+            raise invalid(self.at(name), "is required")
+        return found
+
+    def either(self, name: str, *kinds: type[Any]) -> Any:
+        """A field of one of several types, None when it is absent."""
+        self._read.add(name)
+        found = self._value.get(name)
+        return found if found is None else typed(found, self.at(name), *kinds)
+
+    def one_of(self, name: str, allowed: tuple[str, ...]) -> str | None:
+        """One of these texts."""
+        found = self.get(name, str)
+        if found is None or found in allowed:
+            return found
+        raise invalid(self.at(name), f"expected one of {', '.join(allowed)}")
+
+    def inner(self, name: str) -> Fields:
+        """An object that must be there."""
+        return self._child(self.need(name, dict), self.at(name))
+
+    def maybe_inner(self, name: str) -> Fields | None:
+        """An object that may be absent."""
+        return self.inner(name) if name in self else None
+
+    def each(self, name: str) -> Iterator[Fields]:
+        """The objects of an array; none when it is absent."""
+        place = self.at(name)
+        for index, value in enumerate(self.get(name, list) or ()):
+            where = f"{place}[{index}]"
+            if not isinstance(value, dict):
+                raise invalid(where, "expected an object")
+            yield self._child(value, where)
+
+    def _child(self, value: dict[str, Any], where: str) -> Fields:
+        child = Fields(value, where)
+        self._within.append(child)
+        return child
+
+    def whole(self) -> dict[str, Any]:
+        """All of it, as it came."""
+        self._read.update(self._value)
+        return dict(self._value)
+
+    def skip(self, *names: str) -> None:
+        """Fields that say nothing here."""
+        self._read.update(names)
+
+    def rest(self) -> dict[str, Any]:
+        """The fields that nobody asked for and that say something. They count as read."""
+        silent: tuple[Any, ...] = (None, [], {})
+        left = {name: value for name, value in self._value.items() if name not in self._read}
+        self._read.update(left)
+        return {name: value for name, value in left.items() if value not in silent}
+
+    @property
+    def unread_here(self) -> list[str]:
+        """The places of this object's fields that nobody asked for and that say something."""
+        silent: tuple[Any, ...] = (None, [], {})
+        names = (name for name in self._value if name not in self._read)
+        return [self.at(name[:LONGEST_NAME]) for name in names if self._value[name] not in silent]
+
+    @property
+    def unread(self) -> list[str]:
+        """The same, within as well."""
+        return [*self.unread_here, *(where for child in self._within for where in child.unread)]
+
+
+def body_of(body: bytes | str | Mapping[str, Any]) -> Fields:
+    """The body of a request. Raises InvalidRequestError (`invalid_json`, `invalid_value`)."""
+    return Fields(object_of(body))

@@ -1,0 +1,176 @@
+"""What becomes of each field of a request on its way to an upstream, as a table per dialect.
+
+The request functions ask these tables, docs/fields.md is drawn from them: a field that is in none can't be
+forgotten, since looking it up fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from operator import attrgetter
+from typing import Any, Final, Literal, NamedTuple
+
+from msgspec import UNSET, Struct
+
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.base.fields import invalid
+from openresponses_bridge.protocol.beyond import names_of
+from openresponses_bridge.protocol.request import RESTART, CreateResponse
+
+OutcomeKind = Literal["sent", "honoured", "refused", "loss"]
+OTHER: Final = "any other field"
+"""The row of what no struct here has a field for."""
+STORE_OF_CHAT: Final = "store, from a Chat client"
+METADATA_OF_CHAT: Final = "metadata, from a Chat client"
+NATIVE_OF_MESSAGES: Final = "what only Anthropic has, from its client"
+
+INEXPRESSIBLE: Final = "can't be expressed"
+# what asks for nothing, wherever it can't be said
+_NEUTRAL: Final[Mapping[str, Any]] = {
+    "truncation": "disabled",
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "top_logprobs": 0,
+    "top_p": 1,
+    "stream_options.include_obfuscation": False,
+    "reasoning.context": "auto",
+    "reasoning.mode": "standard",
+}
+_CARRIED: Final = ("beyond", "native")
+_NESTED: Final = ("reasoning", "text", "stream_options")
+_SPOKEN: Final = {
+    attribute: name
+    for attribute, name in zip(
+        CreateResponse.__struct_fields__, CreateResponse.__struct_encode_fields__, strict=True
+    )
+    if attribute not in _CARRIED
+}
+_NAMES: Final = tuple(_SPOKEN.values())
+_values_of: Final = attrgetter(*_SPOKEN)
+
+
+class Outcome(NamedTuple):
+    """`sent` under the name `what`, `honoured` by whom or how, `refused` or a `loss` and why. `built`: the
+    dialect's request function makes something of it, and says itself what it can't keep of a value."""
+
+    kind: OutcomeKind
+    what: str
+    built: bool = False
+
+
+Outcomes = Mapping[str, Outcome]
+
+
+def sent(name: str) -> Outcome:
+    """The value goes out as it is."""
+    return Outcome("sent", name)
+
+
+def built(name: str) -> Outcome:
+    """What it says goes out in the dialect's words."""
+    return Outcome("sent", name, built=True)
+
+
+def honoured(how: str) -> Outcome:
+    """It is kept without the upstream."""
+    return Outcome("honoured", how)
+
+
+def refused(why: str) -> Outcome:
+    """Answering without it would be an answer to something else."""
+    return Outcome("refused", why)
+
+
+def loss(why: str = INEXPRESSIBLE) -> Outcome:
+    """It is not kept, and reported."""
+    return Outcome("loss", why)
+
+
+# What this side of the upstream keeps, whichever it is.
+OURS: Final[Outcomes] = {
+    "previous_response_id": honoured("the earlier turns are sent along"),
+    "background": honoured("the bridge makes it in the background"),
+    RESTART: honoured("the bridge makes it again after a crash"),
+    "store": honoured("the bridge stores the response"),
+    "metadata": honoured("kept with the response"),
+    "max_tool_calls": honoured("calls beyond it are kept back"),
+    "conversation": refused("conversations are not kept here; use previous_response_id"),
+    "prompt": refused("stored prompts are not known to this upstream"),
+    "background_options": loss("no completion window is kept"),
+    "context_management": loss("nothing is compacted unless asked for"),
+    "moderation": loss("nothing is moderated"),
+    "access_programs": loss(),
+    STORE_OF_CHAT: loss("the upstream stores nothing"),
+    METADATA_OF_CHAT: loss(),
+    NATIVE_OF_MESSAGES: loss(),
+    OTHER: loss("is not known"),
+}
+
+
+# Fields by which a client of Chat Completions asks its own upstream to keep an answer: the bridge keeps none
+# for it. They come in `beyond`; these are their rows.
+_KEPT_THERE: Final = {"store": STORE_OF_CHAT, "metadata": METADATA_OF_CHAT}
+EFFORTS: Final = frozenset({"none", "minimal", "low", "medium", "high", "xhigh", "max"})
+"""The levels of `reasoning.effort` that are known."""
+
+
+def effort_of(request: CreateResponse, known: Collection[str] = EFFORTS) -> str | None:
+    """The effort that is asked for. Raises InvalidRequestError for a level that is not known: what the
+    upstream would make of it, nobody could say."""
+    effort = (request.reasoning.effort or None) if request.reasoning is not None else None
+    if effort is not None and effort not in known:
+        levels = [level for level in sorted(EFFORTS | set(known)) if level in known]
+        raise invalid("reasoning.effort", f"{effort[:32]!r} is not one of {', '.join(levels)}")
+    return effort
+
+
+def kept_there(request: CreateResponse) -> dict[str, Any]:
+    """What a Chat client says about the answer's being stored, which is for an upstream of its dialect."""
+    if not request.beyond:
+        return {}
+    given = next((fields for place, fields in request.beyond if not place), {})
+    return {name: given[name] for name in _KEPT_THERE if name in given}
+
+
+def asked(request: CreateResponse) -> list[tuple[str, Any]]:
+    """The fields that say something, `reasoning.effort` within `reasoning`, and their values."""
+    said: list[tuple[str, Any]] = []
+    for name, value in zip(_NAMES, _values_of(request), strict=True):
+        if value is None or value is UNSET:
+            continue
+        if name in _NESTED and isinstance(value, Struct):
+            inner = [(each, getattr(value, each)) for each in value.__struct_fields__]
+            said += [(f"{name}.{each}", found) for each, found in inner if found not in (None, UNSET)]
+        else:
+            said += ((name, value),)
+    return said
+
+
+def apply(request: CreateResponse, table: Outcomes, diagnostics: Diagnostics) -> dict[str, Any]:
+    """The fields that go out as they are, by the names of this dialect (`a.b` stands within `a`); losses are
+    reported.
+
+    Raises InvalidRequestError with `param` for a field that is refused.
+    """
+    body: dict[str, Any] = {}
+    for name, value in asked(request):
+        outcome = table[name]
+        if outcome.built or outcome.kind == "honoured":
+            continue
+        if outcome.kind == "sent":
+            within, _, last = outcome.what.rpartition(".")
+            (body.setdefault(within, {}) if within else body)[last] = value
+        elif _NEUTRAL.get(name, UNSET) != value:
+            if outcome.kind == "refused":
+                raise invalid(name, outcome.what)
+            diagnostics.loss(name, outcome.what)
+    if request.beyond:
+        kept = kept_there(request)
+        for name in names_of(request.beyond):
+            outcome = table[_KEPT_THERE[name] if name in kept else OTHER]
+            if outcome.kind == "loss" and kept.get(name, True):
+                diagnostics.loss(name, outcome.what)
+    if request.native is not UNSET and (native := table[NATIVE_OF_MESSAGES]).kind == "loss":
+        for name in request.native.names:
+            diagnostics.loss(name, native.what)
+    return body

@@ -1,0 +1,118 @@
+"""An answer of n choices. Each has a machine and an outbound of its own; what they share is the head of their
+chunks, and the sum of what they cost.
+
+A choice that fails ends with `finish_reason: "error"` and its error beside it, and the others go on. When all
+of them have failed, so has the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Unpack
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.chat_completions.client.chunks import (
+    COMPLETION,
+    DONE,
+    AnswerChoice,
+    ChatCompletion,
+    Chunk,
+    ErrorBody,
+    StreamChunk,
+)
+from openresponses_bridge.dialects.chat_completions.client.completion import folded
+from openresponses_bridge.dialects.chat_completions.client.ending import summed, usage_out
+from openresponses_bridge.dialects.chat_completions.client.options import ChoicesOptions, OutboundOptions
+from openresponses_bridge.dialects.chat_completions.client.outbound import Outbound
+from openresponses_bridge.dialects.chat_completions.types import ChatUsage
+from openresponses_bridge.protocol.errors import ErrorPayload
+from openresponses_bridge.protocol.events import Event, ResponseCompleted, ResponseFailed, ResponseIncomplete
+from openresponses_bridge.protocol.response import Response
+
+_TERMINAL = (ResponseCompleted, ResponseIncomplete, ResponseFailed)
+
+
+class Choices:
+    """One stream: `feed(choice, event)` takes the events of each machine, in any mixture.
+
+    Options are those of `Outbound`, but for `choice`. Usage is sent once, as the sum of what is known.
+    """
+
+    def __init__(self, n: int, *, id: str, created: int, **options: Unpack[ChoicesOptions]) -> None:
+        self._outbounds = [Outbound(choice=choice, id=id, created=created, **options) for choice in range(n)]
+        # all choices begin before the first one goes on, in their order: OpenAI's SDK counts on it
+        self._heads = [outbound.open() for outbound in self._outbounds]
+        self._wants_usage = options.get("include_usage", False)
+        self._usage: list[ChatUsage] = []
+        self._errors: dict[int, ErrorPayload] = {}
+
+    @property
+    def diagnostics(self) -> Diagnostics:
+        """All that was lost, of every choice."""
+        found = Diagnostics()
+        for outbound in self._outbounds:
+            found.extend(outbound.diagnostics)
+        return found
+
+    def feed(self, choice: int, event: Event) -> list[Chunk]:
+        """The chunks that one event of one choice gives."""
+        if isinstance(event, _TERMINAL) and event.response.usage is not None:
+            self._usage.append(usage_out(event.response.usage))
+        return self._passed(choice, self._outbounds[choice].feed(event))
+
+    def close(self) -> list[Chunk]:
+        """Ends for choices that have none, the usage if it was asked for, an error if no choice has an
+        answer, then `[DONE]`."""
+        chunks: list[Chunk] = []
+        for choice, outbound in enumerate(self._outbounds):
+            chunks += self._passed(choice, outbound.close()[:-1])
+        if self._wants_usage and self._usage:
+            chunks.append(self._outbounds[0].usage_chunk(summed(self._usage)))
+        if len(self._errors) == len(self._outbounds):
+            chunks.append(ErrorBody(self._errors[min(self._errors)]))
+        return [*chunks, DONE]
+
+    def _passed(self, choice: int, chunks: list[Chunk]) -> list[Chunk]:
+        passed: list[Chunk] = []
+        for chunk in chunks:
+            if isinstance(chunk, ErrorBody):
+                self._errors[choice] = chunk.error
+                passed.append(self._outbounds[choice].fail_alone(chunk.error))
+            elif not (isinstance(chunk, StreamChunk) and isinstance(chunk.usage, ChatUsage)):
+                passed.append(chunk)
+        if passed and self._heads:
+            model = next(chunk.model for chunk in passed if isinstance(chunk, StreamChunk))
+            passed = [*(replace(head, model=model) for head in self._heads), *passed]
+            self._heads = []
+        return passed
+
+
+def completions(
+    responses: Sequence[Response],
+    *,
+    id: str,
+    created: int,
+    diagnostics: Diagnostics | None = None,
+    **options: Unpack[OutboundOptions],
+) -> ChatCompletion | ErrorBody:
+    """The body that answers a request for several choices without `stream`; an error body when all of them
+    failed or were cancelled. Arguments are those of `Choices`. Raises KeyError for a response that has not
+    ended."""
+    choices: list[AnswerChoice] = []
+    errors: list[ErrorPayload] = []
+    for number, response in enumerate(responses):
+        outbound = Outbound(choice=number, id=id, created=created, **options)
+        folding, error = folded(response, outbound)
+        if error is not None:
+            errors.append(error)
+        choices.append(folding.choice(number, error))
+        if diagnostics is not None:
+            diagnostics.extend(outbound.diagnostics)
+    if len(errors) == len(choices):
+        return ErrorBody(errors[0])
+    usages = [usage_out(response.usage) for response in responses if response.usage is not None]
+    model = options.get("model") or responses[0].model
+    return ChatCompletion(id, COMPLETION, created, model, choices, summed(usages) if usages else UNSET)

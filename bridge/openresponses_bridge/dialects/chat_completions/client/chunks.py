@@ -1,0 +1,108 @@
+"""What a Chat Completions stream is made of as we send it, and its bytes.
+
+Beside `types`, which read any server: here stands what a client may count on, `finish_reason` on
+every choice, null until it is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from openresponses_bridge.dialects.chat_completions.types import (
+    ChatDelta,
+    ChatFunction,
+    ChatLogProbs,
+    ChatUsage,
+)
+from openresponses_bridge.protocol.errors import ErrorPayload
+
+CHUNK = "chat.completion.chunk"
+COMPLETION = "chat.completion"
+
+
+class ChunkChoice(Struct, gc=False):
+    """What one of n answers adds. `error`: why this one failed, where others go on; its finish reason is
+    then `error`."""
+
+    index: int
+    delta: ChatDelta
+    finish_reason: str | None = None
+    logprobs: ChatLogProbs | UnsetType = UNSET
+    error: ErrorPayload | UnsetType = UNSET
+
+
+class StreamChunk(Struct, gc=False):
+    """One chunk. `created` is Unix seconds. Where usage was asked for it is null on all but the last,
+    which has no choices."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    choices: list[ChunkChoice]
+    usage: ChatUsage | UnsetType | None = UNSET
+    service_tier: str | UnsetType = UNSET
+
+
+class ErrorBody(Struct, frozen=True):
+    """An error in the stream, or the body of an answer that failed."""
+
+    error: ErrorPayload
+
+
+class Done(Struct, frozen=True):
+    """The end of the stream, `[DONE]`."""
+
+
+Chunk = StreamChunk | ErrorBody | Done
+DONE = Done()
+
+
+class AnswerMessage(Struct, omit_defaults=True, kw_only=True):
+    """The assistant's message of an answer that is not streamed."""
+
+    role: str
+    content: str | UnsetType | None = UNSET
+    refusal: str | UnsetType | None = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET
+    annotations: list[object] | UnsetType = UNSET
+    tool_calls: list[object] | UnsetType = UNSET
+    function_call: ChatFunction | UnsetType = UNSET
+
+
+class AnswerChoice(Struct):
+    """One of n answers. `error`: why this one failed, with a message of what it had said."""
+
+    index: int
+    message: AnswerMessage
+    finish_reason: str | None
+    logprobs: ChatLogProbs | None = None
+    error: ErrorPayload | UnsetType = UNSET
+
+
+class ChatCompletion(Struct):
+    """An answer that is not streamed."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    choices: list[AnswerChoice]
+    usage: ChatUsage | UnsetType = UNSET
+    service_tier: str | UnsetType = UNSET
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def encode(chunks: Iterable[Chunk]) -> bytes:
+    """Chunks → SSE frames, which here have data only."""
+    pieces: list[bytes] = []
+    for chunk in chunks:
+        data = b"[DONE]" if chunk is DONE else _encode(chunk)
+        pieces += (b"data: ", data, b"\n\n")
+    return b"".join(pieces)

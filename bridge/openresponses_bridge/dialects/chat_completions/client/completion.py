@@ -1,0 +1,134 @@
+"""The answer that is not streamed: the stream it would have been, folded."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+from msgspec import UNSET
+
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.chat_completions.client.chunks import (
+    COMPLETION,
+    AnswerChoice,
+    AnswerMessage,
+    ChatCompletion,
+    ErrorBody,
+    StreamChunk,
+)
+from openresponses_bridge.dialects.chat_completions.client.ending import FAILED_CHOICE
+from openresponses_bridge.dialects.chat_completions.client.options import CompletionOptions
+from openresponses_bridge.dialects.chat_completions.client.outbound import Outbound
+from openresponses_bridge.dialects.chat_completions.types import (
+    ChatCustom,
+    ChatDelta,
+    ChatFunction,
+    ChatLogProb,
+    ChatLogProbs,
+    ChatToolCall,
+)
+from openresponses_bridge.emitter.finished import events_of, is_cut_call
+from openresponses_bridge.protocol.errors import ErrorPayload
+from openresponses_bridge.protocol.response import Response
+
+_TEXTS = ("content", "refusal", "reasoning_content", "reasoning")
+
+
+def completion(
+    response: Response, *, diagnostics: Diagnostics | None = None, **options: Unpack[CompletionOptions]
+) -> ChatCompletion | ErrorBody:
+    """The body that answers a request without `stream`; an error body for a failed or cancelled
+    response. Options are those of `Outbound`. A call that was cut is left out, with a loss: whole
+    messages are run as they are. Raises KeyError for a response that has not ended."""
+    outbound = Outbound(**options, include_usage=True)
+    folding, error = folded(response, outbound)
+    if error is not None:
+        return ErrorBody(error)
+    if diagnostics is not None:
+        diagnostics.extend(outbound.diagnostics)
+    return folding.completion
+
+
+def folded(response: Response, outbound: Outbound) -> tuple[Folding, ErrorPayload | None]:
+    """What this outbound makes of a response that has ended, and the error that ended it."""
+    folding = Folding()
+    if any(map(is_cut_call, response.output)):
+        outbound.diagnostics.loss("tool_calls", "a call that was cut is left out")
+    for event in events_of(response):
+        for chunk in outbound.feed(event):
+            if isinstance(chunk, ErrorBody):
+                return folding, chunk.error
+            assert isinstance(chunk, StreamChunk)
+            folding.feed(chunk)
+    return folding, None
+
+
+class Folding:
+    """The chunks of one choice, folded."""
+
+    def __init__(self) -> None:
+        self._first: StreamChunk | None = None
+        self._finish: str | None = None
+        self._usage: Any = UNSET
+        self._texts: dict[str, list[str]] = {}
+        self._annotations: list[object] = []
+        self._logprobs: list[ChatLogProb] = []
+        self._calls: dict[int, tuple[ChatToolCall, list[str]]] = {}
+        self._function: tuple[str, list[str]] | None = None
+
+    def feed(self, chunk: StreamChunk) -> None:
+        self._first = self._first or chunk
+        self._usage = chunk.usage or self._usage
+        for choice in chunk.choices:
+            self._finish = choice.finish_reason or self._finish
+            if choice.logprobs:
+                self._logprobs += choice.logprobs.content or ()
+            self._delta(choice.delta)
+
+    def _delta(self, delta: ChatDelta) -> None:
+        for name in _TEXTS:
+            if text := getattr(delta, name):
+                self._texts.setdefault(name, []).append(text)
+        self._annotations += delta.annotations or ()
+        for call in delta.tool_calls or ():
+            known = self._calls.setdefault(call.index or 0, (call, []))
+            fragment = call.custom.input if call.custom else call.function and call.function.arguments
+            known[1].append(str(fragment or ""))
+        if (function := delta.function_call) is not None:
+            self._function = self._function or (function.name or "", [])
+            self._function[1].append(str(function.arguments or ""))
+
+    @property
+    def completion(self) -> ChatCompletion:
+        """The answer so far. Raises ValueError before the first chunk."""
+        first = self._first
+        if first is None:
+            raise ValueError("there is no chunk to make an answer of")
+        choice = self.choice(first.choices[0].index)
+        return ChatCompletion(first.id, COMPLETION, first.created, first.model, [choice], self._usage)
+
+    def choice(self, index: int, error: ErrorPayload | None = None) -> AnswerChoice:
+        """The choice so far, which failed when there is an error."""
+        texts: dict[str, Any] = {name: "".join(pieces) for name, pieces in self._texts.items()}
+        message = AnswerMessage(
+            role="assistant",
+            **({"content": None, "refusal": None} | texts),
+            annotations=self._annotations or UNSET,
+            tool_calls=[_call(*known) for known in self._calls.values()] or UNSET,
+            function_call=UNSET if self._function is None else _function(*self._function),
+        )
+        logprobs = ChatLogProbs(self._logprobs) if self._logprobs else None
+        if error is not None:
+            return AnswerChoice(index, message, FAILED_CHOICE, logprobs, error)
+        return AnswerChoice(index, message, self._finish, logprobs)
+
+
+def _function(name: str, fragments: list[str]) -> ChatFunction:
+    return ChatFunction(name, "".join(fragments))
+
+
+def _call(begun: ChatToolCall, fragments: list[str]) -> ChatToolCall:
+    text = "".join(fragments)
+    if begun.custom is not None:
+        return ChatToolCall(None, begun.id, "custom", None, ChatCustom(begun.custom.name, text))
+    name = begun.function.name if begun.function else None
+    return ChatToolCall(None, begun.id, "function", ChatFunction(name, text))

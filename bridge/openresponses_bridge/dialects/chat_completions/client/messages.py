@@ -1,0 +1,149 @@
+"""Chat messages → input items.
+
+A call and its answer are joined by id, in the old form by the function's name; what is not joined is
+refused here, where its place in the client's own request is known (field case 45).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.base import Fields, invalid
+from openresponses_bridge.dialects.chat_completions.client.content import (
+    ANSWERED,
+    ASKED,
+    BROUGHT,
+    INSTRUCTED,
+    content_of,
+)
+from openresponses_bridge.errors import InvalidRequestError
+from openresponses_bridge.protocol import content as ct
+from openresponses_bridge.protocol import input_items as ii
+
+
+class MessageReader:
+    """Takes messages in order; `items` is the input, complete after `close()`."""
+
+    def __init__(self, diagnostics: Diagnostics) -> None:
+        self._diagnostics = diagnostics
+        self._waiting: dict[str, list[tuple[str, type[Any]]]] = {}  # id → (place, kind of its output)
+        self._legacy: dict[str, list[str]] = {}  # function's name → ids made for its calls
+        self._count = 0
+        self.items: list[Any] = []
+
+    def message(self, message: Fields) -> None:
+        """The next message. Raises InvalidRequestError with its place."""
+        role = message.need("role", str)
+        reader = _ROLES.get(role)
+        if reader is None:
+            raise invalid(message.at("role"), f"{role[:64]!r} is not one of {', '.join(_ROLES)}")
+        reader(self, message, role)
+        for where in message.unread:
+            self._diagnostics.loss(where, "can't be expressed")
+
+    def close(self) -> None:
+        """No more messages. Raises InvalidRequestError for a call without an answer."""
+        for call_id, places in self._waiting.items():
+            if places:
+                raise _unpaired(places[0][0], f"no message answers the call {call_id[:64]!r}")
+
+    # ── who says what ──────────────────────────────────────────────────────────────────────────────
+    def _instruct(self, message: Fields, role: Any) -> None:
+        self._say(message, role, content_of(message, INSTRUCTED))
+
+    def _ask(self, message: Fields, role: Any) -> None:
+        self._say(message, role, content_of(message, ASKED))
+
+    def _say(self, message: Fields, role: Any, content: str | list[Any] | None) -> None:
+        if content is None:
+            raise invalid(message.at("content"), "is required")
+        self.items.append(ii.MessageParam(role, content))
+
+    def _answer(self, message: Fields, role: Any) -> None:
+        self._reason(message)
+        content = content_of(message, ANSWERED)
+        refusal = message.get("refusal", str)
+        if refusal:
+            said = [ct.OutputTextParam(content)] if isinstance(content, str) and content else content
+            content = [*(said or []), ct.RefusalContent(refusal)]
+        if content:
+            self.items.append(ii.MessageParam("assistant", content))
+        before = len(self.items)
+        for call in message.each("tool_calls"):
+            self._call(call)
+        function = message.maybe_inner("function_call")
+        if function is not None:
+            self._legacy_call(function)
+        if content is None and len(self.items) == before:
+            raise invalid(message.at("content"), "is required where there are no tool calls")
+        message.skip("annotations")
+
+    def _reason(self, message: Fields) -> None:
+        """Reasoning goes by several names; said under more than one it is the same."""
+        texts = [message.get(name, str) for name in ("reasoning_content", "reasoning", "reasoning_text")]
+        text = next(filter(None, texts), None)
+        if text:
+            self.items.append(ii.ReasoningParam([], content=[ct.ReasoningTextContent(text)]))
+
+    # ── calls ──────────────────────────────────────────────────────────────────────────────────────
+    def _call(self, call: Fields) -> None:
+        call_id = call.need("id", str)
+        if not call_id:
+            raise invalid(call.at("id"), "is empty")
+        kind = call.one_of("type", ("function", "custom")) or "function"
+        call.skip("index")
+        inner = call.inner(kind)
+        name = inner.need("name", str)
+        if not name:
+            raise invalid(inner.at("name"), "is empty")
+        if kind == "custom":
+            self._wait(call_id, call.at("id"), ii.CustomToolCallOutputParam)
+            self.items.append(ii.CustomToolCallParam(call_id, name, inner.need("input", str)))
+            return
+        self._wait(call_id, call.at("id"), ii.FunctionCallOutputParam)
+        self.items.append(ii.FunctionCallParam(call_id, name, inner.need("arguments", str)))
+
+    def _legacy_call(self, function: Fields) -> None:
+        name = function.need("name", str)
+        self._count += 1
+        call_id = f"call_{self._count}"
+        self._legacy.setdefault(name, []).append(call_id)
+        self._wait(call_id, function.at("name"), ii.FunctionCallOutputParam)
+        self.items.append(ii.FunctionCallParam(call_id, name, function.need("arguments", str)))
+
+    def _wait(self, call_id: str, where: str, output: type[Any]) -> None:
+        self._waiting.setdefault(call_id, []).append((where, output))
+
+    def _tool(self, message: Fields, role: str) -> None:
+        self._output(message, message.need("tool_call_id", str), "tool_call_id")
+
+    def _function(self, message: Fields, role: str) -> None:
+        made = self._legacy.get(message.need("name", str))
+        self._output(message, made.pop(0) if made else "", "name")
+
+    def _output(self, message: Fields, call_id: str, field: str) -> None:
+        waiting = self._waiting.get(call_id)
+        if not waiting:
+            raise _unpaired(message.at(field), "no tool call before it has this name or id")
+        _, output = waiting.pop(0)
+        content = content_of(message, BROUGHT)
+        if content is None:
+            raise invalid(message.at("content"), "is required")
+        message.skip("name")
+        self.items.append(output(call_id, content))
+
+
+_ROLES: dict[str, Callable[[MessageReader, Fields, str], None]] = {
+    "system": MessageReader._instruct,
+    "developer": MessageReader._instruct,
+    "user": MessageReader._ask,
+    "assistant": MessageReader._answer,
+    "tool": MessageReader._tool,
+    "function": MessageReader._function,
+}
+
+
+def _unpaired(param: str, message: str) -> InvalidRequestError:
+    return invalid(param, message, InvalidRequestError.UNPAIRED_CALL)

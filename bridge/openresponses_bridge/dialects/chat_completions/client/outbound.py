@@ -1,0 +1,287 @@
+"""OpenResponses events → Chat Completions chunks.
+
+One answer is one message there: texts of several messages follow each other in `content`, all calls
+stand beside them. What has no place in it is a loss, reported in the diagnostics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.base import CUT, failure
+from openresponses_bridge.dialects.chat_completions.client.chunks import (
+    CHUNK,
+    DONE,
+    Chunk,
+    ChunkChoice,
+    ErrorBody,
+    StreamChunk,
+)
+from openresponses_bridge.dialects.chat_completions.client.ending import (
+    FAILED_CHOICE,
+    finish_reason,
+    logprobs_out,
+    usage_out,
+)
+from openresponses_bridge.dialects.chat_completions.client.options import (
+    CustomForm,
+    ReasoningField,
+    TextAfterToolCall,
+)
+from openresponses_bridge.dialects.chat_completions.client.pieces import (
+    AnyCall,
+    OutgoingCalls,
+    OutgoingReasoning,
+)
+from openresponses_bridge.dialects.chat_completions.types import (
+    ChatAnnotation,
+    ChatDelta,
+    ChatLogProbs,
+    ChatToolCall,
+    ChatUrlCitation,
+    ChatUsage,
+)
+from openresponses_bridge.protocol import events as ev
+from openresponses_bridge.protocol import items as it
+from openresponses_bridge.protocol.content import UrlCitation
+from openresponses_bridge.protocol.errors import ErrorPayload
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.unknown import UnknownEvent
+from openresponses_bridge.tools.identity import ToolIdentityMap
+from openresponses_bridge.tools.presentation import call_view
+
+_CALLS = (it.FunctionCall, it.CustomToolCall)
+_NOBODY = ToolIdentityMap()
+
+
+class Outbound:
+    """One choice of one answer.
+
+    `choice` is its number, `id` and `created` (Unix seconds) are shared by all of an answer's choices
+    and else come from the response. `include_usage` asks for the usage chunk. `reasoning_field` is
+    where reasoning goes. `text_after_tool_call="drop"` ends the text where a tool call begins, for
+    clients that can't take more. `custom_tools` is how free-text calls leave. `legacy_functions` gives the
+    first call as `function_call`, for clients that sent `functions`: they have no place for another one.
+    """
+
+    def __init__(
+        self,
+        *,
+        choice: int = 0,
+        id: str | None = None,
+        created: int | None = None,
+        model: str | None = None,
+        include_usage: bool = False,
+        reasoning_field: ReasoningField = "reasoning_content",
+        text_after_tool_call: TextAfterToolCall = "pass",
+        custom_tools: CustomForm = "custom",
+        legacy_functions: bool = False,
+    ) -> None:
+        self.diagnostics = Diagnostics()
+        self._choice = choice
+        self._id = id or ""
+        self._created = created
+        self._model = model or ""
+        self._include_usage = include_usage
+        self._usage: Any = None if include_usage else UNSET
+        self._reasoning = OutgoingReasoning(reasoning_field, self.diagnostics)
+        self._drops = text_after_tool_call == "drop"
+        self._calls = OutgoingCalls("function" if legacy_functions else custom_tools)
+        self._called: str = "function_call" if legacy_functions else "tool_calls"
+        self._call = self._function_call if legacy_functions else self._tool_call
+        self._begun = False
+        self._ended = False
+        self._length = 0  # of the content so far, in code points
+        self._starts: dict[tuple[int, int], int] = {}
+        self._handlers: dict[type[Any], Callable[[Any], list[Chunk]]] = {
+            ev.ResponseCreated: self._on_created,
+            ev.ResponseQueued: self._on_created,
+            ev.ResponseInProgress: self._on_created,
+            ev.OutputItemAdded: self._on_added,
+            ev.OutputTextDelta: self._on_text,
+            ev.OutputTextAnnotationAdded: self._on_annotation,
+            ev.RefusalDelta: self._on_refusal,
+            ev.ReasoningDelta: self._on_reasoning,
+            ev.ReasoningTextDelta: self._on_reasoning,
+            ev.ReasoningSummaryTextDelta: self._on_summary,
+            ev.FunctionCallArgumentsDelta: self._on_arguments,
+            ev.CustomToolCallInputDelta: self._on_arguments,
+            ev.OutputItemDone: self._on_done,
+            ev.ErrorEvent: self._on_error,
+            ev.ResponseCompleted: self._on_terminal,
+            ev.ResponseIncomplete: self._on_terminal,
+            ev.ResponseFailed: self._on_terminal,
+            UnknownEvent: self._on_unknown,
+        }
+
+    def feed(self, event: Event) -> list[Chunk]:
+        """The chunks one event gives; none for those that say what others say too."""
+        handler = self._handlers.get(type(event))
+        return [] if handler is None or self._ended else handler(event)
+
+    def close(self) -> list[Chunk]:
+        """`[DONE]`, behind an error when the response had not ended."""
+        cut = failure(CUT, "the response ended before it was complete")
+        return [*([] if self._ended else self._fail(cut)), DONE]
+
+    def open(self) -> StreamChunk:
+        """The role alone, for an answer whose choices begin together."""
+        self._begun = True
+        return self._chunk(ChatDelta("assistant"))
+
+    def usage_chunk(self, usage: ChatUsage) -> StreamChunk:
+        """What an answer cost, behind its last choice."""
+        return msgspec.structs.replace(self._chunk(ChatDelta()), choices=[], usage=usage)
+
+    def fail_alone(self, error: ErrorPayload) -> StreamChunk:
+        """The end of this choice in an answer whose other choices go on."""
+        chunk = self._chunk(ChatDelta(), FAILED_CHOICE)
+        chunk.choices[0].error = error
+        return chunk
+
+    # ── chunks ─────────────────────────────────────────────────────────────────────────────────────
+    def _chunk(
+        self, delta: ChatDelta, finish_reason: str | None = None, logprobs: ChatLogProbs | None = None
+    ) -> StreamChunk:
+        choice = ChunkChoice(self._choice, delta, finish_reason, UNSET if logprobs is None else logprobs)
+        return StreamChunk(self._id, CHUNK, self._created or 0, self._model, [choice], self._usage)
+
+    def _say(self, delta: ChatDelta, logprobs: ChatLogProbs | None = None) -> list[Chunk]:
+        """A piece of the answer, behind the role when it is the first one."""
+        chunk = self._chunk(delta, None, logprobs)
+        return [chunk] if self._begun else [*self._begin(delta), chunk]
+
+    def _begin(self, first: ChatDelta) -> list[Chunk]:
+        self._begun = True
+        # an answer that begins with a call may have no text at all
+        return [self._chunk(ChatDelta("assistant", None if first.tool_calls or first.function_call else ""))]
+
+    # ── text ───────────────────────────────────────────────────────────────────────────────────────
+    def _on_text(self, event: ev.OutputTextDelta) -> list[Chunk]:
+        delta = event.delta
+        if self._drops and self._calls:
+            self.diagnostics.loss("content", "text after a tool call was dropped")
+            return []
+        place = (event.output_index, event.content_index)
+        if place not in self._starts:
+            self._starts[place] = self._length
+        self._length += len(delta)
+        return self._say(ChatDelta(content=delta), logprobs_out(event.logprobs) if event.logprobs else None)
+
+    def _on_annotation(self, event: ev.OutputTextAnnotationAdded) -> list[Chunk]:
+        cited = event.annotation
+        if self._drops and self._calls:
+            return []
+        if not isinstance(cited, UrlCitation):
+            self.diagnostics.loss(f"annotation.{cited.type if cited else None}", "has no form in a chunk")
+            return []
+        # indexes count in the whole content there
+        start = self._starts.get((event.output_index, event.content_index), self._length)
+        there = ChatUrlCitation(cited.url, cited.title, start + cited.start_index, start + cited.end_index)
+        return self._say(ChatDelta(annotations=[ChatAnnotation("url_citation", there)]))
+
+    def _on_refusal(self, event: ev.RefusalDelta) -> list[Chunk]:
+        if self._drops and self._calls:
+            self.diagnostics.loss("refusal", "text after a tool call was dropped")
+            return []
+        return self._say(ChatDelta(refusal=event.delta))
+
+    def _on_reasoning(self, event: Any) -> list[Chunk]:
+        return self._reason(self._reasoning.raw(event))
+
+    def _on_summary(self, event: ev.ReasoningSummaryTextDelta) -> list[Chunk]:
+        return self._reason(self._reasoning.summary(event))
+
+    def _reason(self, delta: ChatDelta | None) -> list[Chunk]:
+        return [] if delta is None else self._say(delta)
+
+    # ── items ──────────────────────────────────────────────────────────────────────────────────────
+    def _on_added(self, event: ev.OutputItemAdded) -> list[Chunk]:
+        item = event.item
+        if not isinstance(item, _CALLS):
+            return []
+        if item.namespace:
+            self.diagnostics.loss("tool_calls.namespace", "can't be expressed")
+        return self._call(self._calls.begin(event.output_index, item))
+
+    def _on_arguments(self, event: Any) -> list[Chunk]:
+        return self._call(self._calls.grow(event.output_index, event.delta))
+
+    def _tool_call(self, call: ChatToolCall | None) -> list[Chunk]:
+        return [] if call is None else self._say(ChatDelta(tool_calls=[call]))
+
+    def _function_call(self, call: ChatToolCall | None) -> list[Chunk]:
+        if call is None:
+            return []
+        if call.index:
+            if call.id is not None:
+                self.diagnostics.loss("function_call", "only the first of several calls has a place")
+            return []
+        return self._say(ChatDelta(function_call=call.function))
+
+    def _on_done(self, event: ev.OutputItemDone) -> list[Chunk]:
+        item = event.item
+        if isinstance(item, _CALLS):
+            return self._call(self._calls.end(event.output_index, item))
+        if isinstance(item, it.ReasoningItem):
+            if item.encrypted_content:
+                self.diagnostics.loss("reasoning.encrypted_content", "can't be expressed")
+        elif isinstance(item, it.Message):
+            if item.phase:
+                self.diagnostics.loss("message.phase", "can't be expressed")
+        elif item is not None:
+            return self._other(event.output_index, item)
+        return []
+
+    def _other(self, output_index: int, item: it.Item) -> list[Chunk]:
+        """A shell or patch call is a function call to a client of Chat; the rest has no form there."""
+        view = call_view(item, _NOBODY)
+        if view is None or getattr(item, "status", None) == "incomplete":
+            self.diagnostics.loss(f"item.{item.type}", "has no form in a chunk")
+            return []
+        call: AnyCall = it.FunctionCall(item.id, view.call_id, view.name, view.arguments, "completed")
+        begun = self._call(self._calls.begin(output_index, call))
+        grown = self._call(self._calls.grow(output_index, view.arguments))
+        self._calls.end(output_index, call)
+        return begun + grown
+
+    def _on_unknown(self, event: UnknownEvent) -> list[Chunk]:
+        self.diagnostics.ignored(event.type or "event", "has no form in a chunk")
+        return []
+
+    # ── the response ───────────────────────────────────────────────────────────────────────────────
+    def _on_created(self, event: Any) -> list[Chunk]:
+        self._identify(event.response)
+        return []
+
+    def _identify(self, response: Response) -> None:
+        self._id = self._id or "chatcmpl-" + response.id.removeprefix("resp_")
+        self._model = self._model or response.model
+        if self._created is None:
+            self._created = response.created_at
+
+    def _on_error(self, event: ev.ErrorEvent) -> list[Chunk]:
+        return self._fail(event.payload)
+
+    def _fail(self, error: ErrorPayload) -> list[Chunk]:
+        self._ended = True
+        return [ErrorBody(error)]
+
+    def _on_terminal(self, event: Any) -> list[Chunk]:
+        response: Response = event.response
+        self._identify(response)
+        reason, error = finish_reason(response, self._calls.whole, self.diagnostics, self._called)
+        if error is not None:
+            return self._fail(error)
+        self._ended = True
+        finish = ChatDelta()
+        chunks = [*([] if self._begun else self._begin(finish)), self._chunk(finish, reason)]
+        if self._include_usage and response.usage is not None:
+            chunks.append(self.usage_chunk(usage_out(response.usage)))
+        return chunks

@@ -1,0 +1,182 @@
+"""Bytes → chunks, in three readings. Before them stands `AlikeFrames`, for a chunk like the one before it.
+
+Plain: a chunk from the middle of a stream, a piece of text, of reasoning or of one call, and nothing else.
+Nearly every chunk is one. Decoding strictly is all the checking that it needs, which saves a sixth of what
+text costs and a tenth of what a call does.
+
+Strict: whatever a chunk or a completion may hold (`ChatOutput`).
+
+Lenient: JSON that strict decoding refused → the same structs, keeping what can be read. The slow path:
+numbers as strings, null among list elements, half a surrogate pair, a field of another type. What can't be
+read is left out, with a diagnostic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import NoneType, UnionType
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Struct
+
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.chat_completions.types import ChatOutput, ChatToolCall
+
+S = TypeVar("S", bound=Struct)
+
+
+# ── plain and strict ───────────────────────────────────────────────────────────────────────────────
+# Each names every field of the struct that it is a plain reading of: one that is left out here would be
+# skipped unread where it stands beside text.
+class PlainDelta(Struct, gc=False):
+    """What such a chunk may say; all else that an inbound reads is absent or null."""
+
+    role: str | None = None
+
+    content: str | None = None
+    tool_calls: tuple[ChatToolCall] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_text: None = None
+    reasoning_opaque: None = None
+    reasoning_details: None = None
+    refusal: None = None
+    function_call: None = None
+    annotations: None = None
+    audio: None = None
+    images: None = None
+
+
+class PlainChoice(Struct, gc=False):
+    """A choice that goes on."""
+
+    delta: PlainDelta
+    index: int = 0
+    message: None = None
+    finish_reason: None = None
+    logprobs: None = None
+    usage: None = None
+    error: None = None
+
+
+class PlainChunk(Struct, gc=False):
+    """A chunk with that choice alone."""
+
+    choices: tuple[PlainChoice]
+    usage: None = None
+    error: None = None
+    citations: None = None
+    x_groq: None = None
+
+
+decode_plain = msgspec.json.Decoder(PlainChunk).decode
+decode_output = msgspec.json.Decoder(ChatOutput).decode
+UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+def content_of(data: bytes) -> str | None:
+    """The text of a plain chunk. Raises one of UNDECODABLE for any other chunk."""
+    return decode_plain(data).choices[0].delta.content
+
+
+def arguments_of(data: bytes) -> object:
+    """The arguments of a plain chunk's fragment, None where it has none. Raises as `content_of` does."""
+    calls = decode_plain(data).choices[0].delta.tool_calls
+    return None if calls is None or calls[0].function is None else calls[0].function.arguments
+
+
+# ── lenient ────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Field(NamedTuple):
+    """The types a field may have as they are, the struct it may hold, and the type of its elements."""
+
+    kinds: frozenset[Any]
+    struct: type[Struct] | None
+    element: _Field | None
+
+
+_FIELDS: dict[type[Struct], dict[str, _Field]] = {}
+
+# (what came, what was meant) → the value it stands for; raises ValueError when it stands for none
+_CONVERSIONS: dict[tuple[type, type], Callable[[Any], Any]] = {
+    (str, int): int,
+    (str, float): float,
+    (float, int): lambda value: _whole(value),
+    (int, float): float,
+    (int, str): str,
+    (float, str): str,
+}
+
+
+def read(struct: type[S], value: dict[str, Any], diagnostics: Diagnostics, where: str = "chunk") -> S:
+    """`struct` out of `value`, with whatever of it can be read."""
+    known: dict[str, Any] = {}
+    for name, field in _fields(struct).items():
+        raw = value.get(name)
+        if raw is not None:
+            known[name] = _value(field, raw, diagnostics, f"{where}.{name}")
+    return struct(**known)
+
+
+def _value(field: _Field, raw: Any, diagnostics: Diagnostics, where: str) -> Any:
+    if type(raw) is dict and field.struct is not None:
+        return read(field.struct, raw, diagnostics, where)
+    if type(raw) is list and field.element is not None:
+        element = field.element
+        found = (_value(element, each, diagnostics, f"{where}[]") for each in raw)
+        return [each for each in found if each is not None]
+    if type(raw) in field.kinds or Any in field.kinds:
+        return raw
+    for kind in field.kinds:
+        convert = _CONVERSIONS.get((type(raw), kind))
+        if convert is not None:
+            try:
+                converted = convert(raw)
+            except (ValueError, OverflowError):
+                continue
+            if (type(raw), kind) != (int, float):
+                diagnostics.repair(where, f"read {_NAMES[type(raw)]} as {_NAMES[kind]}")
+            return converted
+    diagnostics.loss(where, f"can't be read: {_NAMES[type(raw)]}")
+    return None
+
+
+def _fields(struct: type[Struct]) -> dict[str, _Field]:
+    known = _FIELDS.get(struct)
+    if known is None:
+        hints = get_type_hints(struct)
+        known = _FIELDS[struct] = {name: _field(hints[name]) for name in struct.__struct_fields__}
+    return known
+
+
+def _field(annotation: Any) -> _Field:
+    struct: type[Struct] | None = None
+    element: _Field | None = None
+    kinds: set[Any] = set()
+    for member in get_args(annotation) if isinstance(annotation, UnionType) else (annotation,):
+        if get_origin(member) is list and get_args(member) != (Any,):
+            element = _field(get_args(member)[0])
+        elif isinstance(member, type) and issubclass(member, Struct):
+            struct = member
+        else:
+            kinds.add(get_origin(member) or member)
+    return _Field(frozenset(kinds), struct, element)
+
+
+def _whole(value: float) -> int:
+    if value.is_integer():
+        return int(value)
+    raise ValueError(value)
+
+
+_NAMES: dict[type, str] = {
+    str: "a string",
+    int: "a number",
+    float: "a number",
+    bool: "a boolean",
+    list: "an array",
+    dict: "an object",
+    NoneType: "null",
+}

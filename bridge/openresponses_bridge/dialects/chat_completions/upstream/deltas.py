@@ -1,0 +1,238 @@
+"""What one choice says, piece by piece → calls of the machine.
+
+Within a chunk the order is the one a model thinks in: reasoning, text, refusal, citations, calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from openresponses_bridge.dialects.chat_completions.types import (
+    ChatAnnotation,
+    ChatDelta,
+    ChatFunction,
+    ChatLogProbs,
+    ChatToolCall,
+    ReasoningDetail,
+)
+from openresponses_bridge.dialects.chat_completions.upstream.decoding import (
+    PlainDelta,
+    arguments_of,
+    content_of,
+)
+from openresponses_bridge.dialects.chat_completions.upstream.think_tags import ThinkTags
+from openresponses_bridge.dialects.chat_completions.upstream.tool_calls import (
+    LEGACY_INDEX,
+    Fragment,
+    ToolCallResolver,
+)
+from openresponses_bridge.dialects.chat_completions.upstream.usage import logprobs_of
+from openresponses_bridge.emitter.stream import ResponseStream
+from openresponses_bridge.protocol.content import LogProb, UrlCitation
+from openresponses_bridge.protocol.events import Event
+
+Text = Callable[[str], list[Event]]
+
+
+class Pieces(NamedTuple):
+    """The string that a chunk holds, what reads it of any such chunk, and what takes the next one, as the
+    quick ways do: None for one that takes a closer look, with nothing done."""
+
+    text: str
+    read: Callable[[bytes], object]
+    take: Callable[[str], list[Event] | None]
+
+
+class DeltaReader:
+    """The first choice of a stream. `text` takes plain text; it is the machine's own method as soon as
+    no think tag can come and no log probabilities wait. What the machine refuses, it raises."""
+
+    __slots__ = ("_diagnostics", "_machine", "_probabilities", "_resolver", "_think", "text")
+
+    def __init__(self, machine: ResponseStream, think_tags: bool) -> None:
+        self._machine = machine
+        self._diagnostics = machine.diagnostics
+        self._resolver = ToolCallResolver(machine.diagnostics)
+        self._think = ThinkTags() if think_tags else None
+        self._probabilities: list[LogProb] = []
+        self.text: Text = self._careful_text if think_tags else machine.text
+
+    def plain(self, delta: PlainDelta) -> list[Event] | None:
+        """What a delta says that holds text, reasoning or a fragment of a call, and only one of them. None
+        for all others, with nothing done."""
+        content, calls, raw = delta.content, delta.tool_calls, delta.reasoning_content or delta.reasoning
+        if not content:
+            if raw:
+                return None if calls else self._machine.reasoning(raw)
+            if calls and (self._think is None or self._think.settled):
+                fragment, function = calls[0], calls[0].function
+                events = None if function is None else self.goes_on(fragment, function, function.arguments)
+                return self.call(fragment) if events is None else events
+        elif not calls and not raw:
+            return self.text(content)
+        return None
+
+    def goes_on(
+        self, fragment: ChatToolCall, function: ChatFunction, arguments: object
+    ) -> list[Event] | None:
+        """The quick way for a fragment with these arguments of a call that is known; None for all others."""
+        call = self._resolver.continues(fragment, function, arguments)
+        return None if call is None else self._machine.tool_call(call.slot, None, None, call.last)
+
+    def next_of(self, delta: PlainDelta) -> Pieces | None:
+        """What takes the string of the next chunk if it is one that differs from this in a string alone. None
+        while text has to be looked at before it goes on."""
+        if delta.tool_calls:
+            fragment, function = delta.tool_calls[0], delta.tool_calls[0].function
+            if function is None or not isinstance(function.arguments, str):
+                return None
+            return Pieces(function.arguments, arguments_of, partial(self.goes_on, fragment, function))
+        if not delta.content or self._think is not None or self._probabilities:
+            return None
+        return Pieces(delta.content, content_of, self._machine.text)
+
+    def delta(self, delta: ChatDelta, logprobs: ChatLogProbs | None, events: list[Event]) -> None:
+        """All that a chunk's delta says; the events are appended as they come."""
+        self._content(delta, logprobs, events)
+        for call in delta.tool_calls or ():
+            events += self.settle()
+            events += self.call(call)
+
+    def message(self, message: ChatDelta, logprobs: ChatLogProbs | None, events: list[Event]) -> None:
+        """All that a whole message says."""
+        self._content(message, logprobs, events)
+        for call in message.tool_calls or ():
+            events += self.settle()
+            events += self._fragment(self._resolver.whole(call))
+
+    def call(self, call: ChatToolCall) -> list[Event]:
+        """One fragment of a tool call. The caller has settled the text."""
+        return self._fragment(self._resolver.resolve(call))
+
+    def _fragment(self, fragment: Fragment | None) -> list[Event]:
+        return [] if fragment is None else self._machine.tool_call(*fragment)
+
+    def settle(self) -> list[Event]:
+        """Something other than text begins: what the text still held back goes out before it."""
+        think = self._think
+        return [] if think is None or think.settled else self._split(*think.close())
+
+    def close(self) -> list[Event]:
+        """Nothing more comes."""
+        events = self.settle()
+        self._drop_probabilities()
+        return events
+
+    # ── text ───────────────────────────────────────────────────────────────────────────────────────
+    def _content(self, delta: ChatDelta, logprobs: ChatLogProbs | None, events: list[Event]) -> None:
+        if logprobs is not None:
+            self._keep_probabilities(delta, logprobs)
+        self._reasoning(delta, events)
+        if isinstance(delta.content, str):
+            events += self.text(delta.content)
+        else:
+            for part in delta.content or ():
+                self._part(part, events)
+        if delta.refusal:
+            events += self.settle()
+            events += self._machine.refusal(delta.refusal)
+        for annotation in delta.annotations or ():
+            self._cite(annotation, events)
+        if delta.audio:
+            self._diagnostics.loss("delta.audio", "can't be expressed")
+        if delta.images:
+            self._diagnostics.loss("delta.images", "can't be expressed")
+        if delta.function_call is not None:
+            events += self.settle()
+            events += self.call(ChatToolCall(LEGACY_INDEX, function=delta.function_call))
+
+    def _careful_text(self, text: str) -> list[Event]:
+        """Text while think tags may come, or with log probabilities that wait for it."""
+        return self._split(*self._think.feed(text)) if self._think is not None else self._split("", text)
+
+    def _split(self, reasoning: str, text: str) -> list[Event]:
+        events: list[Event] = []
+        if reasoning:
+            self._drop_probabilities()
+            events += self._machine.reasoning(reasoning)
+        if text:
+            probabilities, self._probabilities = self._probabilities, []
+            events += self._machine.text(text, probabilities)
+        if self._think is not None and self._think.decided:
+            self._think = None
+        if self._think is None and not self._probabilities:
+            self.text = self._machine.text
+        return events
+
+    def _part(self, part: Any, events: list[Event]) -> None:
+        kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+        if kind == "str":
+            events += self.text(part)
+        elif kind in ("text", "output_text"):
+            events += self.text(_text_of(part.get("text")))
+        elif kind in ("thinking", "reasoning"):
+            events += self._machine.reasoning(_text_of(part.get("thinking", part.get("text"))))
+        elif kind == "refusal":
+            events += self.settle()
+            events += self._machine.refusal(_text_of(part.get("refusal")))
+        else:
+            self._diagnostics.loss("content", f"a part of type {kind}")
+
+    def _cite(self, annotation: ChatAnnotation, events: list[Event]) -> None:
+        cited = annotation.url_citation or annotation
+        if annotation.type != "url_citation" or not cited.url:
+            self._diagnostics.loss("annotations", f"a citation of type {annotation.type}")
+            return
+        events += self.settle()
+        citation = UrlCitation(cited.url, cited.start_index or 0, cited.end_index or 0, cited.title or "")
+        events += self._machine.annotation(citation)
+
+    # ── log probabilities: they wait for the text they belong to ───────────────────────────────────
+    def _keep_probabilities(self, delta: ChatDelta, logprobs: ChatLogProbs) -> None:
+        if logprobs.refusal:
+            self._diagnostics.loss("logprobs.refusal", "can't be expressed")
+        self._probabilities += logprobs_of(logprobs.content or [], self._diagnostics)
+        if self._probabilities:
+            self.text = self._careful_text
+        if (delta.tool_calls or delta.reasoning_content or delta.reasoning) and not delta.content:
+            self._drop_probabilities()  # tokens of arguments or of reasoning
+
+    def _drop_probabilities(self) -> None:
+        if self._probabilities:
+            self._probabilities = []
+            self._diagnostics.loss("logprobs", "of no visible text")
+
+    # ── reasoning ──────────────────────────────────────────────────────────────────────────────────
+    def _reasoning(self, delta: ChatDelta, events: list[Event]) -> None:
+        said = False
+        for detail in delta.reasoning_details or ():
+            said = self._detail(detail, events) or said
+        # servers that know several names say the same under each
+        raw = delta.reasoning_content or delta.reasoning or delta.reasoning_text
+        if raw and not said:
+            events += self._machine.reasoning(raw)
+        if delta.reasoning_opaque:
+            events += self._machine.reasoning_encrypted(delta.reasoning_opaque)
+
+    def _detail(self, detail: ReasoningDetail, events: list[Event]) -> bool:
+        """True when the detail said in the clear what the plain field repeats."""
+        if detail.signature:
+            self._diagnostics.loss("reasoning_details.signature", "can't be expressed")
+        if detail.text:
+            events += self._machine.reasoning(detail.text)
+        elif detail.summary:
+            events += self._machine.reasoning_summary(detail.summary, detail.index or 0)
+        elif detail.data:
+            # thinking in the clear never goes there (field case 32)
+            events += self._machine.reasoning_encrypted(detail.data)
+        return bool(detail.text or detail.summary)
+
+
+def _text_of(value: Any) -> str:
+    """Text, or the text of a list of parts."""
+    if isinstance(value, str):
+        return value
+    parts = value if isinstance(value, list) else ()
+    return "".join(_text_of(part.get("text")) for part in parts if isinstance(part, dict))

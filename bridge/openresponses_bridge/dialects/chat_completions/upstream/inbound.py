@@ -1,0 +1,318 @@
+"""Chat Completions chunks, or one whole completion → machine calls → events.
+
+What a stream says is believed where it is well formed, repaired where the meaning is plain,
+and ended as a failure where it is not: an upstream that contradicts itself or is cut never ends as completed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from openresponses_bridge.dialects.base import INVALID_JSON, INVALID_SHAPE, AlikeFrames, counted, failure
+from openresponses_bridge.dialects.chat_completions.types import (
+    ChatChoice,
+    ChatDelta,
+    ChatLogProbs,
+    ChatOutput,
+    ChatUsage,
+)
+from openresponses_bridge.dialects.chat_completions.upstream.decoding import (
+    UNDECODABLE,
+    PlainDelta,
+    decode_output,
+    decode_plain,
+    read,
+)
+from openresponses_bridge.dialects.chat_completions.upstream.deltas import DeltaReader
+from openresponses_bridge.dialects.chat_completions.upstream.ending import (
+    FinishState,
+    is_error_object,
+    reported,
+)
+from openresponses_bridge.dialects.chat_completions.upstream.usage import usage_of
+from openresponses_bridge.emitter.stream import ResponseStream
+from openresponses_bridge.errors import BridgeError, WireError
+from openresponses_bridge.protocol.codec import decode_frame
+from openresponses_bridge.protocol.errors import ErrorPayload
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.items import CustomToolCall, FunctionCall
+from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
+
+_DONE = b"[DONE]"
+_MISSES = 16  # in a row: from then on only one chunk in so many is tried as a plain one
+_CALLS = (FunctionCall, CustomToolCall)
+
+
+class Inbound:
+    """One upstream stream into one machine. `think_tags`: a `<think>` that opens the text is reasoning.
+    `choice`: read this one of several choices, the others by inbounds and machines of their own; the usage of
+    the stream is the first choice's. Without it the first one is read, and any other is a loss.
+
+    The terminal event waits for `[DONE]` or `close()`, because usage may follow the finish reason.
+    `diagnostics` are the machine's own, so that one report holds all that was repaired and lost.
+    """
+
+    __slots__ = (
+        "_alike",
+        "_choice",
+        "_deltas",
+        "_ended",
+        "_finish",
+        "_frames",
+        "_live",
+        "_machine",
+        "_message",
+        "_misses",
+        "_next",
+        "_number",
+        "_usage",
+        "_whole",
+        "diagnostics",
+    )
+
+    def __init__(
+        self, machine: ResponseStream, *, think_tags: bool = True, choice: int | None = None
+    ) -> None:
+        self._machine = machine
+        self._choice = choice
+        self._number = choice or 0
+        self.diagnostics = machine.diagnostics
+        self._deltas = DeltaReader(machine, think_tags)
+        self._usage: ChatUsage | None = None
+        self._finish = FinishState(machine.diagnostics)
+        self._frames = 0
+        self._alike = AlikeFrames()
+        # takes the string of a chunk that is like the one before it
+        self._next: Callable[[str], list[Event] | None] | None = None
+        self._misses = 0  # chunks in a row that were not plain
+        self._message: ChatDelta | None = None  # the last that came beside deltas or behind them
+        self._whole = False  # a complete answer came in one object
+        self._live = False  # between the first frame and the end
+        self._ended = False
+
+    def feed(self, data: bytes, event: str = "") -> list[Event]:
+        """One frame's payload: a chunk, a whole completion, an error, or `[DONE]`."""
+        if self._next is not None:
+            said = self._alike.payload.string_in(data)
+            if said:
+                try:
+                    events = self._next(said)
+                except BridgeError as error:
+                    events = self._fail(error)
+                if events is not None:
+                    self._frames += 1
+                    return events
+            self._next = None
+        if not self._live:
+            return self._outside(data)
+        self._frames += 1
+        if self._misses < _MISSES or not self._frames % _MISSES:
+            plain = self._plain(data)
+            if plain is not None:
+                self._misses = 0
+                return plain
+            self._misses += 1
+        try:
+            output = decode_output(data)
+        except UNDECODABLE:
+            return self._odd_frame(data)
+        return self._take(output, data)
+
+    def feed_read(self, data: bytes) -> list[Event] | None:
+        """One read of a stream of server-sent events, at a boundary between frames, if it is one frame like
+        the one before; None for any other, with nothing done."""
+        take = self._next
+        if take is None:
+            return None
+        said = self._alike.read.string_in(data)
+        if not said:
+            return None
+        try:
+            events = take(said)
+        except BridgeError as error:
+            events = self._fail(error)
+        if events is not None:
+            self._frames += 1
+        return events
+
+    def close(self) -> list[Event]:
+        """The upstream has ended. Without `[DONE]` or a finish reason before, it was cut."""
+        return [] if self._ended else [*self._begin(), *self._end(self._whole)]
+
+    def _plain(self, data: bytes) -> list[Event] | None:
+        """The reading of a chunk that says one thing only, as nearly all do; None for all others, with
+        nothing done."""
+        try:
+            choice = decode_plain(data).choices[0]
+        except UNDECODABLE:
+            return None
+        if choice.index != self._number:
+            return None
+        delta = choice.delta
+        try:
+            if delta.tool_calls or delta.reasoning_content or delta.reasoning or not delta.content:
+                events = self._deltas.plain(delta)
+            else:
+                events = self._deltas.text(delta.content)
+        except BridgeError as error:
+            return self._fail(error)
+        if events is not None and self._alike.learns:
+            self._learn(data, delta)
+        return events
+
+    def _learn(self, data: bytes, delta: PlainDelta) -> None:
+        pieces = self._deltas.next_of(delta)
+        if pieces is not None and self._alike.learn(data, self._frames, pieces.text, pieces.read):
+            self._next = pieces.take
+
+    # ── frames that are not plain ──────────────────────────────────────────────────────────────────
+    def _outside(self, data: bytes) -> list[Event]:
+        if self._ended:
+            self.diagnostics.ignored("frame", "came after the end")
+            return []
+        return self._begin() + self.feed(data)
+
+    def _begin(self) -> list[Event]:
+        self._live = True
+        return self._machine.start() if self._machine.phase is ResponseStreamPhase.IDLE else []
+
+    def _odd_frame(self, data: bytes) -> list[Event]:
+        frame = data.strip()
+        if frame == _DONE:
+            return self._end(said_done=True)
+        if not frame:
+            self.diagnostics.ignored("frame", "empty")
+            return []
+        try:
+            value = decode_frame(frame)
+        except WireError as error:
+            return self._fail(failure(INVALID_JSON, f"{self._place}: {error.message}"))
+        if isinstance(value, list) and value:
+            value = value[0]  # Gemini puts its error into an array
+        if not isinstance(value, dict):
+            return self._fail(failure(INVALID_SHAPE, f"{self._place}: not a JSON object"))
+        return self._take(read(ChatOutput, value, self.diagnostics), frame, value)
+
+    @property
+    def _place(self) -> str:
+        return f"frame {self._frames} of the upstream's stream"
+
+    def _take(self, output: ChatOutput, data: bytes, value: Any = None) -> list[Event]:
+        events: list[Event] = []
+        try:
+            self._read(output, events)
+            error = output.error or (output.x_groq and output.x_groq.error)
+            if error:
+                events += self._fail(reported(error))
+            elif output.choices is None and output.usage is None and output.x_groq is None:
+                events += self._without_choices(decode_frame(data) if value is None else value)
+        except BridgeError as error:
+            # the machine refused what the frames amount to: that is the upstream's failure
+            events += self._fail(error)
+        return events
+
+    def _read(self, output: ChatOutput, events: list[Event]) -> None:
+        for choice in output.choices or ():
+            if (choice.index or 0) == self._number:
+                self._read_choice(choice, events)
+            elif self._choice is None:
+                self.diagnostics.loss("choices", f"choice {choice.index} of n, only the first is kept")
+            else:
+                self._whole = self._whole or choice.message is not None
+        if self._number:
+            return
+        usage = output.usage or (output.x_groq.usage if output.x_groq is not None else None)
+        if usage is not None:
+            self._take_usage(usage)
+        if output.citations:
+            self.diagnostics.loss("citations", "a list of sources without their places in the text")
+
+    def _read_choice(self, choice: ChatChoice, events: list[Event]) -> None:
+        if choice.delta is not None:
+            self._deltas.delta(choice.delta, choice.logprobs, events)
+            self._message = choice.message or self._message
+        elif choice.message is not None:
+            self._read_message(choice.message, choice.logprobs, events)
+        if choice.usage is not None:
+            self._take_usage(choice.usage)
+        if choice.error:
+            self._finish.failure = reported(choice.error)
+        if choice.finish_reason:
+            self._finish.take(choice.finish_reason)
+
+    def _read_message(self, message: ChatDelta, logprobs: ChatLogProbs | None, events: list[Event]) -> None:
+        # behind deltas it repeats them; asked once, since looking at the output costs its size
+        if self._message is not None or self._machine.snapshot.output:
+            self._message = message
+        else:
+            self._whole = True
+            self._deltas.message(message, logprobs, events)
+
+    def _read_what_waits(self) -> list[Event]:
+        """A message that stood beside deltas says the same as they do, unless they said nothing."""
+        message, self._message = self._message, None
+        if message is None:
+            return []
+        events: list[Event] = []
+        said = self._machine.snapshot
+        if not said.output:
+            self._deltas.message(message, None, events)
+        elif _repeats(message, said):
+            self.diagnostics.ignored("message", "repeats the deltas")
+        else:
+            self.diagnostics.loss("message", "differs from the deltas, which stand")
+        return events
+
+    def _without_choices(self, frame: dict[str, Any]) -> list[Event]:
+        if is_error_object(frame):
+            return self._fail(reported(frame))
+        self.diagnostics.ignored("frame", "no choices, usage or error in it")
+        return []
+
+    # ── the end ────────────────────────────────────────────────────────────────────────────────────
+    def _end(self, said_done: bool) -> list[Event]:
+        events: list[Event] = []
+        finish = self._finish
+        try:
+            events += self._deltas.close()
+            events += self._read_what_waits()
+            finish.conclude(said_done, self._frames, self._machine)
+            if finish.failure is not None:
+                return events + self._fail(finish.failure)
+            self._report_usage()
+            events += self._machine.finish(finish.reason)
+            self._over()
+        except BridgeError as error:
+            # the machine refused what the frames amount to: that is the upstream's failure
+            events += self._fail(error)
+        return events
+
+    def _take_usage(self, usage: ChatUsage) -> None:
+        if self._usage is not None and not (usage.prompt_tokens and usage.completion_tokens):
+            self._report_usage()  # what this one leaves out was counted before
+        self._usage = usage
+
+    def _report_usage(self) -> None:
+        if self._usage is not None:
+            self._machine.usage(counted(usage_of(self._usage, self.diagnostics), self.diagnostics))
+
+    def _over(self) -> None:
+        self._live, self._ended, self._next = False, True, None
+
+    def _fail(self, error: ErrorPayload | BridgeError) -> list[Event]:
+        self._over()
+        if self._machine.phase in TERMINAL_PHASES:
+            self.diagnostics.ignored("frame", "came after the response had ended")
+            return []
+        self._report_usage()
+        return self._machine.fail(error)
+
+
+def _repeats(message: ChatDelta, said: Response) -> bool:
+    """Whether a message has nothing that was not said. Text at its head may have been reasoning."""
+    text = message.content if isinstance(message.content, str) else ""
+    if text and not (said.output_text and text.endswith(said.output_text)):
+        return False
+    return not message.tool_calls or any(isinstance(item, _CALLS) for item in said.output)

@@ -1,0 +1,314 @@
+"""Which call a fragment of a tool call belongs to: one resolver for all that servers send.
+
+A good stream numbers its calls, and gives id and name with the first fragment of each. Real ones also
+send whole calls in one chunk, interleave them, put two calls on one index, leave the index out, repeat
+id and name or blank them, and name a call late (field cases 1-5). Every call found here gets a slot of
+its own, and each guess is noted as a repair.
+
+What decides, in this order: an id that was seen before; the index; the call that is still open. A call that
+is announced twice under one id, without arguments, may be two calls or one: their arguments show which.
+"""
+
+from __future__ import annotations
+
+import re
+from io import StringIO
+from typing import Any, NamedTuple
+
+import msgspec
+
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.chat_completions.types import ChatFunction, ChatToolCall
+from openresponses_bridge.tools.json_text import JsonState, json_state
+from openresponses_bridge.tools.nesting import Nesting
+
+LEGACY_INDEX = -1  # the one call of the old `function_call` field
+_WHERE = "tool_calls"
+_NO_FUNCTION = ChatFunction()
+_LOOKED_BACK = 64  # calls among which the one that is unfinished is looked for
+_SPACES = "".join(filter(str.isspace, map(chr, range(0x3001))))
+_BEGINNERS = frozenset("{[" + _SPACES)  # how arguments may begin
+_ENDERS = frozenset("}]" + _SPACES)  # how whole arguments end
+_BEGINNING = re.compile(r"\s*[{\[]")  # arguments may begin here
+
+
+class Fragment(NamedTuple):
+    """A fragment as the machine takes it. `id` and `name` stand only where they are first known."""
+
+    slot: int
+    id: str | None
+    name: str | None
+    arguments: str
+    type: str
+
+
+class Call:
+    """One call as far as it has come, `last` the latest piece of its arguments. Its text is kept to know a
+    call that comes again. `displaced`: it began on the index of another. `announced_again`: its name came
+    once more without arguments."""
+
+    __slots__ = (
+        "_nesting",
+        "_read",
+        "_text",
+        "_whole",
+        "announced_again",
+        "displaced",
+        "id",
+        "index",
+        "last",
+        "name",
+        "slot",
+        "type",
+        "write",
+    )
+
+    def __init__(self, slot: int, index: int | None, kind: str, displaced: bool) -> None:
+        self.slot = slot
+        self.displaced = displaced
+        self.announced_again = False
+        self.index = index
+        self.type = kind
+        self.id = ""
+        self.name = ""
+        self._text = StringIO()
+        self.write = self._text.write
+        self.last = ""
+        self._nesting = Nesting()
+        self._read = 0  # characters that `_nesting` has seen
+        self._whole = False  # as of then
+
+    @property
+    def arguments(self) -> str:
+        return self._text.getvalue()
+
+    @property
+    def whole(self) -> bool:
+        """Its arguments are complete JSON already; free text never is. Reads what came since it was
+        asked, and all of it once, when the outermost bracket closes."""
+        if self.type != "function" or not self.last.rstrip().endswith(("}", "]")):
+            return False
+        if self._read != self._text.tell():
+            self._text.seek(self._read)
+            self._nesting.feed(self._text.read())
+            self._read = self._text.tell()
+            self._whole = self._nesting.closed_once and json_state(self.arguments) is JsonState.COMPLETE
+        return self._whole
+
+
+class ToolCallResolver:
+    """Fragments in upstream order → slots, numbered from 0 in order of appearance."""
+
+    __slots__ = ("_announced", "_by_id", "_by_index", "_calls", "_diagnostics")
+
+    def __init__(self, diagnostics: Diagnostics) -> None:
+        self._diagnostics = diagnostics
+        self._calls: list[Call] = []
+        self._by_id: dict[str, Call] = {}
+        self._by_index: dict[int | None, Call] = {}
+        # indexes on which one call was announced, of which the arguments are still to come
+        self._announced: dict[int, Call] = {}
+
+    def continues(self, fragment: ChatToolCall, function: ChatFunction, arguments: object) -> Call | None:
+        """The quick `resolve` of a call that goes on by these arguments, its id and name left out, blank or
+        repeated, as most fragments are: the call, with the arguments as its `last`. None for whatever takes a
+        closer look, with nothing done.
+        """
+        known = self._by_index.get(fragment.index)
+        if known is None or not arguments or type(arguments) is not str:
+            return None
+        name, call_id, last = function.name, fragment.id, known.last
+        if name and name != known.name:
+            return None
+        if call_id and self._by_id.get(call_id) is not known:
+            return None
+        if arguments[0] in _BEGINNERS and last and last[-1] in _ENDERS:
+            return None
+        known.last = arguments
+        known.write(arguments)
+        return known
+
+    def resolve(self, fragment: ChatToolCall) -> Fragment | None:
+        """The call that a streamed fragment belongs to; None when it says nothing, or nothing more."""
+        call_id = fragment.id or ""
+        name, arguments, kind = self._read(fragment)
+        if fragment.index is not None and self._is_announced(fragment.index, call_id, name):
+            return self._begin_announced(fragment.index, arguments) if arguments else None
+        if not (call_id or name):
+            if not arguments:
+                return None
+            known = self._by_index.get(fragment.index)
+            if known is not None:
+                return None if self._is_repeat(known, arguments) else self._go_on(known, "", "", arguments)
+        if self._is_repeat(self._by_id.get(call_id), arguments):
+            return None
+        if fragment.index is None:
+            self._repair("the index is missing")
+        call = self._find(call_id, fragment.index, name, arguments) or self._open(fragment.index, kind)
+        return self._go_on(call, call_id, name, arguments)
+
+    def whole(self, fragment: ChatToolCall) -> Fragment:
+        """A call out of a complete message: always one of its own."""
+        name, arguments, kind = self._read(fragment)
+        return self._take(self._open(None, kind), fragment.id or "", name, arguments)
+
+    def _read(self, fragment: ChatToolCall) -> tuple[str, str, str]:
+        custom = fragment.custom
+        if custom is not None:
+            return custom.name or "", custom.input or "", "custom"
+        function = fragment.function or _NO_FUNCTION
+        kind = "custom" if fragment.type == "custom" else "function"
+        return function.name or "", self._text(function.arguments), kind
+
+    def _text(self, arguments: str | dict[str, Any] | list[Any] | None) -> str:
+        if isinstance(arguments, str):
+            return arguments
+        if arguments is None:
+            return ""
+        self._repair("arguments were parsed already, written as JSON text again")
+        return msgspec.json.encode(arguments).decode()
+
+    def _open(self, index: int | None, kind: str) -> Call:
+        call = Call(len(self._calls), index, kind, index in self._by_index)
+        self._calls.append(call)
+        if index is not None:
+            self._by_index[index] = call
+        return call
+
+    def _is_announced(self, index: int, call_id: str, name: str) -> bool:
+        """Whether arguments on this index may belong to a call that has another index as well: this fragment
+        announces it here, or one before did."""
+        if index in self._announced:
+            return True
+        known = self._by_id.get(call_id) if call_id and index not in self._by_index else None
+        if known is None or known.index is None or known.displaced or name != known.name or not name:
+            return False
+        self._announced[index] = known
+        if not known.last and self._by_index.get(known.index) is known:
+            self._announced[known.index] = self._by_index.pop(known.index)
+        return True
+
+    def _begin_announced(self, index: int, arguments: str) -> Fragment | None:
+        """The first arguments on an index where a call was announced that has another index as well."""
+        known = self._announced.pop(index)
+        if self._is_repeat(known, arguments):
+            return None
+        if known.last and (known.type == "custom" or _BEGINNING.match(arguments)):
+            return self._second(known, index, arguments)
+        self._by_index[index] = known
+        if index != known.index:
+            self._repair("the index changed within a call, the id was followed")
+        return self._take(known, "", "", arguments)
+
+    def _go_on(self, call: Call, call_id: str, name: str, arguments: str) -> Fragment:
+        if call.announced_again and _starts_anew(call, arguments):
+            return self._second(call, call.index, arguments)
+        return self._take(call, call_id, name, arguments)
+
+    def _second(self, known: Call, index: int | None, arguments: str) -> Fragment:
+        """Another call with the name and the id of this one."""
+        self._repair("two calls came under one id, kept apart")
+        return self._take(self._open(index, known.type), known.id, known.name, arguments)
+
+    def _take(self, call: Call, call_id: str, name: str, arguments: str) -> Fragment:
+        named = "" if call.name else name
+        call.announced_again = call.announced_again or bool(name and not named and not arguments)
+        identified = "" if call.id else call_id
+        call.name = call.name or name
+        if call_id:
+            call.id = call.id or call_id
+            self._by_id[call_id] = call
+        if arguments:
+            call.last = arguments
+            call.write(arguments)
+        return Fragment(call.slot, identified or None, named or None, arguments, call.type)
+
+    def _is_repeat(self, call: Call | None, arguments: str) -> bool:
+        if call is None or not _starts_anew(call, arguments) or not _same_json(arguments, call.arguments):
+            return False
+        self._repair("the whole arguments came again, dropped")
+        return True
+
+    def _find(self, call_id: str, index: int | None, name: str, arguments: str) -> Call | None:
+        if call_id:
+            here = self._by_index.get(index) if index is not None else None
+            known = here if here is not None and here.id == call_id else self._by_id.get(call_id)
+            if known is not None:
+                return self._of_id(known, index, name, arguments)
+            return self._of_unseen_id(index, name, arguments)
+        if index is None:
+            return self._of_none(name, arguments)
+        known = self._by_index.get(index)
+        if known is not None:
+            if not _is_another(known, name, arguments):
+                return known
+            self._repair("two calls came on one index, kept apart")
+            return None
+        return self._of_unseen_index(index, name, arguments)
+
+    def _of_id(self, known: Call, index: int | None, name: str, arguments: str) -> Call | None:
+        if _is_another(known, name, arguments):
+            self._repair("two calls came under one id, kept apart")
+            return None
+        if index is not None and index != known.index and index not in self._by_index:
+            # its head stood on a busy index, its tail on its own (field case 2)
+            self._by_index[index] = known
+            self._repair("the index changed within a call, the id was followed")
+        return known
+
+    def _of_unseen_id(self, index: int | None, name: str, arguments: str) -> Call | None:
+        known = self._by_index.get(index) if index is not None else self._last
+        if known is None:
+            return None
+        if not known.id and not _is_another(known, name, arguments) and not _starts_anew(known, arguments):
+            self._repair("the id came after the call's first fragment")
+            return known
+        if index is None:
+            return None
+        if not name and arguments and known.last and not known.whole:
+            self._repair("the id changed within a call, the index was followed")
+            return known
+        self._repair("another id came on a busy index: another call")
+        return None
+
+    def _of_unseen_index(self, index: int, name: str, arguments: str) -> Call | None:
+        last = self._last
+        if name or last is None or not last.last or last.whole or arguments.lstrip().startswith("{"):
+            return None
+        self._by_index[index] = last
+        self._repair("the index changed within a call, the open call was followed")
+        return last
+
+    def _of_none(self, name: str, arguments: str) -> Call | None:
+        if name:
+            return None if self._last is None or _is_another(self._last, name, arguments) else self._last
+        unfinished = [call for call in self._calls[-_LOOKED_BACK:] if not call.whole]
+        return unfinished[0] if len(unfinished) == 1 else self._last
+
+    @property
+    def _last(self) -> Call | None:
+        return self._calls[-1] if self._calls else None
+
+    def _repair(self, what: str) -> None:
+        self._diagnostics.repair(_WHERE, what)
+
+
+def _is_another(known: Call, name: str, arguments: str) -> bool:
+    """A name where one was given already: another call, unless it may be the same name repeated."""
+    if not name or not known.name:
+        return False
+    return name != known.name or _starts_anew(known, arguments)
+
+
+def _starts_anew(known: Call, arguments: str) -> bool:
+    """These arguments begin where those of the call are complete already."""
+    return _BEGINNING.match(arguments) is not None and known.whole
+
+
+def _same_json(one: str, other: str) -> bool:
+    if one == other:
+        return True
+    try:
+        return bool(msgspec.json.decode(one) == msgspec.json.decode(other))
+    except (msgspec.MsgspecError, RecursionError):
+        return False

@@ -1,0 +1,89 @@
+"""The entry of the dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from openresponses_bridge.dialects.base import Dialect, Recording, UpstreamSide, type_of
+from openresponses_bridge.dialects.codex.fields import FIELDS
+from openresponses_bridge.dialects.codex.inbound import Inbound
+from openresponses_bridge.dialects.codex.options import CodexOptions
+from openresponses_bridge.dialects.codex.paused import UpstreamInbound
+from openresponses_bridge.dialects.codex.request import to_upstream
+from openresponses_bridge.dialects.codex.routes import ROUTES
+from openresponses_bridge.dialects.codex.types import Generation, notification_of, object_of, snake
+from openresponses_bridge.errors import WireError
+from openresponses_bridge.protocol.codec import decode_json, encode
+from openresponses_bridge.protocol.events import Event
+
+
+class _RecordedInbound(Inbound):
+    """Also takes records of both directions, of which what the app-server sent counts."""
+
+    def feed(self, data: bytes, event: str = "") -> list[Event]:
+        record = _record_of(data)
+        if record is None:
+            return super().feed(data, event)
+        return super().feed(encode(record["msg"])) if record["dir"] == "in" else []
+
+
+def _record_of(data: bytes) -> dict[str, Any] | None:
+    if b'"dir"' not in data:
+        return None
+    try:
+        value = decode_json(data)
+    except WireError:
+        return None
+    return value if isinstance(value, dict) and _is_record(value) else None
+
+
+def _is_record(value: Mapping[str, Any]) -> bool:
+    return "dir" in value and "msg" in value
+
+
+# what a turn begins with, whichever of them a recording has
+_BEGINNINGS = {
+    Generation.APP_SERVER: frozenset({"turn/started", "item/started", "item/agentMessage/delta"}),
+    Generation.LEGACY: frozenset({"task_started", "turn_started", "item_started", "agent_message_delta"}),
+    Generation.RESPONSE: frozenset(
+        {"response.created", "response.output_item.added", "response.output_text.delta"}
+    ),
+}
+
+
+def _begins(value: Mapping[str, Any], _before: Mapping[str, Any] | None) -> bool:
+    said = notification_of(dict(value))
+    return said is not None and said.name in _BEGINNINGS.get(said.generation, ())
+
+
+# names that other dialects use as well
+_SHARED = frozenset({"error", "warning"})
+# what each event of a Responses stream carries, and no proxy's notification
+_OF_RESPONSES = ("sequence_number", "output_index")
+
+
+def _recognises(value: Mapping[str, Any]) -> bool:
+    if "method" in value or _is_record(value):
+        return True
+    kind = type_of(object_of(value.get("msg")) or value)
+    if kind in ROUTES[Generation.RESPONSE]:
+        response = object_of(value.get("response"))
+        return not any(name in value for name in _OF_RESPONSES) and not {"object", "id"} & response.keys()
+    return snake(kind) in ROUTES[Generation.LEGACY] and kind not in _SHARED
+
+
+DIALECT: Final = Dialect(
+    name="codex",
+    title="Codex",
+    text_after_tools=False,
+    upstream=UpstreamSide(
+        options=CodexOptions,
+        request=to_upstream,
+        inbound=lambda machine, _sealer: UpstreamInbound(machine),
+        whole=lambda _value: False,
+        outcomes=lambda _options: FIELDS,
+    ),
+    recording=Recording(recognises=_recognises, inbound=_RecordedInbound, begins=_begins),
+)
+"""Without a client's side: Codex's notifications are only read, and turns of it are started."""

@@ -1,0 +1,190 @@
+"""Codex's notifications → machine calls. A frame is one JSON line, bare or as a recording wraps it.
+
+Servers send a turn in two generations side by side. One of them is chosen for the stream: the one that
+says more, as long as nothing was sent in another yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from openresponses_bridge.dialects.base import CUT, INVALID_JSON, INVALID_SHAPE, failure
+from openresponses_bridge.dialects.codex.app_server import AppServer, turn_of
+from openresponses_bridge.dialects.codex.approvals import plain, request
+from openresponses_bridge.dialects.codex.deltas import read_delta
+from openresponses_bridge.dialects.codex.errors import payload_of
+from openresponses_bridge.dialects.codex.legacy import Legacy
+from openresponses_bridge.dialects.codex.proxy import Proxy
+from openresponses_bridge.dialects.codex.routes import ROUTES, Action, Route
+from openresponses_bridge.dialects.codex.turn import Turn
+from openresponses_bridge.dialects.codex.types import Generation, Notification, notification_of, object_of
+from openresponses_bridge.emitter.stream import ResponseStream
+from openresponses_bridge.errors import WireError
+from openresponses_bridge.protocol.codec import decode_frame
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
+
+_IN_PROGRESS = ResponseStreamPhase.IN_PROGRESS
+# what ends a turn also where the turn is reported by a proxy's notifications
+_ENDS = frozenset({"turn/completed", "task_complete", "turn_aborted", "error"})
+_TOOL_CALLS = "tool_calls"
+_LONGEST_NAME = 64  # characters of an unknown notification's name that are noted
+# what is about a turn; other methods of the app-server are about the thread or the account
+_TURN_METHODS = ("turn/", "item/", "error")
+
+
+class Inbound:
+    """One turn into one machine. `turn_id` is the turn to read; without it the first that starts.
+
+    `generation` is the one that is believed so far. A turn whose tool calls are all whole, and of which
+    nothing else was begun since, has said all: what is fed of it still belongs to it, but `read_done` or
+    `close` ends it as `tool_calls`.
+    """
+
+    def __init__(self, machine: ResponseStream, turn_id: str = "") -> None:
+        self.diagnostics = machine.diagnostics
+        self.generation = Generation.NONE
+        self._machine = machine
+        self._turn = Turn(machine)
+        self._turn_id = turn_id
+        self._committed = False
+        self._proxy = Proxy(self._turn)
+        self._readers: dict[Generation, Callable[[Notification], list[Event]]] = {
+            Generation.LEGACY: Legacy(self._turn).read,
+            Generation.APP_SERVER: AppServer(self._turn).read,
+            Generation.RESPONSE: self._proxy.read,
+        }
+
+    @property
+    def turn_id(self) -> str:
+        """The app-server's id of the turn that is read; "" while it is not known."""
+        return self._turn_id
+
+    @property
+    def ended(self) -> bool:
+        """Whether the turn has said all that it will: nothing more has to be read."""
+        return self._machine.phase in TERMINAL_PHASES or self._proxy.called
+
+    def feed(self, data: bytes, event: str = "") -> list[Event]:
+        """One JSON line. One that can't be read ends the response as failed."""
+        # the common frame goes on with the text that is open
+        if self._committed and self._machine.phase is _IN_PROGRESS:
+            delta = read_delta(data, self.generation, self._turn.open_id, self._turn_id)
+            if delta is not None:
+                return self._machine.text(delta)
+        return self._feed(data)
+
+    def take(self, frame: dict[str, Any]) -> list[Event]:
+        """The same for a frame that was decoded before: a JSON-RPC notification or request, an answer, or
+        what a proxy sends."""
+        events = self._begin()
+        if self._turn.over:
+            self.diagnostics.ignored("frame", "came after the end")
+            return events
+        said = notification_of(frame)
+        return events if said is None else events + self._hear(said)
+
+    def read_done(self) -> list[Event]:
+        """All is fed that one read brought. A turn that has said all ends here, whatever comes later."""
+        return self._turn.finish(_TOOL_CALLS) if self._proxy.called and not self._turn.over else []
+
+    def close(self) -> list[Event]:
+        """The upstream has ended; before its turn had said all, it was cut (field case 26)."""
+        events = self._begin()
+        if self._turn.over:
+            return events
+        if self._proxy.called:
+            return events + self.read_done()
+        return events + self._broken(CUT, "the upstream ended before its turn did")
+
+    def _begin(self) -> list[Event]:
+        return self._machine.start() if self._machine.phase is ResponseStreamPhase.IDLE else []
+
+    def _feed(self, data: bytes) -> list[Event]:
+        try:
+            frame = decode_frame(data)
+        except WireError as error:
+            return self._unreadable(INVALID_JSON, error.message)
+        if not isinstance(frame, dict):
+            return self._unreadable(INVALID_SHAPE, "a frame is not a JSON object")
+        return self.take(frame)
+
+    def _unreadable(self, code: str, message: str) -> list[Event]:
+        events = self._begin()
+        if self._turn.over:
+            self.diagnostics.ignored("frame", "came after the end")
+            return events
+        return events + self._broken(code, message)
+
+    def _broken(self, code: str, message: str) -> list[Event]:
+        return self._turn.break_off(failure(code, message))
+
+    def _hear(self, said: Notification) -> list[Event]:
+        if said.generation is Generation.NONE:
+            return self._answer(said)
+        if said.generation is Generation.APP_SERVER and not self._is_ours(said):
+            return []
+        about_turn = said.generation is not Generation.APP_SERVER or said.name.startswith(_TURN_METHODS)
+        if about_turn and not self._committed and said.generation > self.generation:
+            self.generation = said.generation
+        if said.generation is not self.generation and not self._is_heard_beside(said, about_turn):
+            return []
+        route = ROUTES[said.generation].get(said.name)
+        events = self._unknown(said) if route is None else self._follow(route, said)
+        self._committed = self._committed or bool(events)
+        return events
+
+    def _follow(self, route: Route, said: Notification) -> list[Event]:
+        if route.action is Action.READ:
+            return self._readers[said.generation](said)
+        if route.action is Action.SHOWN:
+            return self._machine.extension_event(route.kind, plain(said.body))
+        if route.action is Action.IGNORED:
+            return []
+        if route.action is Action.ASKED and said.request_id is not None:
+            return request(self._turn, said)
+        return self._unanswered(said)
+
+    def _unknown(self, said: Notification) -> list[Event]:
+        if said.request_id is not None:
+            return self._unanswered(said)
+        self.diagnostics.ignored(_shown(said.name), "unknown notification")
+        return []
+
+    def _unanswered(self, said: Notification) -> list[Event]:
+        if said.request_id is None:
+            self.diagnostics.ignored(_shown(said.name), "a request without an id")
+        else:
+            self.diagnostics.warning(_shown(said.name), "a request of the upstream that nobody answers")
+        return []
+
+    def _is_heard_beside(self, said: Notification, about_turn: bool) -> bool:
+        """A request waits for its answer and the end is the end, whoever sends them."""
+        if said.request_id is not None or not about_turn:
+            return True
+        return self.generation is Generation.RESPONSE and said.name in _ENDS
+
+    def _is_ours(self, said: Notification) -> bool:
+        turn_id = turn_of(said.body)
+        if not turn_id or turn_id == self._turn_id:
+            return True
+        if not self._turn_id:
+            self._turn_id = turn_id
+            return True
+        if said.name == "thread/tokenUsage/updated":
+            self._turn.usage_elsewhere(object_of(said.body.get("tokenUsage")))
+        self.diagnostics.ignored("turn", "notifications of another turn")
+        return False
+
+    def _answer(self, said: Notification) -> list[Event]:
+        """An answer to a request of ours. An error before the turn means that there will be none."""
+        error: Any = said.body.get("error")
+        if isinstance(error, dict) and self.generation is Generation.NONE:
+            return self._turn.break_off(payload_of({**error, "code": ""}))
+        return []
+
+
+def _shown(name: str) -> str:
+    """A name that the upstream chose, fit for a log."""
+    return name[:_LONGEST_NAME] if name[:_LONGEST_NAME].isprintable() else "a name that can't be printed"

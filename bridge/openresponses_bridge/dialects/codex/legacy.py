@@ -1,0 +1,216 @@
+"""The older notifications, `codex/event/<name>`, and the still older ones of the plain protocol.
+
+Codex says one thing in two spellings there, side by side: with an item's id and without
+(`agent_message_content_delta` and `agent_message_delta`), whole by item and whole by text. Of each such
+pair the spelling that comes first is believed.
+"""
+
+from __future__ import annotations
+
+import shlex
+from functools import partial
+from typing import Any
+
+from openresponses_bridge.dialects.codex.approvals import approval
+from openresponses_bridge.dialects.codex.hosted import SLUG
+from openresponses_bridge.dialects.codex.turn import Turn
+from openresponses_bridge.dialects.codex.types import (
+    Handler,
+    Notification,
+    count_of,
+    list_of,
+    object_of,
+    snake,
+    text_of,
+)
+from openresponses_bridge.protocol.events import Event
+
+_COMMAND = SLUG + "command_execution"
+_FILES = SLUG + "file_change"
+_MCP = SLUG + "mcp_tool_call"
+_SEARCH = SLUG + "web_search"
+
+_BOOKKEEPING = frozenset({"type", "call_id", "turn_id", "thread_id"})
+
+
+class Legacy:
+    """Reads the older generation into the turn."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._voices: dict[str, str] = {}
+        self._ids: dict[str, str] = {}
+        self._part = 0
+        self._said = False
+        self.handlers: dict[str, Handler] = {
+            "item_started": self._item_started,
+            "item_completed": self._item_completed,
+            "exec_command_begin": self._command_begin,
+            "exec_command_output_delta": self._output,
+            "exec_command_end": self._command_end,
+            "patch_apply_begin": self._patch_begin,
+            "patch_apply_end": self._patch_end,
+            "mcp_tool_call_begin": lambda body: self._begin(_MCP, body),
+            "mcp_tool_call_end": lambda body: self._done(_MCP, body, "completed"),
+            "web_search_begin": lambda body: self._begin(_SEARCH, body),
+            "web_search_end": lambda body: self._done(_SEARCH, body, "completed"),
+            "exec_approval_request": lambda body: self._approval("exec", body),
+            "apply_patch_approval_request": lambda body: self._approval("apply_patch", body),
+            "token_count": self._usage,
+            "agent_reasoning_section_break": self._section_break,
+            "error": self._turn.fail,
+            "stream_error": self._stream_error,
+            "turn_aborted": lambda _: self._turn.cancel(),
+            "task_complete": self._task_complete,
+        }
+        # spelling → (what is said in several spellings, who says it)
+        spoken: dict[str, tuple[str, Handler]] = {
+            "agent_message_content_delta": ("text", self._message),
+            "agent_message_delta": ("text", self._message),
+            "agent_message": ("message", lambda body: self._whole("", text_of(body.get("message")))),
+            "reasoning_content_delta": ("summary", self._summary),
+            "agent_reasoning_delta": ("summary", self._summary),
+            "reasoning_raw_content_delta": ("raw", self._raw),
+            "agent_reasoning_raw_content_delta": ("raw", self._raw),
+            "agent_reasoning": ("reasoning", lambda body: self._thought("", [text_of(body.get("text"))], [])),
+            "agent_reasoning_raw_content": ("reasoning", self._raw_whole),
+        }
+        for name, (what, say) in spoken.items():
+            self.handlers[name] = partial(self._speak, what, name, say)
+
+    def read(self, said: Notification) -> list[Event]:
+        """One notification that has a handler."""
+        return self.handlers[said.name](said.body)
+
+    def _speak(self, what: str, spelling: str, say: Handler, body: dict[str, Any]) -> list[Event]:
+        return say(body) if self._believed(what, spelling) else []
+
+    def _believed(self, what: str, spelling: str) -> bool:
+        return self._voices.setdefault(what, spelling) == spelling
+
+    # ── text and reasoning: one of each at a time, known by the first id it is called by ───────────
+    def _id(self, what: str, given: Any) -> str:
+        return self._ids.setdefault(what, text_of(given))
+
+    def _message(self, body: dict[str, Any]) -> list[Event]:
+        self._said = True
+        return self._turn.message(self._id("message", body.get("item_id")), text_of(body.get("delta")))
+
+    def _whole(self, given: Any, text: str) -> list[Event]:
+        self._said = True
+        item_id = self._id("message", given)
+        del self._ids["message"]
+        return self._turn.message_done(item_id, text)
+
+    def _raw(self, body: dict[str, Any]) -> list[Event]:
+        return self._turn.reasoning(self._id("reasoning", body.get("item_id")), text_of(body.get("delta")))
+
+    def _summary(self, body: dict[str, Any]) -> list[Event]:
+        item_id, part = self._id("reasoning", body.get("item_id")), body.get("summary_index")
+        number = self._part if part is None else count_of(part)
+        return self._turn.summary(item_id, text_of(body.get("delta")), number)
+
+    def _section_break(self, body: dict[str, Any]) -> list[Event]:
+        self._part = count_of(body.get("summary_index"))
+        return []
+
+    def _thought(self, given: Any, summary: list[str], raw: list[str]) -> list[Event]:
+        item_id = self._id("reasoning", given)
+        del self._ids["reasoning"]
+        self._part = 0
+        return self._turn.reasoning_done(item_id, summary, raw)
+
+    def _raw_whole(self, body: dict[str, Any]) -> list[Event]:
+        return self._thought("", [], [text_of(body.get("text"))])
+
+    def _item_started(self, body: dict[str, Any]) -> list[Event]:
+        item = object_of(body.get("item"))
+        if item.get("type") != "AgentMessage":
+            return []
+        return self._turn.message_begin(self._id("message", item.get("id")), item.get("phase"))
+
+    def _item_completed(self, body: dict[str, Any]) -> list[Event]:
+        item = object_of(body.get("item"))
+        kind = item.get("type")
+        if kind == "AgentMessage" and self._believed("message", "item_completed"):
+            pieces = [text_of(object_of(part).get("text")) for part in list_of(item.get("content"))]
+            return self._whole(item.get("id"), "".join(pieces) or text_of(item.get("text")))
+        if kind == "Reasoning" and self._believed("reasoning", "item_completed"):
+            summary = [text_of(text) for text in list_of(item.get("summary_text"))]
+            raw = [text_of(text) for text in list_of(item.get("raw_content"))]
+            return self._thought(item.get("id"), summary, raw)
+        return []
+
+    # ── what Codex does by itself ──────────────────────────────────────────────────────────────────
+    def _begin(self, kind: str, body: dict[str, Any]) -> list[Event]:
+        return self._turn.hosted_begin(kind, text_of(body.get("call_id")), _plain(body))
+
+    def _done(self, kind: str, body: dict[str, Any], outcome: str) -> list[Event]:
+        return self._turn.hosted_done(kind, text_of(body.get("call_id")), outcome, _plain(body))
+
+    def _output(self, body: dict[str, Any]) -> list[Event]:
+        call_id = text_of(body.get("call_id"))
+        return self._turn.hosted_output(call_id, text_of(body.get("chunk")), encoded=True)
+
+    def _command_begin(self, body: dict[str, Any]) -> list[Event]:
+        return self._begin(_COMMAND, _command(body))
+
+    def _command_end(self, body: dict[str, Any]) -> list[Event]:
+        outcome = "completed" if body.get("exit_code") == 0 else "failed"
+        return self._done(_COMMAND, _command(body), outcome)
+
+    def _patch_begin(self, body: dict[str, Any]) -> list[Event]:
+        return self._begin(_FILES, _patch(body))
+
+    def _patch_end(self, body: dict[str, Any]) -> list[Event]:
+        return self._done(_FILES, _patch(body), "completed" if body.get("success") else "failed")
+
+    def _approval(self, kind: str, body: dict[str, Any]) -> list[Event]:
+        return approval(self._turn, kind, body.get("call_id"), body)
+
+    # ── facts and the end ──────────────────────────────────────────────────────────────────────────
+    def _usage(self, body: dict[str, Any]) -> list[Event]:
+        info = object_of(body.get("info"))
+        return self._turn.usage(info) if info else []
+
+    def _stream_error(self, _: dict[str, Any]) -> list[Event]:
+        self._turn.diagnostics.warning("error", "the upstream failed and tries again")
+        return []
+
+    def _task_complete(self, body: dict[str, Any]) -> list[Event]:
+        last = "" if self._said else text_of(body.get("last_agent_message"))
+        return self._turn.message("", last) + self._turn.finish()
+
+
+def _plain(body: dict[str, Any]) -> dict[str, Any]:
+    return {snake(name): value for name, value in body.items() if name not in _BOOKKEEPING}
+
+
+def _command(body: dict[str, Any]) -> dict[str, Any]:
+    """A command's facts as the app-server gives them: one line, milliseconds, one output."""
+    fields = {name: value for name, value in body.items() if name not in _COMMAND_TWINS}
+    argv, duration = body.get("command"), object_of(body.get("duration"))
+    if isinstance(argv, list):
+        fields["command"] = shlex.join(text_of(word) for word in argv)
+    if duration:
+        seconds, nanos = count_of(duration.get("secs")), count_of(duration.get("nanos"))
+        fields["duration_ms"] = seconds * 1000 + nanos // 10**6
+    if "aggregated_output" not in fields and "stdout" in body:
+        fields["aggregated_output"] = text_of(body.get("stdout")) + text_of(body.get("stderr"))
+    return fields
+
+
+_COMMAND_TWINS = frozenset({"parsed_cmd", "stdout", "stderr", "formatted_output", "duration"})
+
+
+def _patch(body: dict[str, Any]) -> dict[str, Any]:
+    """A patch's facts as the app-server gives them: a list of changes."""
+    changes = [
+        {
+            "path": path,
+            "kind": {"type": text_of(object_of(change).get("type"))},
+            "diff": text_of(object_of(change).get("unified_diff") or object_of(change).get("content")),
+        }
+        for path, change in object_of(body.get("changes")).items()
+    ]
+    return {**body, "changes": changes}

@@ -1,0 +1,182 @@
+"""A proxy's `response.*` notifications, whichever of the names around an item it uses.
+
+An item stands under `item`, `output_item` or `outputItem`, a call goes by `call_id`, `item_id` or `id`.
+
+The turn ends with `response.completed` and its kin. Proxies leave these out where a tool call ends the turn:
+once every call that was opened has its `output_item.done`, and nothing else is open, the turn has said all. A
+message or reasoning that was open by then holds nothing up: proxies leave out its end as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from openresponses_bridge.dialects.base import counts_of
+from openresponses_bridge.dialects.codex.proxy_calls import ProxyCalls
+from openresponses_bridge.dialects.codex.turn import Turn
+from openresponses_bridge.dialects.codex.types import (
+    Handler,
+    Notification,
+    count_of,
+    list_of,
+    object_of,
+    text_of,
+)
+from openresponses_bridge.errors import BridgeError
+from openresponses_bridge.protocol.events import Event, OutputItemAdded
+from openresponses_bridge.tools.notifications import CALL_TYPES, item_of
+from openresponses_bridge.tools.recent import Recent
+
+_TEXTS = ("message", "reasoning")
+_FINAL_STATUS = {"failed": "response.failed", "incomplete": "response.incomplete"}
+
+
+class Proxy:
+    """Reads a proxy's generation into the turn."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._calls = ProxyCalls(turn.machine)
+        self._texts_open: Recent[None] = Recent()  # ids of announced messages and reasoning
+        self._others_open: Recent[None] = Recent()
+        self._text_before: str | None = None  # whose text was open when the last call ended
+        arguments = ("function_call_arguments", "custom_tool_call_input")
+        self.handlers: Mapping[str, Handler] = {
+            "response.output_text.delta": self._text,
+            "response.refusal.delta": self._refusal,
+            "response.reasoning.delta": self._raw,
+            "response.reasoning_text.delta": self._raw,
+            "response.reasoning_summary.delta": self._summary,
+            "response.reasoning_summary_text.delta": self._summary,
+            "response.output_item.added": self._added,
+            "response.output_item.done": self._done,
+            **{
+                name: partial(self._call, name)
+                for kind in arguments
+                for name in (f"response.{kind}.delta", f"response.{kind}.done")
+            },
+            "response.output_text.annotation.added": self._annotation,
+            "response.completed": self._end,
+            "response.done": self._end,
+            "response.incomplete": self._incomplete,
+            "response.failed": self._fail,
+            "response.error": self._fail,
+        }
+
+    @property
+    def called(self) -> bool:
+        """Every tool call that was opened is whole, there is one, and nothing else is open."""
+        open_now = self._calls.open or self._others_open or self._texts_open
+        return self._calls.ended > 0 and not open_now and self._turn.open_id in (None, self._text_before)
+
+    def read(self, said: Notification) -> list[Event]:
+        """One notification. What can't be read in it ends the response as failed."""
+        try:
+            return self.handlers[said.name](said.body)
+        except BridgeError as error:
+            return self._turn.machine.fail(error)
+
+    # ── text and reasoning ─────────────────────────────────────────────────────────────────────────
+    def _text(self, body: dict[str, Any]) -> list[Event]:
+        return self._turn.message(_item_id(body), text_of(body.get("delta")))
+
+    def _refusal(self, body: dict[str, Any]) -> list[Event]:
+        return self._turn.refusal(_item_id(body), text_of(body.get("delta")))
+
+    def _raw(self, body: dict[str, Any]) -> list[Event]:
+        return self._turn.reasoning(_item_id(body), text_of(body.get("delta")))
+
+    def _summary(self, body: dict[str, Any]) -> list[Event]:
+        part = count_of(body.get("summary_index"))
+        return self._turn.summary(_item_id(body), text_of(body.get("delta")), part)
+
+    def _annotation(self, body: dict[str, Any]) -> list[Event]:
+        return self._turn.machine.annotation(object_of(body.get("annotation")))
+
+    # ── items ──────────────────────────────────────────────────────────────────────────────────────
+    def _call(self, name: str, body: dict[str, Any]) -> list[Event]:
+        ended = self._calls.ended
+        events = self._calls.read(name, body)
+        if self._calls.ended > ended and not self._calls.open:
+            self._texts_open.clear()
+            self._text_before = self._turn.open_id
+        if any(type(event) is OutputItemAdded for event in events):
+            self._turn.interrupted()
+        return events
+
+    def _added(self, body: dict[str, Any]) -> list[Event]:
+        item = item_of(body)
+        if item.get("type") in CALL_TYPES:
+            return self._call("response.output_item.added", body)
+        self._open_ones(item)[text_of(item.get("id"))] = None
+        if item.get("type") == "message":
+            return self._turn.message_begin(text_of(item.get("id")), item.get("phase"))
+        return []
+
+    def _open_ones(self, item: dict[str, Any]) -> Recent[None]:
+        return self._texts_open if item.get("type") in _TEXTS else self._others_open
+
+    def _done(self, body: dict[str, Any]) -> list[Event]:
+        item = item_of(body)
+        kind, item_id = item.get("type"), text_of(item.get("id"))
+        if kind in CALL_TYPES:
+            return self._call("response.output_item.done", body)
+        self._open_ones(item).pop(item_id, None)
+        if kind == "message":
+            return self._turn.message_done(item_id, _joined(item.get("content")))
+        if kind == "reasoning":
+            return self._reasoning_done(item_id, item)
+        return self._turn.machine.item(item) if kind else []
+
+    def _reasoning_done(self, item_id: str, item: dict[str, Any]) -> list[Event]:
+        summary = [_text(part) for part in _parts(item.get("summary"))]
+        raw = _joined(item.get("content"))
+        encrypted = text_of(item.get("encrypted_content"))
+        return self._turn.reasoning_done(item_id, summary, [raw], encrypted)
+
+    # ── the end ────────────────────────────────────────────────────────────────────────────────────
+    def _end(self, body: dict[str, Any]) -> list[Event]:
+        response = object_of(body.get("response"))
+        other = _FINAL_STATUS.get(text_of(response.get("status")))
+        if other is not None:
+            return self.handlers[other](body)
+        events: list[Event] = []
+        output = [object_of(item) for item in list_of(response.get("output"))]
+        # what no event has brought yet
+        for item in self._turn.not_sent(output):
+            if item.get("type") in ("message", *CALL_TYPES):
+                events += self._done({"item": item})
+        return events + self._facts(response) + self._turn.finish()
+
+    def _incomplete(self, body: dict[str, Any]) -> list[Event]:
+        response = object_of(body.get("response"))
+        reason = text_of(object_of(response.get("incomplete_details")).get("reason"))
+        return self._facts(response) + self._turn.incomplete(reason)
+
+    def _fail(self, body: dict[str, Any]) -> list[Event]:
+        response = object_of(body.get("response"))
+        error = object_of(response.get("error")) or object_of(body.get("error")) or {**body, "type": ""}
+        return self._facts(response) + self._turn.fail(error)
+
+    def _facts(self, response: dict[str, Any]) -> list[Event]:
+        usage = counts_of(object_of(response.get("usage")), self._turn.diagnostics)
+        return [] if usage is None else self._turn.machine.usage(usage)
+
+
+def _item_id(body: dict[str, Any]) -> str:
+    return text_of(body.get("item_id")) or text_of(body.get("id"))
+
+
+def _joined(content: Any) -> str:
+    return "".join(map(_text, _parts(content)))
+
+
+def _parts(content: Any) -> list[Any]:
+    """Parts of an item, which some proxies give as one part or as its text."""
+    return [content] if isinstance(content, str | dict) else list_of(content)
+
+
+def _text(part: Any) -> str:
+    return part if isinstance(part, str) else text_of(object_of(part).get("text"))

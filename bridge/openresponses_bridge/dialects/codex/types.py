@@ -1,0 +1,108 @@
+"""One notification, whichever way it was wrapped, and which generation it belongs to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from openresponses_bridge.protocol.events import Event
+
+LEGACY_PREFIX = "codex/event/"
+RESPONSE_PREFIX = "response."
+# the app-server's methods without a folder; the older ones look like them
+_PLAIN_METHODS = frozenset(
+    {
+        "error",
+        "warning",
+        "guardianWarning",
+        "deprecationNotice",
+        "configWarning",
+        "applyPatchApproval",
+        "execCommandApproval",
+    }
+)
+_WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+class Generation(IntEnum):
+    """A spelling of a turn. Servers send the same turn in two of them side by side; the greater
+    one says more and is believed."""
+
+    NONE = 0
+    """Answers to our own requests, and what concerns no turn."""
+    LEGACY = 1
+    APP_SERVER = 2
+    RESPONSE = 3
+
+
+class Notification(NamedTuple):
+    """`name` is the method without its prefix (`item/started`, `agent_message_delta`,
+    `response.completed`), `body` its parameters, `request_id` is set when it wants an answer."""
+
+    generation: Generation
+    name: str
+    body: dict[str, Any]
+    request_id: int | str | None = None
+
+
+Handler = Callable[[dict[str, Any]], list[Event]]
+"""Takes a notification's body, gives the events that it caused."""
+
+
+def snake(name: str) -> str:
+    """`commandExecution` → `command_execution`."""
+    return _WORD.sub("_", name).lower()
+
+
+def text_of(value: Any) -> str:
+    """A string as it is, anything else as empty."""
+    return value if isinstance(value, str) else ""
+
+
+def object_of(value: Any) -> dict[str, Any]:
+    """An object as it is, anything else as empty."""
+    return value if isinstance(value, dict) else {}
+
+
+def list_of(value: Any) -> list[Any]:
+    """A list as it is, anything else as empty."""
+    return value if isinstance(value, list) else []
+
+
+def count_of(value: Any) -> int:
+    """A count, anything else as 0."""
+    return value if type(value) is int and value > 0 else 0
+
+
+def notification_of(frame: dict[str, Any]) -> Notification | None:
+    """What a frame says; None for one that the client sent.
+
+    Wrappings: JSON-RPC (`{method, params}`), a recording's (`{dir, msg}`), a proxy's (`{type, …}`),
+    the old protocol's own (`{id, msg: {type, …}}`).
+    """
+    if "dir" in frame and isinstance(frame.get("msg"), dict):
+        return notification_of(frame["msg"]) if frame["dir"] == "in" else None
+    method = text_of(frame.get("method"))
+    if method:
+        return _from_method(method, object_of(frame.get("params")), frame.get("id"))
+    inner = object_of(frame.get("msg")) or frame
+    name = text_of(inner.get("type"))
+    if name.startswith(RESPONSE_PREFIX):
+        return Notification(Generation.RESPONSE, name, inner)
+    if name:
+        return Notification(Generation.LEGACY, snake(name), inner)
+    return Notification(Generation.NONE, "answer", frame, frame.get("id"))
+
+
+def _from_method(method: str, params: dict[str, Any], request_id: Any) -> Notification:
+    if method.startswith(RESPONSE_PREFIX):
+        return Notification(Generation.RESPONSE, method, params)
+    if method.startswith(LEGACY_PREFIX):
+        message = object_of(params.get("msg")) or params
+        return Notification(Generation.LEGACY, method.removeprefix(LEGACY_PREFIX), message)
+    asked = request_id if isinstance(request_id, int | str) else None
+    if "/" in method or method in _PLAIN_METHODS:
+        return Notification(Generation.APP_SERVER, method, params, asked)
+    return Notification(Generation.LEGACY, snake(method), params, asked)

@@ -1,0 +1,31 @@
+"""Copilot Chat's `IResponseDelta` stream: what its `finishedCallback` is called with."""
+
+from openresponses_bridge.dialects.copilot.choices import Choices
+from openresponses_bridge.dialects.copilot.dialect import DIALECT
+from openresponses_bridge.dialects.copilot.inbound import Inbound
+from openresponses_bridge.dialects.copilot.outbound import Outbound
+from openresponses_bridge.dialects.copilot.types import (
+    CallbackChunk,
+    FinishedCompletion,
+    FinishedCompletionReason,
+    FunctionCall,
+    ResponseDelta,
+    ToolCall,
+    as_dict,
+    encode_chunk,
+)
+
+__all__ = [
+    "DIALECT",
+    "CallbackChunk",
+    "Choices",
+    "FinishedCompletion",
+    "FinishedCompletionReason",
+    "FunctionCall",
+    "Inbound",
+    "Outbound",
+    "ResponseDelta",
+    "ToolCall",
+    "as_dict",
+    "encode_chunk",
+]

@@ -1,0 +1,262 @@
+"""OpenResponses events → Copilot's callback chunks and completions.
+
+The order of things is that of Copilot's own reader of chat streams: the first tool call is announced,
+with a blank before it when there was text; its arguments are shown as they grow; all calls are handed
+over whole when the choice finishes, in one chunk that stands for the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.copilot.calls import OutgoingCalls
+from openresponses_bridge.dialects.copilot.ending import completion_of, error_of, interrupted
+from openresponses_bridge.dialects.copilot.growing import GrowingText
+from openresponses_bridge.dialects.copilot.types import (
+    FIELD_OF_EVENT,
+    CallbackChunk,
+    Chunk,
+    CopilotError,
+    FinishedCompletion,
+    ResponseDelta,
+    Thinking,
+)
+from openresponses_bridge.protocol import events as ev
+from openresponses_bridge.protocol import items as it
+from openresponses_bridge.protocol.content import UrlCitation
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.unknown import UnknownEvent
+
+CALL_ITEMS = (it.FunctionCall, it.CustomToolCall)
+BREAK = "\n\n"  # between two parts of one reasoning
+SUMMARY_PART_DONE = {"vscode_reasoning_summary_part_done": True}
+
+
+class Outbound:
+    """One choice of one response.
+
+    `index` is the choice's number. `opening` gives an empty delta first, as upstreams do whose first
+    chunk holds only the role. `stateful_marker` hands the response's id over as the marker of a
+    continuation. `legacy_functions` gives calls in the old `function_call` form. `separator` is put
+    between the texts of two messages.
+    """
+
+    def __init__(
+        self,
+        index: int = 0,
+        opening: bool = False,
+        stateful_marker: bool = False,
+        legacy_functions: bool = False,
+        separator: str = "",
+    ) -> None:
+        self.diagnostics = Diagnostics()
+        self._index = index
+        self._opening = opening
+        self._marker = stateful_marker
+        self._legacy = legacy_functions
+        self._separator = separator
+        self._text = GrowingText()
+        self._calls = OutgoingCalls()
+        self._response: Response | None = None
+        self._told_error: CopilotError | None = None
+        self._ended = False
+        self._spoken: tuple[int, int] | None = None
+        self._thought: dict[str, tuple[str, int]] = {}  # item id → the part that its text was in last
+        self._handlers: dict[type[Any], Callable[[Any], list[Chunk]]] = {
+            ev.ResponseCreated: self._on_created,
+            ev.ResponseQueued: self._on_created,
+            ev.ResponseInProgress: self._on_created,
+            ev.OutputTextDelta: self._on_text,
+            ev.OutputTextDone: self._on_text_done,
+            ev.OutputTextAnnotationAdded: self._on_annotation,
+            ev.RefusalDelta: self._on_refusal,
+            ev.ReasoningDelta: self._on_reasoning,
+            ev.ReasoningTextDelta: self._on_reasoning,
+            ev.ReasoningSummaryTextDelta: self._on_summary,
+            ev.ReasoningSummaryPartDone: self._on_summary_done,
+            ev.OutputItemAdded: self._on_added,
+            ev.FunctionCallArgumentsDelta: self._on_arguments,
+            ev.CustomToolCallInputDelta: self._on_input,
+            ev.CustomToolCallInputDone: self._on_input_done,
+            ev.OutputItemDone: self._on_done,
+            ev.ErrorEvent: self._on_error,
+            ev.ResponseCompleted: self._on_terminal,
+            ev.ResponseIncomplete: self._on_terminal,
+            ev.ResponseFailed: self._on_terminal,
+            UnknownEvent: self._on_unknown,
+        }
+
+    def feed(self, event: Event) -> list[Chunk]:
+        """The chunks one event gives; none for those Copilot has no field for."""
+        handler = self._handlers.get(type(event))
+        return [] if handler is None else handler(event)
+
+    def close(self) -> list[Chunk]:
+        """A stream without a terminal event ends as Copilot's reader ends it, `Iteration Done`."""
+        if self._ended:
+            return []
+        self._ended = True
+        return [interrupted(self._text.pieces, self._response, self._index)]
+
+    def _chunk(self, text: str = "", **fields: Any) -> list[Chunk]:
+        so_far = self._text.add(text) if text else self._text.now()
+        return [CallbackChunk(so_far, self._index, ResponseDelta(text, **fields))]
+
+    def _on_created(self, event: Any) -> list[Chunk]:
+        self._response = event.response
+        return []
+
+    def _on_text(self, event: ev.OutputTextDelta) -> list[Chunk]:
+        before = self._begin_text(event.output_index, event.content_index)
+        if event.logprobs:
+            content = msgspec.to_builtins(event.logprobs)
+            return before + self._chunk(event.delta, logprobs={"content": content})
+        return before + self._chunk(event.delta)
+
+    def _begin_text(self, output_index: int, content_index: int) -> list[Chunk]:
+        if self._spoken == (output_index, content_index):
+            return []
+        previous, self._spoken = self._spoken, (output_index, content_index)
+        if previous is None:
+            return self._chunk() if self._opening else []
+        apart = self._separator and previous[0] != output_index
+        return self._chunk(self._separator) if apart else []
+
+    def _on_text_done(self, event: ev.OutputTextDone) -> list[Chunk]:
+        # servers that skip the deltas say it here
+        if self._spoken == (event.output_index, event.content_index) or not event.text:
+            return []
+        return self._begin_text(event.output_index, event.content_index) + self._chunk(event.text)
+
+    def _on_refusal(self, event: ev.RefusalDelta) -> list[Chunk]:
+        self.diagnostics.loss("refusal", "sent as text")
+        return self._begin_text(event.output_index, event.content_index) + self._chunk(event.delta)
+
+    def _on_annotation(self, event: ev.OutputTextAnnotationAdded) -> list[Chunk]:
+        cited = event.annotation
+        if not isinstance(cited, UrlCitation):
+            self.diagnostics.loss(f"annotation.{cited.type if cited else None}", "has no form in a delta")
+            return []
+        data = {"url": cited.url, "start_index": cited.start_index, "end_index": cited.end_index}
+        shown = {"display_name": cited.title, "display_url": cited.url}
+        return self._chunk(
+            copilot_references=[{"type": cited.type, "id": cited.url, "data": data, "metadata": shown}]
+        )
+
+    def _on_reasoning(self, event: Any) -> list[Chunk]:
+        return self._think(event.item_id, ("content", event.content_index), event.delta)
+
+    def _on_summary(self, event: ev.ReasoningSummaryTextDelta) -> list[Chunk]:
+        return self._think(event.item_id, ("summary", event.summary_index), event.delta)
+
+    def _think(self, item_id: str, part: tuple[str, int], delta: str) -> list[Chunk]:
+        before = self._thought.get(item_id, part)
+        self._thought[item_id] = part
+        return self._chunk(thinking=Thinking(item_id, delta if before == part else BREAK + delta))
+
+    def _on_summary_done(self, event: ev.ReasoningSummaryPartDone) -> list[Chunk]:
+        return self._chunk(thinking=Thinking(event.item_id, metadata=SUMMARY_PART_DONE))
+
+    def _on_added(self, event: ev.OutputItemAdded) -> list[Chunk]:
+        item = event.item
+        if not isinstance(item, CALL_ITEMS):
+            return []
+        begun = self._calls.begin(event.output_index, item)
+        if begun is None or self._legacy:
+            return []
+        # the blank makes Copilot's renderer let go of the text it holds back
+        return self._chunk(" " if self._text.pieces else "", begin_tool_calls=[begun])
+
+    def _on_arguments(self, event: ev.FunctionCallArgumentsDelta) -> list[Chunk]:
+        return self._grown(event.output_index, event.delta)
+
+    def _on_input(self, event: ev.CustomToolCallInputDelta) -> list[Chunk]:
+        return self._grown(event.output_index, self._calls.quoted(event.output_index, event.delta))
+
+    def _on_input_done(self, event: ev.CustomToolCallInputDone) -> list[Chunk]:
+        end = self._calls.end_quote(event.output_index)
+        return self._grown(event.output_index, end) if end else []
+
+    def _grown(self, output_index: int, arguments: str) -> list[Chunk]:
+        update = None if self._legacy else self._calls.grow(output_index, arguments)
+        return [] if update is None else self._chunk(copilot_tool_call_stream_updates=[update])
+
+    def _on_done(self, event: ev.OutputItemDone) -> list[Chunk]:
+        item = event.item
+        if isinstance(item, CALL_ITEMS):
+            self._calls.end(event.output_index, item)
+        elif isinstance(item, it.ReasoningItem):
+            return self._reasoning_done(item)
+        elif isinstance(item, it.CompactionItem):
+            return self._chunk(context_management=msgspec.to_builtins(item))
+        elif isinstance(item, it.Message):
+            return self._chunk(phase=item.phase) if item.phase else []
+        elif item is not None:
+            self.diagnostics.loss(f"item.{item.type}", "has no form in a delta")
+        return []
+
+    def _reasoning_done(self, item: it.ReasoningItem) -> list[Chunk]:
+        shown = item.id in self._thought
+        self._thought.pop(item.id, None)
+        parts = [] if shown else [*(item.content or []), *item.summary]
+        text = BREAK.join(text for part in parts if (text := getattr(part, "text", ""))) or None
+        encrypted = item.encrypted_content or None
+        return self._chunk(thinking=Thinking(item.id, text, encrypted)) if text or encrypted else []
+
+    def _on_unknown(self, event: UnknownEvent) -> list[Chunk]:
+        name = FIELD_OF_EVENT.get(event.type)
+        if name is None:
+            self.diagnostics.ignored(event.type, "unknown event")
+            return []
+        fields: dict[str, Any] = {name: event.raw.get("value")}
+        return self._chunk(**fields)
+
+    def _on_error(self, event: ev.ErrorEvent) -> list[Chunk]:
+        return self._tell(error_of(event.payload))
+
+    def _tell(self, error: CopilotError) -> list[Chunk]:
+        if self._told_error is not None:
+            return []
+        self._told_error = error
+        return self._chunk(copilot_errors=[error])
+
+    def _on_terminal(self, event: Any) -> list[Chunk]:
+        if self._ended:
+            return []
+        self._ended = True
+        response: Response = event.response
+        chunks = self._last_text(response)
+        if response.error is not None:
+            chunks += self._tell(error_of(response.error))
+        return [*chunks, self._completion(response)]
+
+    def _last_text(self, response: Response) -> list[Chunk]:
+        if response.status == "failed":
+            return []
+        untold = "" if self._text.pieces else response.output_text
+        chunks = self._chunk(untold) if untold else []
+        if response.status == "completed":
+            for item in response.output:
+                if isinstance(item, CALL_ITEMS):
+                    self._calls.settle(item)
+        elif self._calls:
+            self.diagnostics.loss("tool_calls", "a response that is incomplete hands over none")
+        marker = response.id if self._marker and response.status == "completed" else None
+        return chunks + self._hand_over(response.status == "completed", marker)
+
+    def _hand_over(self, completed: bool, marker: str | None) -> list[Chunk]:
+        calls = self._calls.all() if completed else []
+        if not calls:
+            return self._chunk(stateful_marker=marker)
+        if self._legacy:
+            functions = [{"name": call.name, "arguments": call.arguments} for call in calls]
+            return self._chunk(deprecated_function_calls=functions, stateful_marker=marker)
+        return self._chunk(copilot_tool_calls=calls, stateful_marker=marker)
+
+    def _completion(self, response: Response) -> FinishedCompletion:
+        return completion_of(response, self._text.pieces, self._index, self._calls.all(), self._legacy)

@@ -1,0 +1,267 @@
+"""Another server's Responses stream → the machine, so that what leaves is ours: valid, numbered, whole.
+
+Servers spell the reasoning events in three ways, leave out events or fields, rotate ids, count
+sequence numbers down, send an error in either shape or end without a terminal event. Each such thing
+that was put right is noted as a repair; what was right keeps its ids and texts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from openresponses_bridge.decoder.spellings import respelled
+from openresponses_bridge.dialects.base import CUT, counted, failure
+from openresponses_bridge.dialects.responses.items import Handler, ItemFeeder
+from openresponses_bridge.dialects.responses.whole import whole_answer
+from openresponses_bridge.emitter.finish_reasons import INCOMPLETE_ITEM, UNKNOWN
+from openresponses_bridge.emitter.stream import ResponseStream
+from openresponses_bridge.errors import BridgeError
+from openresponses_bridge.protocol import events as ev
+from openresponses_bridge.protocol.codec import (
+    REFUSED,
+    decode_event,
+    decode_frame,
+    decode_known_event,
+    event_from,
+)
+from openresponses_bridge.protocol.errors import ErrorPayload
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.lenient import MISSING, Repair
+from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.unknown import UnknownEvent
+from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
+
+_CUT = failure(CUT, "the upstream's stream ended before its response did")
+_FAILED = ErrorPayload("server_error", None, "the upstream failed", None)
+_IN_PROGRESS = ResponseStreamPhase.IN_PROGRESS
+_BEGINNINGS = frozenset({ev.ResponseCreated, ev.ResponseQueued, ev.ResponseInProgress})
+# what may come before a response begins, and begins none
+_PATIENT = frozenset({ev.ErrorEvent, UnknownEvent})
+# terminal event → the status that it stands for; where the response says worse, that counts
+_STATUSES: dict[type[Any], str] = {
+    ev.ResponseCompleted: "completed",
+    ev.ResponseIncomplete: "incomplete",
+    ev.ResponseFailed: "failed",
+}
+_BADNESS = {"completed": 0, "incomplete": 1, "cancelled": 2, "canceled": 2, "failed": 3}
+_CANCELLED = frozenset({"cancelled", "canceled"})
+_CANCELLED_EVENTS = frozenset({"response.cancelled", "response.canceled"})
+
+
+class Inbound:
+    """Feeds one response. `adopt` takes over the upstream's response id, model, times and echoed
+    fields; without it the machine keeps its own. `diagnostics` are the machine's.
+
+    A stream that can't be read any further ends as a failure, never as completed.
+    """
+
+    def __init__(self, machine: ResponseStream, *, adopt: bool = False) -> None:
+        self.machine = machine
+        self.diagnostics = machine.diagnostics
+        self._adopt = adopt
+        self._items = ItemFeeder(machine)
+        self._quick = self._items.quick
+        self._expected = 0
+        self._error: ErrorPayload | None = None
+        self._frames = 0
+        self._repairs: list[Repair] = []
+        self.kept_id: str | None = None
+        """The id under which the upstream keeps the response, once it has said that it is complete."""
+        self._handlers: dict[type[Any], Handler] = {
+            **dict.fromkeys(_BEGINNINGS, lambda event, out: None),
+            **dict.fromkeys(_STATUSES, self._ended),
+            ev.ErrorEvent: self._error_event,
+            UnknownEvent: self._unknown,
+            **self._items.handlers,
+        }
+
+    def feed(self, data: bytes, event: str = "") -> list[Event]:
+        """One frame's payload; `[DONE]`, empty frames and frames after the end give nothing.
+        `event` is the SSE event's name, for servers that leave `type` out of the data."""
+        self._frames += 1
+        try:
+            decoded = decode_known_event(data)
+        except REFUSED:
+            return self._lenient(data, event)
+        quick = self._quick.get(type(decoded))
+        if quick is not None and decoded.sequence_number == self._expected:
+            try:
+                events = quick(decoded)
+            except BridgeError as error:
+                events = self._give_up(decoded, error) if self.machine.phase is _IN_PROGRESS else None
+            # one that gives nothing may have come after the end, which the long way notes
+            if events or (events is not None and self.machine.phase is _IN_PROGRESS):
+                self._expected += 1
+                return events
+        return self.event(decoded)
+
+    def event(self, event: Event) -> list[Event]:
+        """The same for an event already decoded."""
+        out: list[Event] = []
+        number = event.sequence_number
+        if number == self._expected:
+            self._expected = number + 1
+        else:
+            self._misnumbered(number)
+        self._take(event, out)
+        return out
+
+    def close(self) -> list[Event]:
+        """Upstream has ended. Without its terminal event the response has failed."""
+        out: list[Event] = []
+        if self.machine.phase not in TERMINAL_PHASES and self._live(None, out):
+            out += self.machine.fail(self._error or _CUT)
+        return out
+
+    # ── frames ─────────────────────────────────────────────────────────────────────────────────────
+    def _lenient(self, data: bytes, event: str) -> list[Event]:
+        """A frame that strict decoding refused: something to repair, an unknown event, no event at all."""
+        try:
+            decoded = decode_event(data, self._repairs)
+            if self._repairs:
+                decoded = self._repaired(decoded, data, event)
+        except BridgeError as error:
+            return self._unreadable(data, error)
+        return self.event(decoded)
+
+    def _repaired(self, event: Event, data: bytes, frame_type: str) -> Event:
+        repairs, self._repairs = self._repairs, []
+        if not event.type and frame_type:
+            self.diagnostics.repair("type", "missing, taken from the frame's event name")
+            repairs.clear()
+            event = event_from({**decode_frame(data), "type": frame_type}, repairs)
+        elif isinstance(event, UnknownEvent) and (whole := whole_answer(event.raw)) is not None:
+            self.diagnostics.repair("response", "came whole, without a stream")
+            repairs.clear()
+            event = event_from(whole, repairs)
+        for path, what in repairs:
+            if what == MISSING and path.startswith("$.response."):
+                self.diagnostics.repair("response", "required fields missing, filled")
+            elif path != "$.sequence_number":  # reported with the numbers
+                self.diagnostics.repair(f"{event.type} {path}", what)
+        return event
+
+    def _unreadable(self, data: bytes, error: BridgeError) -> list[Event]:
+        out: list[Event] = []
+        frame = data.strip()
+        if frame == b"[DONE]":
+            return out
+        if not frame:
+            self.diagnostics.ignored("frame", "empty")
+        elif self._live(None, out):
+            out += self._broken(f"frame {self._frames} of the upstream's stream: {error.message}")
+        return out
+
+    def _misnumbered(self, number: int) -> None:
+        if number < 0:
+            self.diagnostics.repair("sequence_number", "missing, numbered here")
+        elif number < self._expected:
+            self.diagnostics.repair("sequence_number", "does not rise, numbered here")
+        else:
+            self.diagnostics.repair("sequence_number", "leaves numbers out, numbered here")
+            self._expected = number + 1
+
+    def _take(self, event: Event, out: list[Event]) -> None:
+        kind = type(event)
+        if self.machine.phase is not _IN_PROGRESS and kind not in _PATIENT and not self._live(event, out):
+            return
+        try:
+            self._handlers[kind](event, out)
+        except BridgeError as error:
+            out += self._give_up(event, error)
+
+    def _give_up(self, event: Event, error: BridgeError) -> list[Event]:
+        return self._broken(f"the upstream's {event.type}: {error.message}")
+
+    def _broken(self, what: str) -> list[Event]:
+        return self.machine.fail(failure("upstream_invalid", what))
+
+    # ── the response ───────────────────────────────────────────────────────────────────────────────
+    def _live(self, event: Event | None, out: list[Event]) -> bool:
+        """Whether the response is open, begun here if need be."""
+        if self.machine.phase is ResponseStreamPhase.IDLE:
+            response: Response | None = getattr(event, "response", None)
+            if type(event) not in _BEGINNINGS:
+                self.diagnostics.repair("response.created", "missing, begun here")
+            if self._adopt and response is not None:
+                self.machine.adopt(self._identified(response))
+            out += self.machine.start()
+        elif self.machine.phase is not _IN_PROGRESS:
+            self.diagnostics.ignored("frame", "came after the end")
+            return False
+        return True
+
+    def _identified(self, response: Response) -> Response:
+        """Who it is, where the upstream does not say."""
+        own = self.machine.snapshot
+        return msgspec.structs.replace(
+            response,
+            id=response.id or own.id,
+            model=response.model or own.model,
+            created_at=response.created_at or own.created_at,
+        )
+
+    def _ended(self, event: Any, out: list[Event]) -> None:
+        response: Response = event.response
+        said = _STATUSES[type(event)]
+        status = max(said, response.status, key=lambda each: _BADNESS.get(each, -1))
+        if status != said and status not in _CANCELLED:
+            self.diagnostics.repair(event.type, f"its response is {status}, ended as that")
+        if response.usage is not None:
+            self.machine.usage(counted(response.usage, self.diagnostics))
+        if status == "failed" or self._error is not None:
+            self._fail(response, out)
+            return
+        self._items.settle(response.output, status, out)
+        if self._adopt:
+            if response.completed_at is not None and response.completed_at < response.created_at:
+                self.diagnostics.repair("completed_at", "before created_at, taken as that")
+            self.machine.adopt(response)
+        self._finish(response, status, out)
+
+    def _finish(self, response: Response, status: str, out: list[Event]) -> None:
+        details = response.incomplete_details
+        reason = details.reason if details is not None else ""
+        if status in _CANCELLED or reason in _CANCELLED:
+            out += self.machine.cancel()
+        elif status == "incomplete":
+            out += self.machine.finish(reason or UNKNOWN, incomplete=True)
+        elif self._items.cut:
+            self.diagnostics.repair("response.completed", "an item in it is incomplete, ended as that")
+            out += self.machine.finish(INCOMPLETE_ITEM, incomplete=True)
+        else:
+            self.kept_id = response.id if response.store else None
+            out += self.machine.finish("completed")
+
+    def _fail(self, response: Response, out: list[Event]) -> None:
+        self._items.settle(response.output, "failed", out)
+        error = response.error
+        # the error event says more than the response it precedes: type and param
+        reported = self._error
+        if reported is None and error is not None:
+            reported = ErrorPayload("server_error", error.code, error.message, None)
+        out += self.machine.fail(reported or _FAILED)
+
+    def _error_event(self, event: ev.ErrorEvent, out: list[Event]) -> None:
+        self._error = self._error or event.payload
+
+    def _unknown(self, event: UnknownEvent, out: list[Event]) -> None:
+        known = respelled(event)
+        if event.type in _CANCELLED_EVENTS:
+            known = event_from({**event.raw, "type": "response.incomplete"})
+        if known is not None:
+            self.diagnostics.repair(event.type, f"read as {known.type}")
+            self._take(known, out)
+        elif self.machine.phase is not _IN_PROGRESS or not self._items.progress(event, out):
+            self._extension(event, out)
+
+    def _extension(self, event: UnknownEvent, out: list[Event]) -> None:
+        if ":" in event.type and self.machine.phase is _IN_PROGRESS:
+            try:
+                out += self.machine.extension_event(event.type, event.raw)
+                return
+            except BridgeError:
+                pass  # a name that no extension can have
+        self.diagnostics.ignored(event.type or "event", "unknown event")

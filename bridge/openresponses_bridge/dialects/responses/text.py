@@ -1,0 +1,241 @@
+"""Messages and reasoning of the upstream → the machine's one open block (law E5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.responses.types import HOLDERS, Said, Track
+from openresponses_bridge.emitter.stream import ResponseStream
+from openresponses_bridge.protocol import content as ct
+from openresponses_bridge.protocol import items as it
+from openresponses_bridge.protocol.events import Event
+
+_KINDS = {
+    "output_text": "text",
+    "text": "text",
+    "refusal": "refusal",
+    "reasoning_text": "reasoning",
+    "summary_text": "summary",
+}
+
+
+class TextFeeder:
+    """`open` is the item that the machine has open. `cut`: a message or reasoning ended as incomplete."""
+
+    def __init__(self, machine: ResponseStream) -> None:
+        self._machine = machine
+        self._diagnostics = machine.diagnostics
+        self.open: Track | None = None
+        # the text part that grows now: its place as its deltas name it, and what was said of it
+        self.place: tuple[str, int, int] | None = None
+        self.said = Said()
+        self.cut = False
+        self._owed: list[it.Message | it.ReasoningItem] = []
+        self._senders: dict[str, Callable[[str], list[Event]]] = {
+            "text": machine.text,
+            "refusal": machine.refusal,
+            "reasoning": machine.reasoning,
+        }
+
+    def leave(self) -> None:
+        """Something else begins, and the machine closes what is open."""
+        self.open = self.place = None
+
+    def reach(
+        self, track: Track, kind: str, index: int, out: list[Event], output_index: int | None = None
+    ) -> Said:
+        """Make this part the machine's open one. `output_index` makes it the `place` of text."""
+        if self.open is track and self.place == (track.item_id, output_index, index):
+            return self.said  # it is: the delta came under another id
+        self.place = None
+        if self.open is not track:
+            self._begin(track, out)
+        if kind == "summary":
+            track.summary = index
+        else:
+            before = track.content
+            if before is not None and before[0] == kind and before[1] != index:
+                out += self._machine.part_done()
+                track.leave_parts()
+            track.content = (kind, index)
+        said = self.said = track.part(kind, index)
+        if output_index is not None:
+            self.place = (track.item_id, output_index, index)
+        return said
+
+    def announce(self, track: Track, item: it.ReasoningItem, out: list[Event]) -> None:
+        """Open a reasoning item before it has text: clients show that the model thinks."""
+        self.open, self.place, track.opened = track, None, True
+        out += self._machine.item_added(item)
+
+    def _begin(self, track: Track, out: list[Event]) -> None:
+        if self.open is not None:
+            out += self._machine.block_done()
+        if track.said or track.opened:
+            self._diagnostics.repair("output_index", "items interleaved, the rest of one follows as another")
+        self.open = track
+        track.leave_parts()
+        phase = track.item.phase or None if isinstance(track.item, it.Message) else None
+        self._machine.expect_item(track.item_id, phase)
+
+    def say(self, track: Track, kind: str, index: int, delta: str, out: list[Event]) -> None:
+        """The next piece of one part."""
+        if not delta:
+            return
+        self.reach(track, kind, index, out).add(delta)
+        if kind == "summary":
+            out += self._machine.reasoning_summary(delta, index)
+        else:
+            out += self._senders[kind](delta)
+
+    def whole(
+        self,
+        track: Track,
+        kind: str,
+        index: int,
+        whole: str,
+        out: list[Event],
+        logprobs: list[ct.LogProb] | None = None,
+    ) -> None:
+        """All of a part's text, as a done event holds it: what the deltas lacked goes out."""
+        said = track.said.get((kind, index))
+        rest = whole if said is None else said.rest(whole)
+        if rest:
+            self._diagnostics.repair(f"{kind} done", "held more than its deltas, the rest was sent")
+            if logprobs and said is None:
+                self.reach(track, kind, index, out).add(rest)
+                out += self._machine.text(rest, logprobs)
+            else:
+                self.say(track, kind, index, rest, out)
+        elif rest is None and whole:
+            self._diagnostics.warning(f"{kind} done", "differs from its deltas, which stand")
+
+    def part(self, track: Track, index: int, part: ct.ContentPart, out: list[Event]) -> None:
+        """A finished part: its text, and the citations that no event held."""
+        kind = kind_of(part)
+        if track.kind and track.kind not in HOLDERS.get(kind, ()):
+            self._diagnostics.loss("output_item.content", f"a part of type {part.type}")
+            return
+        if not isinstance(part, ct.OutputTextContent):
+            self.whole(track, kind, index, text_of(part), out)
+            return
+        self.whole(track, kind, index, part.text, out, part.logprobs or None)
+        sent = track.said[kind, index].citations if (kind, index) in track.said else 0
+        for annotation in part.annotations[sent:]:
+            if self.open is track and track.content == (kind, index):
+                self._diagnostics.repair("annotation", "stood in the finished part only")
+                self.cite(track, index, annotation, out)
+            else:
+                self._diagnostics.loss("annotation", "came after the end of its part")
+
+    def part_done(self, track: Track, kind: str, index: int, out: list[Event]) -> None:
+        """The upstream ends a part: so does the machine, raw reasoning and a summary beside it both."""
+        if self.open is not track:
+            return
+        if kind == "summary":
+            over = track.summary == index and (track.content is None or track.sealed)
+        else:
+            over = track.content == (kind, index) and track.summary is None
+            track.sealed = track.content == (kind, index)
+        if over:
+            self.place = None
+            track.leave_parts()
+            out += self._machine.part_done()
+
+    def cite(self, track: Track, index: int, annotation: Any, out: list[Event]) -> None:
+        """A citation in one text part."""
+        self.reach(track, "text", index, out).citations += 1
+        out += self._machine.annotation(annotation)
+
+    def item(self, track: Track, item: it.Message | it.ReasoningItem, out: list[Event]) -> None:
+        """The finished item: what nothing before has sent of it, then its end."""
+        if track.silent:
+            self.leave()
+            whole = expressible(item, self._diagnostics) if isinstance(item, it.Message) else item
+            self.cut = self.cut or item.status == "incomplete"
+            out += self._machine.item(whole)
+            for kind, texts in _texts(item).items():
+                for index, text in enumerate(texts):
+                    track.part(kind, index).add(text)
+            return
+        for index, part in enumerate(item.content or ()):
+            self.part(track, index, part, out)
+        if isinstance(item, it.ReasoningItem):
+            for index, part in enumerate(item.summary):
+                self.part(track, index, part, out)
+            if item.encrypted_content:
+                self._encrypted(track, item.encrypted_content, out)
+        cut = item.status == "incomplete"
+        self.cut = self.cut or cut
+        if self.open is track:
+            self.leave()
+            out += self._machine.block_done(cut=cut)
+        elif cut:
+            # what was sent of it has ended already, when another item began
+            empty: dict[str, Any] = (
+                {"content": []} if isinstance(item, it.Message) else {"content": UNSET, "summary": []}
+            )
+            self._owed.append(msgspec.structs.replace(item, **empty))
+
+    def settle(self, out: list[Event]) -> None:
+        """The response ends: what was cut while another item was open is shown as an item without content."""
+        owed, self._owed = self._owed, []
+        for item in owed:
+            self._diagnostics.repair(
+                "output_item.done", "incomplete after its text had ended, sent as another"
+            )
+            self.leave()
+            out += self._machine.item(item)
+
+    def differs(self, track: Track, item: it.Message | it.ReasoningItem) -> bool:
+        """Whether the item says something else than what was sent on of it. Raw reasoning and summaries that
+        it leaves out do not count as a difference: servers show them in their deltas only."""
+        texts = _texts(item)
+        if isinstance(item, it.ReasoningItem):
+            return any(track.differs(kind, given) for kind, given in texts.items())
+        return any(track.differs(kind, texts.get(kind, [])) for kind in ("text", "refusal"))
+
+    def _encrypted(self, track: Track, content: str, out: list[Event]) -> None:
+        if self.open is not track:
+            self._diagnostics.repair("encrypted_content", "came late, sent in an item of its own")
+            self._begin(track, out)
+        out += self._machine.reasoning_encrypted(content)
+
+
+def kind_of(part: ct.ContentPart) -> str:
+    """Which kind of text a part holds; empty for one that holds none."""
+    return _KINDS.get(part.type, "")
+
+
+def text_of(part: ct.ContentPart) -> str:
+    """The text of a part that has some."""
+    text = part.refusal if isinstance(part, ct.RefusalContent) else getattr(part, "text", "")
+    return text if isinstance(text, str) else ""
+
+
+def expressible(message: it.Message, diagnostics: Diagnostics) -> it.Message:
+    """The message with parts that an answer can hold; any other part is a loss."""
+    content: list[ct.ContentPart] = []
+    for part in message.content:
+        if isinstance(part, ct.OutputTextContent | ct.RefusalContent):
+            content.append(part)
+        elif isinstance(part, ct.TextContent):
+            content.append(ct.OutputTextContent(part.text, []))
+        else:
+            diagnostics.loss("output_item.content", f"a part of type {part.type}")
+    return msgspec.structs.replace(message, content=content)
+
+
+def _texts(item: it.Message | it.ReasoningItem) -> dict[str, list[str]]:
+    """The texts of an item's parts, by their kind."""
+    found: dict[str, list[str]] = {}
+    summary = item.summary if isinstance(item, it.ReasoningItem) else ()
+    for part in (*(item.content or ()), *summary):
+        if kind := kind_of(part):
+            found.setdefault(kind, []).append(text_of(part))
+    return found

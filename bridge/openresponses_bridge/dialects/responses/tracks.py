@@ -1,0 +1,144 @@
+"""Which upstream item an event is about: by output_index, by id where indexes repeat or are wrong.
+
+Ids rotate on some servers, indexes collide on others (field case 10); each guess is a repair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.responses.types import CALLS, Track
+from openresponses_bridge.protocol.items import Item
+
+_MISSING = "missing, begun here"
+RENAMED = "changed within an item, the index was followed"
+
+
+class Tracks:
+    """All items of a stream, in order of first appearance. `by_index` has those that began last at theirs."""
+
+    def __init__(self, diagnostics: Diagnostics) -> None:
+        self._diagnostics = diagnostics
+        self._all: list[Track] = []
+        self.by_index: dict[int, Track] = {}
+        self._by_id: dict[str, Track] = {}
+        self._listed: set[int] = set()  # slots of the items that the terminal response has
+
+    def of_text(self, event: str, output_index: int, item_id: str, kind: str) -> Track:
+        """The item that an event with text of this kind belongs to, begun when there is none."""
+        here = self.by_index.get(output_index)
+        if here is not None and not here.holds(kind):
+            here = None
+        if here is not None and here.item_id == item_id:
+            return here
+        named = self._by_id.get(item_id)
+        if named is not None and named is not here and named.holds(kind):
+            self._diagnostics.repair(f"{event} output_index", "names another item, found by its id")
+            return named
+        if here is not None:
+            if item_id:
+                self._diagnostics.repair("item_id", RENAMED)
+            return here
+        return self.implied(output_index, item_id)
+
+    def renames(self, track: Track | None, output_index: int, item_id: str) -> bool:
+        """Whether an event for this index, under another id than the track's, is about the track since
+        nothing has that id: the quick way of `of_text`. The caller notes it as RENAMED."""
+        return self.by_index.get(output_index) is track and item_id not in self._by_id and item_id != ""
+
+    def implied(self, output_index: int, item_id: str) -> Track:
+        """An item that nobody announced."""
+        self._diagnostics.repair("response.output_item.added", _MISSING)
+        return self._begin(output_index, Track(len(self._all), item_id))
+
+    def of_progress(self, output_index: object, item_id: object) -> Track | None:
+        """The announced and open item that a progress event belongs to."""
+        here = self.by_index.get(output_index) if isinstance(output_index, int) else None
+        named = self._by_id.get(item_id) if isinstance(item_id, str) else None
+        return next((each for each in (here, named) if each and each.announced and not each.closed), None)
+
+    def added(self, output_index: int, item: Item) -> Track | None:
+        """The item that begins; None when it had begun before."""
+        here = self.by_index.get(output_index)
+        if here is not None and not here.closed:
+            if here.item is None and here.holds_item(item):
+                self._diagnostics.repair("response.output_item.added", "came after the item's first text")
+                return self._known(here, item)
+            if here.item_id == item.id and here.kind == item.type:
+                self._diagnostics.ignored("response.output_item.added", "sent twice")
+                return None
+        if here is not None:
+            self._diagnostics.repair("output_index", "given to two items, numbered here")
+        return self._begin(output_index, Track(len(self._all), item.id, item))
+
+    def done(self, output_index: int, item: Item) -> Track:
+        """The item that ends, begun when nobody announced it."""
+        here = self.by_index.get(output_index)
+        if here is None or here.item_id != item.id:
+            named = self._by_id.get(item.id)
+            here = named if named is not None and named.holds_item(item) else here
+        if here is not None and here.holds_item(item) and not (here.closed and here.item_id != item.id):
+            return here if here.item is not None else self._known(here, item)
+        self._diagnostics.repair("response.output_item.added", _MISSING)
+        return self._begin(output_index, Track(len(self._all), item.id, item))
+
+    def contradicted(self, output_index: int, item: Item) -> Track | None:
+        """The open item of this index and id that began as another type and of which something was sent."""
+        here = self.by_index.get(output_index)
+        if here is None or here.closed or here.silent or not item.id or here.item_id != item.id:
+            return None
+        return None if here.holds_item(item) else here
+
+    def is_another_kind(self, index: int, item: Item) -> bool:
+        """Whether this item of the terminal response is one that was sent as another type."""
+        named = self._by_id.get(item.id) if item.id else None
+        return named is not None and named.slot == index and not (named.silent or named.holds_item(item))
+
+    def of_output(self, output: list[Item]) -> Iterator[tuple[Track, Item]]:
+        """Each item of the terminal response with its track: by id, by call_id, by place, by kind."""
+        taken = self._listed = set[int]()
+        for index, item in enumerate(output):
+            track = self._match(index, item, taken)
+            if track is None:
+                self._diagnostics.repair("response.output_item.added", _MISSING)
+                track = self._begin(len(self._all), Track(len(self._all), item.id, item))
+            taken.add(track.slot)
+            yield (track if track.item is not None else self._known(track, item)), item
+
+    def left_out(self) -> list[Track]:
+        """The items of which something was sent on and that the terminal response does not have."""
+        return [track for track in self._all if track.slot not in self._listed and not track.silent]
+
+    def unfinished_calls(self) -> list[Track]:
+        """The calls that upstream has begun and not ended."""
+        return [track for track in self._all if not track.closed and isinstance(track.item, CALLS)]
+
+    def _match(self, index: int, item: Item, taken: set[int]) -> Track | None:
+        def fits(track: Track | None) -> bool:
+            return track is not None and track.slot not in taken and track.holds_item(item)
+
+        named = self._by_id.get(item.id)
+        if fits(named):
+            return named
+        left = [track for track in self._all if fits(track)]
+        if isinstance(item, CALLS):
+            for track in left:
+                if isinstance(track.item, CALLS) and track.item.call_id == item.call_id:
+                    return track
+        here = self.by_index.get(index)
+        return here if fits(here) else next(iter(left), None)
+
+    def _begin(self, output_index: int, track: Track) -> Track:
+        self._all.append(track)
+        self.by_index[output_index] = track
+        if track.item_id:
+            self._by_id.setdefault(track.item_id, track)
+        return track
+
+    def _known(self, track: Track, item: Item) -> Track:
+        track.item, track.kind = item, item.type
+        track.item_id = track.item_id or item.id
+        if item.id:
+            self._by_id.setdefault(item.id, track)
+        return track

@@ -1,0 +1,214 @@
+"""VS Code's parts → machine calls, so that a VS Code model can be a back end.
+
+A frame is one part as a JSON line, or `{"error": …}` where the provider threw. Parts have no sign of
+the end: a provider that returns is done.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from openresponses_bridge.decoder import (
+    CALL_ID_PREFIX,
+    LanguageModelDataPart,
+    LanguageModelTextPart,
+    LanguageModelThinkingPart,
+    LanguageModelToolCallPart,
+)
+from openresponses_bridge.dialects.base import CUT, EMPTY, INVALID_JSON, INVALID_SHAPE, failure
+from openresponses_bridge.dialects.vscode import types as vs
+from openresponses_bridge.dialects.vscode.call_ids import call_id_of
+from openresponses_bridge.dialects.vscode.errors import failure_of
+from openresponses_bridge.dialects.vscode.marked_data import compaction_of, json_of, marker_of, phase_of
+from openresponses_bridge.dialects.vscode.media import image_mime
+from openresponses_bridge.dialects.vscode.reading import part_of
+from openresponses_bridge.dialects.vscode.usage import usage_of
+from openresponses_bridge.emitter.stream import ResponseStream
+from openresponses_bridge.errors import BridgeError
+from openresponses_bridge.protocol.codec import decode_frame
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.items import CompactionItem
+from openresponses_bridge.state import ResponseStreamPhase
+
+_IDLE, _IN_PROGRESS = ResponseStreamPhase.IDLE, ResponseStreamPhase.IN_PROGRESS
+STATEFUL_MARKER_EVENT = "vscode:stateful_marker"
+DATA_EVENT = "vscode:data"
+# the common frame, read without a detour
+_TEXT_PART = b'{"type":"LanguageModelTextPart"'
+
+
+class _TextFrame(msgspec.Struct, gc=False):
+    value: str
+    mid: int = msgspec.field(default=21, name="$mid")
+    error: msgspec.UnsetType = msgspec.UNSET  # a frame with one is an error, whatever else it says
+
+
+_decode_text = msgspec.json.Decoder(_TextFrame).decode
+
+
+class Inbound:
+    """One provider's answer into one machine. `close()` says that the provider returned; one that gave
+    no part at all failed (VS Code's consumers say "No response").
+
+    With `expects_marker`, only a stateful marker proves that the answer is whole: for streams of our own
+    that may be cut on their way (field case 26).
+    """
+
+    def __init__(
+        self,
+        machine: ResponseStream,
+        call_id_prefix: str = CALL_ID_PREFIX,
+        expects_marker: bool = False,
+    ) -> None:
+        self.diagnostics = machine.diagnostics
+        self._machine = machine
+        self._prefix = call_id_prefix
+        self._expects_marker = expects_marker
+        self._marked = False
+        self._parts = 0
+        self._calls = 0
+        self._thinking: str | None = None
+        self._takers: dict[type[Any], Callable[[Any], list[Event]]] = {
+            LanguageModelTextPart: self._text,
+            LanguageModelThinkingPart: self._think,
+            LanguageModelToolCallPart: self._call,
+            LanguageModelDataPart: self._data,
+        }
+        self._marks: dict[str, Callable[[LanguageModelDataPart], list[Event]]] = {
+            vs.USAGE: self._usage,
+            vs.STATEFUL_MARKER: self._marker,
+            vs.CONTEXT_MANAGEMENT: self._compaction,
+            vs.PHASE_DATA: self._phase,
+        }
+
+    def feed(self, data: bytes, event: str = "") -> list[Event]:
+        """One JSON line. One that can't be read ends the response as failed."""
+        phase = self._machine.phase
+        if phase is _IN_PROGRESS:
+            return self._plain_text(data) if data.startswith(_TEXT_PART) else self._read(data)
+        if phase is _IDLE:
+            return self._machine.start() + self._read(data)
+        self.diagnostics.ignored("frame", "came after the end")
+        return []
+
+    def close(self) -> list[Event]:
+        """The provider has returned."""
+        events = self._machine.start() if self._machine.phase is _IDLE else []
+        if self._machine.phase is not _IN_PROGRESS:
+            return events
+        if self._expects_marker and not self._marked:
+            return events + self._broken(CUT, "the parts ended without a stateful marker")
+        if not self._parts:
+            return events + self._broken(EMPTY, "the provider returned without any part")
+        return events + self._machine.finish("tool_calls" if self._calls else "stop")
+
+    def _plain_text(self, data: bytes) -> list[Event]:
+        try:
+            part = _decode_text(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return self._read(data)
+        self._parts += 1
+        return self._text(part)
+
+    def _read(self, data: bytes) -> list[Event]:
+        try:
+            value = decode_frame(data)
+        except BridgeError as error:
+            return self._broken(INVALID_JSON, error.message)
+        if isinstance(value, dict) and "error" in value:
+            return self._machine.fail(failure_of(value["error"]))
+        try:
+            part = part_of(value, "part")
+        except BridgeError as error:
+            return self._broken(INVALID_SHAPE, error.message)
+        self._parts += 1
+        taker = self._takers.get(type(part))
+        if taker is None:
+            self.diagnostics.loss(type(part).__name__, "no part of an answer")
+            return []
+        return taker(part)
+
+    def _broken(self, code: str, message: str) -> list[Event]:
+        return self._machine.fail(failure(code, message))
+
+    def _text(self, part: LanguageModelTextPart | _TextFrame) -> list[Event]:
+        self._thinking = None
+        return self._machine.text(part.value)
+
+    def _think(self, part: LanguageModelThinkingPart) -> list[Event]:
+        text = part.value if isinstance(part.value, str) else "".join(part.value)
+        metadata: dict[str, Any] = part.metadata or {}
+        encrypted = metadata.get(vs.ENCRYPTED)
+        events: list[Event] = []
+        block = part.id or self._thinking or ""
+        if (text or encrypted) and block != self._thinking:
+            events += self._machine.block_done() + self._machine.expect_item(block)
+            self._thinking = block
+        events += self._machine.reasoning(text)
+        if isinstance(encrypted, str):
+            events += self._machine.reasoning_encrypted(encrypted)
+        if metadata.get(vs.REASONING_DONE) and self._thinking is not None:
+            self._thinking = None
+            events += self._machine.block_done()
+        return events
+
+    def _call(self, part: LanguageModelToolCallPart) -> list[Event]:
+        self._thinking = None
+        index, self._calls = self._calls, self._calls + 1
+        arguments = json.dumps(part.input, ensure_ascii=False, separators=(",", ":"))
+        call_id = call_id_of(part.call_id, self._prefix)
+        return self._machine.tool_call(index, call_id, part.name, arguments) + self._machine.tool_call_done(
+            index
+        )
+
+    # ── data parts ─────────────────────────────────────────────────────────────────────────────────
+    def _data(self, part: LanguageModelDataPart) -> list[Event]:
+        mark = self._marks.get(part.mime_type)
+        if mark is not None:
+            return mark(part)
+        self._thinking = None
+        if part.mime_type.startswith("image/"):
+            return self._image(part)
+        held = {"mime_type": part.mime_type, "data": base64.b64encode(part.data).decode()}
+        return self._machine.extension_event(DATA_EVENT, held)
+
+    def _image(self, part: LanguageModelDataPart) -> list[Event]:
+        mime = image_mime(part.data, part.mime_type)
+        made = {
+            "type": "image_generation_call",
+            "id": "",
+            "status": "completed",
+            "result": base64.b64encode(part.data).decode(),
+            "output_format": mime.removeprefix("image/"),
+        }
+        return self._machine.item(made)
+
+    def _usage(self, part: LanguageModelDataPart) -> list[Event]:
+        usage = usage_of(json_of(part.data), self.diagnostics)
+        if usage is None:
+            self.diagnostics.ignored(vs.USAGE, "no token counts in it")
+            return []
+        return self._machine.usage(usage)
+
+    def _marker(self, part: LanguageModelDataPart) -> list[Event]:
+        self._marked = True
+        marker = marker_of(part.data)
+        if marker is None:
+            return []
+        return self._machine.extension_event(STATEFUL_MARKER_EVENT, {"model": marker[0], "marker": marker[1]})
+
+    def _compaction(self, part: LanguageModelDataPart) -> list[Event]:
+        compaction = compaction_of(part.data)
+        if compaction is None:
+            self.diagnostics.loss(vs.CONTEXT_MANAGEMENT, "no condensed history in it")
+            return []
+        return self._machine.item(CompactionItem(compaction.id or "", compaction.encrypted_content))
+
+    def _phase(self, part: LanguageModelDataPart) -> list[Event]:
+        phase = phase_of(part.data)
+        return [] if phase is None else self._machine.block_done() + self._machine.expect_item("", phase)

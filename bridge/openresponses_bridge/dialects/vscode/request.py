@@ -1,0 +1,182 @@
+"""VS Code's chat requests ↔ Responses requests, each with a report of what could not be said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from openresponses_bridge.decoder import CALL_ID_PREFIX, LanguageModelTextPart
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.base import AnyItem, entries_of
+from openresponses_bridge.dialects.vscode.to_items import ItemBuilder
+from openresponses_bridge.dialects.vscode.to_messages import MessageBuilder
+from openresponses_bridge.dialects.vscode.tools import offered, tool_choice, tool_params
+from openresponses_bridge.dialects.vscode.types import ChatMessage, ChatRequest, Role
+from openresponses_bridge.protocol.beyond import names_of
+from openresponses_bridge.protocol.request import CreateResponse, ReasoningOptions
+from openresponses_bridge.tools.identity import ToolIdentityMap
+
+_DISGUISED = "You are "
+# our field → the names under which extensions pass it in modelOptions, the first is the one we write
+_OPTIONS: dict[str, tuple[str, ...]] = {
+    "temperature": ("temperature",),
+    "top_p": ("top_p", "topP"),
+    "presence_penalty": ("presence_penalty", "presencePenalty"),
+    "frequency_penalty": ("frequency_penalty", "frequencyPenalty"),
+    "max_output_tokens": (
+        "max_tokens",
+        "max_output_tokens",
+        "max_completion_tokens",
+        "maxTokens",
+        "maxOutputTokens",
+    ),
+    "parallel_tool_calls": ("parallel_tool_calls", "parallelToolCalls"),
+    "service_tier": ("service_tier",),
+    "user": ("user",),
+}
+_EFFORT = ("reasoning_effort", "reasoningEffort")
+_TYPES: dict[str, tuple[type, ...]] = {
+    "max_output_tokens": (int,),
+    "parallel_tool_calls": (bool,),
+    "service_tier": (str,),
+    "user": (str,),
+}
+_NUMBER = (int, float)
+_SYSTEM_PROMPT = "systemPrompt"
+_ENCRYPTED = "reasoning.encrypted_content"
+# fields of a request that mean nothing to VS Code and change nothing about the answer
+_OURS = frozenset({"model", "input", "instructions", "tools", "tool_choice", "stream", "stream_options"})
+_STORED = frozenset(
+    {"store", "background", "restart", "previous_response_id", "metadata", "include", "reasoning"}
+)
+
+
+def from_vscode(
+    chat: ChatRequest, *, call_id_prefix: str = CALL_ID_PREFIX, use_markers: bool = False
+) -> tuple[CreateResponse, Diagnostics]:
+    """The Responses request for a chat, streamed. `modelOptions.systemPrompt` and leading system messages are
+    its instructions, in this order.
+
+    `use_markers`: go on from the last response of this model that a stateful marker names, with only
+    what came after it. Otherwise the whole chat is sent, which needs no stored response.
+    """
+    diagnostics = Diagnostics()
+    leading, messages = _instructions(chat.messages)
+    prompt = chat.model_options.get(_SYSTEM_PROMPT)
+    said = [text for text in (prompt, leading) if isinstance(text, str) and text]
+    builder = ItemBuilder(diagnostics, call_id_prefix)
+    for message in messages:
+        builder.add(message)
+    previous, start = _marked(builder, chat.model) if use_markers else (None, 0)
+    return (
+        CreateResponse(
+            model=chat.model,
+            input=builder.items[start:],
+            instructions="\n\n".join(said) or None,
+            previous_response_id=previous,
+            include=[_ENCRYPTED] if chat.include_encrypted_thinking else None,
+            store=None if chat.store is UNSET else chat.store,
+            tools=tool_params(chat.tools, diagnostics) or None,
+            tool_choice=tool_choice(chat.tool_mode, chat.tools),
+            stream=True,
+            **_options(chat.model_options, diagnostics),
+        ),
+        diagnostics,
+    )
+
+
+def to_vscode(
+    request: CreateResponse,
+    *,
+    history: Iterable[AnyItem] = (),
+    model: str | None = None,
+    tool_identities: ToolIdentityMap | None = None,
+    call_id_prefix: str = CALL_ID_PREFIX,
+    system_role: bool = True,
+) -> tuple[ChatRequest, Diagnostics]:
+    """The chat for a Responses request. `history` are the items that `previous_response_id` stands for,
+    `model` is VS Code's name for the model, `tool_identities` takes the declared tools for the machine.
+
+    Raises InvalidRequestError (`unpaired_tool_call`)."""
+    diagnostics = Diagnostics()
+    identities = ToolIdentityMap() if tool_identities is None else tool_identities
+    offer = offered(request.tools, request.tool_choice, identities, diagnostics)
+    builder = MessageBuilder(diagnostics, identities, call_id_prefix, system_role)
+    builder.system(request.instructions or "")
+    builder.take(entries_of(request, history))
+    options = _model_options(request, diagnostics)
+    name = model or request.model or ""
+    return ChatRequest(name, builder.messages, offer.tools, offer.mode, options), diagnostics
+
+
+def _instructions(messages: list[ChatMessage]) -> tuple[str | None, list[ChatMessage]]:
+    """(instructions, the other messages). Without a system role, extensions disguise the system prompt
+    as the assistant's first text."""
+    texts: list[str] = []
+    for position, message in enumerate(messages):
+        text = _text(message)
+        leads = message.role is Role.SYSTEM or (position == 0 and _is_disguised(message, text, messages))
+        if not leads or text is None:
+            return "\n\n".join(texts) or None, messages[position:]
+        texts.append(text)
+    return "\n\n".join(texts) or None, []
+
+
+def _is_disguised(message: ChatMessage, text: str | None, messages: list[ChatMessage]) -> bool:
+    said = (text or "").lstrip()
+    return message.role is Role.ASSISTANT and len(messages) > 1 and said.startswith(_DISGUISED)
+
+
+def _text(message: ChatMessage) -> str | None:
+    """A message's text; None when it holds anything else."""
+    texts = [part.value for part in message.content if isinstance(part, LanguageModelTextPart)]
+    return "".join(texts) if len(texts) == len(message.content) else None
+
+
+def _marked(builder: ItemBuilder, model: str) -> tuple[str | None, int]:
+    for marked_model, marker, start in reversed(builder.markers):
+        if marked_model == model:
+            return marker, start
+    return None, 0
+
+
+def _options(given: dict[str, Any], diagnostics: Diagnostics) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    known = {name: ours for ours, names in _OPTIONS.items() for name in names}
+    for name, value in given.items():
+        ours = known.get(name)
+        if ours is not None and _is(value, _TYPES.get(ours, _NUMBER)):
+            fields.setdefault(ours, value)
+        elif name in _EFFORT and isinstance(value, str):
+            fields["reasoning"] = ReasoningOptions(effort=value)
+        elif value is not None and not (name == _SYSTEM_PROMPT and isinstance(value, str)):
+            diagnostics.loss(f"modelOptions.{name[:64]}", "can't be expressed")
+    return fields
+
+
+def _is(value: Any, types: tuple[type, ...]) -> bool:
+    return isinstance(value, types) and (bool in types or not isinstance(value, bool))
+
+
+def _model_options(request: CreateResponse, diagnostics: Diagnostics) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for name, value in msgspec.structs.asdict(request).items():
+        if value is None or name in _OURS or name in _STORED or name in ("beyond", "native"):
+            continue
+        if name in _OPTIONS:
+            options[_OPTIONS[name][0]] = value
+        else:
+            diagnostics.loss(name, "can't be expressed")
+    for name in [*names_of(request.beyond), *(request.native.names if request.native else ())]:
+        diagnostics.loss(name, "can't be expressed")
+    for included in request.include or ():
+        diagnostics.loss("include", f"{included[:64]!r} can't be asked for")
+    if request.reasoning is not None:
+        if request.reasoning.effort:
+            options[_EFFORT[0]] = request.reasoning.effort
+        if request.reasoning.summary:
+            diagnostics.loss("reasoning.summary", "can't be asked for")
+    return options

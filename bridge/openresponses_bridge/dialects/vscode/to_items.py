@@ -1,0 +1,172 @@
+"""VS Code's messages → input items.
+
+A message becomes as many items as it has kinds of things in it: what was collected is flushed at each
+tool call, result and piece of reasoning, so that the order stays. A tool's answer is never dropped,
+however empty, because the next request would be refused for a call without one (field case 45).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from openresponses_bridge.decoder import (
+    LanguageModelDataPart,
+    LanguageModelPromptTsxPart,
+    LanguageModelTextPart,
+    LanguageModelThinkingPart,
+    LanguageModelToolCallPart,
+    LanguageModelToolResultPart,
+)
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.vscode import types as vs
+from openresponses_bridge.dialects.vscode.call_ids import call_id_of
+from openresponses_bridge.dialects.vscode.marked_data import compaction_of, marker_of, phase_of, thinking_of
+from openresponses_bridge.dialects.vscode.media import content_of
+from openresponses_bridge.dialects.vscode.thinking import ThinkingCollector
+from openresponses_bridge.dialects.vscode.tool_results import output_of
+from openresponses_bridge.protocol.content import InputPart, InputTextContent, OutputTextParam
+from openresponses_bridge.protocol.input_items import (
+    FunctionCallOutputParam,
+    FunctionCallParam,
+    InputItem,
+    MessageParam,
+)
+from openresponses_bridge.protocol.items import ItemStatus, MessagePhase, MessageRole
+
+_ROLE_NAMES: dict[vs.Role, MessageRole] = {
+    vs.Role.USER: "user",
+    vs.Role.ASSISTANT: "assistant",
+    vs.Role.SYSTEM: "system",
+}
+
+
+class ItemBuilder:
+    """Collects input items. `markers` are the stateful markers met: (model, marker, items before it)."""
+
+    def __init__(self, diagnostics: Diagnostics, prefix: str) -> None:
+        self.items: list[InputItem] = []
+        self.markers: list[tuple[str, str, int]] = []
+        self._diagnostics = diagnostics
+        self._prefix = prefix
+        self._role = vs.Role.USER
+        self._content: list[InputPart] = []
+        self._phase: MessagePhase | None = None
+        self._thinking = ThinkingCollector(diagnostics)
+        self._takers: dict[type[Any], Callable[[Any], None]] = {
+            LanguageModelTextPart: self._take_text,
+            LanguageModelDataPart: self._take_data,
+            LanguageModelThinkingPart: self._take_thinking,
+            LanguageModelToolCallPart: self._take_call,
+            LanguageModelToolResultPart: self._take_result,
+            LanguageModelPromptTsxPart: self._take_unknown,
+        }
+        self._marked: dict[str, Callable[[LanguageModelDataPart], None]] = {
+            vs.CACHE_CONTROL: self._take_nothing,
+            vs.USAGE: self._take_nothing,
+            vs.STATEFUL_MARKER: self._take_marker,
+            vs.THINKING: self._take_thinking_data,
+            vs.CONTEXT_MANAGEMENT: self._take_compaction,
+            vs.PHASE_DATA: self._take_phase,
+        }
+
+    def add(self, message: vs.ChatMessage) -> None:
+        """One message."""
+        self._role = message.role
+        self._phase = None
+        self._thinking.any = False
+        if message.name:
+            self._diagnostics.loss("message.name", "the protocol has no names in messages")
+        for part in message.content:
+            self._takers.get(type(part), self._take_unknown)(part)
+        self._flush()
+
+    # ── parts ──────────────────────────────────────────────────────────────────────────────────────
+    def _take_text(self, part: LanguageModelTextPart) -> None:
+        self._content.append(InputTextContent(part.value))
+
+    def _take_data(self, part: LanguageModelDataPart) -> None:
+        self._marked.get(part.mime_type, self._take_content)(part)
+
+    def _take_thinking(self, part: LanguageModelThinkingPart) -> None:
+        if self._content:
+            self._flush()
+        self.items += self._thinking.take(part)
+
+    def _take_call(self, part: LanguageModelToolCallPart) -> None:
+        self._flush()
+        arguments = json.dumps(part.input, ensure_ascii=False, separators=(",", ":"))
+        self.items.append(FunctionCallParam(call_id_of(part.call_id, self._prefix), part.name, arguments))
+
+    def _take_result(self, part: LanguageModelToolResultPart) -> None:
+        self._flush()
+        status: ItemStatus | UnsetType = "incomplete" if part.is_error else UNSET
+        call_id = call_id_of(part.call_id, self._prefix)
+        self.items.append(FunctionCallOutputParam(call_id, output_of(part.content), status=status))
+
+    def _take_unknown(self, value: Any) -> None:
+        self._diagnostics.loss("message.content", f"no part of a message: {type(value).__name__}")
+
+    # ── data parts ─────────────────────────────────────────────────────────────────────────────────
+    def _take_content(self, part: LanguageModelDataPart) -> None:
+        self._content.append(content_of(part))
+
+    def _take_nothing(self, part: LanguageModelDataPart) -> None:
+        """Says something to VS Code only."""
+
+    def _take_marker(self, part: LanguageModelDataPart) -> None:
+        marker = marker_of(part.data)
+        if marker is not None:
+            self._flush()
+            self.markers.append((*marker, len(self.items)))
+
+    def _take_thinking_data(self, part: LanguageModelDataPart) -> None:
+        # where thinking parts came too, the data repeats them
+        block, text, encrypted = thinking_of(part.data)
+        self._flush()
+        self.items += self._thinking.hold(block, "" if self._thinking.any else text, encrypted)
+
+    def _take_compaction(self, part: LanguageModelDataPart) -> None:
+        compaction = compaction_of(part.data)
+        if compaction is None:
+            self._diagnostics.loss(vs.CONTEXT_MANAGEMENT, "no condensed history in it")
+            return
+        self._flush()
+        self.items.append(compaction)
+
+    def _take_phase(self, part: LanguageModelDataPart) -> None:
+        self._phase = phase_of(part.data)
+
+    # ── messages ───────────────────────────────────────────────────────────────────────────────────
+    def _flush(self) -> None:
+        self.items += self._thinking.flush()
+        content, self._content = self._content, []
+        texts = [part.text for part in content if isinstance(part, InputTextContent)]
+        if len(texts) < len(content) or "".join(texts).strip():
+            self.items += _MESSAGES[self._role is vs.Role.ASSISTANT](self, content, texts)
+
+    def _other_message(self, content: list[InputPart], texts: list[str]) -> list[InputItem]:
+        content_or_text = "".join(texts) if len(texts) == len(content) else content
+        return [MessageParam(_ROLE_NAMES[self._role], content_or_text)]
+
+    def _assistant_message(self, content: list[InputPart], texts: list[str]) -> list[InputItem]:
+        # an assistant's message holds text only; what it showed besides comes from the user again
+        items: list[InputItem] = []
+        text = "".join(texts)
+        if text.strip():
+            phase = self._phase or UNSET
+            items.append(MessageParam("assistant", [OutputTextParam(text)], phase=phase))
+        shown: list[InputPart] = [part for part in content if not isinstance(part, InputTextContent)]
+        if shown:
+            self._diagnostics.repair("message.content", "an assistant's image or file, sent as the user's")
+            items.append(MessageParam("user", shown))
+        return items
+
+
+_MESSAGES: dict[bool, Callable[[ItemBuilder, list[InputPart], list[str]], list[InputItem]]] = {
+    True: ItemBuilder._assistant_message,
+    False: ItemBuilder._other_message,
+}

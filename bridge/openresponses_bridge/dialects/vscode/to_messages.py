@@ -1,0 +1,173 @@
+"""Input items → VS Code's messages. Items of one side after each other share a message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from openresponses_bridge.decoder import (
+    LanguageModelDataPart,
+    LanguageModelThinkingPart,
+    LanguageModelToolCallPart,
+    LanguageModelToolResultPart,
+    Part,
+    namespace_call_id,
+)
+from openresponses_bridge.decoder.tool_input import tool_input
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.base import Entry
+from openresponses_bridge.dialects.vscode import types as vs
+from openresponses_bridge.dialects.vscode.media import text_or_nothing
+from openresponses_bridge.dialects.vscode.thinking import parts_of
+from openresponses_bridge.dialects.vscode.tool_results import content_parts
+from openresponses_bridge.protocol import input_items as params
+from openresponses_bridge.protocol import items as it
+from openresponses_bridge.protocol.unknown import UnknownItem
+from openresponses_bridge.tools.identity import ToolIdentityMap
+from openresponses_bridge.tools.pairing import pair
+from openresponses_bridge.tools.presentation import call_view, output_view
+
+_ROLES = {
+    "user": vs.Role.USER,
+    "assistant": vs.Role.ASSISTANT,
+    "system": vs.Role.SYSTEM,
+    "developer": vs.Role.SYSTEM,
+}
+# OpenAI's own calls → the name they are shown under and the field that is their input
+_OWN_CALLS: dict[type[Any], tuple[str, str]] = {
+    params.ShellCallParam: ("shell", "action"),
+    params.LocalShellCallParam: ("local_shell", "action"),
+    params.ApplyPatchCallParam: ("apply_patch", "operation"),
+    params.ToolSearchCallParam: ("tool_search", "arguments"),
+}
+
+
+class MessageBuilder:
+    """Collects messages. With `system_role` off, system messages are the user's, as VS Code's stable
+    interface has no third role."""
+
+    def __init__(
+        self, diagnostics: Diagnostics, identities: ToolIdentityMap, prefix: str, system_role: bool
+    ) -> None:
+        self.messages: list[vs.ChatMessage] = []
+        self._diagnostics = diagnostics
+        self._identities = identities
+        self._prefix = prefix
+        self._system = vs.Role.SYSTEM if system_role else vs.Role.USER
+        self._takers: dict[type[Any], Callable[[Any], None]] = {
+            params.MessageParam: self._message,
+            it.Message: self._message,
+            params.ReasoningParam: self._reasoning,
+            it.ReasoningItem: self._reasoning,
+            params.FunctionCallParam: self._function_call,
+            it.FunctionCall: self._function_call,
+            params.CustomToolCallParam: self._custom_call,
+            it.CustomToolCall: self._custom_call,
+            params.FunctionCallOutputParam: self._output,
+            it.FunctionCallOutput: self._output,
+            params.CustomToolCallOutputParam: self._output,
+            params.ShellCallOutputParam: self._own_output,
+            params.LocalShellCallOutputParam: self._own_output,
+            params.ApplyPatchCallOutputParam: self._own_output,
+            params.ToolSearchOutputParam: self._own_output,
+            params.CompactionParam: self._compaction,
+            it.CompactionItem: self._compaction,
+            **dict.fromkeys(_OWN_CALLS, self._own_call),
+        }
+
+    def system(self, text: str) -> None:
+        """Instructions."""
+        self._add(self._system, list(text_or_nothing(text)))
+
+    def take(self, entries: Sequence[Entry]) -> None:
+        """The items, in order. Raises InvalidRequestError for a call without its output, and the reverse."""
+        views = [
+            call_view(each.item, self._identities) or output_view(each.item, self._identities)
+            for each in entries
+        ]
+        answers = pair(views, lambda index: entries[index].param)
+        for index, entry in enumerate(entries):
+            if answers.get(index, index) is None:
+                self._diagnostics.loss(entry.where, "a call that was cut and never run, left out")
+            else:
+                self._takers.get(type(entry.item), self._unknown)(entry.item)
+
+    def _add(self, role: vs.Role, parts: list[Part | Any]) -> None:
+        if not parts:
+            return
+        last = self.messages[-1] if self.messages else None
+        if last is not None and last.role is role:
+            self.messages[-1] = vs.ChatMessage(role, [*last.content, *parts])
+        else:
+            self.messages.append(vs.ChatMessage(role, parts))
+
+    def _message(self, item: Any) -> None:
+        role = _ROLES[item.role]
+        content = item.content
+        given = (
+            text_or_nothing(content)
+            if isinstance(content, str)
+            else content_parts(content, self._diagnostics)
+        )
+        parts: list[Part | Any] = list(given)
+        if item.phase:
+            value = {"type": vs.PHASE_DATA, "phase": item.phase}
+            parts.append(LanguageModelDataPart.json(value, vs.PHASE_DATA))
+        if role is vs.Role.ASSISTANT and self._is_speechless():
+            self._add(role, parts)
+        elif parts:
+            # what was said in two messages stays apart: VS Code joins neither texts nor phases
+            shown = self._system if role is vs.Role.SYSTEM else role
+            self.messages.append(vs.ChatMessage(shown, parts))
+
+    def _is_speechless(self) -> bool:
+        """Whether the last message has no text yet: reasoning and what follows it are one turn."""
+        last = self.messages[-1].content if self.messages else ()
+        return all(isinstance(part, LanguageModelThinkingPart) for part in last)
+
+    def _reasoning(self, item: Any) -> None:
+        self._add(vs.Role.ASSISTANT, list(parts_of(item)))
+
+    def _call(self, item: Any, name: str, value: dict[str, Any]) -> None:
+        call_id = namespace_call_id(item.call_id or item.id or "", self._prefix)
+        self._add(vs.Role.ASSISTANT, [LanguageModelToolCallPart(call_id, name, value)])
+
+    def _function_call(self, item: Any) -> None:
+        read = tool_input(item.arguments)
+        if read.value is None:
+            self._diagnostics.loss("function_call.arguments", "are not JSON, shown as {}")
+        elif read.repair is not None:
+            self._diagnostics.repair("function_call.arguments", read.repair)
+        self._call(item, self._identities.upstream_name(item.name, item.namespace or None), read.value or {})
+
+    def _custom_call(self, item: Any) -> None:
+        name = self._identities.upstream_name(item.name, item.namespace or None)
+        self._call(item, name, {"input": item.input})
+
+    def _own_call(self, item: Any) -> None:
+        name, field = _OWN_CALLS[type(item)]
+        given = getattr(item, field)
+        self._call(item, name, given if isinstance(given, dict) else {"input": given})
+
+    def _result(self, item: Any, parts: list[Any]) -> None:
+        call_id = namespace_call_id(item.call_id or item.id or "", self._prefix)
+        failed = item.status == "incomplete"
+        self._add(vs.Role.USER, [LanguageModelToolResultPart(call_id, parts, failed)])
+
+    def _output(self, item: Any) -> None:
+        self._result(item, content_parts(item.output, self._diagnostics))
+
+    def _own_output(self, item: Any) -> None:
+        output = getattr(item, "output", None) or getattr(item, "tools", "")
+        text = output if isinstance(output, str) else msgspec.json.encode(output).decode()
+        self._result(item, list(text_or_nothing(text)))
+
+    def _compaction(self, item: Any) -> None:
+        value = {"type": "compaction", "id": item.id or "", "encrypted_content": item.encrypted_content}
+        self._add(vs.Role.ASSISTANT, [LanguageModelDataPart.json(value, vs.CONTEXT_MANAGEMENT)])
+
+    def _unknown(self, item: Any) -> None:
+        kind = item.type if isinstance(item, UnknownItem) else type(item).type
+        self._diagnostics.loss(f"input.{kind[:64]}", "has no form in a message")

@@ -1,0 +1,76 @@
+"""A chat request as VS Code makes it: `LanguageModelChatMessage`s, tools and options.
+
+Parts are those of `openresponses_bridge.decoder.parts`. On the wire a request is one JSON object
+`{model, messages: [{role, content, name?}], tools?, toolMode?, modelOptions?, includeEncryptedThinking?,
+store?}`; `JSON.stringify` of VS Code's own messages says `_content` for `content`.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType, field
+
+from openresponses_bridge.decoder import Part
+
+
+class Role(IntEnum):
+    """LanguageModelChatMessageRole; System is proposed and there at run time."""
+
+    USER = 1
+    ASSISTANT = 2
+    SYSTEM = 3
+
+
+class ToolMode(IntEnum):
+    """LanguageModelChatToolMode."""
+
+    AUTO = 1
+    REQUIRED = 2
+
+
+class ChatMessage(Struct, frozen=True):
+    """LanguageModelChatMessage. `content` holds parts, and values nobody knows as they came."""
+
+    role: Role
+    content: list[Part | Any]
+    name: str | UnsetType = UNSET
+
+
+class ChatTool(Struct, frozen=True, rename="camel"):
+    """LanguageModelChatTool; `input_schema` is JSON Schema."""
+
+    name: str
+    description: str
+    input_schema: dict[str, Any] | UnsetType = UNSET
+
+
+class ChatRequest(Struct, frozen=True, rename="camel"):
+    """What a provider is asked: the messages, and ProvideLanguageModelChatResponseOptions.
+
+    `include_encrypted_thinking` asks for reasoning that its provider can read again. `store` is ours:
+    whether the response is kept, so that a stateful marker can name it; unset leaves that to the server.
+    """
+
+    model: str
+    messages: list[ChatMessage]
+    tools: list[ChatTool] = field(default_factory=list)
+    tool_mode: ToolMode = ToolMode.AUTO
+    model_options: dict[str, Any] = field(default_factory=dict)
+    include_encrypted_thinking: bool | UnsetType = UNSET
+    store: bool | UnsetType = UNSET
+
+
+# Media types by which Copilot marks data parts that are not content
+CACHE_CONTROL = "cache_control"
+STATEFUL_MARKER = "stateful_marker"
+THINKING = "thinking"
+CONTEXT_MANAGEMENT = "context_management"
+USAGE = "usage"
+PHASE_DATA = "phase_data"
+
+# Metadata of thinking parts
+ENCRYPTED = "encrypted_content"
+SUMMARY_PART_DONE = "vscode_reasoning_summary_part_done"
+REASONING_DONE = "vscode_reasoning_done"

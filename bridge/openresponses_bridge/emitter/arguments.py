@@ -1,0 +1,154 @@
+"""What callers may hand to the machine beside text → the structs it works with.
+
+Each raises StreamStateError (`bridge.stream.invalid_argument`) naming the call and the field.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET
+
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.errors import StreamStateError
+from openresponses_bridge.protocol import vocabulary
+from openresponses_bridge.protocol.characters import with_whole_characters
+from openresponses_bridge.protocol.content import Annotation, KnownAnnotation, LogProb, UrlCitation
+from openresponses_bridge.protocol.lenient import SchemaError, Strict, build
+from openresponses_bridge.protocol.unknown import Unknown
+from openresponses_bridge.protocol.usage import (
+    NAMES,
+    Usage,
+    count_of,
+    counts_in,
+    is_sound,
+    most_of,
+    numbers_of,
+    within_bounds,
+)
+from openresponses_bridge.state import OPENAI_SLUG, Wire
+from openresponses_bridge.surrogates import mended
+
+EXTENSION: Final = re.compile(r"[A-Za-z0-9_-]+:[A-Za-z0-9_.:-]+")
+_NOT_IN_A_TYPE: Final = re.compile(r"[^A-Za-z0-9_.:-]")
+
+
+def spelled(kind: str) -> str:
+    """A type that the wire does not have as an extension's, `slug:name`, whatever was sent."""
+    name = _NOT_IN_A_TYPE.sub("_", kind) or "unknown"
+    return name if EXTENSION.fullmatch(name) else OPENAI_SLUG + name
+
+
+_DIGITS = 20  # more than any count has
+
+
+def wrong_argument(call: str, what: str) -> StreamStateError:
+    """The error for an argument that can't be used."""
+    return StreamStateError(StreamStateError.INVALID_ARGUMENT, f"{call}: {what}", call=call)
+
+
+def index_of(call: str, index: object) -> int:
+    """The upstream's index of a tool call."""
+    if isinstance(index, int):
+        return index
+    raise wrong_argument(call, f"expected an integer index, got {type(index).__name__}")
+
+
+def fields_of(call: str, fields: object) -> dict[str, Any]:
+    """The fields of an event or item given as a mapping."""
+    if isinstance(fields, Mapping):
+        return with_whole_characters(dict(fields))
+    raise wrong_argument(call, f"expected a mapping of fields, got {type(fields).__name__}")
+
+
+def text_of(call: str, delta: object) -> str:
+    """A delta, which must be a string; None counts as empty."""
+    if delta is None:
+        return ""
+    if isinstance(delta, str):
+        return delta
+    raise wrong_argument(call, f"expected a string delta, got {type(delta).__name__}")
+
+
+def reason_of(call: str, reason: object) -> str | None:
+    """Why an upstream stopped, in its own word."""
+    if reason is None:
+        return None
+    if isinstance(reason, str):
+        return mended(reason)
+    raise wrong_argument(call, f"expected a reason as a string, got {type(reason).__name__}")
+
+
+def annotation_of(annotation: Annotation | Mapping[str, Any]) -> Annotation:
+    """A citation struct, or a mapping with its fields and `type`."""
+    if isinstance(annotation, KnownAnnotation | Unknown):
+        return annotation
+    try:
+        built: Annotation = build(vocabulary.ANNOTATIONS, with_whole_characters(dict(annotation)), Strict())
+    except (SchemaError, TypeError, ValueError) as error:
+        raise wrong_argument("annotation", str(error)) from error
+    return built
+
+
+def admitted(wire: Wire, annotations: Iterable[Annotation], diagnostics: Diagnostics) -> list[Annotation]:
+    """The citations that the wire knows: `openresponses` has `url_citation` only (law E10)."""
+    admitted: list[Annotation] = []
+    for cited in annotations:
+        if wire.openai_items or isinstance(cited, UrlCitation):
+            admitted.append(with_whole_characters(cited))
+        else:
+            diagnostics.loss(f"annotation.{cited.type}", "not published, left out")
+    return admitted
+
+
+def logprobs_of(logprobs: Sequence[LogProb | Mapping[str, Any]] | None) -> list[LogProb]:
+    """Log probabilities as structs or mappings (schema LogProb)."""
+    if not logprobs:
+        return []
+    try:
+        given = with_whole_characters(list(logprobs))
+        return [each if isinstance(each, LogProb) else msgspec.convert(each, LogProb) for each in given]
+    except (msgspec.ValidationError, TypeError) as error:
+        raise wrong_argument("text", f"logprobs: {error}") from error
+
+
+def usage_of(usage: Usage | Mapping[str, Any] | None, diagnostics: Diagnostics) -> Usage | None:
+    """Usage as a struct, or as a mapping in the names of the schema, Chat Completions or Anthropic, where
+    missing counts are 0. What can't be a count is refused; wrong sums are put right."""
+    if usage is None:
+        return None
+    if type(usage) is Usage and _is_plain(usage) and is_sound(usage):
+        return usage
+    if not isinstance(usage, Usage | Mapping):
+        raise wrong_argument("usage", f"expected token counts, got {type(usage).__name__}")
+    if isinstance(usage, Usage):
+        counts = {name: _count(name, number) for name, number in numbers_of(usage).items()}
+        return within_bounds(Usage.of(**counts, estimated=usage.estimated is True), diagnostics)
+    if usage and NAMES.isdisjoint(usage):
+        raise wrong_argument("usage", f"none of these names token counts: {', '.join(map(str, usage))}")
+    given = {name: number for name, number in counts_in(usage).items() if number is not None}
+    counts = {name: _count(name, _from_digits(number)) for name, number in given.items()}
+    counts = {"input_tokens": 0, "output_tokens": 0, **counts}
+    return within_bounds(Usage.of(**counts, estimated=usage.get("estimated") is True), diagnostics)
+
+
+def _is_plain(usage: Usage) -> bool:
+    """What is left out when there is none of it is left out."""
+    estimated, written = usage.estimated, usage.input_tokens_details.cache_write_tokens
+    return written != 0 and (estimated is True or estimated is UNSET)
+
+
+def _from_digits(number: object) -> object:
+    digits = isinstance(number, str) and len(number) < _DIGITS and number.isascii() and number.isdigit()
+    return int(str(number)) if digits else number
+
+
+def _count(name: str, number: object) -> int:
+    most = most_of(name)
+    count = count_of(number, most)
+    if count is None:
+        raise wrong_argument("usage", f"not token counts: {name} is not a whole number from 0 to {most}")
+    return count

@@ -1,0 +1,95 @@
+"""A response that has ended → events, for callers that do not have its stream any more: an answer that is not
+streamed is made by the same outbound as a stream, and a stream that was cut is closed with its response."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator
+from itertools import count
+from typing import Any
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from openresponses_bridge.protocol import content as ct
+from openresponses_bridge.protocol import events as ev
+from openresponses_bridge.protocol import items as it
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.state import TERMINAL_EVENT
+
+# the type of an event and its fields behind the sequence number
+_Draft = tuple[Callable[..., Event], tuple[Any, ...]]
+
+
+def events_of(response: Response) -> Iterator[Event]:
+    """Its beginning, its items, its end; each text is one delta, and what an item's end repeats is left out.
+
+    A call that was cut is left out too (`is_cut_call`): clients of whole answers run the calls in them.
+    Raises KeyError for a response that has not ended.
+    """
+    terminal = TERMINAL_EVENT[response.status]
+    numbers = count()
+    for beginning in beginnings(response):
+        next(numbers)
+        yield beginning
+    for index, item in enumerate(response.output):
+        for kind, fields in () if is_cut_call(item) else _item(index, item):
+            yield kind(next(numbers), *fields)
+    yield terminal(next(numbers), response)
+
+
+def beginnings(response: Response) -> list[Event]:
+    """`response.created` and `response.in_progress`, as they were before anything was known."""
+    begun = replace(response, status="in_progress", error=None, incomplete_details=None, output=[])
+    return [ev.ResponseCreated(0, begun), ev.ResponseInProgress(1, begun)]
+
+
+def is_cut_call(item: it.Item) -> bool:
+    """Whether this is a tool call whose arguments ended before their end."""
+    return isinstance(item, it.FunctionCall | it.CustomToolCall) and item.status == "incomplete"
+
+
+def in_one_form(response: Response, summarised: Container[str]) -> Response:
+    """Without the reasoning itself of the items with these ids, of which a summary came first. Of the others
+    `events_of` gives the reasoning first."""
+    output = [
+        replace(item, content=UNSET) if isinstance(item, it.ReasoningItem) and item.id in summarised else item
+        for item in response.output
+    ]
+    return replace(response, output=output)
+
+
+def _item(index: int, item: it.Item) -> Iterator[_Draft]:
+    yield ev.OutputItemAdded, (index, item)
+    if isinstance(item, it.FunctionCall) and item.arguments:
+        yield ev.FunctionCallArgumentsDelta, (item.id, index, item.arguments)
+    elif isinstance(item, it.CustomToolCall) and item.input:
+        yield ev.CustomToolCallInputDelta, (item.id, index, item.input)
+    elif isinstance(item, it.Message):
+        for within, part in enumerate(item.content):
+            yield from _part(part, (item.id, index, within))
+    elif isinstance(item, it.ReasoningItem):
+        for within, part in enumerate(item.content or ()):
+            if text := _text(part):
+                yield ev.ReasoningDelta, (item.id, index, within, text)
+        for within, part in enumerate(item.summary):
+            if text := _text(part):
+                yield ev.ReasoningSummaryTextDelta, (item.id, index, within, text)
+    yield ev.OutputItemDone, (index, item)
+
+
+def _part(part: ct.ContentPart, place: tuple[str, int, int]) -> Iterator[_Draft]:
+    if isinstance(part, ct.OutputTextContent):
+        if part.text:
+            yield ev.OutputTextDelta, (*place, part.text, part.logprobs)
+        for number, annotation in enumerate(part.annotations):
+            yield ev.OutputTextAnnotationAdded, (*place, number, annotation)
+    elif isinstance(part, ct.RefusalContent) and part.refusal:
+        yield ev.RefusalDelta, (*place, part.refusal)
+    yield ev.ContentPartDone, (*place, part)
+
+
+def _text(part: ct.ContentPart) -> str:
+    """The text of a part of a reasoning item, whatever kind of part a server used for it."""
+    text = getattr(part, "text", "")
+    return text if isinstance(text, str) else ""

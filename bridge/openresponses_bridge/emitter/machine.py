@@ -1,0 +1,408 @@
+"""`ResponseStreamStateMachine`: calls in, OpenResponses events out, and a live snapshot.
+
+The machine decides what opens, what closes and in which order (laws E4–E9); the blocks know how
+they are spelled. Sans-IO: ids and clock are injected, nothing waits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from typing import Any, get_args
+
+from msgspec import UNSET
+
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.emitter.arguments import (
+    EXTENSION,
+    admitted,
+    annotation_of,
+    fields_of,
+    index_of,
+    logprobs_of,
+    reason_of,
+    spelled,
+    text_of,
+    usage_of,
+    wrong_argument,
+)
+from openresponses_bridge.emitter.failures import Failure, payload_of, redacted
+from openresponses_bridge.emitter.finish_reasons import CANCELLED, UNKNOWN, outcome, own_word
+from openresponses_bridge.emitter.finished import in_one_form
+from openresponses_bridge.emitter.live_response import LiveResponse, SettleUsage
+from openresponses_bridge.emitter.open_blocks import OpenBlocks
+from openresponses_bridge.emitter.output import IdFactory, Output
+from openresponses_bridge.emitter.parts import REFUSAL, TEXT, PartKind
+from openresponses_bridge.emitter.tool_call import nameless
+from openresponses_bridge.errors import StreamStateError
+from openresponses_bridge.protocol.codec import item_from
+from openresponses_bridge.protocol.content import Annotation, LogProb
+from openresponses_bridge.protocol.events import Event, FunctionCallArgumentsDelta, OutputTextDelta
+from openresponses_bridge.protocol.items import Item, MessagePhase
+from openresponses_bridge.protocol.lenient import Repair
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.unknown import UnknownEvent
+from openresponses_bridge.protocol.usage import Usage, latest
+from openresponses_bridge.protocol.vocabulary import EVENTS
+from openresponses_bridge.random_ids import random_hex
+from openresponses_bridge.state import METHODS, OUTPUT_METHODS, WIRES, BlockState, ResponseStreamPhase
+from openresponses_bridge.surrogates import is_whole, mended
+from openresponses_bridge.tools.identity import ToolIdentityMap
+
+# by name, since Python 3.11 runs code for each look at an enum's member
+_IN_PROGRESS = ResponseStreamPhase.IN_PROGRESS
+_OPEN = BlockState.OPEN
+_NO_LOGPROBS: list[LogProb] = []
+
+
+class ResponseStreamStateMachine:
+    """Turns calls into the events of one response.
+
+    `model` is what the response names; `request` is echoed; `ids` makes an id from a prefix (`resp`,
+    `msg`, `rs`, `fc`, `call`); `clock` gives Unix seconds; `tool_identities` restores the tools the
+    client declared; `wire` is the spelling, `openresponses` or `openai` (law E10); `redact` takes out of an
+    error's texts what no client may see; `settle_usage` is asked at the end for the usage to end with.
+
+    Each method returns the events it caused, in order. `state.METHODS` says which may be called in which
+    phase; any other call raises StreamStateError and changes nothing (law E9). Folding all events so far
+    gives `snapshot` (law E1).
+    """
+
+    def __init__(
+        self,
+        model: str,
+        request: CreateResponse | None = None,
+        response_id: str | None = None,
+        ids: IdFactory | None = None,
+        clock: Callable[[], float] | None = None,
+        tool_identities: ToolIdentityMap | None = None,
+        wire: str = "openresponses",
+        redact: Callable[[str], str] | None = None,
+        settle_usage: SettleUsage | None = None,
+    ) -> None:
+        if wire not in WIRES:
+            raise wrong_argument("wire", f"expected one of {', '.join(WIRES)}, got {wire!r}")
+        if not isinstance(model, str):
+            raise wrong_argument("model", f"expected a string, got {type(model).__name__}")
+        self._wire = WIRES[wire]
+        self._redact = redact
+        self._number = count().__next__
+        ids = ids or _random_id
+        output = Output(ids, self._number)
+        self.diagnostics = Diagnostics()
+        self._summarised = output.summarised
+        self._blocks = OpenBlocks(output, self._wire, tool_identities or ToolIdentityMap(), self.diagnostics)
+        self._deferred: str | None = None
+        self._live = LiveResponse(
+            model, request, response_id or ids("resp"), clock or time.time, self._wire, output
+        )
+        self._live.settle_usage = settle_usage
+
+    # ── what it is ─────────────────────────────────────────────────────────────────────────────────
+    @property
+    def phase(self) -> ResponseStreamPhase:
+        return self._live.phase
+
+    @property
+    def wire(self) -> str:
+        return self._wire.name
+
+    @property
+    def response_id(self) -> str:
+        return self._live.id
+
+    @property
+    def snapshot(self) -> Response:
+        """The response as it stands, open blocks with their partial text. Costs its own size."""
+        return self._live.snapshot
+
+    @property
+    def in_one_form(self) -> Response:
+        """The same for clients that have one place for reasoning: of an item that has a summary and the
+        reasoning itself, the form that came first, as a stream gives it to them."""
+        return in_one_form(self._live.snapshot, self._summarised)
+
+    # ── the beginning ──────────────────────────────────────────────────────────────────────────────
+    def adopt(self, response: Response) -> None:
+        """Be an upstream's response: take its id, model, times and echoed fields before `start()`,
+        and what its terminal event adds before `finish()`."""
+        self.require("adopt")
+        self._live.adopt(response)
+
+    def start(self) -> list[Event]:
+        """`response.created` and `response.in_progress`."""
+        self.require("start")
+        return self._live.begin()
+
+    # ── words: one kind is open at a time (law E5) ─────────────────────────────────────────────────
+    def text(self, delta: str, logprobs: Sequence[LogProb | Mapping[str, Any]] | None = None) -> list[Event]:
+        """The next piece of visible text, with the log probabilities of its tokens if known."""
+        part = self._blocks.text_part
+        if part is None or logprobs or type(delta) is not str or not delta:
+            if self._live.phase is not _IN_PROGRESS:
+                raise self._refusal("text")
+            return self._say("text", TEXT, delta, logprobs)
+        if not delta.isascii() and not is_whole(delta):
+            return self._say("text", TEXT, delta, None)
+        # the common delta: a text part is open and nothing is held back, so it goes out as it is
+        part.write(delta)
+        return [
+            OutputTextDelta(self._number(), part.item_id, part.output_index, part.index, delta, _NO_LOGPROBS)
+        ]
+
+    def refusal(self, delta: str) -> list[Event]:
+        """The next piece of a refusal: a part of the same message as the text around it."""
+        self.require("refusal")
+        return self._say("refusal", REFUSAL, delta, None)
+
+    def annotation(self, annotation: Annotation | Mapping[str, Any]) -> list[Event]:
+        """A citation on the open text; a text part is opened when there is none.
+
+        Citations other than `url_citation` are unknown to the `openresponses` wire: there they are
+        left out, with a diagnostic.
+        """
+        self.require("annotation")
+        cited = admitted(self._wire, [annotation_of(annotation)], self.diagnostics)
+        if not cited:
+            return []
+        events, part = self._blocks.message_part(TEXT)
+        return events + [part.annotate(each) for each in cited]
+
+    def reasoning(self, delta: str) -> list[Event]:
+        """The next piece of raw reasoning."""
+        if self._live.phase is not _IN_PROGRESS:
+            raise self._refusal("reasoning")
+        part = self._blocks.raw_part
+        if part is None or type(delta) is not str or not (delta.isascii() or is_whole(delta)) or not delta:
+            delta = text_of("reasoning", delta)
+            return self._blocks.think(delta) if delta else []
+        part.write(delta)
+        return [part.kind.delta(self._number(), part.item_id, part.output_index, part.index, delta)]
+
+    def reasoning_summary(self, delta: str, part: int = 0) -> list[Event]:
+        """The next piece of a summary; `part` is the upstream's number of the summary part."""
+        self.require("reasoning_summary")
+        delta = text_of("reasoning_summary", delta)
+        if not delta:
+            return []
+        events, block = self._blocks.reasoning()
+        opened, summary = block.open_summary(part)
+        return events + opened + summary.delta(delta)
+
+    def reasoning_encrypted(self, content: str) -> list[Event]:
+        """The opaque form of the open reasoning item (one is begun when none is open). It shows when
+        the item is done. A second one belongs to another item."""
+        self.require("reasoning_encrypted")
+        content = mended(text_of("reasoning_encrypted", content))
+        if not content:
+            return []
+        return self._blocks.encrypt(content)
+
+    def part_done(self) -> list[Event]:
+        """Close the open part: the next delta begins another in the same item."""
+        self.require("part_done")
+        return self._blocks.close_part()
+
+    def block_done(self, *, cut: bool = False) -> list[Event]:
+        """Close the open message or reasoning item: the next delta begins another. `cut`: upstream says that
+        it is incomplete; its parts end now, and the item ends with the response."""
+        self.require("block_done")
+        return self._blocks.close_open(cut)
+
+    # ── tool calls, side by side by the upstream's index ───────────────────────────────────────────
+    def tool_call(
+        self,
+        index: int = 0,
+        id: str | None = None,
+        name: str | None = None,
+        arguments: str | None = None,
+        type: str = "function",
+        namespace: str | None = None,
+    ) -> list[Event]:
+        """One fragment of the call at the upstream's `index`. It is announced once its name is known.
+
+        `type` is `function` (arguments are JSON) or `custom` (arguments are free text); `namespace`
+        is for an upstream that has namespaces itself.
+        """
+        if self._live.phase is not _IN_PROGRESS:
+            raise self._refusal("tool_call")
+        if arguments and not id and not name and arguments.__class__ is str and index.__class__ is int:
+            block = self._blocks.calls.by_index.get(index)
+            if block is not None and block.arguments is _OPEN:
+                if not block.plain or not arguments.isascii() or block.buffer.held:
+                    return block.delta(arguments)
+                # the common fragment: JSON of an open call, nothing held back, so it goes out as it is
+                block.write(arguments)
+                item_id, output_index = block.item_id, block.output_index
+                return [FunctionCallArgumentsDelta(self._number(), item_id, output_index, arguments)]
+        index = index_of("tool_call", index)
+        facts = (("id", id), ("name", name), ("arguments", arguments), ("namespace", namespace))
+        for field, value in facts:
+            if value is not None and not isinstance(value, str):
+                raise wrong_argument("tool_call", f"{field} is not a string but {value.__class__.__name__}")
+        if type not in ("function", "custom"):
+            raise wrong_argument("tool_call", f"type is function or custom, not {type!r}")
+        return self._blocks.call(index, id or "", name or "", arguments or "", type == "custom", namespace)
+
+    def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]:
+        """The call at `index` is whole. Arguments that end before their JSON does are cut (law E7), and
+        `cut` says that upstream knows them to be."""
+        self.require("tool_call_done")
+        block = self._blocks.calls.by_index.get(index_of("tool_call_done", index))
+        if block is None:
+            raise wrong_argument("tool_call_done", f"there is no tool call at index {index}")
+        if not block.upstream_name:
+            raise nameless("tool_call_done", index)
+        return self._blocks.calls.end(index, cut)
+
+    # ── whole items and extensions ─────────────────────────────────────────────────────────────────
+    def expect_item(
+        self, item_id: str, phase: MessagePhase | None = None, *, explicit_end: bool = False
+    ) -> list[Event]:
+        """The next item to open has this id at its upstream (kept if it is free); a message has this
+        phase. `explicit_end`: upstream says when it ends, so that a tool call stays open until
+        `tool_call_done` or the end of the response, however whole it looks."""
+        self.require("expect_item")
+        if phase not in (None, *get_args(MessagePhase)):
+            raise wrong_argument("expect_item", f"phase is commentary or final_answer, not {phase!r}")
+        self._blocks.expect(text_of("expect_item", item_id), phase or UNSET, explicit_end)
+        return []
+
+    def item_added(self, item: Item | Mapping[str, Any]) -> list[Event]:
+        """Announce an item that a server fills by itself; `item()` with its id completes it. A reasoning
+        item is opened: upstreams announce one long before it has words, if it ever gets any."""
+        self.require("item_added")
+        return self._blocks.announce(self._item("item_added", item))
+
+    def item_event(self, item_id: str, type: str, fields: Mapping[str, Any]) -> list[Event]:
+        """Progress of an announced item, `response.web_search_call.searching` say. Types that the
+        wire does not have get a slug (law E10)."""
+        self.require("item_event")
+        block = self._blocks.items.announced(item_id)
+        if block is None:
+            raise wrong_argument("item_event", f"no item {item_id!r} is announced and open")
+        kind = text_of("item_event", type)
+        if not kind or kind in EVENTS.structs:
+            raise wrong_argument("item_event", f"{type!r} does not report progress of an item")
+        where = {"item_id": block.item_id, "output_index": block.output_index}
+        kind = kind if kind in self._wire.progress else spelled(kind)
+        return [self._extension(kind, {**fields_of("item_event", fields), **where})]
+
+    def item(self, item: Item | Mapping[str, Any]) -> list[Event]:
+        """A whole item at once: the same events as if it had been streamed."""
+        self.require("item")
+        return self._blocks.item(self._item("item", item))
+
+    def extension_event(self, type: str, fields: Mapping[str, Any]) -> list[Event]:
+        """An event of an extension, `slug:name` (specification, "Extensions")."""
+        self.require("extension_event")
+        if not EXTENSION.fullmatch(text_of("extension_event", type)):
+            raise wrong_argument("extension_event", f"an extension's type is slug:name, not {type!r}")
+        return [self._extension(type, fields_of("extension_event", fields))]
+
+    # ── the end ────────────────────────────────────────────────────────────────────────────────────
+    def usage(self, usage: Usage | Mapping[str, Any]) -> list[Event]:
+        """Token counts. No event carries them before the terminal one, so they show there. Of several the
+        last one counts; what it leaves out or has as 0 stands as it was."""
+        self.require("usage")
+        self._live.usage = latest(self._live.usage, usage_of(usage, self.diagnostics))
+        return []
+
+    def stop_sequence(self, sequence: str) -> list[Event]:
+        """The stop sequence of the request at which the output ended. It shows in the terminal event of a
+        response that is completed."""
+        self.require("stop_sequence")
+        self._live.stop_sequence = mended(text_of("stop_sequence", sequence)) or None
+        return []
+
+    def defer_finish(self, reason: str | None) -> list[Event]:
+        """Remember why upstream stopped, for a `finish()` that comes later."""
+        self.require("defer_finish")
+        self._deferred = reason_of("defer_finish", reason)
+        return []
+
+    def finish(self, reason: str | None = None, *, incomplete: bool = False) -> list[Event]:
+        """Close what is open, then say how it ended (law E7). `incomplete`: upstream itself calls the
+        response that, and the reason stands as it gave it. Where something was cut though upstream ended
+        by itself, the reason says what."""
+        self.require("finish")
+        self._blocks.calls.check_named()
+        reason = reason_of("finish", reason) or self._deferred
+        why, known = outcome(reason)
+        if incomplete and why is None:
+            why = own_word(reason) or UNKNOWN
+        elif not known:
+            self.diagnostics.warning("finish_reason", f"unknown reason {str(reason)[:64]!r}")
+        events = self._blocks.close_all(stopped=why is None, abandoned=why == CANCELLED)
+        cut = self._blocks.cut
+        if why is None and cut is not None:
+            if known and reason:
+                self.diagnostics.warning("finish_reason", f"{reason[:64]!r}, ended as {cut}")
+            why = ("" if known else own_word(reason)) or cut
+        return [*events, self._live.end("finish", why)]
+
+    def cancel(self) -> list[Event]:
+        """End because the client asked for it: whatever is open is incomplete (law E8)."""
+        self.require("cancel")
+        closed = self._blocks.close_all(stopped=False, abandoned=True)
+        return [*closed, self._live.end("cancel", CANCELLED)]
+
+    def fail(self, error: Failure) -> list[Event]:
+        """End in error: `error`, then `response.failed` with the partial output (law E8).
+
+        Open items are incomplete and get no done events, so that no client runs half a call.
+        """
+        self.require("fail")
+        payload = redacted(payload_of(error), mended)
+        payload = payload if self._redact is None else redacted(payload, self._redact)
+        self._blocks.text_part = None  # it takes deltas without a look at the phase
+        return self._live.fail(payload)
+
+    # ── a call in the wrong phase is refused and changes nothing (law E9) ──────────────────────────
+    def require(self, method: str) -> None:
+        """Raises StreamStateError when this method can't be called now (law E9)."""
+        if method not in METHODS[self._live.phase]:
+            raise self._refusal(method)
+
+    def _refusal(self, method: str) -> StreamStateError:
+        phase = self._live.phase
+        code = StreamStateError.INVALID_TRANSITION
+        if method in OUTPUT_METHODS:
+            idle = phase is ResponseStreamPhase.IDLE
+            code = StreamStateError.OUTPUT_BEFORE_START if idle else StreamStateError.DELTA_AFTER_TERMINAL
+        message = f"{method} can't be called while the stream is {phase}"
+        return StreamStateError(code, message, call=method, phase=str(phase))
+
+    # ── what several methods share ─────────────────────────────────────────────────────────────────
+    def _say(
+        self,
+        method: str,
+        kind: PartKind,
+        delta: str,
+        logprobs: Sequence[LogProb | Mapping[str, Any]] | None,
+    ) -> list[Event]:
+        delta = text_of(method, delta)
+        probabilities = logprobs_of(logprobs)
+        if not delta and not probabilities:
+            return []
+        return self._blocks.say(kind, delta, probabilities)
+
+    def _item(self, method: str, item: Item | Mapping[str, Any]) -> Item:
+        if not isinstance(item, Mapping):
+            return item
+        repairs: list[Repair] = []
+        built = item_from(dict(item), repairs)
+        self._blocks.items.check(method, built)
+        for path, what in repairs:
+            self.diagnostics.repair(f"{method}.{built.type}{path.removeprefix('$')}", what)
+        return built
+
+    def _extension(self, type: str, fields: dict[str, Any]) -> Event:
+        head = {"type": type, "sequence_number": self._number()}
+        return UnknownEvent(head | {name: value for name, value in fields.items() if name not in head})
+
+
+def _random_id(prefix: str) -> str:
+    return f"{prefix}_{random_hex()}"

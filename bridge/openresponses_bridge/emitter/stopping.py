@@ -1,0 +1,221 @@
+"""A filter that ends a response at a stop sequence, over a model that does not know them.
+
+The text never has the sequence in it: what may be the beginning of one is held back until more of the text is
+there, at most the longest sequence less one character.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from openresponses_bridge.emitter.arguments import logprobs_of, text_of
+from openresponses_bridge.emitter.failures import Failure
+from openresponses_bridge.emitter.stop_matching import StopMatcher
+from openresponses_bridge.emitter.stream import ResponseStream, StreamFilter
+from openresponses_bridge.protocol.codec import item_from
+from openresponses_bridge.protocol.content import LogProb, OutputTextContent, UrlCitation
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.items import Item, Message, MessagePhase
+from openresponses_bridge.surrogates import SurrogateJoiner
+
+STOP_SEQUENCE: Final = "stop_sequence"
+"""The finish reason of a response that ended at one."""
+
+
+class StopFilter(StreamFilter):
+    """Ends the text of `stream` before the first of these sequences and drops what the model says after it.
+
+    When one was found the response is `stopped`: nothing more becomes output, token counts are still taken,
+    and `finish` (or the upstream's failure, or `end`) completes the response, which names the sequence. A
+    text that another block interrupts is another text.
+    """
+
+    def __init__(self, stream: ResponseStream, sequences: tuple[str, ...]) -> None:
+        super().__init__(stream)
+        self._matcher = StopMatcher(sequences)
+        self._joiner = SurrogateJoiner()
+        self._held = ""
+        self._matched = False
+        self._ending = False
+        # characters of the open text that were given and that were shown; by the first, where the log
+        # probabilities that wait belong
+        self._given = 0
+        self._shown = 0
+        self._waiting: deque[tuple[int, LogProb]] = deque()
+
+    @property
+    def stopped(self) -> bool:
+        """A sequence was found, and the response has not been ended for it."""
+        return self._matched and not self._ending
+
+    def end(self) -> list[Event]:
+        """End the response that is `stopped`."""
+        self._ending = True
+        return super().finish(STOP_SEQUENCE)
+
+    # ── text ───────────────────────────────────────────────────────────────────────────────────────
+    def text(self, delta: str, logprobs: Sequence[LogProb | Mapping[str, Any]] | None = None) -> list[Event]:
+        if self._matched:
+            return []
+        self.require("text")
+        delta = text_of("text", delta)
+        if not self._waiting and not self._joiner.held and self._matcher.passes(delta):
+            return super().text(delta, logprobs)
+        tokens = logprobs_of(logprobs)
+        whole = self._joiner.admit(delta)
+        self._await(tokens, len(whole))
+        count = self._matcher.feed(whole)
+        text = self._held + whole
+        if count is None:
+            shown = len(text) - self._matcher.held
+            self._held = text[shown:]
+            return self._say(text[:shown])
+        shown = len(self._held) + count - len(self._matcher.found)
+        self._held = ""
+        return self._say(text[:shown]) + self._stop()
+
+    def _await(self, tokens: list[LogProb], length: int) -> None:
+        """Tokens of so much new text, by where each of them ends in it."""
+        at, end = self._given, self._given + length
+        for token in tokens:
+            at = min(at + len(token.token), end)
+            self._waiting.append((at, token))
+        if tokens and at < end:  # tokens that are bytes of a character do not add up
+            self._waiting[-1] = (end, tokens[-1])
+        self._given = end
+
+    def _say(self, text: str) -> list[Event]:
+        self._shown += len(text)
+        tokens: list[LogProb] = []
+        while self._waiting and self._waiting[0][0] <= self._shown:
+            tokens.append(self._waiting.popleft()[1])
+        return super().text(text, tokens or None) if text or tokens else []
+
+    def _stop(self) -> list[Event]:
+        self._matched = True
+        self._waiting.clear()
+        return super().stop_sequence(self._matcher.found)
+
+    def _flush(self) -> list[Event]:
+        """The open text ends without a sequence in it."""
+        if self._matched or not (self._held or self._waiting or self._joiner.held):
+            return []
+        events = self._say(self._held + self._joiner.settle())
+        if self._waiting:
+            events += super().text("", [token for _, token in self._waiting])
+        self._held = ""
+        self._waiting.clear()
+        self._matcher.reset()
+        self._given = self._shown = 0
+        return events
+
+    # ── what ends a text, and is dropped after a sequence ──────────────────────────────────────────
+    def refusal(self, delta: str) -> list[Event]:
+        return [] if self._matched else self._flush() + super().refusal(delta)
+
+    def reasoning(self, delta: str) -> list[Event]:
+        return [] if self._matched else self._flush() + super().reasoning(delta)
+
+    def reasoning_summary(self, delta: str, part: int = 0) -> list[Event]:
+        return [] if self._matched else self._flush() + super().reasoning_summary(delta, part)
+
+    def reasoning_encrypted(self, content: str) -> list[Event]:
+        return [] if self._matched else self._flush() + super().reasoning_encrypted(content)
+
+    def part_done(self) -> list[Event]:
+        return [] if self._matched else self._flush() + super().part_done()
+
+    def block_done(self, *, cut: bool = False) -> list[Event]:
+        return [] if self._matched else self._flush() + super().block_done(cut=cut)
+
+    def tool_call(
+        self,
+        index: int = 0,
+        id: str | None = None,
+        name: str | None = None,
+        arguments: str | None = None,
+        type: str = "function",
+        namespace: str | None = None,
+    ) -> list[Event]:
+        if self._matched:
+            return []
+        return self._flush() + super().tool_call(index, id, name, arguments, type, namespace)
+
+    def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]:
+        return [] if self._matched else super().tool_call_done(index, cut=cut)
+
+    def expect_item(
+        self, item_id: str, phase: MessagePhase | None = None, *, explicit_end: bool = False
+    ) -> list[Event]:
+        return (
+            []
+            if self._matched
+            else self._flush() + super().expect_item(item_id, phase, explicit_end=explicit_end)
+        )
+
+    def item_added(self, item: Item | Mapping[str, Any]) -> list[Event]:
+        return [] if self._matched else self._flush() + super().item_added(item)
+
+    def item_event(self, item_id: str, type: str, fields: Mapping[str, Any]) -> list[Event]:
+        return [] if self._matched else super().item_event(item_id, type, fields)
+
+    def annotation(self, annotation: Any) -> list[Event]:
+        return [] if self._matched else super().annotation(annotation)
+
+    def stop_sequence(self, sequence: str) -> list[Event]:
+        return [] if self._matched else super().stop_sequence(sequence)
+
+    def item(self, item: Item | Mapping[str, Any]) -> list[Event]:
+        """A whole message ends at a sequence too; one of which nothing is left is left out."""
+        if self._matched:
+            return []
+        self.require("item")
+        events = self._flush()
+        left, found = self._cut(item)
+        events += super().item(left) if left is not None else []
+        return events + self._stop() if found else events
+
+    def _cut(self, item: Item | Mapping[str, Any]) -> tuple[Item | Mapping[str, Any] | None, bool]:
+        """(what is left of the item, whether a sequence was found in it)."""
+        message = item
+        if isinstance(item, Mapping) and item.get("type") == "message":
+            message = item_from(dict(item), [])
+        for index, part in enumerate(message.content if isinstance(message, Message) else ()):
+            if not isinstance(part, OutputTextContent):
+                continue
+            self._matcher.reset()
+            count = self._matcher.feed(part.text)
+            if count is not None:
+                whole = cast(Message, message)
+                shown = _shortened(part, count - len(self._matcher.found))
+                content = [*whole.content[:index], *([shown] if shown.text else ())]
+                left = replace(whole, content=content, status="completed") if content else None
+                return left, True
+        self._matcher.reset()
+        return item, False
+
+    # ── the end ────────────────────────────────────────────────────────────────────────────────────
+    def finish(self, reason: str | None = None, *, incomplete: bool = False) -> list[Event]:
+        if self.stopped:
+            return self.end()
+        return self._flush() + super().finish(reason, incomplete=incomplete)
+
+    def fail(self, error: Failure) -> list[Event]:
+        """What fails after the sequence was not wanted."""
+        if self.stopped:
+            return self.end()
+        return self._flush() + super().fail(error)
+
+    def cancel(self) -> list[Event]:
+        return self._flush() + super().cancel()
+
+
+def _shortened(part: OutputTextContent, length: int) -> OutputTextContent:
+    """The first characters of a text, and what is said of those alone."""
+    cited = [each for each in part.annotations if isinstance(each, UrlCitation) and each.end_index <= length]
+    return replace(part, text=part.text[:length], annotations=cited, logprobs=UNSET)

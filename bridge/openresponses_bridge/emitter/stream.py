@@ -1,0 +1,186 @@
+"""The machine's interface for its callers, and filters before it.
+
+Every inbound drives a `ResponseStream` and does not ask whether that is the machine itself. What keeps calls
+back or changes them is a `StreamFilter`: it wraps a machine, or another filter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.emitter.failures import Failure
+from openresponses_bridge.protocol.content import Annotation, LogProb
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.items import Item, MessagePhase
+from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.usage import Usage
+from openresponses_bridge.state import ResponseStreamPhase
+
+
+class ResponseStream(Protocol):
+    """The methods of `ResponseStreamStateMachine`, which says what each does and raises."""
+
+    @property
+    def diagnostics(self) -> Diagnostics: ...
+    @property
+    def phase(self) -> ResponseStreamPhase: ...
+    @property
+    def wire(self) -> str: ...
+    @property
+    def response_id(self) -> str: ...
+    @property
+    def snapshot(self) -> Response: ...
+    @property
+    def in_one_form(self) -> Response: ...
+
+    def require(self, method: str) -> None: ...
+    def adopt(self, response: Response) -> None: ...
+    def start(self) -> list[Event]: ...
+    def text(
+        self, delta: str, logprobs: Sequence[LogProb | Mapping[str, Any]] | None = None
+    ) -> list[Event]: ...
+    def refusal(self, delta: str) -> list[Event]: ...
+    def annotation(self, annotation: Annotation | Mapping[str, Any]) -> list[Event]: ...
+    def reasoning(self, delta: str) -> list[Event]: ...
+    def reasoning_summary(self, delta: str, part: int = 0) -> list[Event]: ...
+    def reasoning_encrypted(self, content: str) -> list[Event]: ...
+    def part_done(self) -> list[Event]: ...
+    def block_done(self, *, cut: bool = False) -> list[Event]: ...
+    def tool_call(
+        self,
+        index: int = 0,
+        id: str | None = None,
+        name: str | None = None,
+        arguments: str | None = None,
+        type: str = "function",
+        namespace: str | None = None,
+    ) -> list[Event]: ...
+    def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]: ...
+    def expect_item(
+        self, item_id: str, phase: MessagePhase | None = None, *, explicit_end: bool = False
+    ) -> list[Event]: ...
+    def item_added(self, item: Item | Mapping[str, Any]) -> list[Event]: ...
+    def item_event(self, item_id: str, type: str, fields: Mapping[str, Any]) -> list[Event]: ...
+    def item(self, item: Item | Mapping[str, Any]) -> list[Event]: ...
+    def extension_event(self, type: str, fields: Mapping[str, Any]) -> list[Event]: ...
+    def usage(self, usage: Usage | Mapping[str, Any]) -> list[Event]: ...
+    def stop_sequence(self, sequence: str) -> list[Event]: ...
+    def defer_finish(self, reason: str | None) -> list[Event]: ...
+    def finish(self, reason: str | None = None, *, incomplete: bool = False) -> list[Event]: ...
+    def cancel(self) -> list[Event]: ...
+    def fail(self, error: Failure) -> list[Event]: ...
+
+
+class StreamFilter:
+    """Passes every call on to `stream`. A subclass overrides those that it keeps back or changes."""
+
+    def __init__(self, stream: ResponseStream) -> None:
+        self._stream = stream
+
+    @property
+    def diagnostics(self) -> Diagnostics:
+        return self._stream.diagnostics
+
+    @property
+    def phase(self) -> ResponseStreamPhase:
+        return self._stream.phase
+
+    @property
+    def wire(self) -> str:
+        return self._stream.wire
+
+    @property
+    def response_id(self) -> str:
+        return self._stream.response_id
+
+    @property
+    def snapshot(self) -> Response:
+        return self._stream.snapshot
+
+    @property
+    def in_one_form(self) -> Response:
+        return self._stream.in_one_form
+
+    def require(self, method: str) -> None:
+        self._stream.require(method)
+
+    def adopt(self, response: Response) -> None:
+        self._stream.adopt(response)
+
+    def start(self) -> list[Event]:
+        return self._stream.start()
+
+    def text(self, delta: str, logprobs: Sequence[LogProb | Mapping[str, Any]] | None = None) -> list[Event]:
+        return self._stream.text(delta, logprobs)
+
+    def refusal(self, delta: str) -> list[Event]:
+        return self._stream.refusal(delta)
+
+    def annotation(self, annotation: Annotation | Mapping[str, Any]) -> list[Event]:
+        return self._stream.annotation(annotation)
+
+    def reasoning(self, delta: str) -> list[Event]:
+        return self._stream.reasoning(delta)
+
+    def reasoning_summary(self, delta: str, part: int = 0) -> list[Event]:
+        return self._stream.reasoning_summary(delta, part)
+
+    def reasoning_encrypted(self, content: str) -> list[Event]:
+        return self._stream.reasoning_encrypted(content)
+
+    def part_done(self) -> list[Event]:
+        return self._stream.part_done()
+
+    def block_done(self, *, cut: bool = False) -> list[Event]:
+        return self._stream.block_done(cut=cut)
+
+    def tool_call(
+        self,
+        index: int = 0,
+        id: str | None = None,
+        name: str | None = None,
+        arguments: str | None = None,
+        type: str = "function",
+        namespace: str | None = None,
+    ) -> list[Event]:
+        return self._stream.tool_call(index, id, name, arguments, type, namespace)
+
+    def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]:
+        return self._stream.tool_call_done(index, cut=cut)
+
+    def expect_item(
+        self, item_id: str, phase: MessagePhase | None = None, *, explicit_end: bool = False
+    ) -> list[Event]:
+        return self._stream.expect_item(item_id, phase, explicit_end=explicit_end)
+
+    def item_added(self, item: Item | Mapping[str, Any]) -> list[Event]:
+        return self._stream.item_added(item)
+
+    def item_event(self, item_id: str, type: str, fields: Mapping[str, Any]) -> list[Event]:
+        return self._stream.item_event(item_id, type, fields)
+
+    def item(self, item: Item | Mapping[str, Any]) -> list[Event]:
+        return self._stream.item(item)
+
+    def extension_event(self, type: str, fields: Mapping[str, Any]) -> list[Event]:
+        return self._stream.extension_event(type, fields)
+
+    def usage(self, usage: Usage | Mapping[str, Any]) -> list[Event]:
+        return self._stream.usage(usage)
+
+    def stop_sequence(self, sequence: str) -> list[Event]:
+        return self._stream.stop_sequence(sequence)
+
+    def defer_finish(self, reason: str | None) -> list[Event]:
+        return self._stream.defer_finish(reason)
+
+    def finish(self, reason: str | None = None, *, incomplete: bool = False) -> list[Event]:
+        return self._stream.finish(reason, incomplete=incomplete)
+
+    def cancel(self) -> list[Event]:
+        return self._stream.cancel()
+
+    def fail(self, error: Failure) -> list[Event]:
+        return self._stream.fail(error)

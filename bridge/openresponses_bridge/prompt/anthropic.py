@@ -1,0 +1,168 @@
+"""Raw messages → system text and messages of Anthropic's Messages API."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.anthropic_messages.types import tool_input
+from openresponses_bridge.dialects.anthropic_messages.upstream.turns import Turns
+from openresponses_bridge.prompt.chat import mark_of
+from openresponses_bridge.prompt.raw import (
+    Base64Image,
+    CacheBreakpointPart,
+    ChatMessage,
+    Content,
+    ImagePart,
+    OpaquePart,
+    TextPart,
+    ThinkingPart,
+    parts_of,
+)
+from openresponses_bridge.prompt.thinking import block_of
+from openresponses_bridge.seal import Sealer
+
+Block = dict[str, Any]
+
+_SCOPES: Final = ("anthropic", "any")
+MAX_BREAKPOINTS: Final = 4
+"""How many the API takes in one request."""
+
+
+class AnthropicPrompt(NamedTuple):
+    """`system` is one text, or blocks of it where breakpoints stand in it; "" when there is none."""
+
+    system: str | list[Block]
+    messages: list[dict[str, Any]]
+
+
+def api_messages_to_anthropic(
+    messages: Iterable[ChatMessage],
+    *,
+    sealer: Sealer | None = None,
+    diagnostics: Diagnostics | None = None,
+) -> AnthropicPrompt:
+    """Messages as the API wants them: all system text in one place, results as blocks of a user's turn,
+    turns that alternate, breakpoints as the `cache_control` of the block before (the last four).
+
+    `sealer` opens thinking that came as `encrypted_content`. What can't be expressed is a loss.
+    """
+    return _Writer(sealer, Diagnostics() if diagnostics is None else diagnostics).prompt(messages)
+
+
+class _Writer:
+    def __init__(self, sealer: Sealer | None, diagnostics: Diagnostics) -> None:
+        self._sealer = sealer
+        self._diagnostics = diagnostics
+        self._turns = Turns(diagnostics)
+        self._system: list[Block] = []
+        self._marked: list[Block] = []
+        self._tool_ids: dict[str, deque[str]] = {}  # a call's id → the ids that the API is given for it
+        self._begun = False
+
+    def prompt(self, messages: Iterable[ChatMessage]) -> AnthropicPrompt:
+        for message in messages:
+            _WRITERS[message.role](self, message)
+        turns = self._turns.finished()
+        for block in self._marked[:-MAX_BREAKPOINTS]:
+            del block["cache_control"]
+        return AnthropicPrompt(self._system_text(), turns)
+
+    def _system_text(self) -> str | list[Block]:
+        blocks: list[Block] = []
+        for block in self._system:
+            if blocks and "cache_control" not in blocks[-1]:
+                block["text"] = f"{blocks.pop()['text']}\n\n{block['text']}"
+            blocks.append(block)
+        if len(blocks) == 1 and "cache_control" not in blocks[0]:
+            text: str = blocks[0]["text"]
+            return text
+        return blocks or ""
+
+    def _instruct(self, message: ChatMessage) -> None:
+        if self._begun:
+            self._diagnostics.loss("message.system", "moved from within the conversation to its head")
+        blocks = self._blocks(message.content)
+        texts = [block for block in blocks if block["type"] == "text"]
+        if len(texts) < len(blocks):
+            self._diagnostics.loss("message.system", "only its text has a place in the system prompt")
+        self._system += texts
+
+    def _say(self, message: ChatMessage) -> None:
+        self._begun = True
+        self._turns.add("user", self._blocks(message.content))
+
+    def _answer(self, message: ChatMessage) -> None:
+        self._begun = True
+        blocks = self._blocks(message.content)
+        for call in message.tool_calls or ():
+            tool_id = self._turns.tool_id(call.id)
+            self._tool_ids.setdefault(call.id, deque()).append(tool_id)
+            arguments = tool_input(call.function.arguments)
+            blocks.append({"type": "tool_use", "id": tool_id, "name": call.function.name, "input": arguments})
+        self._turns.add("assistant", blocks)
+
+    def _result(self, message: ChatMessage) -> None:
+        given = message.tool_call_id or ""
+        known = self._tool_ids.get(given)
+        block: Block = {"type": "tool_result", "tool_use_id": known.popleft() if known else given}
+        parts = parts_of(message.content)
+        marks = [part for part in parts if isinstance(part, CacheBreakpointPart)]
+        blocks = self._blocks([part for part in parts if not isinstance(part, CacheBreakpointPart)])
+        if len(blocks) == 1 and blocks[0].keys() == {"type", "text"}:
+            block["content"] = blocks[0]["text"]
+        elif blocks:
+            block["content"] = blocks
+        if message.is_error:
+            block["is_error"] = True
+        for mark in marks:  # what is within a result can't be marked
+            self._mark([block], mark)
+        self._turns.add("user", [block])
+
+    # ── content ────────────────────────────────────────────────────────────────────────────────────
+    def _blocks(self, content: Content) -> list[Block]:
+        """No text is blank: the API refuses such."""
+        made: list[Block] = []
+        for part in parts_of(content):
+            if isinstance(part, CacheBreakpointPart):
+                self._mark(made, part)
+            elif (block := self._block(part)) is not None:
+                made.append(block)
+        return made
+
+    def _mark(self, made: list[Block], part: CacheBreakpointPart) -> None:
+        if not made or made[-1]["type"].endswith("thinking"):
+            self._diagnostics.ignored("cache_breakpoint", "nothing before it can carry it")
+            return
+        if "cache_control" not in made[-1]:
+            self._marked.append(made[-1])
+        made[-1]["cache_control"] = mark_of(part)
+
+    def _block(self, part: TextPart | ImagePart | OpaquePart | ThinkingPart) -> Block | None:
+        if isinstance(part, TextPart):
+            return {"type": "text", "text": part.text} if part.text.strip() else None
+        if isinstance(part, ThinkingPart):
+            return block_of(part, self._sealer, self._diagnostics)
+        if isinstance(part, ImagePart):
+            return {"type": "image", "source": _source(part)}
+        if part.scope in _SCOPES and isinstance(part.value, dict) and isinstance(part.value.get("type"), str):
+            return dict(part.value)
+        self._diagnostics.loss("content.opaque", "can't be expressed")
+        return None
+
+
+def _source(part: ImagePart) -> dict[str, Any]:
+    source = part.source
+    if isinstance(source, Base64Image):
+        return {"type": "base64", "media_type": source.media_type, "data": source.data}
+    return {"type": "url", "url": source.url}
+
+
+_WRITERS: Final[dict[str, Callable[[_Writer, ChatMessage], None]]] = {
+    "system": _Writer._instruct,
+    "user": _Writer._say,
+    "assistant": _Writer._answer,
+    "tool": _Writer._result,
+}

@@ -1,0 +1,99 @@
+"""Prompts as the bodies of requests: Chat Completions, Anthropic's Messages, and Responses.
+
+`options` are further fields of the body, `temperature` say. A prompt that asks nothing makes no request, so
+there is no body for it either.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.anthropic_messages.upstream.tools import tools_called
+from openresponses_bridge.errors import LocalError
+from openresponses_bridge.prompt.anthropic import api_messages_to_anthropic
+from openresponses_bridge.prompt.chat import raw_messages_to_capi
+from openresponses_bridge.prompt.items import raw_messages_to_input_items
+from openresponses_bridge.prompt.raw import ChatMessage
+from openresponses_bridge.prompt.renderer import BuildPromptResult
+from openresponses_bridge.protocol.unknown import enc_hook
+from openresponses_bridge.seal import Sealer
+from openresponses_bridge.tools.forms import ToolForm, tools_in_body
+
+
+def create_capi_request_body(
+    result: BuildPromptResult,
+    model: str,
+    *,
+    functions: bool = False,
+    tool_choice: str | None = "auto",
+    cache_control: bool = False,
+    reasoning_field: str | None = None,
+    diagnostics: Diagnostics | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """A Chat Completions body. `functions` declares the tools in the older field, for endpoints that know
+    that one alone. Raises LocalError (`bridge.prompt.empty`) for a prompt that asks nothing."""
+    messages = raw_messages_to_capi(
+        _asked(result),
+        cache_control=cache_control,
+        reasoning_field=reasoning_field,
+        diagnostics=diagnostics,
+    )
+    form = ToolForm.FUNCTIONS if functions else ToolForm.TOOLS
+    return {
+        "model": model,
+        "messages": messages,
+        **tools_in_body(result.tools, form, tool_choice),
+        **options,
+    }
+
+
+def create_anthropic_request_body(
+    result: BuildPromptResult,
+    model: str,
+    *,
+    max_tokens: int,
+    tool_choice: str | None = None,
+    sealer: Sealer | None = None,
+    diagnostics: Diagnostics | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """A Messages body. `max_tokens` are those of the answer. Tools of earlier calls are declared, though none
+    may be called, where the prompt offers none. Raises LocalError as above."""
+    system, messages = api_messages_to_anthropic(_asked(result), sealer=sealer, diagnostics=diagnostics)
+    return {
+        "model": model,
+        **({"system": system} if system else {}),
+        "messages": messages,
+        **(tools_in_body(result.tools, ToolForm.ANTHROPIC, tool_choice) or tools_called(messages)),
+        "max_tokens": max_tokens,
+        **options,
+    }
+
+
+def create_responses_request_body(
+    result: BuildPromptResult,
+    model: str,
+    *,
+    tool_choice: str | None = None,
+    sealer: Sealer | None = None,
+    diagnostics: Diagnostics | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """A Responses body, with all messages as its input. Raises LocalError as above."""
+    items = raw_messages_to_input_items(_asked(result), sealer=sealer, diagnostics=diagnostics)
+    return {
+        "model": model,
+        "input": [msgspec.to_builtins(item, enc_hook=enc_hook) for item in items],
+        **tools_in_body(result.tools, ToolForm.RESPONSES, tool_choice),
+        **options,
+    }
+
+
+def _asked(result: BuildPromptResult) -> list[ChatMessage]:
+    if result.is_empty:
+        raise LocalError("bridge.prompt.empty", "the prompt asks nothing, so there is nothing to request")
+    return result.messages

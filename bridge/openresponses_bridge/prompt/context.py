@@ -1,0 +1,127 @@
+"""What a prompt is built from: who the model is, where it works, what was said, what is asked now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from msgspec import Struct, field
+
+from openresponses_bridge.prompt.raw import CacheBreakpointPart, ImageSource, TextPart
+from openresponses_bridge.prompt.rounds import ToolCallResults, ToolCallRound
+from openresponses_bridge.tools.registry import Tool
+
+MAX_NAMES: Final = 50
+"""How many names a list of the global context shows."""
+
+SystemPart = str | TextPart | CacheBreakpointPart
+"""A piece of the system text: identity, rules, mode, toggles. It is never shortened."""
+
+
+class GlobalContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where the model works: paths and names as they are to be shown. Nothing is read from them.
+
+    Lists show their first fifty names. Names are put on one line, so that a file can't add lines of its own
+    to the system text; `notes` are the host's own words and stand as they are.
+    """
+
+    workspace_root: str = ""
+    folders: list[str] = field(default_factory=list)
+    open_files: list[str] = field(default_factory=list)
+    repository: str = ""
+    git_branch: str = ""
+    modified_files: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def text(self) -> str:
+        """One line for each thing that is known, "" when nothing is."""
+        branch = self.git_branch
+        if branch and self.modified_files:
+            branch += f" (modified: {_files(len(self.modified_files))})"
+        lines = {
+            "Workspace": self.workspace_root,
+            "Folders": _listed(self.folders),
+            "Open files": _listed(self.open_files),
+            "Repository": self.repository,
+            "Git branch": branch,
+            "Modified files": _listed(self.modified_files),
+        }
+        said = (f"{one_line(name)}: {one_line(value)}" for name, value in lines.items() if value)
+        return "\n".join([*said, *self.notes])
+
+
+class Attachment(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something shown to the model beside the question: a file, lines of one, an image.
+
+    `name` is its path or title. Lines count from 1. `text` may be shortened to fit a budget.
+    """
+
+    name: str
+    text: str = ""
+    image: ImageSource | None = None
+    language: str = ""
+    start_line: int | None = None
+    end_line: int | None = None
+
+
+class Reference(Struct, frozen=True, omit_defaults=True):
+    """Something named in the question: `#file:README.md`, `@workspace`, `#tool:edit_file`. `value` is what it
+    stands for, where that is more than its name."""
+
+    name: str
+    value: str = ""
+
+
+class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An earlier question and how it was answered: by rounds with their results, by a text, or both."""
+
+    query: str
+    attachments: list[Attachment] = field(default_factory=list)
+    references: list[Reference] = field(default_factory=list)
+    rounds: Sequence[ToolCallRound] = ()
+    results: ToolCallResults = field(default_factory=dict)
+    response: str = ""
+
+
+class ConversationSummary(Struct, frozen=True):
+    """`text` stands for the first `covers` units of the conversation: each question is one, and each round
+    with its results. The count holds as long as the conversation only grows."""
+
+    text: str
+    covers: int
+
+
+class PromptContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All that a prompt is made of. `tool_call_rounds` are those of the question that is being answered.
+    `stateful_marker` is passed on to the request."""
+
+    query: str = ""
+    attachments: list[Attachment] = field(default_factory=list)
+    references: list[Reference] = field(default_factory=list)
+    system: Sequence[SystemPart] = ()
+    global_context: GlobalContext = GlobalContext()
+    history: Sequence[Turn] = ()
+    tool_call_rounds: Sequence[ToolCallRound] = ()
+    tool_call_results: ToolCallResults = field(default_factory=dict)
+    tools: Sequence[Tool] = ()
+    summary: ConversationSummary | None = None
+    stateful_marker: str | None = None
+
+    def with_summary(self, summary: ConversationSummary) -> PromptContext:
+        """The same context with a summary of its beginning."""
+        return msgspec.structs.replace(self, summary=summary)
+
+
+def one_line(text: str) -> str:
+    """The text without line ends and other characters that control."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else " " for each in text)
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(names[:MAX_NAMES])
+    return shown if len(names) <= MAX_NAMES else f"{shown} and {len(names) - MAX_NAMES} more"
+
+
+def _files(number: int) -> str:
+    return "1 file" if number == 1 else f"{number} files"

@@ -1,0 +1,142 @@
+"""A conversation held to a budget: what stays as it is, what is cut, what a summary replaces.
+
+System text, tools and the question itself always stay. Then come the newest units, from the end backwards;
+what does not fit is at the beginning and is summarised, so that the prompt keeps its order.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from openresponses_bridge.errors import LocalError
+from openresponses_bridge.prompt.assembly import Conversation, Unit
+from openresponses_bridge.prompt.context import ConversationSummary
+from openresponses_bridge.prompt.counting import PromptCounter
+from openresponses_bridge.prompt.cutting import fitted, least
+from openresponses_bridge.prompt.raw import ChatMessage
+from openresponses_bridge.prompt.summary import SummaryRequest, summary_message, summary_within
+
+_ROOM_SHARE: Final = 4  # a summary takes at most one part in so many of what is left
+
+
+class PromptBudgetError(LocalError):
+    """System text, tools and question alone pass the budget. `context` has `needed`, the smallest budget that
+    there is a prompt for, with what comes beside the question cut to nothing, and `budget`, in tokens."""
+
+    CODE = "bridge.prompt.budget_exceeded"
+
+    def __init__(self, needed: int, budget: int) -> None:
+        message = f"system text, tools and question need at least {needed} tokens; the budget is {budget}"
+        super().__init__(self.CODE, message, needed=needed, budget=budget)
+
+
+class Plan(NamedTuple):
+    """`units` stay, in order, and `asked` is where the question stands among them (None: there is none).
+    `request` is what has to be summarised first; its `max_tokens` are those of the whole message."""
+
+    units: list[Unit]
+    asked: int | None
+    summary: ConversationSummary | None
+    request: SummaryRequest | None
+
+
+class Budget(NamedTuple):
+    """Tokens: `total` for the prompt, `goal` for it after a summary, `summary` for the summary's message."""
+
+    total: int
+    goal: int
+    summary: int
+
+
+def unlimited(conversation: Conversation, summary: ConversationSummary | None) -> Plan:
+    """The plan that leaves everything as it is."""
+    return _plan(conversation, summary, dict(enumerate(conversation.units)), _covered(conversation, summary))
+
+
+def fit(
+    conversation: Conversation,
+    summary: ConversationSummary | None,
+    base: int,
+    budget: Budget,
+    counter: PromptCounter,
+) -> Plan:
+    """The plan for a conversation that is too long. `base` are the tokens of system text and tools. Raises
+    PromptBudgetError."""
+    units = dict(enumerate(conversation.units))
+    covered = _covered(conversation, summary)
+    if conversation.current is not None:
+        question = units[conversation.current]
+        within = fitted(question, budget.total - base, counter)
+        if within is None:
+            raise PromptBudgetError(base + least(question, counter), budget.total)
+        units[conversation.current] = within
+        base += counter.messages(within.messages)
+    elif base > budget.total:
+        raise PromptBudgetError(base, budget.total)
+    room = budget.total - base
+    allowance = min(budget.summary, room // _ROOM_SHARE)
+    covers = _keep(units, conversation.current, covered, room - allowance, budget.goal - base, counter)
+    if covers == covered:
+        return _plan(conversation, _shortened(units, conversation, summary, room, counter), units, covered)
+    # The question stays and is in the summary too, for it is history one day and covered then.
+    gone = [message for index in range(covered, covers) for message in units[index].messages]
+    previous = summary.text if summary is not None else ""
+    request = SummaryRequest(gone, previous, allowance, covers)
+    return _plan(conversation, None, units, covers)._replace(request=request)
+
+
+def _keep(
+    units: dict[int, Unit],
+    current: int | None,
+    covered: int,
+    most: int,
+    goal: int,
+    counter: PromptCounter,
+) -> int:
+    """The index from which on units stay. The newest one may take all room, cut if it has to be."""
+    used = 0
+    newest = True
+    for index in range(len(units) - 1, covered - 1, -1):
+        if index == current:
+            continue
+        unit = fitted(units[index], most, counter) if newest else units[index]
+        if unit is None:
+            return index + 1
+        used += counter.messages(unit.messages)
+        if not newest and used > min(most, goal):
+            return index + 1
+        units[index] = unit
+        newest = False
+    return covered
+
+
+def _shortened(
+    units: dict[int, Unit],
+    conversation: Conversation,
+    summary: ConversationSummary | None,
+    room: int,
+    counter: PromptCounter,
+) -> ConversationSummary | None:
+    """The summary that there was, in the room beside all that stays."""
+    if summary is None:
+        return None
+    beside = range(_covered(conversation, summary), len(units))
+    used = sum(counter.messages(units[each].messages) for each in beside if each != conversation.current)
+    return ConversationSummary(summary_within(summary.text, room - used, counter), summary.covers)
+
+
+def _covered(conversation: Conversation, summary: ConversationSummary | None) -> int:
+    return 0 if summary is None else max(0, min(summary.covers, len(conversation.units)))
+
+
+def _plan(
+    conversation: Conversation, summary: ConversationSummary | None, units: dict[int, Unit], covers: int
+) -> Plan:
+    kept = [index for index in sorted(units) if index >= covers or index == conversation.current]
+    asked = None if conversation.current is None else kept.index(conversation.current)
+    return Plan([units[index] for index in kept], asked, summary, None)
+
+
+def summary_messages(summary: ConversationSummary | None) -> list[ChatMessage]:
+    """The message of a summary that says something."""
+    return [summary_message(summary.text)] if summary is not None and summary.text.strip() else []

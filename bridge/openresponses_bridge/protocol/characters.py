@@ -1,0 +1,38 @@
+"""Protocol values without half surrogate pairs: strict decoders refuse them, escaped or not."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from openresponses_bridge.protocol.unknown import Unknown, enc_hook
+from openresponses_bridge.surrogates import mended
+
+T = TypeVar("T")
+_encode = msgspec.json.Encoder(enc_hook=enc_hook).encode
+
+
+def with_whole_characters(value: T) -> T:
+    """The value, or where a text in it holds half a pair, a copy with U+FFFD in its place."""
+    try:
+        _encode(value)
+    except UnicodeEncodeError:
+        return _mended(value)  # type: ignore[no-any-return]
+    return value
+
+
+def _mended(value: Any) -> Any:
+    if isinstance(value, str):
+        return mended(value)
+    if isinstance(value, list):
+        return [_mended(element) for element in value]
+    if isinstance(value, dict):
+        return {_mended(name): _mended(element) for name, element in value.items()}
+    if isinstance(value, Unknown):
+        return type(value)(_mended(value.raw))
+    if isinstance(value, Struct):
+        fields = {name: _mended(getattr(value, name)) for name in value.__struct_fields__}
+        return msgspec.structs.replace(value, **fields)
+    return value

@@ -1,0 +1,289 @@
+"""Structs ↔ bytes: decoders and encoders, each built once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from math import isfinite
+from sys import float_info, maxsize
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from openresponses_bridge.errors import InvalidRequestError, WireError
+from openresponses_bridge.protocol import vocabulary
+from openresponses_bridge.protocol.beyond import as_sent, fields_beyond, with_beyond
+from openresponses_bridge.protocol.events import Event, KnownEvent
+from openresponses_bridge.protocol.items import Item, KnownItem
+from openresponses_bridge.protocol.lenient import Repair, Repairing, SchemaError, Strict, build, build_struct
+from openresponses_bridge.protocol.request import CompactRequest, CreateResponse
+from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.unknown import UnknownEvent, enc_hook
+from openresponses_bridge.protocol.untyped import with_types
+from openresponses_bridge.protocol.websocket import ResponseCreateMessage
+
+T = TypeVar("T", bound=msgspec.Struct)
+REFUSED: Final = (msgspec.MsgspecError, RecursionError, UnicodeError)
+"""What a strict decoder raises: the slow way then says what it is, or puts it right."""
+
+EVENT_STRUCTS: Final = frozenset({*vocabulary.EVENTS.structs.values(), UnknownEvent})
+"""The types of events."""
+_LARGEST_FLOAT: Final = float_info.max
+_KINDS: Final = {
+    list: "an array",
+    str: "a string",
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
+    type(None): "null",
+}
+_MOST_DIGITS: Final = 400  # more than any number has that means something; Python reads ten times as many
+
+
+class _Tagged(msgspec.Struct):
+    type: Any = None
+
+
+_encoder = msgspec.json.Encoder(enc_hook=enc_hook)
+decode_known_event: Final[Callable[[bytes | str], Any]] = msgspec.json.Decoder(KnownEvent).decode
+"""One event of a published type without any fault. Raises one of REFUSED for all else."""
+_items: msgspec.json.Decoder[Any] = msgspec.json.Decoder(KnownItem)
+_response: msgspec.json.Decoder[Response] = msgspec.json.Decoder(Response)
+_create: msgspec.json.Decoder[CreateResponse] = msgspec.json.Decoder(CreateResponse)
+_compact: msgspec.json.Decoder[CompactRequest] = msgspec.json.Decoder(CompactRequest)
+_message: msgspec.json.Decoder[ResponseCreateMessage] = msgspec.json.Decoder(ResponseCreateMessage)
+_tagged: msgspec.json.Decoder[_Tagged] = msgspec.json.Decoder(_Tagged)
+_anything: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+
+
+def encode(value: Any) -> bytes:
+    """Any protocol value → JSON bytes. Half a surrogate pair leaves as the escape that it came as."""
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value, enc_hook=enc_hook), separators=(",", ":")).encode()
+
+
+def decode_json(data: bytes | str) -> Any:
+    """JSON → plain values. Accepts lone surrogates in escapes (an upstream may split an emoji over
+    two chunks) and refuses NaN and Infinity. Duplicate keys: the last one counts.
+
+    Raises WireError (`bridge.wire.invalid_json`) naming what and at which byte.
+    """
+    try:
+        return _anything.decode(data)
+    except (msgspec.MsgspecError, UnicodeEncodeError) as error:
+        return _decode_surrogates(data, error)
+    except RecursionError as error:
+        raise WireError(WireError.INVALID_JSON, "JSON is nested too deeply") from error
+    except UnicodeDecodeError as error:
+        raise WireError(WireError.INVALID_JSON, f"not UTF-8: {error.reason} (byte {error.start})") from error
+
+
+def decode_frame(data: bytes | str) -> Any:
+    """As `decode_json`, for what an upstream sends: a number out of range is read as the largest
+    that can be held, so that no answer is lost with one count of it."""
+    try:
+        return decode_json(data)
+    except WireError:
+        try:
+            return json.loads(data, parse_constant=_refuse, parse_float=_nearest, parse_int=_held)
+        except (ValueError, RecursionError):
+            pass
+        raise
+
+
+def _nearest(number: str) -> float:
+    return max(-_LARGEST_FLOAT, min(_LARGEST_FLOAT, float(number)))
+
+
+def _held(number: str) -> int:
+    if len(number) <= _MOST_DIGITS:
+        return int(number)
+    return -maxsize if number.startswith("-") else maxsize
+
+
+def _decode_surrogates(data: bytes | str, first: Exception) -> Any:
+    if isinstance(data, str) or b"\\u" in data:
+        try:
+            text = data if isinstance(data, str) else data.decode()  # json would guess at other encodings
+            return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        except (ValueError, RecursionError):
+            pass
+    raise WireError(WireError.INVALID_JSON, str(first)) from first
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(number: str) -> float:
+    return value if isfinite(value := float(number)) else _refuse(number)
+
+
+def decode_event(data: bytes | str, repairs: list[Repair] | None = None) -> Event:
+    """One event. What a peer left out or got wrong is put right as far as can be, and each such
+    repair is appended to `repairs`; unknown types come back whole as `UnknownEvent`.
+
+    Raises WireError when the data is not a JSON object.
+    """
+    try:
+        return decode_known_event(data)  # type: ignore[no-any-return]
+    except REFUSED:
+        return event_from(json_object(decode_json(data) if repairs is None else decode_frame(data)), repairs)
+
+
+def event_from(value: dict[str, Any], repairs: list[Repair] | None = None) -> Event:
+    """`decode_event` for a value already parsed."""
+    mode = Repairing()
+    event: Event = build(vocabulary.EVENTS, value, mode)
+    if repairs is not None:
+        repairs.extend(mode.repairs)
+    return event
+
+
+def event_of(value: Event | Mapping[str, Any]) -> Event:
+    """An event as it is, or the one whose JSON object this is, read as `decode_event` reads it.
+
+    Raises TypeError for anything else, naming it.
+    """
+    if type(value) in EVENT_STRUCTS:
+        return value  # type: ignore[return-value]
+    if isinstance(value, Mapping):
+        try:
+            return decode_event(encode(dict(value)))
+        except NotImplementedError as error:
+            raise TypeError(str(error)) from error
+        except WireError:  # a number that JSON has not, beside half a surrogate pair
+            return event_from(dict(value))
+    hint = " (decode_event reads JSON text)" if isinstance(value, bytes | bytearray | str) else ""
+    raise TypeError(f"expected an event or its JSON object, got {type(value).__name__}{hint}")
+
+
+def check_event(data: bytes | str) -> Event:
+    """One event, held to the published schema (extensions and unknown types are admitted).
+
+    Raises SchemaError with the path of the first deviation, WireError when it is not a JSON object.
+    """
+    try:
+        return decode_known_event(data)  # type: ignore[no-any-return]
+    except REFUSED:
+        return build(vocabulary.EVENTS, json_object(decode_json(data)), Strict())  # type: ignore[no-any-return]
+
+
+def decode_item(data: bytes | str, repairs: list[Repair] | None = None) -> Item:
+    """One output item, repaired like an event."""
+    try:
+        return _items.decode(data)  # type: ignore[no-any-return]
+    except REFUSED:
+        return item_from(json_object(decode_json(data)), repairs)
+
+
+def item_from(value: dict[str, Any], repairs: list[Repair] | None = None) -> Item:
+    """`decode_item` for a value already parsed."""
+    mode = Repairing()
+    item: Item = build(vocabulary.ITEMS, value, mode)
+    if repairs is not None:
+        repairs.extend(mode.repairs)
+    return item
+
+
+def decode_response(data: bytes | str, repairs: list[Repair] | None = None) -> Response:
+    """A response resource, repaired like an event."""
+    try:
+        return _response.decode(data)
+    except REFUSED:
+        mode = Repairing()
+        response: Response = build_struct(Response, json_object(decode_json(data)), mode)
+        if repairs is not None:
+            repairs.extend(mode.repairs)
+        return response
+
+
+def decode_request(data: bytes | str) -> CreateResponse:
+    """The body of a create request. Raises InvalidRequestError with `param`."""
+    return _request(_create, CreateResponse, data)
+
+
+def decode_compact_request(data: bytes | str) -> CompactRequest:
+    """The body of a compact request. Raises InvalidRequestError with `param`."""
+    return _request(_compact, CompactRequest, data)
+
+
+def decode_create_message(data: bytes | str) -> ResponseCreateMessage:
+    """A client's WebSocket frame. Raises InvalidRequestError with `param`."""
+    tag = ResponseCreateMessage.type
+    if not _is_tagged(data, tag) and request_object(data).get("type") != tag:
+        what = f"Expected `{tag}` - at `$.type`"
+        raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param="type")
+    return _request(_message, ResponseCreateMessage, data)
+
+
+def _is_tagged(data: bytes | str, tag: str) -> bool:
+    """The type alone; the other fields are skipped."""
+    try:
+        return bool(_tagged.decode(data).type == tag)
+    except REFUSED:
+        return False
+
+
+def _request(decoder: msgspec.json.Decoder[T], struct: type[T], data: bytes | str) -> T:
+    try:
+        return as_sent(decoder, struct, data, None)
+    except REFUSED:
+        value = request_object(data)
+    typed = with_types(struct, value)
+    if typed is not None:
+        with suppress(*REFUSED):
+            return as_sent(decoder, struct, _encoder.encode(typed), value)
+    try:
+        request: T = build_struct(struct, value, Strict())
+    except SchemaError as error:
+        invalid = InvalidRequestError.INVALID_VALUE
+        raise InvalidRequestError(invalid, error.message, param=error.param) from error
+    return with_beyond(request, fields_beyond(struct, value))
+
+
+def request_object(data: bytes | str) -> dict[str, Any]:
+    """The JSON object that a request is. Raises InvalidRequestError (`invalid_json`)."""
+    try:
+        value = decode_json(data)
+    except WireError as error:
+        what = f"not JSON: {error.message}"
+        raise InvalidRequestError(InvalidRequestError.INVALID_JSON, what) from error
+    if isinstance(value, dict):
+        return value
+    what = f"expected a JSON object, got {_KINDS[type(value)]}"
+    raise InvalidRequestError(InvalidRequestError.INVALID_JSON, what)
+
+
+def json_object(value: Any) -> dict[str, Any]:
+    """A value that is an object, as it is. Raises WireError for any other."""
+    if isinstance(value, dict):
+        return value
+    raise WireError(WireError.INVALID_SHAPE, f"expected a JSON object, got {type(value).__name__}")
+
+
+def _prefix(kind: str) -> bytes:
+    # a line end in the type of a foreign event would forge frames
+    return b"event: %b\ndata: " % " ".join(kind.splitlines()).encode("utf-8", "replace")
+
+
+_PREFIXES = {struct: _prefix(tag) for tag, struct in vocabulary.EVENTS.structs.items()}
+
+
+def encode_sse(events: Iterable[Event]) -> bytes:
+    """Events → SSE frames, `event:` equal to `type`, LF line ends (specification, "Streaming")."""
+    each = events if type(events) is list else list(events)
+    try:
+        if len(each) == 1:  # a token that came by itself: three pieces and no buffer
+            return b"".join((_PREFIXES[type(each[0])], _encoder.encode(each[0]), b"\n\n"))
+        buffer, encode_into = bytearray(), _encoder.encode_into
+        for event in each:
+            buffer += _PREFIXES[type(event)]
+            encode_into(event, buffer, -1)
+            buffer += b"\n\n"
+        return bytes(buffer)
+    except (KeyError, UnicodeEncodeError):  # an unknown type, or half a surrogate pair
+        return b"".join([b"%b%b\n\n" % (_prefix(event.type), encode(event)) for event in each])

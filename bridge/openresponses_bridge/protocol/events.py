@@ -1,0 +1,300 @@
+"""The 24 published stream events, and OpenAI's spellings that clients and servers use beside them.
+
+Field order is the positional order: `sequence_number` first, then where, then what. Delta events
+have no containers of their own and are not tracked by the garbage collector.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+from openresponses_bridge.protocol.content import Annotation, ContentPart, LogProb
+from openresponses_bridge.protocol.errors import ErrorPayload
+from openresponses_bridge.protocol.items import Item
+from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.unknown import UnknownEvent
+
+
+class _ResponseEvent(Struct, frozen=True, tag_field="type"):
+    sequence_number: int
+    response: Response
+
+
+class ResponseCreated(_ResponseEvent, frozen=True, tag="response.created"):
+    type: ClassVar[Literal["response.created"]] = "response.created"
+
+
+class ResponseQueued(_ResponseEvent, frozen=True, tag="response.queued"):
+    type: ClassVar[Literal["response.queued"]] = "response.queued"
+
+
+class ResponseInProgress(_ResponseEvent, frozen=True, tag="response.in_progress"):
+    type: ClassVar[Literal["response.in_progress"]] = "response.in_progress"
+
+
+class ResponseCompleted(_ResponseEvent, frozen=True, tag="response.completed"):
+    type: ClassVar[Literal["response.completed"]] = "response.completed"
+
+
+class ResponseFailed(_ResponseEvent, frozen=True, tag="response.failed"):
+    type: ClassVar[Literal["response.failed"]] = "response.failed"
+
+
+class ResponseIncomplete(_ResponseEvent, frozen=True, tag="response.incomplete"):
+    type: ClassVar[Literal["response.incomplete"]] = "response.incomplete"
+
+
+class _ItemEvent(Struct, frozen=True, tag_field="type"):
+    sequence_number: int
+    output_index: int
+    item: Item | None
+
+
+class OutputItemAdded(_ItemEvent, frozen=True, tag="response.output_item.added"):
+    type: ClassVar[Literal["response.output_item.added"]] = "response.output_item.added"
+
+
+class OutputItemDone(_ItemEvent, frozen=True, tag="response.output_item.done"):
+    type: ClassVar[Literal["response.output_item.done"]] = "response.output_item.done"
+
+
+class _PartEvent(Struct, frozen=True, tag_field="type"):
+    sequence_number: int
+    item_id: str
+    output_index: int
+    content_index: int
+    part: ContentPart
+
+
+class ContentPartAdded(_PartEvent, frozen=True, tag="response.content_part.added"):
+    type: ClassVar[Literal["response.content_part.added"]] = "response.content_part.added"
+
+
+class ContentPartDone(_PartEvent, frozen=True, tag="response.content_part.done"):
+    type: ClassVar[Literal["response.content_part.done"]] = "response.content_part.done"
+
+
+class OutputTextDelta(Struct, frozen=True, gc=False, tag="response.output_text.delta", tag_field="type"):
+    type: ClassVar[Literal["response.output_text.delta"]] = "response.output_text.delta"
+    sequence_number: int
+    item_id: str
+    output_index: int
+    content_index: int
+    delta: str
+    logprobs: list[LogProb] | UnsetType = UNSET
+    obfuscation: str | UnsetType = UNSET
+
+
+class OutputTextDone(Struct, frozen=True, tag="response.output_text.done", tag_field="type"):
+    type: ClassVar[Literal["response.output_text.done"]] = "response.output_text.done"
+    sequence_number: int
+    item_id: str
+    output_index: int
+    content_index: int
+    text: str
+    logprobs: list[LogProb] | UnsetType = UNSET
+
+
+class OutputTextAnnotationAdded(
+    Struct, frozen=True, tag="response.output_text.annotation.added", tag_field="type"
+):
+    type: ClassVar[Literal["response.output_text.annotation.added"]] = "response.output_text.annotation.added"
+    sequence_number: int
+    item_id: str
+    output_index: int
+    content_index: int
+    annotation_index: int
+    annotation: Annotation | None
+
+
+class _ContentDelta(Struct, frozen=True, gc=False, tag_field="type"):
+    sequence_number: int
+    item_id: str
+    output_index: int
+    content_index: int
+    delta: str
+    obfuscation: str | UnsetType = UNSET
+
+
+class _ContentDone(Struct, frozen=True, tag_field="type"):
+    sequence_number: int
+    item_id: str
+    output_index: int
+    content_index: int
+    text: str
+
+
+class RefusalDelta(_ContentDelta, frozen=True, gc=False, tag="response.refusal.delta"):
+    type: ClassVar[Literal["response.refusal.delta"]] = "response.refusal.delta"
+
+
+class RefusalDone(Struct, frozen=True, tag="response.refusal.done", tag_field="type"):
+    type: ClassVar[Literal["response.refusal.done"]] = "response.refusal.done"
+    sequence_number: int
+    item_id: str
+    output_index: int
+    content_index: int
+    refusal: str
+
+
+class ReasoningDelta(_ContentDelta, frozen=True, gc=False, tag="response.reasoning.delta"):
+    type: ClassVar[Literal["response.reasoning.delta"]] = "response.reasoning.delta"
+
+
+class ReasoningDone(_ContentDone, frozen=True, tag="response.reasoning.done"):
+    type: ClassVar[Literal["response.reasoning.done"]] = "response.reasoning.done"
+
+
+class ReasoningTextDelta(_ContentDelta, frozen=True, gc=False, tag="response.reasoning_text.delta"):
+    """OpenAI's name for `response.reasoning.delta`."""
+
+    type: ClassVar[Literal["response.reasoning_text.delta"]] = "response.reasoning_text.delta"
+
+
+class ReasoningTextDone(_ContentDone, frozen=True, tag="response.reasoning_text.done"):
+    """OpenAI's name for `response.reasoning.done`."""
+
+    type: ClassVar[Literal["response.reasoning_text.done"]] = "response.reasoning_text.done"
+
+
+class _SummaryPartEvent(Struct, frozen=True, tag_field="type"):
+    sequence_number: int
+    item_id: str
+    output_index: int
+    summary_index: int
+    part: ContentPart
+
+
+class ReasoningSummaryPartAdded(_SummaryPartEvent, frozen=True, tag="response.reasoning_summary_part.added"):
+    type: ClassVar[Literal["response.reasoning_summary_part.added"]] = "response.reasoning_summary_part.added"
+
+
+class ReasoningSummaryPartDone(_SummaryPartEvent, frozen=True, tag="response.reasoning_summary_part.done"):
+    type: ClassVar[Literal["response.reasoning_summary_part.done"]] = "response.reasoning_summary_part.done"
+
+
+class ReasoningSummaryTextDelta(
+    Struct, frozen=True, gc=False, tag="response.reasoning_summary_text.delta", tag_field="type"
+):
+    type: ClassVar[Literal["response.reasoning_summary_text.delta"]] = "response.reasoning_summary_text.delta"
+    sequence_number: int
+    item_id: str
+    output_index: int
+    summary_index: int
+    delta: str
+    obfuscation: str | UnsetType = UNSET
+
+
+class ReasoningSummaryTextDone(
+    Struct, frozen=True, tag="response.reasoning_summary_text.done", tag_field="type"
+):
+    type: ClassVar[Literal["response.reasoning_summary_text.done"]] = "response.reasoning_summary_text.done"
+    sequence_number: int
+    item_id: str
+    output_index: int
+    summary_index: int
+    text: str
+
+
+class _CallDelta(Struct, frozen=True, gc=False, tag_field="type"):
+    sequence_number: int
+    item_id: str
+    output_index: int
+    delta: str
+    obfuscation: str | UnsetType = UNSET
+
+
+class FunctionCallArgumentsDelta(
+    _CallDelta, frozen=True, gc=False, tag="response.function_call_arguments.delta"
+):
+    type: ClassVar[Literal["response.function_call_arguments.delta"]] = (
+        "response.function_call_arguments.delta"
+    )
+
+
+class FunctionCallArgumentsDone(
+    Struct, frozen=True, tag="response.function_call_arguments.done", tag_field="type"
+):
+    type: ClassVar[Literal["response.function_call_arguments.done"]] = "response.function_call_arguments.done"
+    sequence_number: int
+    item_id: str
+    output_index: int
+    arguments: str
+
+
+class CustomToolCallInputDelta(
+    _CallDelta, frozen=True, gc=False, tag="response.custom_tool_call_input.delta"
+):
+    """OpenAI: the next piece of a custom call's input."""
+
+    type: ClassVar[Literal["response.custom_tool_call_input.delta"]] = "response.custom_tool_call_input.delta"
+
+
+class CustomToolCallInputDone(
+    Struct, frozen=True, tag="response.custom_tool_call_input.done", tag_field="type"
+):
+    """OpenAI: a custom call's whole input."""
+
+    type: ClassVar[Literal["response.custom_tool_call_input.done"]] = "response.custom_tool_call_input.done"
+    sequence_number: int
+    item_id: str
+    output_index: int
+    input: str
+
+
+class ErrorEvent(Struct, frozen=True, tag="error", tag_field="type"):
+    """Schema ErrorStreamingEvent. OpenAI has its fields at the top level; `payload` reads either."""
+
+    type: ClassVar[Literal["error"]] = "error"
+    sequence_number: int
+    error: ErrorPayload | UnsetType = UNSET
+    code: str | UnsetType | None = UNSET
+    message: str | UnsetType = UNSET
+    param: str | UnsetType | None = UNSET
+
+    @property
+    def payload(self) -> ErrorPayload:
+        """The error, from wherever it stands."""
+        if self.error is not UNSET:
+            return self.error
+        return ErrorPayload("server_error", self.code or None, self.message or "", self.param or None)
+
+
+KnownEvent = (
+    ResponseCreated
+    | ResponseQueued
+    | ResponseInProgress
+    | ResponseCompleted
+    | ResponseFailed
+    | ResponseIncomplete
+    | OutputItemAdded
+    | OutputItemDone
+    | ContentPartAdded
+    | ContentPartDone
+    | OutputTextDelta
+    | OutputTextDone
+    | OutputTextAnnotationAdded
+    | RefusalDelta
+    | RefusalDone
+    | ReasoningDelta
+    | ReasoningDone
+    | ReasoningTextDelta
+    | ReasoningTextDone
+    | ReasoningSummaryPartAdded
+    | ReasoningSummaryPartDone
+    | ReasoningSummaryTextDelta
+    | ReasoningSummaryTextDone
+    | FunctionCallArgumentsDelta
+    | FunctionCallArgumentsDone
+    | CustomToolCallInputDelta
+    | CustomToolCallInputDone
+    | ErrorEvent
+)
+TERMINAL_EVENTS: frozenset[type] = frozenset({ResponseCompleted, ResponseFailed, ResponseIncomplete})
+
+if TYPE_CHECKING:
+    Event = KnownEvent | UnknownEvent
+else:
+    Event = KnownEvent

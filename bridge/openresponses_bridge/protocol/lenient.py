@@ -1,0 +1,185 @@
+"""Building structs out of JSON that strict decoding refused.
+
+One walk, two modes. `Strict` keeps unknown types whole and raises on anything else, so it is the
+published schema with room for extensions. `Repairing` also fills what is missing with the schema's
+zero values, reads text that stands where parts belong, drops what can't be read, and notes each such
+repair: other servers' streams need it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from openresponses_bridge.errors import WireError
+from openresponses_bridge.protocol import vocabulary
+from openresponses_bridge.protocol.fields import Field, fields_of
+from openresponses_bridge.protocol.vocabulary import Slot
+
+
+class Repair(NamedTuple):
+    """One deviation that was put right: where (`$.response.usage`) and what."""
+
+    path: str
+    what: str
+
+
+class SchemaError(WireError):
+    """A value that is not what the schema says; `param` is the path without the leading `$.`."""
+
+    http_status = 400
+    error_type = "invalid_request_error"
+
+    def __init__(self, path: str, what: str) -> None:
+        super().__init__(
+            self.INVALID_SHAPE, f"{what} - at `{path}`", param=path.removeprefix("$").lstrip(".") or None
+        )
+
+
+class _Absent:
+    """What a builder returns for a value that can't be read and whose type has no zero value."""
+
+
+ABSENT = _Absent()
+
+
+class Strict:
+    """Raises `SchemaError` at the first deviation."""
+
+    def problem(self, path: str, what: str) -> None:
+        raise SchemaError(path, what)
+
+
+class Repairing:
+    """Notes each deviation and goes on."""
+
+    def __init__(self) -> None:
+        self.repairs: list[Repair] = []
+
+    def problem(self, path: str, what: str) -> None:
+        self.repairs.append(Repair(path, what))
+
+
+Mode = Strict | Repairing
+Kind = Slot | type[Any]  # what may stand in a place: one of several by `type`, or one struct
+MISSING = "required and missing"
+_EXACT = 2.0**53  # beyond that a float is not exact, and infinity is not a number
+
+
+def build(kind: Kind, value: Any, mode: Mode, path: str = "$") -> Any:
+    """The struct (or unknown) that `value` is in this slot; ABSENT when it can't be one."""
+    if not isinstance(value, dict):
+        mode.problem(path, f"Expected `object`, got `{_KINDS.get(type(value), type(value).__name__)}`")
+        return ABSENT
+    if not isinstance(kind, Slot):
+        return build_struct(kind, value, mode, path)
+    tag = value.get("type")
+    if tag is None and kind.infer is not None:
+        tag = kind.infer(value)
+    if not isinstance(tag, str):
+        mode.problem(f"{path}.type", MISSING)
+        return kind.unknown(value)
+    struct = kind.structs.get(tag)
+    return kind.unknown(value) if struct is None else build_struct(struct, value, mode, path)
+
+
+def build_struct(struct: type[Any], value: dict[str, Any], mode: Mode, path: str = "$") -> Any:
+    """`struct` out of `value`, field by field."""
+    children = vocabulary.CHILDREN.get(struct, {})
+    known: dict[str, Any] = {}
+    for field in fields_of(struct):
+        where = f"{path}.{field.key}"
+        if field.key in value:
+            raw = value[field.key]
+            kind = vocabulary.TEXT_PARTS.get((struct, field.name))
+            if kind is not None and isinstance(mode, Repairing):
+                raw = _parts(kind, raw, mode, where)
+            built = _field(children.get(field.name), field, raw, mode, where)
+            if built is not ABSENT:
+                known[field.name] = built
+                continue
+        elif field.required:
+            mode.problem(where, MISSING)
+        if field.required:
+            known[field.name] = vocabulary.zero(struct, field)
+    return struct(**known)
+
+
+def _parts(kind: str, raw: Any, mode: Mode, path: str) -> Any:
+    """A list of parts, where there may be one part or text in the place of it, or parts that are text or lack
+    their type. Such text becomes a part of this kind."""
+    if isinstance(raw, str | dict):
+        mode.problem(
+            path, f"Expected `array`, got `{_KINDS.get(type(raw), 'object')}`, read as its only part"
+        )
+        raw = [raw] if raw else []
+    return (
+        [_part(kind, each, mode, f"{path}[{at}]") for at, each in enumerate(raw)]
+        if type(raw) is list
+        else raw
+    )
+
+
+def _part(kind: str, raw: Any, mode: Mode, path: str) -> Any:
+    if isinstance(raw, str):
+        mode.problem(path, "Expected `object`, got `str`, read as its text")
+        raw = {"text": raw}
+    elif not isinstance(raw, dict) or isinstance(raw.get("type"), str):
+        return raw
+    else:
+        mode.problem(f"{path}.type", MISSING)
+    if isinstance(raw.get("text"), str):
+        return {"annotations": [], "logprobs": [], **raw, "type": kind}
+    return {**raw, "type": "refusal"} if isinstance(raw.get("refusal"), str) else raw
+
+
+def _field(child: Slot | None, field: Field, raw: Any, mode: Mode, path: str) -> Any:
+    within, kind = child or field.element, child or field.nested
+    try:
+        if isinstance(raw, list) and field.takes_list and within is not None:
+            return _list(within, field, raw, mode, path)
+        if isinstance(raw, dict) and field.takes_object and kind is not None:
+            return build(kind, raw, mode, path)
+        return _converted(field, raw, mode, path)
+    except UnicodeEncodeError:
+        pass  # reported already: another type of value belongs here
+    except RecursionError:
+        mode.problem(path, "JSON is nested too deeply")
+    except msgspec.ValidationError as error:
+        what, _, inner = str(error).partition(" - at `")
+        if field.choices and what.startswith("Invalid enum value"):
+            what += f", not one of: {', '.join(field.choices)}"
+        mode.problem(path + inner.rpartition("$")[2].rstrip("`"), what)
+        if type(raw) is float and field.takes_int and abs(raw) <= _EXACT:
+            # times with a fraction, counts as 3.0
+            return int(raw) if raw.is_integer() or field.name.endswith("_at") else ABSENT
+    return ABSENT
+
+
+def _converted(field: Field, raw: Any, mode: Mode, path: str) -> Any:
+    try:
+        return field.convert(raw)
+    except UnicodeEncodeError:  # an upstream split an emoji over two deltas: joining them needs the half
+        mode.problem(path, "half a surrogate pair")
+        return msgspec.convert(raw, field.annotation)
+
+
+def _list(within: Kind, field: Field, raw: list[Any], mode: Mode, path: str) -> list[Any]:
+    fewest, most = field.limits
+    if len(raw) < fewest:
+        mode.problem(path, f"Expected `array` of length >= {fewest}")
+    if most is not None and len(raw) > most:
+        mode.problem(path, f"Expected `array` of length <= {most}")
+    built = (build(within, element, mode, f"{path}[{index}]") for index, element in enumerate(raw))
+    return [element for element in built if element is not ABSENT]
+
+
+_KINDS: dict[type, str] = {
+    str: "str",
+    int: "int",
+    float: "float",
+    bool: "bool",
+    list: "array",
+    type(None): "null",
+}

@@ -1,0 +1,150 @@
+"""Requests: schemas CreateResponseBody and CompactResponseMethodPublicBody.
+
+Null stands for "not given" wherever the schema allows it. Fields that no struct here has are kept in
+`CreateResponse.beyond`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from openresponses_bridge.protocol.input_items import InputItem, LongText
+from openresponses_bridge.protocol.response import OURS, JsonObjectFormat, TextFormat, Truncation, Verbosity
+from openresponses_bridge.protocol.tools import ToolChoice, ToolParam
+from openresponses_bridge.protocol.unknown import UnknownFormat
+
+Key64 = Annotated[str, Meta(max_length=64)]
+RESTART: Final = f"{OURS}restart"
+"""Which responses in the background are made again when their server stops within: `unseen`, those of whose
+output nobody can have seen anything, or `always`, and then output is shown when the response has ended."""
+Restart = Literal["unseen", "always"]
+
+Place = tuple[str | int, ...]
+"""Where an object stands in a request: `()` is the request itself, `("tools", 0)` its first tool."""
+
+
+class ForeignFields(NamedTuple):
+    """The fields of one object of a request that the protocol does not have."""
+
+    place: Place
+    fields: dict[str, Any]
+
+
+class Native(Struct, frozen=True):
+    """What a client of another API said that only an upstream of that API can keep: `dialect` is whose it is,
+    `names` what is lost anywhere else, `said` is for the two sides of that dialect."""
+
+    dialect: str
+    names: list[str]
+    said: Any
+
+
+class JsonSchemaFormatParam(Struct, frozen=True, tag="json_schema", tag_field="type"):
+    """Schema JsonSchemaResponseFormatParam."""
+
+    type: ClassVar[Literal["json_schema"]] = "json_schema"
+    name: str | UnsetType = UNSET
+    description: str | UnsetType | None = UNSET
+    schema: dict[str, Any] | UnsetType | None = UNSET
+    strict: bool | UnsetType | None = UNSET
+
+
+KnownFormatParam = TextFormat | JsonObjectFormat | JsonSchemaFormatParam
+if TYPE_CHECKING:
+    FormatParam = KnownFormatParam | UnknownFormat
+else:
+    FormatParam = KnownFormatParam
+
+
+class TextParam(Struct, frozen=True):
+    """Schema TextParam."""
+
+    format: FormatParam | UnsetType | None = UNSET
+    verbosity: Verbosity | UnsetType | None = UNSET
+
+
+class ReasoningOptions(Struct, frozen=True):
+    """Schema ReasoningParam. Effort is free text, since models add levels of their own. OpenAI's: `context`
+    says which reasoning of earlier turns the model sees, `mode` how it goes about it."""
+
+    effort: str | UnsetType | None = UNSET
+    summary: str | UnsetType | None = UNSET
+    context: str | UnsetType | None = UNSET
+    mode: str | UnsetType | None = UNSET
+
+
+class StreamOptions(Struct, frozen=True):
+    """Schema StreamOptionsParam."""
+
+    include_obfuscation: bool | UnsetType = UNSET
+
+
+class CreateResponse(Struct, frozen=True, kw_only=True):
+    """Schema CreateResponseBody. Nothing is required; limits are the schema's."""
+
+    # `user` begins what only OpenAI's Responses API has, `stop` what other APIs have; `restart` is
+    # our own; `beyond` is what was sent and has no field here, `native` what the client's own API has.
+
+    model: str | None = None
+    input: LongText | list[InputItem] | None = None
+    previous_response_id: str | None = None
+    include: list[str] | None = None
+    tools: list[ToolParam] | None = None
+    tool_choice: ToolChoice | None = None
+    metadata: (
+        Annotated[
+            dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]],
+            Meta(max_length=16),
+        ]
+        | None
+    ) = None
+    text: TextParam | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    parallel_tool_calls: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    background: bool | None = None
+    max_output_tokens: Annotated[int, Meta(ge=16)] | None = None
+    max_tool_calls: Annotated[int, Meta(ge=1)] | None = None
+    reasoning: ReasoningOptions | None = None
+    safety_identifier: Key64 | None = None
+    prompt_cache_key: Key64 | None = None
+    truncation: Truncation | None = None
+    instructions: str | None = None
+    store: bool | None = None
+    service_tier: str | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    user: str | None = None
+    client_metadata: dict[str, Any] | None = None
+    conversation: str | dict[str, Any] | None = None
+    prompt: dict[str, Any] | None = None
+    context_management: list[dict[str, Any]] | None = None
+    moderation: dict[str, Any] | None = None
+    prompt_cache_retention: str | None = None
+    prompt_cache_options: dict[str, Any] | None = None
+    background_options: dict[str, Any] | None = None
+    access_programs: list[Any] | dict[str, Any] | None = None
+    stop: str | list[str] | None = None
+    seed: int | None = None
+    logit_bias: dict[str, float] | None = None
+    prediction: dict[str, Any] | None = None
+    top_k: int | None = None
+    restart: Restart | None = field(default=None, name=RESTART)
+    beyond: list[ForeignFields] | UnsetType = field(default=UNSET, name=f"{OURS}beyond")
+    native: Native | UnsetType = field(default=UNSET, name=f"{OURS}native")
+
+
+class CompactRequest(Struct, frozen=True, kw_only=True):
+    """Schema CompactResponseMethodPublicBody."""
+
+    model: str
+    input: LongText | list[InputItem] | None = None
+    previous_response_id: str | None = None
+    instructions: str | None = None
+    prompt_cache_key: Key64 | None = None
+    beyond: list[ForeignFields] | UnsetType = field(default=UNSET, name=f"{OURS}beyond")

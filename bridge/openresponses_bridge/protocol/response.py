@@ -1,0 +1,169 @@
+"""The response resource: schema ResponseResource, all 31 fields required."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType, field
+
+from openresponses_bridge.protocol.content import OutputTextContent
+from openresponses_bridge.protocol.errors import ResponseError
+from openresponses_bridge.protocol.items import Item, Message
+from openresponses_bridge.protocol.tools import Tool, ToolChoice
+from openresponses_bridge.protocol.unknown import UnknownFormat
+from openresponses_bridge.protocol.usage import Usage
+
+Verbosity = Literal["low", "medium", "high"]
+Truncation = Literal["auto", "disabled"]
+OURS: Final = "openresponses-bridge:"
+"""What begins the names of fields that the bridge itself writes; a client's are not read."""
+STOP_SEQUENCE: Final = f"{OURS}stop_sequence"
+
+
+class TextFormat(Struct, frozen=True, tag="text", tag_field="type"):
+    """Schema TextResponseFormat: plain text."""
+
+    type: ClassVar[Literal["text"]] = "text"
+
+
+class JsonObjectFormat(Struct, frozen=True, tag="json_object", tag_field="type"):
+    """Schema JsonObjectResponseFormat: any JSON object."""
+
+    type: ClassVar[Literal["json_object"]] = "json_object"
+
+
+class JsonSchemaFormat(Struct, frozen=True, tag="json_schema", tag_field="type"):
+    """Schema JsonSchemaResponseFormat: the echo.
+
+    The published schema admits only null for `schema` here, OpenAI echoes the schema itself.
+    """
+
+    type: ClassVar[Literal["json_schema"]] = "json_schema"
+    name: str
+    description: str | None
+    schema: dict[str, Any] | None
+    strict: bool
+
+
+KnownFormat = TextFormat | JsonObjectFormat | JsonSchemaFormat
+if TYPE_CHECKING:
+    Format = KnownFormat | UnknownFormat
+else:
+    Format = KnownFormat
+
+
+class TextField(Struct, frozen=True):
+    """Schema TextField."""
+
+    format: Format
+    verbosity: Verbosity | UnsetType = UNSET
+
+
+class Reasoning(Struct, frozen=True):
+    """Schema Reasoning: effort and summary as asked for. Strings, since servers add levels."""
+
+    effort: str | None
+    summary: str | None
+
+
+class IncompleteDetails(Struct, frozen=True):
+    """Schema IncompleteDetails: max_output_tokens, content_filter, cancelled …"""
+
+    reason: str
+
+
+class Response(Struct, frozen=True, kw_only=True):
+    """Schema ResponseResource. Times are Unix seconds, limits are tokens. Beyond it `stop_sequence` is there
+    in a completed response whose text ended before a stop sequence of the request: that one."""
+
+    id: str
+    object: Literal["response"]
+    created_at: int
+    completed_at: int | None
+    status: str
+    incomplete_details: IncompleteDetails | None
+    model: str
+    previous_response_id: str | None
+    instructions: str | None
+    output: list[Item]
+    error: ResponseError | None
+    tools: list[Tool]
+    tool_choice: ToolChoice
+    truncation: Truncation
+    parallel_tool_calls: bool
+    text: TextField
+    top_p: float
+    presence_penalty: float
+    frequency_penalty: float
+    top_logprobs: int
+    temperature: float
+    reasoning: Reasoning | None
+    usage: Usage | None
+    max_output_tokens: int | None
+    max_tool_calls: int | None
+    store: bool
+    background: bool
+    service_tier: str
+    metadata: Any
+    safety_identifier: str | None
+    prompt_cache_key: str | None
+    stop_sequence: str | UnsetType = field(default=UNSET, name=STOP_SEQUENCE)
+
+    @property
+    def output_text(self) -> str:
+        """All text of the output's messages, joined."""
+        return "".join(
+            part.text
+            for item in self.output
+            if type(item) is Message
+            for part in item.content
+            if type(part) is OutputTextContent
+        )
+
+
+# The zero values of the schema: what a response says when nothing was asked for.
+RESPONSE_DEFAULTS: dict[str, Any] = {
+    "object": "response",
+    "completed_at": None,
+    "incomplete_details": None,
+    "previous_response_id": None,
+    "instructions": None,
+    "output": [],
+    "error": None,
+    "tools": [],
+    "tool_choice": "auto",
+    "truncation": "disabled",
+    "parallel_tool_calls": True,
+    "text": TextField(TextFormat()),
+    "top_p": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "top_logprobs": 0,
+    "temperature": 1.0,
+    "reasoning": None,
+    "usage": None,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "store": True,
+    "background": False,
+    "service_tier": "default",
+    "metadata": {},
+    "safety_identifier": None,
+    "prompt_cache_key": None,
+}
+
+
+class CompactResource(Struct, frozen=True, kw_only=True):
+    """Schema CompactResource: an input window that begins a new chain, not a response."""
+
+    id: str
+    object: Literal["response.compaction"]
+    output: list[Item]
+    created_at: int
+    usage: Usage
+
+
+def replace(response: Response, **changes: Any) -> Response:
+    """A copy of `response` with these fields changed."""
+    return msgspec.structs.replace(response, **changes)

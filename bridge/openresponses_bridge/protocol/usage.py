@@ -1,0 +1,251 @@
+"""Token counts. All numbers are tokens; `total_tokens` is input plus output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec import UNSET, Struct, UnsetType
+
+from openresponses_bridge.diagnostics import Diagnostics
+
+MOST_TOKENS: Final = 10**12
+"""More than any response has, and few enough that sums of them stay exact in every client's numbers."""
+
+# where each count stands in the spellings of the schema, Chat Completions and Anthropic; the first one found
+_INPUT: Final = ("input_tokens", "prompt_tokens")
+_OUTPUT: Final = ("output_tokens", "completion_tokens")
+_INPUT_DETAILS: Final = ("input_tokens_details", "prompt_tokens_details")
+_OUTPUT_DETAILS: Final = ("output_tokens_details", "completion_tokens_details")
+_BESIDE: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
+NAMES: Final = frozenset({*_INPUT, *_OUTPUT, *_INPUT_DETAILS, *_OUTPUT_DETAILS, *_BESIDE, "total_tokens"})
+
+
+class InputTokensDetails(Struct, frozen=True):
+    """Schema InputTokensDetails, and beyond it `cache_write_tokens`: input that the upstream put into its
+    cache, where it says so."""
+
+    cached_tokens: int
+    cache_write_tokens: int | UnsetType = UNSET
+
+
+class OutputTokensDetails(Struct, frozen=True):
+    """Schema OutputTokensDetails."""
+
+    reasoning_tokens: int
+
+
+class Usage(Struct, frozen=True):
+    """Schema Usage: the counts of one response. Beyond it `estimated` is there and true where the upstream
+    left out one of them at least."""
+
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+    input_tokens_details: InputTokensDetails
+    output_tokens_details: OutputTokensDetails
+    estimated: bool | UnsetType = UNSET
+
+    @property
+    def cache_write_tokens(self) -> int:
+        """Input that was put into the upstream's cache; 0 where it does not say so."""
+        return self.input_tokens_details.cache_write_tokens or 0
+
+    @property
+    def is_undivided(self) -> bool:
+        """Only the total was counted."""
+        return self.total_tokens > 0 == self.input_tokens == self.output_tokens
+
+    @classmethod
+    def of(
+        cls,
+        input_tokens: int,
+        output_tokens: int,
+        *,
+        cached_tokens: int = 0,
+        reasoning_tokens: int = 0,
+        total_tokens: int | None = None,
+        cache_write_tokens: int = 0,
+        estimated: bool = False,
+    ) -> Usage:
+        """Usage from plain counts; the total is their sum unless the upstream says otherwise."""
+        total = input_tokens + output_tokens if total_tokens is None else total_tokens
+        return cls(
+            input_tokens,
+            output_tokens,
+            total,
+            InputTokensDetails(cached_tokens, cache_write_tokens or UNSET),
+            OutputTokensDetails(reasoning_tokens),
+            estimated or UNSET,
+        )
+
+    def plus(self, other: Usage) -> Usage:
+        """Both together; estimated when a part of it is."""
+        ours, theirs = self.input_tokens_details, other.input_tokens_details
+        written = (ours.cache_write_tokens or 0) + (theirs.cache_write_tokens or 0)
+        reasoning = self.output_tokens_details.reasoning_tokens + other.output_tokens_details.reasoning_tokens
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.total_tokens + other.total_tokens,
+            InputTokensDetails(ours.cached_tokens + theirs.cached_tokens, written or UNSET),
+            OutputTokensDetails(reasoning),
+            self.estimated is True or other.estimated is True or UNSET,
+        )
+
+
+def counts_in(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The six counts of a mapping as they stand, in the names of `Usage.of`, absent ones None. Takes the
+    spellings of the schema, of Chat Completions and of Anthropic, which counts cached input beside the rest:
+    there the parts are added up."""
+    input_name, output_name = _first(given, _INPUT), _first(given, _OUTPUT)
+    incoming, outgoing = _first(given, _INPUT_DETAILS), _first(given, _OUTPUT_DETAILS)
+    found = {
+        "input_tokens": given.get(input_name),
+        "output_tokens": given.get(output_name),
+        "cached_tokens": _detail(given.get(incoming), ("cached_tokens",)),
+        "reasoning_tokens": _detail(given.get(outgoing), ("reasoning_tokens", "thinking_tokens")),
+        "total_tokens": given.get("total_tokens"),
+        "cache_write_tokens": _detail(given.get(incoming), ("cache_write_tokens",)),
+    }
+    beside = [given[name] for name in _BESIDE if given.get(name) is not None]
+    if beside and input_name == "input_tokens" and given.get(incoming) is None:
+        found["input_tokens"] = _added([found["input_tokens"] or 0, *beside])
+        found["cached_tokens"] = given.get(_BESIDE[0])
+        found["cache_write_tokens"] = given.get(_BESIDE[1])
+    return found
+
+
+def _first(given: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    return next((name for name in names if given.get(name) is not None), names[0])
+
+
+def _detail(details: Any, names: tuple[str, ...]) -> Any:
+    """A detail's count; details of another type than an object give what can't be a count."""
+    if isinstance(details, Mapping):
+        return details.get(_first(details, names))
+    return None if details is None else [details]
+
+
+def _added(numbers: list[Any]) -> Any:
+    """The sum; a number that can't be a count instead, so that who asks for counts sees it."""
+    return next((each for each in numbers if count_of(each) is None), None) or sum(numbers)
+
+
+def count_of(number: Any, most: int = MOST_TOKENS) -> int | None:
+    """A number of tokens: whole (2.0 is), from 0 to `most`. None for anything else."""
+    if type(number) is float and number.is_integer():
+        number = int(number)
+    return number if type(number) is int and 0 <= number <= most else None
+
+
+def most_of(name: str) -> int:
+    """The greatest number that a count of `Usage.of` may have: the total is a sum of two."""
+    return 2 * MOST_TOKENS if name == "total_tokens" else MOST_TOKENS
+
+
+def within_bounds(usage: Usage, diagnostics: Diagnostics) -> Usage:
+    """The same usage, each number a count and all of them in agreement, with a repair note for each that was
+    not: what is below 0 or not a number becomes 0, what is above `MOST_TOKENS` becomes that; a part is at
+    most its whole, and the total is the sum. Of input and output, one that is 0 is what the total has beside
+    the other; where both are, the total stands alone."""
+    if is_sound(usage):
+        return usage
+    given = {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cached_tokens": usage.input_tokens_details.cached_tokens,
+        "reasoning_tokens": usage.output_tokens_details.reasoning_tokens,
+        "cache_write_tokens": usage.input_tokens_details.cache_write_tokens or 0,
+    }
+    counts = {name: _clamped(name, number, diagnostics) for name, number in given.items()}
+    total = nearest_count(usage.total_tokens)
+    if total and not counts["input_tokens"] and not counts["output_tokens"]:
+        return Usage.of(0, 0, total_tokens=total, estimated=usage.estimated is True)
+    for missing, other in (("input_tokens", "output_tokens"), ("output_tokens", "input_tokens")):
+        if not counts[missing] and total > counts[other]:
+            counts[missing] = total - counts[other]
+            diagnostics.repair(f"usage.{missing}", "left out, taken from the total")
+    for part, whole in _WHOLES.items():
+        if counts[part] > counts[whole]:
+            diagnostics.repair(
+                f"usage.{part}", f"{counts[part]} of {counts[whole]} {whole}, taken as all of them"
+            )
+            counts[part] = counts[whole]
+    total = counts["input_tokens"] + counts["output_tokens"]
+    if usage.total_tokens != total or type(usage.total_tokens) is not int:
+        diagnostics.repair("usage.total_tokens", f"it is not the sum of input and output, taken as {total}")
+    return Usage.of(**counts, estimated=usage.estimated is True)
+
+
+def is_sound(usage: Usage) -> bool:
+    """There is nothing to repair, as almost always."""
+    # what is a bool or a float is not a count
+    incoming, outgoing, total = usage.input_tokens, usage.output_tokens, usage.total_tokens
+    cached, reasoning = usage.input_tokens_details.cached_tokens, usage.output_tokens_details.reasoning_tokens
+    written = usage.input_tokens_details.cache_write_tokens or 0
+    return (
+        type(incoming) is type(outgoing) is type(total) is type(cached) is type(reasoning) is int
+        and type(written) is int
+        and 0 <= cached <= incoming <= MOST_TOKENS
+        and 0 <= reasoning <= outgoing <= MOST_TOKENS
+        and 0 <= written <= incoming
+        and (total == incoming + outgoing or (0 < total <= MOST_TOKENS and not incoming and not outgoing))
+    )
+
+
+def latest(before: Usage | None, now: Usage | None) -> Usage | None:
+    """What is known after a second report: its counts, and those of the first where it has none. None takes
+    the first one back."""
+    if before is None or now is None or (now.input_tokens and now.output_tokens):
+        return now
+    if before.is_undivided or now.is_undivided:
+        return now if before.is_undivided and not _is_empty(now) else before
+    taken, made = (now if now.input_tokens else before), (now if now.output_tokens else before)
+    return Usage(
+        taken.input_tokens,
+        made.output_tokens,
+        taken.input_tokens + made.output_tokens,
+        taken.input_tokens_details,
+        made.output_tokens_details,
+        taken.estimated is True or made.estimated is True or UNSET,
+    )
+
+
+def _is_empty(usage: Usage) -> bool:
+    return not (usage.input_tokens or usage.output_tokens or usage.total_tokens)
+
+
+# a count that is part of another → that other
+_WHOLES: Final = {
+    "cached_tokens": "input_tokens",
+    "cache_write_tokens": "input_tokens",
+    "reasoning_tokens": "output_tokens",
+}
+
+
+def numbers_of(usage: Usage) -> dict[str, Any]:
+    """Its numbers in the names of `Usage.of`."""
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cached_tokens": usage.input_tokens_details.cached_tokens,
+        "reasoning_tokens": usage.output_tokens_details.reasoning_tokens,
+        "total_tokens": usage.total_tokens,
+        "cache_write_tokens": usage.input_tokens_details.cache_write_tokens or 0,
+    }
+
+
+def _clamped(name: str, number: Any, diagnostics: Diagnostics) -> int:
+    taken = nearest_count(number)
+    if count_of(number) is None:
+        diagnostics.repair(f"usage.{name}", f"can't be a count, taken as {taken}")
+    return taken
+
+
+def nearest_count(number: Any) -> int:
+    """A number as a count: 0 for what is below that or not a number, `MOST_TOKENS` for what is above that."""
+    count = count_of(number)
+    if count is not None:
+        return count
+    return MOST_TOKENS if type(number) in (int, float) and number > MOST_TOKENS else 0

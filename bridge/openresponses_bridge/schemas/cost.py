@@ -1,0 +1,213 @@
+"""How much work it is to judge a value by a schema, found without doing that work.
+
+References that double, alternatives that nest and patterns with counted repetitions make a small schema
+take minutes. The work is the number of times that some schema meets some value; the same pair is counted
+once and its number used again, so that finding it takes time linear in the pairs. A unit is a microsecond
+or less of the engine's time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
+
+from openresponses_bridge.errors import RemoteError
+from openresponses_bridge.schemas.checking import within
+from openresponses_bridge.schemas.dialects import pattern_fits
+from openresponses_bridge.schemas.keywords import ANCHORS, IDS, REFERENCES
+
+# keywords whose schemas judge the same value, what is in an object, what is in a list
+_SAME: Final = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
+_SAME_IF_PRESENT: Final = ("dependentSchemas", "dependencies")
+_MEMBERS: Final = ("additionalProperties", "unevaluatedProperties")
+_ITEMS: Final = ("items", "prefixItems", "additionalItems", "contains", "unevaluatedItems")
+_WHOLE: Final = ("const", "enum", "maxLength", "minLength", "uniqueItems")  # look at all of a value
+_AGAIN: Final = ("unevaluatedProperties", "unevaluatedItems")  # ask the schemas beside them for each member
+
+# size of the compiled pattern in bytes → units that a character may take: measured on the worst patterns
+_WEIGHTS: Final = ((10_000, 3), (100_000, 30), (1_000_000, 500), (10_000_000, 5_000))
+LARGEST_PATTERN: Final = _WEIGHTS[-1][0]
+_SURELY_LINEAR: Final = frozenset("{(|*+?\\p")  # without these a pattern is a plain text
+_BACKTRACKING: Final = 2_000  # units that a pattern which looks around or back takes at most
+
+
+_MOST_PAIRS: Final = 300_000  # of a schema and a value that are looked at: about a second
+
+
+class TooCostlyError(RemoteError):
+    """Judging this value by this schema would take too long."""
+
+    WORK = "bridge.schemas.too_costly"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(self.WORK, message)
+
+
+class Estimator:
+    """The work that one schema, which has been checked (`check_schema`), makes of values."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        self._root = schema
+        self._anchors: dict[str, Any] = {}
+        self._patterns: dict[str, tuple[int, int]] = {}  # pattern → units a character, units each time
+        for each in _every(schema):
+            self._anchors.update({each[name]: each for name in ANCHORS if isinstance(each.get(name), str)})
+            for name in IDS:
+                if isinstance(each.get(name), str) and each[name].startswith("#"):
+                    self._anchors[each[name][1:]] = each
+
+    def units(self, value: Any, most: int) -> int:
+        """The work in units. Raises TooCostlyError when it is more than `most`, or does not end."""
+        try:
+            return _Count(self, most).of(self._root, value)
+        except RecursionError:
+            raise TooCostlyError("the input or the schema is nested too deeply") from None
+
+    def target(self, reference: str) -> Any:
+        """The schema that a checked reference leads to."""
+        fragment = unquote(reference[1:])
+        if fragment and not fragment.startswith("/"):
+            if fragment not in self._anchors:
+                raise TooCostlyError(f"the reference {reference!r} leads to where no keyword does")
+            return self._anchors[fragment]
+        value: Any = self._root
+        for step in fragment.split("/")[1:]:
+            key = step.replace("~1", "/").replace("~0", "~")
+            value = value[int(key)] if isinstance(value, list) else value[key]
+        return value
+
+    def pattern(self, pattern: str, length: int) -> int:
+        """Units to look for a pattern in so many characters."""
+        known = self._patterns.get(pattern)
+        if known is None:
+            known = self._patterns[pattern] = _weighed(pattern)
+        return 1 + known[1] + known[0] * length
+
+
+class _Count:
+    """One count. What a text or a number costs depends on its length at most, so that alike ones are counted
+    once, with how many there are."""
+
+    def __init__(self, estimator: Estimator, most: int) -> None:
+        self._estimator = estimator
+        self._most = most
+        self._known: dict[tuple[int, int | str], int | None] = {}  # None while it is being found
+        self._contents: dict[int, _Contents] = {}
+
+    def of(self, schema: Any, value: Any) -> int:
+        if not isinstance(schema, dict):
+            return 1
+        pair = (id(schema), _likeness(value))
+        if pair in self._known:
+            units = self._known[pair]
+            if units is None:
+                raise TooCostlyError("a reference of the schema leads back to itself")
+            return units
+        if len(self._known) >= _MOST_PAIRS:
+            raise self._too_much()
+        self._known[pair] = None
+        units = 1 + len(schema.get("enum", ())) + self._own(schema, value)
+        for sub, part, times in self._applied(schema, value):
+            units += times * self.of(sub, part)
+            if units > self._most:
+                raise self._too_much()
+        if isinstance(value, dict | list) and any(isinstance(schema.get(name), dict) for name in _AGAIN):
+            units *= 1 + len(value)
+        if units > self._most:
+            raise self._too_much()
+        self._known[pair] = units
+        return units
+
+    def _applied(self, schema: dict[str, Any], value: Any) -> Iterator[tuple[Any, Any, int]]:
+        """(schema, value, times) for each schema that this one applies, to the value or to what is in it."""
+        for name in REFERENCES:
+            if name in schema:
+                yield self._estimator.target(schema[name]), value, 1
+        for name in _SAME:
+            yield from ((sub, value, 1) for sub in _listed(schema, name))
+        everywhere: list[Any] = []
+        if isinstance(value, dict):
+            for name in _SAME_IF_PRESENT:
+                yield from ((sub, value, 1) for sub in schema.get(name, {}).values())
+            named = schema.get("properties", {})
+            yield from ((named[key], value[key], 1) for key in named.keys() & value.keys())
+            everywhere = [schema[name] for name in _MEMBERS if name in schema]
+            everywhere += schema.get("patternProperties", {}).values()
+            if "propertyNames" in schema:
+                yield from ((schema["propertyNames"], key, times) for key, times in _alike(value))
+        elif isinstance(value, list):
+            everywhere = [sub for name in _ITEMS for sub in _listed(schema, name)]
+        if everywhere:
+            parts = self._within(value).parts
+            yield from ((sub, part, times) for sub in everywhere for part, times in parts)
+
+    def _within(self, value: dict[str, Any] | list[Any]) -> _Contents:
+        known = self._contents.get(id(value))
+        if known is None:
+            inner = value.values() if isinstance(value, dict) else value
+            size = sum(1 + self._size(each) for each in inner)
+            known = self._contents[id(value)] = _Contents(_alike(inner), size)
+        return known
+
+    def _size(self, value: Any) -> int:
+        """How many values are in a list or an object; of a text, 1 for each 1,000 characters."""
+        if isinstance(value, str):
+            return len(value) // 1_000
+        return self._within(value).size if isinstance(value, dict | list) else 0
+
+    def _own(self, schema: dict[str, Any], value: Any) -> int:
+        """Units of the keywords that do not hold a schema."""
+        units = self._size(value) if any(name in schema for name in _WHOLE) else 0
+        if isinstance(value, str) and "pattern" in schema:
+            return units + self._estimator.pattern(schema["pattern"], len(value))
+        if isinstance(value, dict):
+            patterns = schema.get("patternProperties", ())
+            return units + sum(self._estimator.pattern(each, len(key)) for each in patterns for key in value)
+        return units + (len(value) if isinstance(value, list) else 0)
+
+    def _too_much(self) -> TooCostlyError:
+        return TooCostlyError(f"judging it by the schema takes more than {self._most} steps")
+
+
+class _Contents(NamedTuple):
+    parts: list[tuple[Any, int]]  # what is in a list or an object, alike ones once, with their number
+    size: int
+
+
+def _likeness(value: Any) -> int | str:
+    """Values that are alike cost the same."""
+    if isinstance(value, dict | list):
+        return id(value)
+    return f"text {len(value)}" if isinstance(value, str) else "other"
+
+
+def _alike(values: Iterable[Any]) -> list[tuple[Any, int]]:
+    found: dict[int | str, list[Any]] = {}
+    for value in values:
+        found.setdefault(_likeness(value), [value, 0])[1] += 1
+    return [(value, times) for value, times in found.values()]
+
+
+def _listed(schema: dict[str, Any], keyword: str) -> list[Any]:
+    """The schemas of a keyword that has one or a list of them."""
+    value = schema.get(keyword, [])
+    return value if isinstance(value, list) else [value]
+
+
+def _every(schema: Any) -> Iterator[dict[str, Any]]:
+    rest = [schema]
+    while rest:
+        each = rest.pop()
+        if isinstance(each, dict):
+            yield each
+            rest.extend(sub for sub, _ in within(each, ()))
+
+
+def _weighed(pattern: str) -> tuple[int, int]:
+    if _SURELY_LINEAR.isdisjoint(pattern):
+        return 0, 0
+    for size, weight in _WEIGHTS:
+        if pattern_fits(pattern, size):
+            return weight, 0 if pattern_fits(pattern, size, backtracks=False) else _BACKTRACKING
+    raise TooCostlyError("a pattern of the schema is too large")

@@ -1,0 +1,193 @@
+"""What a client carries for us between turns, so that it comes back as it left: sealed and versioned.
+
+A thinking block's signature, a redacted block, a condensed history travel in `encrypted_content`. The
+envelope is text of four fields::
+
+    orb1 . s|so|p|po . kind . base64url
+
+`orb1` names the format and its version, `s` sealed (AES-GCM: 12 bytes of nonce, ciphertext, tag, with
+the fields before it authenticated) or `p` plain (16 bytes of SHA-256, payload), `kind` what is inside.
+Without a key envelopes are plain: checked against accidents, not against forgers, which is enough
+where client and server are one person.
+
+`so` and `po` are bound to an owner: the authenticated text is then the fields before the data, a dot and
+the owner's name, which is not part of the envelope. So it opens for that owner alone, and one that another
+owner shows looks the same as one that was altered.
+
+Plain envelopes need the standard library only; `cryptography` is imported by the first sealer that has a key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from openresponses_bridge.errors import LocalError, RemoteError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+VERSION: Final = "orb1"
+NONCE_BYTES: Final = 12
+_KEY_SIZES: Final = (16, 24, 32)
+_CHECKSUM_BYTES: Final = 16
+_TAG_BYTES: Final = 16
+_SEALED: Final = "s"
+_PLAIN: Final = "p"
+_KIND: Final = re.compile(r"[a-z0-9_-]{1,40}")
+_BOUND: Final = "o"
+_ENVELOPE: Final = re.compile(r"(?P<version>orb\d+)\.(?P<rest>.*)", re.DOTALL)
+_BODY: Final = re.compile(
+    r"(?P<mode>[sp])(?P<bound>o?)\.(?P<kind>[a-z0-9_-]{1,40})\.(?P<data>[A-Za-z0-9_-]*={0,2})"
+)
+
+
+class SealError(RemoteError):
+    """A text that can't be opened here. `FOREIGN`: not one of ours, or of another version or key
+    policy. `BROKEN`: ours, but altered, cut, or sealed with another key or for another owner. `OWNER`:
+    ours, but bound to an owner and opened without one, or bound to none and opened for one."""
+
+    FOREIGN = "bridge.seal.foreign"
+    BROKEN = "bridge.seal.broken"
+    OWNER = "bridge.seal.owner"
+
+
+class Sealed(NamedTuple):
+    """What an envelope held."""
+
+    kind: str
+    payload: bytes
+
+
+class _Parsed(NamedTuple):
+    """The fields of an envelope; `bound` is the sign of an owner, or empty."""
+
+    mode: str
+    bound: str
+    kind: str
+    body: bytes
+
+
+class Sealer:
+    """Makes and opens envelopes. `key` is 16, 24 or 32 bytes, None for plain envelopes; `nonce` gives
+    12 fresh bytes each time it is called. Raises LocalError for a key of another size (`bridge.seal.key`),
+    and for any key where `cryptography` is not installed (`bridge.seal.cryptography`)."""
+
+    __slots__ = ("_cipher", "_nonce", "_owner")
+
+    def __init__(self, key: bytes | None = None, nonce: Callable[[], bytes] | None = None) -> None:
+        if key is not None and len(key) not in _KEY_SIZES:
+            raise LocalError("bridge.seal.key", f"a key has 16, 24 or 32 bytes, this one {len(key)}")
+        self._cipher = None if key is None else _cipher(key)
+        self._nonce = nonce or _random_nonce
+        self._owner = ""
+
+    def bound(self, owner: str) -> Sealer:
+        """A sealer with the same key whose envelopes open for this owner alone, and that opens no others.
+        For the empty name it makes and opens those that are not bound to an owner."""
+        sealer = Sealer(nonce=self._nonce)
+        sealer._cipher, sealer._owner = self._cipher, owner
+        return sealer
+
+    def seal(self, payload: bytes, kind: str) -> str:
+        """`payload` in an envelope. `kind` is up to 40 of ``a-z 0-9 _ -``, readable to everyone."""
+        if not _KIND.fullmatch(kind):
+            raise LocalError("bridge.seal.kind", f"not a kind: {kind!r}")
+        head = _head(_PLAIN if self._cipher is None else _SEALED, self._sign, kind)
+        authenticated = self._authenticated(head)
+        if self._cipher is None:
+            body = _checksum(authenticated, payload) + payload
+        else:
+            nonce = self._nonce()
+            body = nonce + self._cipher.encrypt(nonce, payload, authenticated)
+        return f"{head}.{urlsafe_b64encode(body).decode()}"
+
+    def open(self, text: str) -> Sealed:
+        """What `seal` put in. Raises SealError (`bridge.seal.foreign`, `bridge.seal.broken`,
+        `bridge.seal.owner`)."""
+        parsed = _parse(text)
+        if parsed.bound != self._sign:
+            whose = "bound to a key, and none is shown" if parsed.bound else "not bound to the key shown"
+            raise SealError(SealError.OWNER, f"the envelope is {whose}")
+        authenticated = self._authenticated(_head(parsed.mode, parsed.bound, parsed.kind))
+        opened = self._open_plain if parsed.mode == _PLAIN else self._open_sealed
+        return Sealed(parsed.kind, opened(authenticated, parsed.body))
+
+    @property
+    def _sign(self) -> str:
+        return _BOUND if self._owner else ""
+
+    def _authenticated(self, head: str) -> bytes:
+        return f"{head}.{self._owner}".encode() if self._owner else head.encode()
+
+    def _open_plain(self, authenticated: bytes, body: bytes) -> bytes:
+        if self._cipher is not None:
+            raise SealError(SealError.FOREIGN, "the envelope is not sealed, and here only sealed ones count")
+        payload = body[_CHECKSUM_BYTES:]
+        if not secrets.compare_digest(body[:_CHECKSUM_BYTES], _checksum(authenticated, payload)):
+            raise SealError(SealError.BROKEN, "the envelope was altered on its way or made for another owner")
+        return payload
+
+    def _open_sealed(self, authenticated: bytes, body: bytes) -> bytes:
+        if self._cipher is None:
+            raise SealError(SealError.FOREIGN, "the envelope is sealed, and no key is configured here")
+        if len(body) < NONCE_BYTES + _TAG_BYTES:
+            raise SealError(SealError.BROKEN, "the envelope was cut")
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            return self._cipher.decrypt(body[:NONCE_BYTES], body[NONCE_BYTES:], authenticated)
+        except InvalidTag as error:
+            what = "altered on its way, sealed with another key or for another owner"
+            raise SealError(SealError.BROKEN, f"the envelope was {what}") from error
+
+
+def is_envelope(text: str) -> bool:
+    """Whether a text looks like an envelope of this library, of any version."""
+    return _ENVELOPE.match(text) is not None
+
+
+def _parse(text: str) -> _Parsed:
+    envelope = _ENVELOPE.fullmatch(text)
+    if envelope is None:
+        raise SealError(SealError.FOREIGN, "not an envelope of this server")
+    if envelope["version"] != VERSION:
+        raise SealError(
+            SealError.FOREIGN, f"an envelope of version {envelope['version'][:12]}, this is {VERSION}"
+        )
+    fields = _BODY.fullmatch(envelope["rest"])
+    if fields is None:
+        raise SealError(SealError.BROKEN, "the envelope is not whole")
+    try:
+        body = urlsafe_b64decode(fields["data"])
+    except Base64Error as error:
+        raise SealError(SealError.BROKEN, "the envelope is not whole") from error
+    if urlsafe_b64encode(body).decode() != fields["data"]:  # spare bits of the last character
+        raise SealError(SealError.BROKEN, "the envelope was altered on its way")
+    return _Parsed(fields["mode"], fields["bound"], fields["kind"], body)
+
+
+def _cipher(key: bytes) -> AESGCM:
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ModuleNotFoundError as error:
+        what = "a key needs cryptography: pip install 'openresponses-bridge[seal]'"
+        raise LocalError("bridge.seal.cryptography", what) from error
+    return AESGCM(key)
+
+
+def _head(mode: str, bound: str, kind: str) -> str:
+    return f"{VERSION}.{mode}{bound}.{kind}"
+
+
+def _checksum(authenticated: bytes, payload: bytes) -> bytes:
+    return hashlib.sha256(authenticated + b"." + payload).digest()[:_CHECKSUM_BYTES]
+
+
+def _random_nonce() -> bytes:
+    return secrets.token_bytes(NONCE_BYTES)

@@ -1,0 +1,283 @@
+"""Every state of a stream and every way between them. Data only; nothing here does anything.
+
+Two rules hold this file together. Whatever decides which method or event may follow which stands
+here and nowhere else. And it does not know who is reading: the machine that emits, the validator
+that judges and the diagrams in docs/ all walk these same tables. A transition is a look-up,
+`TABLE[state][verb]`; a key that is absent is an error.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from openresponses_bridge.protocol import events as ev
+from openresponses_bridge.protocol.hosted import PROGRESS_EVENTS
+
+
+class ResponseStreamPhase(StrEnum):
+    """Where a response's stream stands."""
+
+    IDLE = "idle"
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+    INCOMPLETE = "incomplete"
+    FAILED = "failed"
+
+
+_P = ResponseStreamPhase
+TERMINAL_PHASES = frozenset({_P.COMPLETED, _P.INCOMPLETE, _P.FAILED})
+
+# ── The machine's methods ──────────────────────────────────────────────────────────────────────────────
+# Methods that carry output or facts about it, and methods that move the stream. A wrong one of the first
+# kind is a delta before the start or after the end; a wrong one of the second an invalid transition
+# (law E9).
+OUTPUT_METHODS = frozenset(
+    {
+        "text",
+        "annotation",
+        "refusal",
+        "reasoning",
+        "reasoning_summary",
+        "reasoning_encrypted",
+        "part_done",
+        "block_done",
+        "expect_item",
+        "tool_call",
+        "tool_call_done",
+        "item_added",
+        "item_event",
+        "item",
+        "extension_event",
+        "usage",
+        "stop_sequence",
+    }
+)
+LIFECYCLE_METHODS = frozenset({"adopt", "start", "defer_finish", "finish", "fail", "cancel"})
+
+# phase → method → status of the response after it → next phase
+METHODS: dict[ResponseStreamPhase, dict[str, dict[str, ResponseStreamPhase]]] = {
+    _P.IDLE: {"adopt": {"queued": _P.IDLE}, "start": {"in_progress": _P.IN_PROGRESS}},
+    _P.IN_PROGRESS: {
+        **{method: {"in_progress": _P.IN_PROGRESS} for method in sorted(OUTPUT_METHODS)},
+        "adopt": {"in_progress": _P.IN_PROGRESS},
+        "defer_finish": {"in_progress": _P.IN_PROGRESS},
+        "finish": {"completed": _P.COMPLETED, "incomplete": _P.INCOMPLETE, "cancelled": _P.INCOMPLETE},
+        "fail": {"failed": _P.FAILED},
+        "cancel": {"incomplete": _P.INCOMPLETE, "cancelled": _P.INCOMPLETE},
+    },
+    _P.COMPLETED: {},
+    _P.INCOMPLETE: {},
+    _P.FAILED: {},
+}
+
+
+# ── The stream as its reader sees it ───────────────────────────────────────────────────────────────────
+class StreamState(StrEnum):
+    """Where a reader stands in a response's events."""
+
+    EXPECTING = "expecting"
+    CREATED = "created"
+    RUNNING = "running"
+    FAILING = "failing"
+    ENDED = "ended"
+
+
+_S = StreamState
+OUTPUT = "output"  # stands for every event that is not named in STREAM
+EXTENSION = "extension"  # stands for the events of extensions, `slug:name`
+
+# state → event type → next state
+STREAM: dict[StreamState, dict[str, StreamState]] = {
+    _S.EXPECTING: {"response.created": _S.CREATED},
+    _S.CREATED: {
+        EXTENSION: _S.CREATED,
+        "response.queued": _S.CREATED,
+        "response.in_progress": _S.RUNNING,
+        "response.failed": _S.ENDED,
+        "error": _S.FAILING,
+    },
+    _S.RUNNING: {
+        OUTPUT: _S.RUNNING,
+        EXTENSION: _S.RUNNING,
+        "response.completed": _S.ENDED,
+        "response.incomplete": _S.ENDED,
+        "response.failed": _S.ENDED,
+        "error": _S.FAILING,
+    },
+    _S.FAILING: {"response.failed": _S.ENDED},
+    _S.ENDED: {},
+}
+LIFECYCLE_EVENTS = frozenset(
+    {
+        "response.created",
+        "response.queued",
+        "response.in_progress",
+        "response.completed",
+        "response.incomplete",
+        "response.failed",
+        "error",
+    }
+)
+# lifecycle event → the statuses that its response may have (field case 20)
+STATUSES: dict[str, frozenset[str]] = {
+    "response.created": frozenset({"in_progress", "queued"}),
+    "response.queued": frozenset({"queued"}),
+    "response.in_progress": frozenset({"in_progress"}),
+    "response.completed": frozenset({"completed"}),
+    "response.incomplete": frozenset({"incomplete", "cancelled"}),
+    "response.failed": frozenset({"failed"}),
+}
+# what a response is from its first event on (its id aside); models and tiers are known later at times
+FIXED_FIELDS = frozenset({"created_at", "previous_response_id", "store", "background"})
+# status of a response that has ended → the event that reports it
+TERMINAL_EVENT: dict[str, type[Any]] = {
+    status: event
+    for event in (ev.ResponseCompleted, ev.ResponseIncomplete, ev.ResponseFailed)
+    for status in STATUSES[event.type]
+}
+
+
+# ── Items, parts, arguments ────────────────────────────────────────────────────────────────────────────
+class BlockState(StrEnum):
+    """Where an item, a part or a call's arguments stand."""
+
+    ABSENT = "absent"
+    OPEN = "open"
+    SEALED = "sealed"  # its text is done, its own closing event is still to come
+    CLOSED = "closed"
+
+
+_B = BlockState
+
+# block state → verb → next state
+ITEM: dict[BlockState, dict[str, BlockState]] = {
+    _B.ABSENT: {"added": _B.OPEN},
+    _B.OPEN: {"within": _B.OPEN, "closed": _B.CLOSED},
+    _B.CLOSED: {},
+}
+PART: dict[BlockState, dict[str, BlockState]] = {
+    _B.ABSENT: {"added": _B.OPEN},
+    _B.OPEN: {"delta": _B.OPEN, "annotation": _B.OPEN, "done": _B.SEALED},
+    _B.SEALED: {"annotation": _B.SEALED, "closed": _B.CLOSED},
+    _B.CLOSED: {},
+}
+# a call's arguments; those that are cut have no event of their own, their item is incomplete (law E7)
+ARGUMENTS: dict[BlockState, dict[str, BlockState]] = {
+    _B.ABSENT: {"delta": _B.OPEN, "done": _B.SEALED, "cut": _B.SEALED},
+    _B.OPEN: {"delta": _B.OPEN, "done": _B.SEALED, "cut": _B.SEALED},
+    _B.SEALED: {},
+}
+# what an event is about (see ROLES) → the table that it walks
+TABLE_OF_SUBJECT: dict[str, dict[BlockState, dict[str, BlockState]]] = {
+    "item": ITEM,
+    "part": PART,
+    "summary": PART,
+    "call": ARGUMENTS,
+}
+ITEM_STATUSES: dict[str, frozenset[str]] = {
+    "in_progress": frozenset({"completed", "incomplete"}),
+    "completed": frozenset(),
+    "incomplete": frozenset(),
+}
+
+
+class EventRole(NamedTuple):
+    """What an event does: to which kind of block (item, part, summary, call) and which verb."""
+
+    subject: str
+    verb: str
+
+
+ROLES: dict[str, EventRole] = {
+    "response.output_item.added": EventRole("item", "added"),
+    "response.output_item.done": EventRole("item", "closed"),
+    "response.content_part.added": EventRole("part", "added"),
+    "response.content_part.done": EventRole("part", "closed"),
+    "response.output_text.delta": EventRole("part", "delta"),
+    "response.output_text.done": EventRole("part", "done"),
+    "response.output_text.annotation.added": EventRole("part", "annotation"),
+    "response.refusal.delta": EventRole("part", "delta"),
+    "response.refusal.done": EventRole("part", "done"),
+    "response.reasoning.delta": EventRole("part", "delta"),
+    "response.reasoning.done": EventRole("part", "done"),
+    "response.reasoning_text.delta": EventRole("part", "delta"),
+    "response.reasoning_text.done": EventRole("part", "done"),
+    "response.reasoning_summary_part.added": EventRole("summary", "added"),
+    "response.reasoning_summary_part.done": EventRole("summary", "closed"),
+    "response.reasoning_summary_text.delta": EventRole("summary", "delta"),
+    "response.reasoning_summary_text.done": EventRole("summary", "done"),
+    "response.function_call_arguments.delta": EventRole("call", "delta"),
+    "response.function_call_arguments.done": EventRole("call", "done"),
+    "response.custom_tool_call_input.delta": EventRole("call", "delta"),
+    "response.custom_tool_call_input.done": EventRole("call", "done"),
+}
+
+# which kind of part the text events belong to, and which kinds an item holds, by item and subject
+PART_OF_EVENT: dict[str, str] = {
+    "response.output_text": "output_text",
+    "response.output_text.annotation": "output_text",
+    "response.refusal": "refusal",
+    "response.reasoning": "reasoning_text",
+    "response.reasoning_text": "reasoning_text",
+    "response.reasoning_summary_text": "summary_text",
+}
+PARTS_OF_ITEM: dict[tuple[str, str], frozenset[str]] = {
+    ("message", "part"): frozenset({"output_text", "refusal"}),
+    ("message", "summary"): frozenset(),
+    ("function_call", "part"): frozenset(),
+    ("function_call", "summary"): frozenset(),
+    ("reasoning", "part"): frozenset({"reasoning_text"}),
+    ("reasoning", "summary"): frozenset({"summary_text"}),
+}
+ITEM_OF_CALL_EVENT: dict[str, str] = {
+    "response.function_call_arguments": "function_call",
+    "response.custom_tool_call_input": "custom_tool_call",
+}
+# where an item that streams keeps what is streamed, by subject; all of it is empty when it is added
+PAYLOADS: dict[str, dict[str, str]] = {
+    "message": {"part": "content"},
+    "reasoning": {"part": "content", "summary": "summary"},
+    "function_call": {"call": "arguments"},
+    "custom_tool_call": {"call": "input"},
+}
+# subject → the field that says which of an item's blocks an event is about
+INDEX_OF_SUBJECT: dict[str, str] = {"part": "content_index", "summary": "summary_index"}
+
+
+# ── The two wires (law E10) ────────────────────────────────────────────────────────────────────────────
+class Wire(NamedTuple):
+    """One spelling of the protocol: which events and items it admits and what it calls them."""
+
+    name: str
+    reasoning_delta: type[Any]
+    reasoning_done: type[Any]
+    openai_items: bool  # custom_tool_call, shell_call … leave under their own names
+    nested_error: bool  # the error event's fields stand in `error`, else at top level
+    cancelled_status: str
+    progress: frozenset[str]  # events of hosted tools that leave under their own names
+
+
+WIRES: dict[str, Wire] = {
+    "openresponses": Wire(
+        "openresponses", ev.ReasoningDelta, ev.ReasoningDone, False, True, "incomplete", frozenset()
+    ),
+    "openai": Wire(
+        "openai", ev.ReasoningTextDelta, ev.ReasoningTextDone, True, False, "cancelled", PROGRESS_EVENTS
+    ),
+}
+OPENAI_SLUG = "openai:"  # what is put before types that a wire does not have
+OPENAI_ROLES = frozenset(
+    {
+        "response.reasoning_text.delta",
+        "response.reasoning_text.done",
+        "response.custom_tool_call_input.delta",
+        "response.custom_tool_call_input.done",
+    }
+)
+PUBLISHED_EVENTS = frozenset(ROLES) - OPENAI_ROLES | LIFECYCLE_EVENTS
+PUBLISHED_ITEMS = frozenset({"message", "function_call", "function_call_output", "reasoning", "compaction"})
+
+# what the published schema admits in an echoed `reasoning`; models and servers have levels beside these
+PUBLISHED_EFFORTS = frozenset({"none", "low", "medium", "high", "xhigh"})
+PUBLISHED_SUMMARIES = frozenset({"concise", "detailed", "auto"})

@@ -1,0 +1,114 @@
+"""What can go wrong with a tool call: not found, invalid input, cancelled, declined, failed, too slow.
+
+Each becomes a text for the model (`ToolsService.run_call`), except a cancellation, which ends the round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from openresponses_bridge.errors import BridgeError, LocalError, RemoteError
+
+_MOST_SHOWN = 10  # errors in one message
+
+
+class ToolInputError(NamedTuple):
+    """One violation, in the terms of JSON Schema: `instance_path` and `schema_path` are JSON pointers, the
+    latter with a leading `#`; `params` are the values of the keyword, `message` is for the model."""
+
+    instance_path: str
+    schema_path: str
+    keyword: str
+    params: dict[str, Any]
+    message: str
+
+    def as_json(self) -> dict[str, Any]:
+        """With the names that the field's validators use (`instancePath` …)."""
+        return {
+            "instancePath": self.instance_path,
+            "schemaPath": self.schema_path,
+            "keyword": self.keyword,
+            "params": self.params,
+            "message": self.message,
+        }
+
+
+class ToolValidationError(RemoteError):
+    """A model called a tool with input that is not JSON or does not fit its schema.
+
+    `received_input` is what was judged last: the parsed input, or the text where it is not JSON.
+    """
+
+    INVALID_INPUT = "bridge.tools.invalid_input"
+
+    def __init__(self, tool_name: str, errors: Sequence[ToolInputError], received_input: Any) -> None:
+        shown = [f"{each.instance_path or 'the input'} {each.message}" for each in errors[:_MOST_SHOWN]]
+        super().__init__(self.INVALID_INPUT, "; ".join(shown), tool_name=tool_name)
+        self.tool_name = tool_name
+        self.errors = list(errors)
+        self.received_input = received_input
+
+    def as_json(self) -> dict[str, Any]:
+        """`{"toolName", "errors", "receivedInput"}`."""
+        errors = [each.as_json() for each in self.errors]
+        return {"toolName": self.tool_name, "errors": errors, "receivedInput": self.received_input}
+
+
+class ToolNotFoundError(RemoteError):
+    """A model called a tool that it was not offered; `offered` has the names that it may call."""
+
+    NOT_FOUND = "bridge.tools.not_found"
+
+    def __init__(self, tool_name: str, offered: Sequence[str] = ()) -> None:
+        names = f"; the tools are {', '.join(offered)}" if offered else ""
+        super().__init__(
+            self.NOT_FOUND, f"there is not a tool named {tool_name!r}{names}", tool_name=tool_name
+        )
+        self.tool_name = tool_name
+        self.offered = list(offered)
+
+
+class ToolCallCancelledError(LocalError):
+    """The user ended the run while a tool was to be called or was running."""
+
+    CANCELLED = "bridge.tools.cancelled"
+
+    def __init__(self, message: str = "User cancelled tool invocation") -> None:
+        super().__init__(self.CANCELLED, message)
+
+
+class ToolDeclinedError(LocalError):
+    """The user was asked about a call and did not allow it, or nobody could be asked."""
+
+    DECLINED = "bridge.tools.declined"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(self.DECLINED, message)
+
+
+class ToolInvocationError(LocalError):
+    """A tool failed: its handler raised (`__cause__`), or raised this itself with words for the model."""
+
+    FAILED = "bridge.tools.failed"
+
+    def __init__(self, message: str, *, code: str = FAILED) -> None:
+        super().__init__(code, message)
+
+
+class ToolTimeoutError(ToolInvocationError):
+    """A tool took longer than it may."""
+
+    TIMEOUT = "bridge.tools.timeout"
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"it was stopped after {seconds:g} seconds", code=self.TIMEOUT)
+        self.seconds = seconds
+
+
+class ToolFailureEncountered(NamedTuple):
+    """A call that did not run to its end; `retry_attempt` counts the calls of the round's retries from 0."""
+
+    tool_name: str
+    error: BridgeError
+    retry_attempt: int

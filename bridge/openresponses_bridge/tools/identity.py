@@ -1,0 +1,142 @@
+"""Which tool of the client a function call of the upstream's model means, and the way there (law E11).
+
+Upstreams know functions with names of at most 64 characters of ``[a-zA-Z0-9_-]``. Clients have tools
+of several kinds, in namespaces, under any name. Each tool gets one legal upstream name and finds back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+from hashlib import blake2s
+from itertools import count
+from typing import Final
+
+import msgspec
+
+from openresponses_bridge.errors import ToolError
+
+MAX_NAME_LENGTH: Final = 64
+
+_ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
+_DIGEST_LENGTH: Final = 8
+_JOINT: Final = "__"
+# How models spell a name in a namespace when they do not repeat the one they were given.
+_SPELLINGS: Final = (_JOINT, ".", "/")
+
+
+class ToolKind(StrEnum):
+    """What the client declared the tool as, and so what its calls have to be."""
+
+    FUNCTION = "function"
+    CUSTOM = "custom"
+    SHELL = "shell"
+    LOCAL_SHELL = "local_shell"
+    APPLY_PATCH = "apply_patch"
+    TOOL_SEARCH = "tool_search"
+
+
+class ToolIdentity(msgspec.Struct, frozen=True):
+    """One tool: the client's kind, name and namespace, and the name that the upstream knows."""
+
+    kind: ToolKind
+    name: str
+    namespace: str | None
+    upstream_name: str
+
+
+class ToolIdentityMap:
+    """The tools of one request, found by the client's name and by what the upstream's model calls.
+
+    Iterates over the identities in the order they were declared. ``in`` takes an upstream name as it
+    was given out, or an identity.
+    """
+
+    __slots__ = ("_by_name", "_by_plain_name", "_by_spelling", "_by_upstream_name")
+
+    def __init__(self) -> None:
+        self._by_name: dict[tuple[str | None, str], ToolIdentity] = {}
+        self._by_upstream_name: dict[str, ToolIdentity] = {}
+        # None marks what two tools could mean.
+        self._by_spelling: dict[str, ToolIdentity | None] = {}
+        self._by_plain_name: dict[str, ToolIdentity | None] = {}
+
+    def declare(self, kind: ToolKind, name: str, namespace: str | None = None) -> ToolIdentity:
+        """Take a tool of the client; return it with its upstream name. Twice the same is one tool.
+
+        Raises `ToolError` ``bridge.tools.name_collision`` when the name is taken by another kind.
+        """
+        key = (namespace or None, name)
+        declared = self._by_name.get(key)
+        if declared is not None:
+            if declared.kind is kind:
+                return declared
+            raise _collision(declared, kind)
+        identity = ToolIdentity(kind, name, namespace or None, self.upstream_name(name, namespace))
+        self._by_name[key] = self._by_upstream_name[identity.upstream_name] = identity
+        _claim(self._by_plain_name, name, identity)
+        for spelling in _spellings(name, namespace):
+            _claim(self._by_spelling, spelling, identity)
+        return identity
+
+    def upstream_name(self, name: str, namespace: str | None = None) -> str:
+        """The legal name for a tool of the client: the declared one, else the one it would get now."""
+        declared = self._by_name.get((namespace or None, name))
+        if declared is not None:
+            return declared.upstream_name
+        full = _spellings(name, namespace)[0]
+        legal = _ILLEGAL.sub("_", full)[:MAX_NAME_LENGTH]
+        if legal == full != "" and legal not in self._by_upstream_name:
+            return legal
+        stem = legal[: MAX_NAME_LENGTH - _DIGEST_LENGTH - 1]
+        candidates = (f"{stem}_{_digest(name, namespace, attempt)}" for attempt in count())
+        return next(candidate for candidate in candidates if candidate not in self._by_upstream_name)
+
+    def resolve(self, upstream_name: str) -> ToolIdentity | None:
+        """The tool that a call of the upstream's model means; None when it is not one of them or could be
+        two.
+
+        Exact names go first, then ``namespace.name`` and its other spellings, then the client's own
+        name without its namespace.
+        """
+        exact = self._by_upstream_name.get(upstream_name)
+        if exact is not None:
+            return exact
+        if upstream_name in self._by_spelling:
+            return self._by_spelling[upstream_name]
+        return self._by_plain_name.get(upstream_name)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __iter__(self) -> Iterator[ToolIdentity]:
+        return iter(self._by_name.values())
+
+    def __contains__(self, tool: object) -> bool:
+        if isinstance(tool, ToolIdentity):
+            return self._by_name.get((tool.namespace, tool.name)) == tool
+        return tool in self._by_upstream_name
+
+
+def _spellings(name: str, namespace: str | None) -> tuple[str, ...]:
+    return tuple(f"{namespace}{joint}{name}" for joint in _SPELLINGS) if namespace else (name,)
+
+
+def _claim(table: dict[str, ToolIdentity | None], name: str, identity: ToolIdentity) -> None:
+    table[name] = None if name in table else identity
+
+
+def _digest(name: str, namespace: str | None, attempt: int) -> str:
+    # The length keeps ("a", "bc") and ("ab", "c") apart.
+    key = f"{attempt}:{len(namespace or '')}:{namespace or ''}{name}"
+    return blake2s(key.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_LENGTH // 2).hexdigest()
+
+
+def _collision(declared: ToolIdentity, kind: ToolKind) -> ToolError:
+    tool = repr(declared.name) + (f" in namespace {declared.namespace!r}" if declared.namespace else "")
+    return ToolError(
+        ToolError.NAME_COLLISION,
+        f"the tool {tool} is declared twice, as {declared.kind.value!r} and as {kind.value!r}",
+        param="tools",
+    )

@@ -1,0 +1,160 @@
+"""The model's answer to one request: events → deltas for a callback, and the answer as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from openresponses_bridge.decoder.accumulator import ResponseAccumulator
+from openresponses_bridge.dialects.copilot import CallbackChunk, Outbound, ResponseDelta
+from openresponses_bridge.dialects.copilot.growing import TextSoFar
+from openresponses_bridge.dialects.copilot.types import ToolCall as CopilotToolCall
+from openresponses_bridge.errors import BridgeError, HttpError
+from openresponses_bridge.prompt.raw import ThinkingPart
+from openresponses_bridge.prompt.rounds import ThinkingDataItem
+from openresponses_bridge.prompt.thinking import part_of_item
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.items import ReasoningItem
+from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.usage import Usage
+
+FinishedCallback = Callable[[TextSoFar, int, ResponseDelta], int | None]
+"""`finished_cb(text, index, delta)`: all text so far (`str()` makes it), the choice, what is new. An int
+stops the reading and keeps so many characters of the text; no calls are made then."""
+
+CUT: Final = "bridge.loop.stream_interrupted"
+# failures that another attempt can't mend, as codes of responses name them
+_LASTING: Final = frozenset(
+    {
+        "context_length_exceeded",
+        "content_filter",
+        "content_policy_violation",
+        "insufficient_quota",
+        "invalid_api_key",
+        "invalid_prompt",
+        "invalid_request",
+        "invalid_request_error",
+        "model_not_found",
+        "permission_denied",
+    }
+)
+_PASSING: Final = frozenset({408, 409, 425, 429})
+_CUT_SHORT: Final = frozenset({"incomplete_tool_call", "incomplete_item"})
+
+
+class ModelAnswer(NamedTuple):
+    """A whole answer. `incomplete` is why it was cut ("" when it was not), `trimmed` that the callback
+    stopped the reading: then there are no calls. `thinking` are the blocks as they came."""
+
+    text: str
+    tool_calls: list[CopilotToolCall]
+    thinking: list[ThinkingPart]
+    stateful_marker: str | None = None
+    usage: Usage | None = None
+    incomplete: str = ""
+    trimmed: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Neither text nor a call, and not because of a limit or the callback."""
+        return not (self.text.strip() or self.tool_calls or self.incomplete or self.trimmed)
+
+    def thinking_of_round(self, index: int) -> ThinkingDataItem | None:
+        """What the model thought, for the round with this index; None when it showed nothing."""
+        if not self.thinking:
+            return None
+        texts = [text for part in self.thinking for text in (part.thinking, *(part.summary or ())) if text]
+        tokens = self.usage.output_tokens_details.reasoning_tokens if self.usage is not None else 0
+        return ThinkingDataItem("\n\n".join(texts), tokens or None, index, self.thinking)
+
+
+class ModelFailure(NamedTuple):
+    """No answer, or not all of one. `retryable`: another attempt may do better. `usage` is what it cost."""
+
+    error: BridgeError
+    retryable: bool
+    usage: Usage | None = None
+
+
+class AnswerReader:
+    """Reads one answer. `marker`: the response's id is its stateful marker, where the stream has no other."""
+
+    def __init__(self, finished_cb: FinishedCallback | None = None, *, marker: bool = False) -> None:
+        self._finished_cb = finished_cb
+        self._outbound = Outbound(stateful_marker=marker)
+        self._whole = ResponseAccumulator()
+        self._calls: list[CopilotToolCall] = []
+        self._marker: str | None = None
+        self._kept: int | None = None
+
+    @property
+    def stopped(self) -> bool:
+        """The callback has seen enough: read nothing more."""
+        return self._kept is not None
+
+    def feed(self, event: Event) -> bool:
+        """Take an event; whether to go on reading."""
+        if not self.stopped:
+            self._whole.feed(event)
+            for chunk in self._outbound.feed(event):
+                if isinstance(chunk, CallbackChunk) and not self.stopped:
+                    self._take(chunk)
+        return not self.stopped
+
+    def _take(self, chunk: CallbackChunk) -> None:
+        delta = chunk.delta
+        self._calls += delta.copilot_tool_calls or ()
+        self._marker = delta.stateful_marker or self._marker
+        if self._finished_cb is not None:
+            self._kept = self._finished_cb(chunk.text, chunk.index, delta)
+
+    def close(self) -> ModelAnswer | ModelFailure:
+        """The events have ended, or reading was stopped."""
+        response = self._whole.response
+        if self._kept is not None:
+            text = "" if response is None else response.output_text
+            return ModelAnswer(text[: max(0, self._kept)], [], _thinking(response), trimmed=True)
+        if response is None or response.status in ("in_progress", "queued"):
+            return self.fail(_cut())
+        if response.status == "failed":
+            return self.fail(_error_of(response))
+        details = response.incomplete_details
+        incomplete = "" if response.status == "completed" else (details and details.reason) or response.status
+        if incomplete in _CUT_SHORT:
+            return self.fail(_cut())
+        return ModelAnswer(
+            response.output_text,
+            self._calls if not incomplete else [],
+            _thinking(response),
+            self._marker,
+            response.usage,
+            incomplete,
+        )
+
+    def fail(self, error: BridgeError) -> ModelFailure:
+        """The request or the reading failed with this."""
+        response = self._whole.response
+        return ModelFailure(error, is_retryable(error), None if response is None else response.usage)
+
+
+def is_retryable(error: BridgeError) -> bool:
+    """Whether the same request may be answered when it is sent again."""
+    if isinstance(error, HttpError) and error.headers.get("x-should-retry") == "false":
+        return False
+    return (error.http_status >= 500 or error.http_status in _PASSING) and error.code not in _LASTING
+
+
+def _cut() -> BridgeError:
+    return HttpError(502, "the model's answer ended before it was whole", code=CUT)
+
+
+def _error_of(response: Response) -> BridgeError:
+    error = response.error
+    if error is None:
+        return HttpError(502, "the model's answer failed without saying why", code=CUT)
+    return HttpError(502, error.message, code=error.code or CUT)
+
+
+def _thinking(response: Response | None) -> list[ThinkingPart]:
+    items = [] if response is None else response.output
+    return [part_of_item(item) for item in items if isinstance(item, ReasoningItem)]

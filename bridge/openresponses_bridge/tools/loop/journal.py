@@ -1,0 +1,182 @@
+"""What happened in a loop, entry by entry: appended as it happens, read to go on from there.
+
+A call's beginning is an entry before it is run, so that after a crash no call is run a second time. What
+entries are as lines of JSON is in `lines.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct, field
+
+from openresponses_bridge.errors import RemoteError
+from openresponses_bridge.prompt.context import Attachment, ConversationSummary, Reference, Turn
+from openresponses_bridge.prompt.rounds import ToolCall, ToolCallRound
+from openresponses_bridge.protocol.usage import Usage
+from openresponses_bridge.tools.results import LanguageModelToolResult
+
+
+class JournalError(RemoteError):
+    """A journal that can't be gone on from; the message names the line."""
+
+    INVALID = "bridge.loop.invalid_journal"
+
+
+class _Entry(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type"):
+    """One thing that happened."""
+
+
+class LoopBegun(_Entry, frozen=True, tag="begun"):
+    """A question was asked, with what came beside it. `settings` are the driver's own, such as the model."""
+
+    query: str
+    settings: dict[str, str] = field(default_factory=dict)
+    attachments: list[Attachment] = field(default_factory=list)
+    references: list[Reference] = field(default_factory=list)
+
+
+class RoundMade(_Entry, frozen=True, tag="round"):
+    """The model answered. `usage` is what all attempts cost, `summary` what the prompt had in place of the
+    conversation's beginning. `incomplete` is why the answer was cut, `trimmed` that its reading was
+    stopped."""
+
+    round: ToolCallRound
+    usage: Usage | None = None
+    summary: ConversationSummary | None = None
+    incomplete: str = ""
+    trimmed: bool = False
+
+
+class CallsBegun(_Entry, frozen=True, tag="calls"):
+    """These calls are about to be run, by their internal ids."""
+
+    ids: list[str]
+
+
+class CallEnded(_Entry, frozen=True, tag="result"):
+    """A call has ended. `failure` is the code of why it did not run to its end, `notes` say what was done to
+    its arguments."""
+
+    id: str
+    result: LanguageModelToolResult
+    failure: str = ""
+    notes: list[str] = field(default_factory=list)
+
+
+class LimitRaised(_Entry, frozen=True, tag="limit"):
+    """The user allowed more: `rounds` is the new limit."""
+
+    rounds: int
+
+
+class LoopEnded(_Entry, frozen=True, tag="end"):
+    """The loop ended; `end` is a LoopEnd."""
+
+    end: str
+    message: str = ""
+
+
+LoopEntry = LoopBegun | RoundMade | CallsBegun | CallEnded | LimitRaised | LoopEnded
+
+
+class LoopState:
+    """Where a loop stands: the fold of its entries. Earlier questions are `history`, the rest is about the
+    newest one. `begun` are calls that were run or were to be, `failures` the codes of those that failed,
+    `usage` is the sum over all rounds, None when no model reported any."""
+
+    def __init__(self, entries: Iterable[LoopEntry] = ()) -> None:
+        self.history: list[Turn] = []
+        self.query: str | None = None
+        self.attachments: list[Attachment] = []
+        self.references: list[Reference] = []
+        self.settings: dict[str, str] = {}
+        self.rounds: list[ToolCallRound] = []
+        self.results: dict[str, LanguageModelToolResult] = {}
+        self.begun: set[str] = set()
+        self.failures: dict[str, str] = {}
+        self.limit: int | None = None
+        self.summary: ConversationSummary | None = None
+        self.usage: Usage | None = None
+        self.incomplete, self.trimmed = "", False
+        self.end: LoopEnded | None = None
+        self._calls: dict[str, ToolCall] = {}
+        for number, entry in enumerate(entries, 1):
+            try:
+                self.apply(entry)
+            except ValueError as error:
+                raise JournalError(JournalError.INVALID, f"line {number} {error}") from error
+
+    @property
+    def number_of_calls(self) -> int:
+        """Calls of all questions so far."""
+        return len(self._calls)
+
+    def call(self, call_id: str) -> ToolCall | None:
+        """The call with this internal id."""
+        return self._calls.get(call_id)
+
+    def pending(self) -> list[ToolCall]:
+        """The calls of the last round that have no result, in their order."""
+        calls = self.rounds[-1].tool_calls if self.rounds else ()
+        return [call for call in calls if call.id not in self.results]
+
+    def apply(self, entry: LoopEntry) -> None:
+        """Take an entry. Raises ValueError, and changes nothing, for one that can't follow."""
+        if isinstance(entry, LoopBegun):
+            self._begin(entry)
+        elif self.query is None:
+            raise ValueError("comes before a question")
+        elif isinstance(entry, RoundMade):
+            self._add(entry)
+        elif isinstance(entry, CallsBegun):
+            self._start(entry)
+        elif isinstance(entry, CallEnded):
+            self._finish(entry)
+        elif isinstance(entry, LimitRaised):
+            self.limit, self.end = entry.rounds, None
+        else:
+            self.end = entry
+
+    def _begin(self, entry: LoopBegun) -> None:
+        if self.query is not None:
+            self.history.append(
+                Turn(
+                    query=self.query,
+                    attachments=self.attachments,
+                    references=self.references,
+                    rounds=self.rounds,
+                    results=self.results,
+                )
+            )
+        self.query, self.settings = entry.query, entry.settings
+        self.attachments, self.references = entry.attachments, entry.references
+        self.rounds, self.results, self.limit, self.end = [], {}, None, None
+        self.incomplete, self.trimmed, self.usage = "", False, None
+
+    def _add(self, entry: RoundMade) -> None:
+        ids = [call.id for call in entry.round.tool_calls]
+        if len({*ids}) < len(ids) or any(each in self._calls for each in ids):
+            raise ValueError("has a call whose id was used before")
+        if self.pending():
+            raise ValueError("is a round before the calls of the last one have ended")
+        self.rounds.append(entry.round)
+        self._calls.update((call.id, call) for call in entry.round.tool_calls)
+        self.summary, self.incomplete, self.trimmed = entry.summary, entry.incomplete, entry.trimmed
+        self.end = None
+        if entry.usage is not None:
+            self.usage = entry.usage if self.usage is None else self.usage.plus(entry.usage)
+
+    def _start(self, entry: CallsBegun) -> None:
+        open_calls = {call.id for call in self.pending()} - self.begun
+        if not open_calls.issuperset(entry.ids):
+            raise ValueError("begins a call that is unknown or was begun before")
+        self.begun.update(entry.ids)
+        self.end = None
+
+    def _finish(self, entry: CallEnded) -> None:
+        if entry.id in self.results or all(call.id != entry.id for call in self.pending()):
+            raise ValueError("ends a call that is unknown or has ended before")
+        self.results[entry.id] = entry.result
+        if entry.failure:
+            self.failures[entry.id] = entry.failure

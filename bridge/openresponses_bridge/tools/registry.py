@@ -1,0 +1,193 @@
+"""The tools that a model can be offered, by name.
+
+A tool is a name, a description, a JSON Schema of its input and a handler: `handler(input)` or
+`handler(input, context)`, sync or async, whose return value becomes a result (`LanguageModelToolResult.of`).
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+
+from openresponses_bridge.errors import LocalError, ToolError
+from openresponses_bridge.tools.typed import typed_handler
+
+if TYPE_CHECKING:
+    from openresponses_bridge.tools.invocation import ToolInvocationContext
+    from openresponses_bridge.tools.results import LanguageModelToolResult
+    from openresponses_bridge.tools.validation import ToolSchema
+
+INVALID_TOOL: Final = "bridge.tools.invalid_tool"
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what every provider takes
+
+Handler = Callable[..., Any]
+ResolveInput = Callable[[dict[str, Any], "ToolInvocationContext"], dict[str, Any] | Awaitable[dict[str, Any]]]
+ProvideInput = Callable[
+    [list[str], dict[str, Any], "ToolInvocationContext"], dict[str, Any] | Awaitable[dict[str, Any]]
+]
+FilterEdits = Callable[
+    ["LanguageModelToolResult", "ToolInvocationContext"],
+    "LanguageModelToolResult | Awaitable[LanguageModelToolResult]",
+]
+Confirm = Callable[[dict[str, Any]], str | None]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, eq=False)
+class Tool:
+    """One tool.
+
+    `parallel` declares that its calls may run beside others. `timeout` is in seconds; None leaves it to the
+    service. Hooks, sync or async: `resolve_input(input, context)` gives the input that is validated in place
+    of the model's; `provide_input(missing, input, context)` gives values for required properties that the
+    model left out, from the user; `filter_edits(result, context)` gives the result that is kept.
+    `confirm(input)` is the question to ask the user before a call, None when there is none to ask.
+    Raises ToolError for a name that providers refuse, a schema that is not an object's, and a handler that
+    can't be called so.
+    """
+
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+    handler: Handler
+    tags: frozenset[str] = frozenset()
+    parallel: bool = False
+    timeout: float | None = None
+    resolve_input: ResolveInput | None = None
+    provide_input: ProvideInput | None = None
+    filter_edits: FilterEdits | None = None
+    confirm: Confirm | None = None
+    takes_context: bool = field(init=False)
+    is_async: bool = field(init=False)
+    _compiled: list[ToolSchema] = field(init=False, default_factory=list, repr=False)
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ToolError(INVALID_TOOL, f"a tool's name is 1 to 64 of A-Z a-z 0-9 _ -: {self.name[:80]!r}")
+        if self.input_schema.get("type", "object") != "object":
+            raise ToolError(INVALID_TOOL, f"the input schema of {self.name!r} is not the schema of an object")
+        if self.timeout is not None and not self.timeout > 0:
+            raise ToolError(INVALID_TOOL, f"the timeout of {self.name!r} is not above 0 seconds")
+        object.__setattr__(self, "takes_context", _takes_context(self.name, self.handler))
+        object.__setattr__(self, "is_async", inspect.iscoroutinefunction(_called(self.handler)))
+
+    @property
+    def judge(self) -> ToolSchema:
+        """The schema to judge input by, read when the tool is registered or first called. Raises ToolError
+        when it can't be used, LocalError when the engine is missing."""
+        if not self._compiled:
+            from openresponses_bridge.tools.validation import ToolSchema  # the engine is an extra
+
+            self._compiled.append(ToolSchema(self.name, self.input_schema))
+        return self._compiled[0]
+
+
+class ToolRegistry:
+    """Tools by name, in the order in which they were registered."""
+
+    def __init__(self, tools: Collection[Tool] = ()) -> None:
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            self.register(tool)
+
+    def register(self, tool: Tool) -> Tool:
+        """Raises ToolError: `bridge.tools.name_collision` when the name is taken, and
+        `bridge.tools.invalid_schema` for a schema that can't be used. Without the engine that judges by
+        schemas (the extra `tools`) that is found by the first call."""
+        if tool.name in self._tools:
+            raise ToolError(ToolError.NAME_COLLISION, f"a tool named {tool.name!r} is registered already")
+        try:
+            _ = tool.judge
+        except LocalError as error:
+            if isinstance(error, ToolError):
+                raise  # any other says that the engine is missing
+        self._tools[tool.name] = tool
+        return tool
+
+    def unregister(self, name: str) -> None:
+        """Nothing happens when there is not such a tool."""
+        self._tools.pop(name, None)
+
+    def get(self, name: str) -> Tool | None:
+        return self._tools.get(name)
+
+    def get_tools(self, tags: Collection[str] | None = None) -> list[Tool]:
+        """All tools, or those that have one of these tags."""
+        return [tool for tool in self if tags is None or not tool.tags.isdisjoint(tags)]
+
+    @overload
+    def tool(self, function: F, /) -> F: ...
+    @overload
+    def tool(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        tags: Collection[str] = (),
+        **options: Any,
+    ) -> Callable[[F], F]: ...
+    def tool(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        tags: Collection[str] = (),
+        **options: Any,
+    ) -> Any:
+        """Register a typed function, which stays as it is.
+
+        The schema comes from its annotations (`Annotated[str, "what it is"]` describes a parameter,
+        `msgspec.Meta` constrains it too), the name and the description from the function and the first
+        paragraph of its docstring unless given. A parameter of type `ToolInvocationContext` is not part of
+        the schema and gets the call's context. `options` are fields of `Tool`. Raises ToolError for a
+        parameter without a type, or with one that JSON can't be converted to.
+        """
+
+        def register(typed: F) -> F:
+            made = typed_handler(typed)
+            self.register(
+                Tool(
+                    name or typed.__name__,
+                    description if description is not None else made.description,
+                    made.schema,
+                    made.handler,
+                    frozenset(tags),
+                    **options,
+                )
+            )
+            return typed
+
+        return register if function is None else register(function)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(list(self._tools.values()))
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+
+def _called(handler: Handler) -> Any:
+    return handler if inspect.isroutine(handler) else getattr(type(handler), "__call__", handler)  # noqa: B004
+
+
+def _takes_context(name: str, handler: Handler) -> bool:
+    try:
+        signature = inspect.signature(handler)
+    except (TypeError, ValueError):
+        return False  # of a built-in function, which takes the input
+    for arguments, takes in ((({}, {}), True), (({},), False)):
+        try:
+            signature.bind(*arguments)
+        except TypeError:
+            continue
+        return takes
+    raise ToolError(INVALID_TOOL, f"the handler of {name!r} takes neither (input) nor (input, context)")

@@ -1,0 +1,129 @@
+"""What a tool gives back: parts that are text, data (images too) or a rendered tree; the legacy form is a
+string.
+
+The JSON is `{"content": [{"type": "text", "value": "…"}]}`, as language-model hosts keep it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from openresponses_bridge.surrogates import mended
+
+_CUT: Final = "\n… (cut: the result is longer than its token budget)"
+
+
+class ToolResultTextPart(Struct, frozen=True, tag="text", tag_field="type"):
+    """Text for the model."""
+
+    value: str
+
+
+class ToolResultDataPart(Struct, frozen=True, tag="data", tag_field="type", rename="camel"):
+    """Bytes of a media type, such as an image; base64 in JSON."""
+
+    data: bytes
+    mime_type: str
+
+
+class ToolResultPromptTsxPart(Struct, frozen=True, tag="prompt-tsx", tag_field="type"):
+    """A rendered tree of a prompt component, passed on as it is."""
+
+    value: Any
+
+
+ToolResultPart = ToolResultTextPart | ToolResultDataPart | ToolResultPromptTsxPart
+_PARTS: Final = (ToolResultTextPart, ToolResultDataPart, ToolResultPromptTsxPart)
+
+
+class LanguageModelToolResult(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """The parts in order; `is_error` says that they report a failure."""
+
+    content: list[ToolResultPart]
+    is_error: bool = False
+
+    @classmethod
+    def of(cls, value: Any) -> LanguageModelToolResult:
+        """The result that a handler's return value stands for: a result as it is, None as nothing, a string
+        as text, bytes as data, a part or a list of parts as those, anything else as its JSON. The legacy
+        `{"content": "…"}` is read too. Raises TypeError for what JSON can't hold."""
+        if isinstance(value, LanguageModelToolResult):
+            return value
+        if value is None:
+            return cls([])
+        if isinstance(value, dict) and value.keys() == {"content"}:
+            value = value["content"]
+        if isinstance(value, list) and value and all(isinstance(each, _PARTS) for each in value):
+            return cls(list(value))
+        return cls([_part(value)])
+
+    @classmethod
+    def failure(cls, text: str) -> LanguageModelToolResult:
+        """A failure in words for the model."""
+        return cls([ToolResultTextPart(text)], is_error=True)
+
+    @property
+    def text(self) -> str:
+        """The legacy string: the text parts, one after the other; a rendered tree as JSON, data as its type
+        and size."""
+        return "\n".join(_text(part) for part in self.content)
+
+    def fitted(self, most_tokens: int, count_tokens: Callable[[str], int]) -> LanguageModelToolResult:
+        """The result with at most so many tokens of text as `count_tokens` counts them, a text that passes
+        them cut with a note. Data is not counted. A budget below the note's length leaves the note alone."""
+        left, content = most_tokens, list[ToolResultPart]()
+        for part in self.content:
+            if isinstance(part, ToolResultTextPart):
+                used = count_tokens(part.value)
+                if used > left:
+                    content.append(ToolResultTextPart(_beginning(part.value, left, count_tokens) + _CUT))
+                    content += [each for each in self.content if isinstance(each, ToolResultDataPart)]
+                    return LanguageModelToolResult(content, self.is_error)
+                left -= used
+            content.append(part)
+        return self
+
+
+_decode: Final = msgspec.json.Decoder(LanguageModelToolResult).decode
+
+
+def decode_tool_result(data: bytes | str) -> LanguageModelToolResult:
+    """A result from its JSON; `content` may be the legacy string. Raises `msgspec.ValidationError` and
+    `msgspec.DecodeError`."""
+    value = msgspec.json.decode(data)
+    if isinstance(value, dict) and isinstance(value.get("content"), str):
+        return LanguageModelToolResult([ToolResultTextPart(value["content"])], value.get("isError") is True)
+    return _decode(data)
+
+
+def _part(value: Any) -> ToolResultPart:
+    if isinstance(value, _PARTS):
+        return value
+    if isinstance(value, str):
+        return ToolResultTextPart(mended(value))
+    if isinstance(value, bytes | bytearray | memoryview):
+        return ToolResultDataPart(bytes(value), "application/octet-stream")
+    return ToolResultTextPart(msgspec.json.encode(value).decode())
+
+
+def _text(part: ToolResultPart) -> str:
+    if isinstance(part, ToolResultDataPart):
+        return f"[{part.mime_type}, {len(part.data)} bytes]"
+    return part.value if isinstance(part, ToolResultTextPart) else msgspec.json.encode(part.value).decode()
+
+
+def _beginning(text: str, most_tokens: int, count_tokens: Callable[[str], int]) -> str:
+    """The longest beginning, to within a character, that leaves room for the note."""
+    room = most_tokens - count_tokens(_CUT)
+    low, high = 0, len(text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if count_tokens(text[:middle]) <= room:
+            low = middle
+        else:
+            high = middle - 1
+    return text[:low]

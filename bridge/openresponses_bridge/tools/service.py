@@ -1,0 +1,280 @@
+"""Calls of tools from validation to result. Sans-IO: handlers are run by the caller it is given."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, Final, Generic, TypeVar
+
+from openresponses_bridge.errors import BridgeError
+from openresponses_bridge.tools.cancellation import CancellationToken
+from openresponses_bridge.tools.errors import (
+    ToolCallCancelledError,
+    ToolDeclinedError,
+    ToolFailureEncountered,
+    ToolInvocationError,
+    ToolNotFoundError,
+    ToolTimeoutError,
+    ToolValidationError,
+)
+from openresponses_bridge.tools.invocation import (
+    ConfirmCall,
+    DidInvokeTool,
+    TokenizationOptions,
+    ToolCaller,
+    ToolCallOutcome,
+    ToolInvocationContext,
+    ToolInvocationOptions,
+    WillInvokeTool,
+)
+from openresponses_bridge.tools.registry import Tool, ToolRegistry
+from openresponses_bridge.tools.results import LanguageModelToolResult
+from openresponses_bridge.tools.validation import NOT_AN_OBJECT, parsed_arguments, validate_tool_input
+
+_LONGEST: Final = 2_000  # characters of a failure for the model
+# error → how its text for the model begins; the first that fits
+_BEGINNINGS: Final[tuple[tuple[type[BridgeError], str], ...]] = (
+    (ToolValidationError, "Error: Invalid input - "),
+    (ToolNotFoundError, "Error: Tool not found - "),
+    (ToolDeclinedError, "Error: Not allowed - "),
+    (ToolTimeoutError, "Error: Tool timed out - "),
+    (BridgeError, "Error: Tool failed - "),
+)
+# what handlers and hooks raise as it is
+_REPORTED: Final = (ToolCallCancelledError, ToolDeclinedError, ToolInvocationError, ToolValidationError)
+T = TypeVar("T")
+
+
+async def call_directly(
+    tool: Tool, run: Callable[[], Any], timeout: float | None, token: CancellationToken
+) -> Any:
+    """The ToolCaller that needs no event loop's library: it can't end a handler, so a timeout and a
+    cancellation are seen by handlers that look at their token."""
+    value = run()
+    return await value if inspect.isawaitable(value) else value
+
+
+class ToolsService:
+    """Validates and invokes the tools of a registry.
+
+    `call` runs handlers; `confirm` asks the user, and without it a call that has to be confirmed is declined;
+    `timeout` (seconds) is for tools that have none of their own; `repair` has malformed arguments repaired.
+    """
+
+    def __init__(
+        self,
+        registry: ToolRegistry,
+        *,
+        call: ToolCaller = call_directly,
+        confirm: ConfirmCall | None = None,
+        timeout: float | None = 60.0,
+        repair: bool = False,
+        on_progress: Callable[[str, str, str], object] | None = None,
+    ) -> None:
+        self.registry = registry
+        self._call = call
+        self._confirm = confirm
+        self._timeout = timeout
+        self._repair = repair
+        self._on_progress = on_progress  # (tool name, call id, text)
+        self._will = _Listeners[WillInvokeTool]()
+        self._did = _Listeners[DidInvokeTool]()
+        self._failures = _Listeners[ToolFailureEncountered]()
+
+    def on_will_invoke_tool(self, listener: Callable[[WillInvokeTool], object]) -> Callable[[], None]:
+        """Called before each call, with its validated input; what it raises ends the call before it is made.
+        Returns what takes the listener back."""
+        return self._will.add(listener)
+
+    def on_did_invoke_tool(self, listener: Callable[[DidInvokeTool], object]) -> Callable[[], None]:
+        """Called after each call that was made, also one that failed or was cancelled."""
+        return self._did.add(listener)
+
+    def on_tool_failure(self, listener: Callable[[ToolFailureEncountered], object]) -> Callable[[], None]:
+        """Called for each call of `run_call` that did not run to its end."""
+        return self._failures.add(listener)
+
+    def validate_tool_input(
+        self, name: str, arguments: str | bytes | dict[str, Any], notes: list[str] | None = None
+    ) -> dict[str, Any]:
+        """`validate_tool_input` of `openresponses_bridge.tools.validation` by the tool's schema. Raises
+        ToolNotFoundError too."""
+        tool = self._tool(name)
+        return validate_tool_input(name, arguments, tool.judge, repair=self._repair, notes=notes)
+
+    async def invoke_tool(
+        self, name: str, options: ToolInvocationOptions, token: CancellationToken | None = None
+    ) -> LanguageModelToolResult:
+        """Resolve, validate, confirm, call, filter. Raises ToolNotFoundError, ToolValidationError,
+        ToolDeclinedError, ToolCallCancelledError, ToolTimeoutError, and ToolInvocationError for what the
+        handler raised."""
+        return await self._invoke(self._tool(name), options.input, options, token or CancellationToken(), [])
+
+    async def run_call(
+        self,
+        name: str,
+        arguments: str | bytes,
+        *,
+        call_id: str = "",
+        token: CancellationToken | None = None,
+        tool_invocation_token: str | None = None,
+        tokenization_options: TokenizationOptions | None = None,
+        retry_attempt: int = 0,
+    ) -> ToolCallOutcome:
+        """A model's call as it came, to what goes back to the model: a call that does not run to its end is a
+        text that says why, and a ToolFailureEncountered. Raises ToolCallCancelledError, and BridgeError for a
+        schema that can't be used or an extra that is missing, which a model can't put right."""
+        notes: list[str] = []
+        options = ToolInvocationOptions({}, tool_invocation_token, tokenization_options, call_id)
+        try:
+            tool = self._tool(name)
+            result = await self._invoke(tool, arguments, options, token or CancellationToken(), notes)
+        except (ToolNotFoundError, ToolValidationError, ToolDeclinedError, ToolInvocationError) as error:
+            return self._failed(name, error, retry_attempt, notes)
+        return ToolCallOutcome(result, None, tuple(notes))
+
+    def _tool(self, name: str) -> Tool:
+        tool = self.registry.get(name)
+        if tool is None:
+            raise ToolNotFoundError(name, [each.name for each in self.registry])
+        return tool
+
+    async def _invoke(
+        self,
+        tool: Tool,
+        arguments: str | bytes | dict[str, Any],
+        options: ToolInvocationOptions,
+        token: CancellationToken,
+        notes: list[str],
+    ) -> LanguageModelToolResult:
+        token.check()
+        context = self._context(tool, options, token)
+        given = await self._input(tool, arguments, context, notes)
+        question = await _hooked(tool.confirm, given) if tool.confirm else None
+        if question is not None:
+            await context.confirm(question)
+        token.check()
+        options = replace(options, input=given)
+        self._will.fire(WillInvokeTool(tool.name, options))
+        try:
+            result = await self._called(tool, given, context)
+        except BaseException as error:
+            self._did.fire(DidInvokeTool(tool.name, options, None, error))
+            raise
+        self._did.fire(DidInvokeTool(tool.name, options, result, None))
+        return result
+
+    async def _input(
+        self,
+        tool: Tool,
+        arguments: str | bytes | dict[str, Any],
+        context: ToolInvocationContext,
+        notes: list[str],
+    ) -> dict[str, Any]:
+        """Validated input, with the hooks before and after."""
+        if tool.resolve_input is not None:
+            if not isinstance(arguments, dict):
+                arguments = _object(tool.name, parsed_arguments(tool.name, arguments, self._repair, notes))
+            arguments = _object(tool.name, await _hooked(tool.resolve_input, arguments, context))
+        try:
+            return validate_tool_input(tool.name, arguments, tool.judge, repair=self._repair, notes=notes)
+        except ToolValidationError as error:
+            missing = [
+                each.params["missingProperty"]
+                for each in error.errors
+                if each.keyword == "required" and not each.instance_path
+            ]
+            if tool.provide_input is None or not missing or not isinstance(error.received_input, dict):
+                raise
+            provided = await _hooked(tool.provide_input, missing, error.received_input, context)
+            notes.append(f"{', '.join(missing)} came from the user")
+            return validate_tool_input(tool.name, error.received_input | provided, tool.judge, notes=notes)
+
+    async def _called(
+        self, tool: Tool, given: dict[str, Any], context: ToolInvocationContext
+    ) -> LanguageModelToolResult:
+        def run() -> Any:
+            return tool.handler(given, context) if tool.takes_context else tool.handler(given)
+
+        try:
+            value = await self._call(tool, run, tool.timeout or self._timeout, context.token)
+            result = LanguageModelToolResult.of(value)
+            if tool.filter_edits is not None:
+                result = await _hooked(tool.filter_edits, result, context)
+        except _REPORTED:
+            raise
+        except Exception as error:
+            raise _as_failure(error) from error
+        budget = context.tokenization_options
+        return result if budget is None else result.fitted(budget.token_budget, budget.count_tokens)
+
+    def _context(
+        self, tool: Tool, options: ToolInvocationOptions, token: CancellationToken
+    ) -> ToolInvocationContext:
+        def progress(text: str) -> None:
+            if self._on_progress is not None:
+                self._on_progress(tool.name, options.call_id, text)
+
+        return ToolInvocationContext(
+            tool.name,
+            token,
+            options.call_id,
+            options.tool_invocation_token,
+            options.tokenization_options,
+            progress,
+            self._confirm,
+        )
+
+    def _failed(
+        self, name: str, error: BridgeError, retry_attempt: int, notes: Iterable[str]
+    ) -> ToolCallOutcome:
+        failure = ToolFailureEncountered(name, error, retry_attempt)
+        self._failures.fire(failure)
+        return ToolCallOutcome(LanguageModelToolResult.failure(failure_text(error)), failure, tuple(notes))
+
+
+def failure_text(error: BridgeError) -> str:
+    """What a model reads of a call that did not run to its end, at most 2,000 characters of it."""
+    beginning = next(words for kind, words in _BEGINNINGS if isinstance(error, kind))
+    return beginning + error.message[:_LONGEST]
+
+
+class _Listeners(Generic[T]):
+    def __init__(self) -> None:
+        self._listeners: list[Callable[[T], object]] = []
+
+    def add(self, listener: Callable[[T], object]) -> Callable[[], None]:
+        self._listeners.append(listener)
+
+        def dispose() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return dispose
+
+    def fire(self, event: T) -> None:
+        for listener in list(self._listeners):
+            listener(event)
+
+
+def _object(tool_name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ToolValidationError(tool_name, [NOT_AN_OBJECT], value)
+    return value
+
+
+async def _hooked(hook: Callable[..., Any], *arguments: Any) -> Any:
+    """What a tool's hook gives; what it raises is a failure of the tool."""
+    try:
+        value = hook(*arguments)
+        return await value if inspect.isawaitable(value) else value
+    except _REPORTED:
+        raise
+    except Exception as error:
+        raise _as_failure(error) from error
+
+
+def _as_failure(error: Exception) -> ToolInvocationError:
+    words = error.message if isinstance(error, BridgeError) else f"{type(error).__name__}: {error}"
+    return ToolInvocationError(words)

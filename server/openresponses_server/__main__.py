@@ -1,0 +1,46 @@
+"""The program `openresponses-bridge`, also as `python -m openresponses_server`.
+
+It is installed with the library alone too, and then says what to install: what may be missing is imported in
+`main` only.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+_OUR_OWN = {"openresponses_bridge", "openresponses_server"}
+_USAGE = 2  # the exit code of every wrong use
+
+
+def main() -> None:
+    """Run the command line. A module that is not installed ends it with exit code 2 and a line on stderr."""
+    if not sys.flags.safe_path and os.path.isdir(sys.path[0] or os.curdir):
+        del sys.path[0]  # `python -m` put the working directory there, a script the folder in which it lies
+    try:
+        from openresponses_server.cli import main as commands
+
+        commands()
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        if not name or name in _OUR_OWN:
+            raise
+        command = " ".join(["openresponses-bridge", *sys.argv[1:2]])
+        print(
+            f"{command} needs {name}, which is not installed: pip install 'openresponses-bridge[server]'",
+            file=sys.stderr,
+        )
+        sys.exit(_USAGE)
+    finally:
+        _flush()
+
+
+def _flush() -> None:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads it, which the interpreter would report when it flushes at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""Drives a `ToolCallingLoop` with anyio: asks the model, runs tools side by side, asks the user."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import anyio
+
+from openresponses_bridge.tools.cancellation import CancellationToken
+from openresponses_bridge.tools.errors import ToolCallCancelledError
+from openresponses_bridge.tools.invocation import TokenizationOptions
+from openresponses_bridge.tools.loop import (
+    Action,
+    AskModel,
+    AskUser,
+    LoopResult,
+    ModelAnswer,
+    ModelFailure,
+    ToolCall,
+    ToolCallingLoop,
+)
+from openresponses_bridge.tools.service import ToolsService
+
+AskYesNo = Callable[[str], Awaitable[bool]]
+
+
+class Model(Protocol):
+    """What a loop's requests go to."""
+
+    async def ask(self, action: AskModel, token: CancellationToken) -> ModelAnswer | ModelFailure:
+        """Wait for `action.delay` seconds, send the prompt, feed a reader. Ends soon after the token is
+        cancelled."""
+        ...
+
+
+class LoopDriver:
+    """Does what a loop wants. `ask_user` answers its questions, without it they are answered no; at most
+    `side_by_side` calls run at once. Cancelling the loop's token ends the request or the tools that run;
+    cancelling the task does so too, and the loop can be gone on with from its entries."""
+
+    def __init__(
+        self,
+        loop: ToolCallingLoop,
+        model: Model,
+        tools: ToolsService,
+        *,
+        ask_user: AskYesNo | None = None,
+        side_by_side: int = 8,
+    ) -> None:
+        self._loop = loop
+        self._model = model
+        self._tools = tools
+        self._ask_user = ask_user
+        self._places = anyio.CapacityLimiter(side_by_side)
+
+    async def run(self) -> LoopResult:
+        """To the end. Raises what recording an entry raises, and BridgeError for a tool whose schema can't be
+        used."""
+        steps, outcome = self._loop.run(), None
+        while True:
+            try:
+                action = steps.send(outcome)
+            except StopIteration as end:
+                result: LoopResult = end.value
+                return result
+            outcome = await self._perform(action)
+
+    async def _perform(self, action: Action) -> Any:
+        if isinstance(action, AskModel):
+            return await self._model.ask(action, self._loop.token)
+        if isinstance(action, AskUser):
+            return await self._ask(action.question)
+        if len(action.calls) == 1:
+            return await self._call(action.calls[0], action.tokenization_options)
+        try:
+            async with anyio.create_task_group() as running:
+                for call in action.calls:
+                    running.start_soon(self._call, call, action.tokenization_options)
+        except BaseExceptionGroup as group:
+            if len(group.exceptions) == 1:
+                raise group.exceptions[0] from None
+            raise
+        return None
+
+    async def _ask(self, question: str) -> bool:
+        return self._ask_user is not None and await self._ask_user(question)
+
+    async def _call(self, call: ToolCall, room: TokenizationOptions | None) -> None:
+        async with self._places:
+            try:
+                outcome = await self._tools.run_call(
+                    call.name,
+                    call.arguments,
+                    call_id=call.id,
+                    token=self._loop.token,
+                    tokenization_options=room,
+                    retry_attempt=self._loop.retry_attempt(call),
+                )
+            except ToolCallCancelledError:
+                return  # the loop counts what is not reported as cancelled
+        self._loop.call_ended(call.id, outcome)

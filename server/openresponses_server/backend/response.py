@@ -1,0 +1,138 @@
+"""The response of a route, and the route's function."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Unpack
+
+import anyio
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from openresponses_bridge.backend.answer import Answer, AnswerOptions, check_options, refusal
+from openresponses_bridge.backend.sources import AsyncFunction, AsyncGenerate, async_close, check_function
+from openresponses_bridge.errors import HttpError, LocalError, RemoteError
+from openresponses_server.backend.exchange import Exchange, Left, Writer
+from openresponses_server.off_loop import off_loop
+from openresponses_server.requests.body_rules import check_length, check_type, too_large
+from openresponses_server.requests.json_bounds import check_json
+from openresponses_server.settings import Limits
+
+MAX_BODY: Final = 32 * 1024 * 1024
+_LIMITS: Final = Limits()
+_log = logging.getLogger("openresponses_bridge.backend")
+
+
+class ResponseOptions(AnswerOptions, total=False):
+    """The options of `openresponses_bridge.backend.Answer`, whose `request_headers` need not be given, and
+    those of `BackendResponse`."""
+
+    keep_alive: float
+    timeout: float | None
+    send_timeout: float
+
+
+class BackendResponse(Response):
+    """The answer to the request that `body` is (JSON as bytes, as text or parsed), with what `generate`
+    yields for it, streamed or whole as the request asks.
+
+    `keep_alive`: after so many seconds of silence the client of a stream gets a comment. `timeout`: seconds
+    that the model has. `send_timeout`: seconds that one write may take; a client that reads nothing for so
+    long counts as one that has left. When the client leaves, the iterator is cancelled and closed.
+    """
+
+    def __init__(
+        self,
+        body: Any,
+        generate: AsyncGenerate,
+        *,
+        keep_alive: float = 15.0,
+        timeout: float | None = None,
+        send_timeout: float = 60.0,
+        **options: Unpack[AnswerOptions],
+    ) -> None:
+        check_options(options)
+        for name, seconds in (("keep_alive", keep_alive), ("send_timeout", send_timeout)):
+            if not seconds > 0:
+                raise LocalError("bridge.backend.invalid_option", f"{name} is more than 0 seconds")
+        self.status_code = 200
+        self.background = None
+        self.init_headers()
+        self._given = body
+        self._generate = generate
+        self._keep_alive = keep_alive
+        self._timeout = timeout
+        self._send_timeout = send_timeout
+        self._options = options
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        options: AnswerOptions = {"request_headers": Headers(scope=scope), **self._options}
+        body = self._given.encode("utf-8", "surrogatepass") if isinstance(self._given, str) else self._given
+        size = len(body) if isinstance(body, bytes) else 0
+        writer = Writer(send, self.raw_headers)
+
+        def read() -> Answer:
+            if size:
+                check_json(body, _LIMITS)
+            return Answer(body, **options)
+
+        try:
+            answer = await off_loop(size, read)
+        except RemoteError as error:
+            await async_close(self._generate)
+            refused = refusal(error, options.get("dialect", "responses"))
+            with anyio.move_on_after(self._send_timeout):
+                await _unless_left(writer.whole(*refused))
+        else:
+            times = self._keep_alive, self._timeout, self._send_timeout
+            await _unless_left(Exchange(answer, self._generate, writer, *times).run(receive))
+        if self.background is not None:
+            await self.background()
+
+
+def endpoint(
+    generate: AsyncFunction, *, max_body: int = MAX_BODY, **options: Unpack[ResponseOptions]
+) -> Callable[[Request], Awaitable[Response]]:
+    """A function for a POST route: it reads the request, of at most `max_body` bytes, and answers it with
+    what `generate` yields. Raises LocalError for what is not a function of that kind, and for wrong options.
+    """
+    check_function(generate)
+    BackendResponse(b"", generate, **options)  # what is wrong with the options is said at once
+
+    async def respond(request: Request) -> Response:
+        try:
+            body = await _read(request, max_body)
+        except HttpError as error:
+            head, refused = refusal(error, options.get("dialect", "responses"))
+            return Response(refused, head.status, head.headers)
+        except ClientDisconnect:
+            return Response(status_code=400)  # which nobody reads
+        return BackendResponse(body, generate, **options)
+
+    return respond
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    headers = request.headers
+    check_type(headers.get("content-type", ""))
+    check_length(headers.get("content-length", ""), limit)
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise HttpError(415, "The body must not be compressed.")
+    pieces: list[bytes] = []
+    received = 0
+    async for piece in request.stream():
+        received += len(piece)
+        if received > limit:
+            raise too_large(limit)
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+async def _unless_left(sending: Awaitable[None]) -> None:
+    try:
+        await sending
+    except Left:
+        _log.info("the client has left")

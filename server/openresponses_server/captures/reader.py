@@ -1,0 +1,229 @@
+"""A capture, line by line: server-sent events or JSON lines, as the first line shows.
+
+Payloads come out as they are read, so that a capture which is still being written can be followed. The cost
+is linear in what is read, however it is cut into lines and frames.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import chain
+from typing import Any, Final, NamedTuple
+
+from openresponses_bridge.dialects.base import type_of
+from openresponses_bridge.dialects.responses import DIALECT
+from openresponses_bridge.errors import InvalidRequestError, WireError
+from openresponses_bridge.protocol.codec import decode_json
+from openresponses_bridge.sse import Frame, SSEDecoder
+from openresponses_bridge.state import TERMINAL_EVENT
+
+Numbered = Iterable[tuple[int, bytes]]
+
+_SSE_LINE: Final = re.compile(rb"(data|event|id|retry)?:|(data|event|id|retry)\s*\Z")
+_FIELD: Final = re.compile(rb"(data|event):")
+_STATUS_LINE: Final = b"HTTP/"
+_OPENS: Final = {b"{": b"}", b"[": b"]"}
+_BOM: Final = b"\xef\xbb\xbf"
+_DONE: Final = b"[DONE]"
+_LINE_ENDS: Final = frozenset({b"\n", b"\r\n"})
+_STRINGS: Final = re.compile(rb'"[^"]*"?')
+_LINES_AT_ONCE: Final = 4096
+_BYTES_AT_ONCE: Final = 256 * 1024
+
+Check = Callable[[bytes], None]
+"""Raises InvalidRequestError for a payload that is not to be decoded."""
+
+
+def takes_all(_data: bytes) -> None:
+    """A `Check` that refuses nothing."""
+
+
+class Unreadable(Exception):
+    """The capture can't be read; the message names the line."""
+
+    def __init__(self, line: int, what: str) -> None:
+        super().__init__(f"line {line}: {what}")
+        self.line = line
+
+
+class Payload(NamedTuple):
+    """One payload: `line` is where it begins, `event` the name of its frame (None for a JSON line), `data`
+    its bytes and `value` the JSON object that they are; None for `[DONE]`."""
+
+    line: int
+    event: str | None
+    data: bytes
+    value: dict[str, Any] | None
+
+
+_TERMINAL: Final = frozenset(event.type for event in TERMINAL_EVENT.values())
+
+
+def begins_response(payload: Payload) -> bool:
+    """Whether a Responses stream begins here."""
+    return payload.value is not None and DIALECT.recording.begins(payload.value, None)
+
+
+def ends_response(payload: Payload) -> bool:
+    """Whether a Responses stream ends here."""
+    return payload.value is not None and type_of(payload.value) in _TERMINAL
+
+
+def read_capture(lines: Iterable[bytes]) -> Iterator[Payload]:
+    """The payloads of a capture; heads of HTTP answers before them (`curl -i`) are passed over. Raises
+    Unreadable."""
+    return (each for each in payloads_and_pauses(lines) if each is not None)
+
+
+def payloads_and_pauses(lines: Iterable[bytes], check: Check = takes_all) -> Iterator[Payload | None]:
+    """The same, with None for each pause among the lines (`with_pauses`), so that nothing takes long between
+    two of what comes out. `check` refuses payloads before they are decoded, with an InvalidRequestError."""
+    numbered = _numbered(lines)
+    for number, line in numbered:
+        line = line.removeprefix(_BOM) if number == 1 else line
+        if not line:
+            yield None
+        elif line.startswith(_STATUS_LINE):
+            _pass_over_head(numbered)
+        elif line.strip():
+            yield from _payloads(line)(chain([(number, line)], numbered), number, check)
+            return
+    raise Unreadable(1, "there is nothing in it")
+
+
+def with_pauses(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines, and after some of them a pause, which is b"". A pause among them counts as a line: something
+    was read that gave none."""
+    count = size = 0
+    for line in lines:
+        if line:
+            yield line
+        count, size = count + 1, size + len(line)
+        if count >= _LINES_AT_ONCE or size >= _BYTES_AT_ONCE:
+            yield b""
+            count = size = 0
+
+
+def _numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    number = 0
+    for line in lines:
+        number += line != b""
+        yield number, line
+
+
+def _payloads(line: bytes) -> Callable[[Numbered, int, Check], Iterator[Payload | None]]:
+    if _SSE_LINE.match(line):
+        return _frames
+    return _json_lines
+
+
+def _pass_over_head(lines: Numbered) -> None:
+    for _number, line in lines:
+        if line and not line.strip():
+            return
+
+
+def _json_lines(lines: Numbered, _first: int, check: Check) -> Iterator[Payload | None]:
+    for number, line in lines:
+        if line.strip():
+            data = line.strip()
+            yield payload_of(number, None, _indented(data, lines) if data in _OPENS else data, check)
+        elif not line:
+            yield None
+
+
+def _indented(first: bytes, lines: Numbered) -> bytes:
+    """A JSON value over several lines, as formatters write it: its last line begins with its bracket."""
+    closing = _OPENS[first]
+    pieces = [first]
+    for _number, line in lines:
+        pieces.append(line)
+        if line.startswith(closing):
+            break
+    return b"".join(pieces).strip()
+
+
+def _frames(lines: Numbered, first: int, check: Check) -> Iterator[Payload | None]:
+    decoder = SSEDecoder()
+    begins = number = first
+    seen = False
+    waiting = _Data()  # of the frame that is not closed yet
+    for number, line in lines:
+        if not line:
+            yield None
+            continue
+        if (line in _LINE_ENDS and decoder.is_between) or (line[:1] == b":" and b"\r" not in line):
+            continue  # the end of a frame without fields, or a comment
+        feed = [line]
+        if waiting.begun and _FIELD.match(line) and waiting.is_whole():
+            feed = [b"\n", line]  # captures without blank lines: each line is a frame
+        for piece in feed:
+            for frame in _located(number, partial(decoder.feed, piece)):
+                seen = True
+                waiting = _Data()
+                yield payload_of(begins, frame.event, frame.data, check)
+        if line.startswith(b"data:"):
+            begins = begins if waiting.begun else number
+            waiting.add(line[5:])
+    for frame in _located(number, decoder.close):
+        seen = True
+        yield payload_of(begins, frame.event, frame.data, check)
+    if not seen:
+        raise Unreadable(number, "the stream ends before its first event")
+
+
+class _Data:
+    """The data lines of one frame: whether they are a whole payload. A JSON text is whole when its last
+    bracket closes, so that it is decoded once, however many lines it has."""
+
+    def __init__(self) -> None:
+        self._lines: list[bytes] = []
+        self._open = 0
+        self._found: bool | None = None
+
+    @property
+    def begun(self) -> bool:
+        return bool(self._lines)
+
+    def add(self, line: bytes) -> None:
+        if not line.strip():
+            return
+        self._lines.append(line)
+        marks = _STRINGS.sub(b"", line.replace(rb"\\", b"").replace(rb"\"", b""))
+        self._open += marks.count(b"{") + marks.count(b"[") - marks.count(b"}") - marks.count(b"]")
+
+    def is_whole(self) -> bool:
+        """Once it is, or can't become it any more, no line changes that."""
+        if self._found is None and self._open <= 0:
+            self._found = _is_whole(b"\n".join(self._lines))
+        return bool(self._found)
+
+
+def _is_whole(data: bytes) -> bool:
+    try:
+        return data.strip() == _DONE or decode_json(data) is not None
+    except WireError:
+        return False
+
+
+def _located(number: int, read: Callable[[], list[Frame]]) -> list[Frame]:
+    try:
+        return read()
+    except WireError as error:
+        raise Unreadable(number, error.message) from error
+
+
+def payload_of(line: int, event: str | None, data: bytes, check: Check = takes_all) -> Payload:
+    """What stands at this line. Raises Unreadable for what is not a JSON object, and what `check` refuses."""
+    if data.strip() == _DONE:
+        return Payload(line, event, data, None)
+    try:
+        check(data)
+        value = decode_json(data)
+    except (WireError, InvalidRequestError) as error:
+        raise Unreadable(line, error.message) from error
+    if not isinstance(value, dict):
+        raise Unreadable(line, f"expected a JSON object, got {type(value).__name__}")
+    return Payload(line, event, data, value)

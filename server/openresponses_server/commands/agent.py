@@ -1,0 +1,251 @@
+"""`agent`: a task in the terminal, by a model that calls tools in one folder."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from openresponses_bridge.printing import printable
+from openresponses_server.commands.files import give_up
+from openresponses_server.commands.flags import ASKED, config_flag, naming_flags, upstream_flags
+from openresponses_server.commands.serve import fields_of
+
+if TYPE_CHECKING:
+    from openresponses_bridge.tools.registry import ToolRegistry
+    from openresponses_server.agent.call_log import CallLog
+    from openresponses_server.agent.folder import Folder
+    from openresponses_server.agent.journal_file import JournalFile
+    from openresponses_server.agent.running import Done
+    from openresponses_server.settings import Settings
+
+_ANSWERED, _NOT_ANSWERED, _CANCELLED = 0, 1, 130
+
+
+@click.command()
+@click.argument("task", required=False, default="")
+@click.option(
+    "--folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=".",
+    help="Where the built-in tools work, and nowhere else (default: the current one).",
+)
+@click.option("--tools", metavar="MODULE:REGISTRY", help="A ToolRegistry of your own instead of those tools.")
+@click.option(
+    "--without",
+    "disabled",
+    multiple=True,
+    metavar="NAME|TAG",
+    help="Leave out this tool, or those with this tag (read, edit, shell): not offered and not run.",
+)
+@click.option(
+    "--attach",
+    "attach",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Show the model this file or image; one in the folder can be named in TASK: #file:PATH.",
+)
+@click.option("--open", "open_files", multiple=True, metavar="FILE", help="Say that this file is open.")
+@click.option("--modified", multiple=True, metavar="FILE", help="Say that this file was changed.")
+@click.option("--note", "notes", multiple=True, metavar="TEXT", help="A line for the system text.")
+@config_flag
+@upstream_flags(ASKED)
+@click.option("--yes", is_flag=True, help="Allow every call without asking.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=25,
+    show_default=True,
+    metavar="ROUNDS",
+    help="Rounds of tool calls before you are asked whether to go on.",
+)
+@click.option("--stop", is_flag=True, help="Stop at the limit instead of asking.")
+@click.option(
+    "--max-prompt-tokens",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Summarise the conversation to stay within so many (default: what is known of the model).",
+)
+@click.option(
+    "--condense", is_flag=True, help="Summarise by the beginnings of what was said, without the model."
+)
+@click.option("--repair", is_flag=True, help="Repair arguments of tools that are not quite JSON.")
+@click.option(
+    "--log-calls",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Append a line of JSON to this file as each call of a tool begins and ends.",
+)
+@click.option(
+    "--resume",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Keep all that happens in this file and go on from what it has; without TASK with its last one.",
+)
+@click.option(
+    "--stateful",
+    is_flag=True,
+    help="Store each round's response, where the config says (without: in memory), and go on from it.",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print rounds and results as one JSON object at the end."
+)
+def command(
+    task: str, folder: Path, tools: str | None, resume: Path | None, as_json: bool, **flags: Any
+) -> None:
+    """Have a model do TASK with tools that read, change and search files and run commands.
+
+    Commands are run, and files that are there are changed, only after you have allowed it. Exit code 0: the
+    model answered, 1: it did not (a limit, a failure, a cut answer), 2: something given is wrong, 130: it was
+    cancelled.
+    """
+    from openresponses_bridge.errors import BridgeError
+    from openresponses_server.settings import SettingsError
+
+    if not task.strip() and resume is None:
+        raise click.UsageError("TASK is missing")
+    try:
+        settings, given = _settings(**flags)
+        with naming_flags(flags["config"], given), ExitStack() as open_until_the_end:
+            inside = _folder(open_until_the_end, folder)
+            registry = _tools(tools, inside)
+            _check_names(registry, flags["disabled"])
+            journal = _journal(open_until_the_end, resume)
+            if not task.strip() and journal is not None and not journal.entries:
+                give_up(f"{resume}: there is no task in it to go on with")
+            calls = _call_log(open_until_the_end, flags["log_calls"])
+            for kept in (journal, calls):
+                if kept is not None:
+                    inside.hide(kept.identity)
+            done = _run(task.strip(), settings, registry, inside, journal, calls, as_json, flags)
+    except SettingsError as error:
+        raise click.UsageError(printable(str(error))) from error
+    except BridgeError as error:
+        give_up(printable(error.message))
+    except OSError as error:
+        give_up(f"{error.filename or resume}: {error.strerror or error}")
+    except KeyboardInterrupt:
+        sys.exit(_CANCELLED)
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.encode(done.as_json()).decode())
+    sys.exit({"done": _ANSWERED, "cancelled": _CANCELLED}.get(done.result.end, _NOT_ANSWERED))
+
+
+def _run(
+    query: str,
+    settings: Settings,
+    registry: ToolRegistry,
+    folder: Folder,
+    journal: JournalFile | None,
+    calls: CallLog | None,
+    as_json: bool,
+    flags: dict[str, Any],
+) -> Done:
+    import asyncio
+
+    import structlog
+
+    from openresponses_bridge.tools.loop import ToolCallLimitBehavior
+    from openresponses_server.agent.running import Task, run_task
+    from openresponses_server.agent.screen import Output, Screen
+    from openresponses_server.agent.surroundings import attached, global_context
+
+    # what fails is shown as the run's end; a log line in between would tear the screen
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+    task = Task(
+        query,
+        flags["model"],
+        registry,
+        folder.shown_as,
+        journal,
+        yes=flags["yes"],
+        limit=flags["limit"],
+        limit_behavior=ToolCallLimitBehavior.STOP if flags["stop"] else ToolCallLimitBehavior.CONFIRM,
+        max_prompt_tokens=flags["max_prompt_tokens"],
+        stateful=flags["stateful"],
+        disabled=flags["disabled"],
+        repair=flags["repair"],
+        model_summaries=not flags["condense"],
+        attached=attached(query, folder, flags["attach"]),
+        surroundings=global_context(
+            folder,
+            folder.shown_as,
+            open_files=flags["open_files"],
+            modified_files=flags["modified"],
+            notes=flags["notes"],
+        ),
+        calls=calls,
+    )
+    screen = Screen(Output(highlight=False, stderr=as_json), quiet=as_json)
+    return asyncio.run(run_task(task, settings, screen))
+
+
+def _settings(
+    config: Path | None,
+    upstream: str | None,
+    dialect: str | None,
+    model: str | None,
+    api_key_env: str | None,
+    stateful: bool,
+    **_others: Any,
+) -> tuple[Settings, dict[str, Any]]:
+    """The settings, and those of them that flags gave. Nothing is stored unless it is `stateful`."""
+    from openresponses_server.commands.greeting import check_upstreams
+    from openresponses_server.settings import load_settings
+
+    named = model if upstream is not None else None  # else it is one of the config's, or the demo's
+    fields = fields_of(upstream, dialect, named, api_key_env, config)
+    kept = {} if stateful else {"store": "memory://"}
+    with naming_flags(config, fields):
+        settings = load_settings(config, **fields, **kept, event_log="memory://")
+        check_upstreams(settings, model)
+    return settings, fields
+
+
+def _folder(opened: ExitStack, path: Path) -> Folder:
+    from openresponses_server.agent.folder import Folder
+
+    inside = Folder(path)
+    opened.callback(inside.close)
+    return inside
+
+
+def _tools(tools: str | None, inside: Folder) -> ToolRegistry:
+    from openresponses_server.agent.running import tools_of
+    from openresponses_server.agent.sample_tools import sample_tools
+
+    if tools is None:
+        return sample_tools(inside)
+    here = str(Path.cwd())
+    sys.path.append(here)  # behind all else: what a file there is called takes no module's place
+    try:
+        return tools_of(tools)
+    except ValueError as error:
+        raise click.UsageError(f"--tools: {error}") from error
+    finally:
+        sys.path.remove(here)  # the model may write there
+
+
+def _check_names(registry: ToolRegistry, disabled: tuple[str, ...]) -> None:
+    known = {name for tool in registry for name in (tool.name, *tool.tags)}
+    for name in disabled:
+        if name not in known:
+            raise click.UsageError(f"--without: there is no tool and no tag {name!r}")
+
+
+def _call_log(opened: ExitStack, path: Path | None) -> CallLog | None:
+    from openresponses_server.agent.call_log import CallLog
+
+    return None if path is None else opened.enter_context(CallLog(path))
+
+
+def _journal(opened: ExitStack, resume: Path | None) -> JournalFile | None:
+    from openresponses_server.agent.journal_file import JournalFile
+
+    return None if resume is None else opened.enter_context(JournalFile(resume))

@@ -1,0 +1,253 @@
+"""`chat`: a conversation with a model in the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from openresponses_bridge.printing import printable
+from openresponses_server.commands.files import give_up
+from openresponses_server.commands.flags import REACHED, config_flag, upstream_flags
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from rich.console import Console
+
+    from openresponses_bridge.protocol.response import Response
+    from openresponses_server.client import OpenResponsesError
+    from openresponses_server.coding_agents.running import Reached
+
+_ANSWERED, _NOT_ANSWERED, _CANCELLED = 0, 1, 130
+_HELP: Final = (
+    ("/attach FILE", "send an image, a PDF or a text with the next message"),
+    ("/model NAME", "ask another model from now on; without NAME the models there are"),
+    ("/clear", "start a new conversation"),
+    ("/help", "this"),
+    ("/quit", "end (also Ctrl-D); Ctrl-C stops an answer"),
+)
+_MOST_MODELS: Final = 50
+_MOST_BYTES: Final = 4 * 1024 * 1024
+_NAME: Final = 100
+
+
+@click.command()
+@click.argument("message", required=False)
+@upstream_flags(REACHED)
+@config_flag
+@click.option("--server", metavar="URL", help="Ask the server that runs there.")
+@click.option("--key-env", metavar="VAR", help="Environment variable with the key that this server asks for.")
+@click.option(
+    "--attach",
+    "attachments",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Send an image, a PDF or a text with the first message (repeatable).",
+)
+@click.option("--instructions", metavar="TEXT", help="Instructions for the model.")
+@click.option("--json", "as_json", is_flag=True, help="Print each response as one JSON object instead.")
+def command(
+    message: str | None,
+    attachments: tuple[Path, ...],
+    instructions: str | None,
+    as_json: bool,
+    **flags: Any,
+) -> None:
+    """Talk with a model: MESSAGE and its answer, or one message after the other at a terminal.
+
+    Without a terminal, standard input is the message. Nothing is stored, tools are not offered. Without
+    --server and --upstream the server at its usual address is asked, else the demo model. Exit code 0: the
+    model answered, 1: it did not, 2: something given is wrong, 130: it was cancelled.
+    """
+    from openresponses_server.coding_agents.reaching import Unusable
+    from openresponses_server.commands.run import reached_server
+    from openresponses_server.settings import SettingsError
+
+    try:
+        with reached_server(**flags) as (reached, _hidden):
+            ended = _talk(reached, message, list(attachments), instructions, as_json, flags["model"])
+    except (ValueError, Unusable, SettingsError) as error:
+        raise click.UsageError(printable(str(error))) from error
+    except KeyboardInterrupt:
+        ended = _CANCELLED
+    sys.exit(ended)
+
+
+def _talk(
+    reached: Reached,
+    message: str | None,
+    attachments: list[Path],
+    instructions: str | None,
+    as_json: bool,
+    model: str | None,
+) -> int:
+    import asyncio
+
+    from rich.console import Console
+
+    from openresponses_server.terminal.attaching import attached
+    from openresponses_server.terminal.conversation import Conversation
+
+    conversation = Conversation(instructions)
+    conversation.attachments = [attached(path) for path in attachments]
+    console = Console(highlight=False, stderr=as_json)
+    chat = _Chat(reached, conversation, console, _model(reached, model), as_json)
+    with asyncio.Runner() as runner:
+        try:
+            if message is None and sys.stdin.isatty():
+                return chat.at_a_terminal(runner)
+            text = message if message is not None else sys.stdin.read(_MOST_BYTES)
+            if not text.strip():
+                give_up("there is nothing to ask")
+            return chat.once(runner, text.strip())
+        finally:
+            runner.run(chat.close())
+
+
+def _model(reached: Reached, wanted: str | None) -> str:
+    listed = [each["id"] for each in reached.models.listed if isinstance(each.get("id"), str)]
+    found = wanted or reached.default or next(iter(listed), None)
+    if found is None:
+        raise ValueError("no model was found: name one with --model")
+    return found
+
+
+class _Chat:
+    def __init__(
+        self, reached: Reached, conversation: Any, console: Console, model: str, as_json: bool
+    ) -> None:
+        from openresponses_server.client import OpenResponsesClient
+
+        self._reached = reached
+        self._conversation = conversation
+        self._console = console
+        self._model = model
+        self._as_json = as_json
+        self._client = OpenResponsesClient(reached.base, reached.key, on_wait=self._waits)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    def once(self, runner: asyncio.Runner, text: str) -> int:
+        """One message and its answer; the exit code."""
+        response = self._ask(runner, text)
+        return _ANSWERED if response is not None and response.status == "completed" else _NOT_ANSWERED
+
+    def at_a_terminal(self, runner: asyncio.Runner) -> int:
+        """Messages as they are typed, to the end of input."""
+        import readline  # noqa: F401 - editing and history at the prompt
+
+        self._say(f"{_shown(self._model)} at {self._reached.base}. /help shows what else can be typed.")
+        for line in _lines():
+            if line.startswith("/"):
+                word, _, rest = line.partition(" ")
+                does = _COMMANDS.get(word)
+                if word == "/quit":
+                    break
+                if does is None:
+                    self._say(f"{_shown(word)} is not a command; /help shows those there are", "yellow")
+                else:
+                    does(self, rest.strip())
+                continue
+            try:
+                self._ask(runner, line)
+            except KeyboardInterrupt:
+                self._console.print()
+                self._say("stopped; the message is not kept", "yellow")
+        return _ANSWERED
+
+    def _ask(self, runner: asyncio.Runner, text: str) -> Response | None:
+        """An answer, shown while it comes."""
+        from openresponses_bridge.errors import BridgeError
+        from openresponses_bridge.protocol.codec import encode
+        from openresponses_server.terminal.answering import AnswerView
+
+        view = AnswerView(self._console, quiet=self._as_json)
+        try:
+            runner.run(self._stream(text, view.feed))
+        except BridgeError as error:
+            self._say(f"✗ {printable(error.message)} [{printable(str(error.code))}]", "red")
+            return None
+        response = view.response
+        view.ended()
+        if response is not None:
+            self._conversation.answered(response)
+            if self._as_json:
+                click.echo(encode(response).decode())
+        return response
+
+    async def _stream(self, text: str, feed: Callable[[Any], None]) -> None:
+        async for event in self._client.stream(self._conversation.ask(self._model, text)):
+            feed(event)
+
+    def _waits(self, seconds: float, error: OpenResponsesError) -> None:
+        self._say(
+            f"{printable(error.message)} [{printable(str(error.code))}]: asked again in {seconds:.0f} s"
+        )
+
+    def attach(self, name: str) -> None:
+        from openresponses_server.terminal.attaching import Unattachable, attached
+
+        try:
+            self._conversation.attachments.append(attached(Path(name).expanduser()))
+        except Unattachable as error:
+            self._say(printable(str(error)), "yellow")
+        else:
+            self._say(f"{_shown(name)} goes with the next message")
+
+    def change_model(self, name: str) -> None:
+        listed = [each["id"] for each in self._reached.models.listed if isinstance(each.get("id"), str)]
+        if not name:
+            self._say(", ".join(_shown(each) for each in listed[:_MOST_MODELS]) or "the server lists none")
+            return
+        self._model = name
+        note = "" if name in listed else ", which the server does not list"
+        self._say(f"{_shown(name)} is asked from now on{note}")
+
+    def clear(self, _rest: str) -> None:
+        self._conversation.clear()
+        self._say("a new conversation")
+
+    def help(self, _rest: str) -> None:
+        for words, what in _HELP:
+            self._say(f"{words:14}{what}")
+
+    def _say(self, text: str, style: str = "dim") -> None:
+        from rich.text import Text
+
+        self._console.print(Text(text, style), soft_wrap=True)
+
+
+_COMMANDS: Final[dict[str, Callable[[_Chat, str], None]]] = {
+    "/attach": _Chat.attach,
+    "/model": _Chat.change_model,
+    "/clear": _Chat.clear,
+    "/help": _Chat.help,
+}
+
+
+def _lines() -> Iterator[str]:
+    """What is typed, line by line; one that ends in a backslash goes on in the next."""
+    begun: list[str] = []
+    while True:
+        try:
+            line = input("… " if begun else "❯ ")
+        except EOFError:
+            click.echo()
+            return
+        if line.endswith("\\"):
+            begun.append(line[:-1])
+            continue
+        text = "\n".join([*begun, line]).strip()
+        begun = []
+        if text:
+            yield text
+
+
+def _shown(text: str) -> str:
+    return printable(text[:_NAME])

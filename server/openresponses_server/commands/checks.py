@@ -1,0 +1,183 @@
+"""The looks that `doctor` takes: at upstreams and their models, at what is written to, at agents."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from openresponses_server.coding_agents.base import CodingAgent, Start
+from openresponses_server.coding_agents.reaching import Unusable, listens, models_of
+from openresponses_server.coding_agents.table import installed
+from openresponses_server.commands.greeting import (
+    Asked,
+    asked_of,
+    is_key_refused,
+    is_same,
+    missing_models,
+    upstream_line,
+)
+from openresponses_server.data_folder import data_folder, make_private
+from openresponses_server.errors import Outage, UpstreamError
+from openresponses_server.event_logs.logs import open_event_log
+from openresponses_server.readiness import check_log
+from openresponses_server.sessions.base import NO_ID, ResponseStore
+from openresponses_server.sessions.stores import build_store, shown_store
+from openresponses_server.settings import Settings
+from openresponses_server.upstreams.addresses import without_password
+from openresponses_server.upstreams.base import called
+
+_PATIENCE: Final = 5.0  # seconds for a store
+_FIRST_LINE: Final = 200
+State = Literal["ok", "note", "missing"]
+
+
+class Finding(Struct, frozen=True):
+    """`note`: it may be left as it is."""
+
+    what: str
+    state: State
+    message: str
+
+
+async def service_checks(settings: Settings, config: str) -> list[Finding]:
+    """Everything that `serve` needs with these settings; `config` is their file, "" without."""
+    return [
+        Finding("settings", "ok", f"{config or 'flags and defaults'} can be used"),
+        _port(settings),
+        *await _upstreams(settings),
+        *await _kept(settings),
+        _folder(),
+    ]
+
+
+def _address(settings: Settings) -> str:
+    host = settings.host
+    return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
+
+
+def _port(settings: Settings) -> Finding:
+    what, address = "port", _address(settings)
+    if not settings.port or not listens(settings.host, settings.port):
+        return Finding(what, "ok", f"{address} is free" if settings.port else "a free one will be taken")
+    try:
+        count = len(models_of(address, None).listed)
+    except Unusable as error:
+        if error.answers:
+            return Finding(what, "ok", f"a server that asks for a key runs at {address}")
+        other = f"something else listens at {address}; `--port 0` takes a free port"
+        return Finding(what, "note", other)
+    return Finding(what, "ok", f"a server runs at {address}, with {count} models")
+
+
+async def _upstreams(settings: Settings) -> list[Finding]:
+    if not settings.upstreams:
+        demo = "only the built-in demo model, which answers by rule: --upstream ollama for a real one"
+        return [Finding("upstream", "note", demo)]
+    found = []
+    for each in await asked_of(settings):
+        line = upstream_line(each, _address(settings), "it")
+        found += [_key(each), Finding(called(each.upstream.name), _state(each, settings), line)]
+    return found
+
+
+def _state(asked: Asked, settings: Settings) -> State:
+    answer = asked.answer
+    if settings.port and is_same(asked.upstream.address, _address(settings)):
+        return "missing"
+    if isinstance(answer, list):
+        return "missing" if not answer or missing_models(asked.settings, answer) else "ok"
+    silent = answer.code in (UpstreamError.UNREACHABLE, UpstreamError.TIMEOUT)
+    return "missing" if silent or is_key_refused(answer) else "note"
+
+
+def _key(asked: Asked) -> Finding:
+    given, known = asked.settings, asked.profile
+    what = f"key for {called(asked.upstream.name)}"
+    usual = known.api_key_env if known is not None and given.url is None else None
+    if given.pass_through:
+        return Finding(what, "ok", "the clients' own are passed on")
+    if given.api_key_env or usual:
+        return Finding(what, "ok", f"{given.api_key_env or usual} is set")
+    if given.api_key or given.headers:
+        return Finding(what, "ok", "it is in the config")
+    return Finding(what, "ok", "not set; requests are sent without a key")
+
+
+async def _kept(settings: Settings) -> list[Finding]:
+    """The store takes what is written, the event log answers."""
+    store, log = build_store(settings), open_event_log(settings.event_log)
+    try:
+        return [
+            await _checked("store", shown_store(settings.store), _use(store)),
+            await _checked("event log", without_password(settings.event_log), check_log(log)),
+        ]
+    finally:
+        await store.close()
+        await log.shutdown()
+
+
+async def _use(store: ResponseStore) -> None:
+    await store.get(NO_ID)
+    await store.probe()
+
+
+async def _checked(what: str, shown: str, check: Awaitable[None]) -> Finding:
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            await check
+    except Outage as outage:
+        return Finding(what, "missing", f"{shown}: {outage.in_full}")
+    except TimeoutError:
+        return Finding(what, "missing", f"{shown} does not answer within {_PATIENCE:g} seconds")
+    return Finding(what, "ok", f"{shown} can be used")
+
+
+def _folder() -> Finding:
+    """Where the key that seals and the agents' configurations are."""
+    folder = data_folder()
+    try:
+        make_private(folder)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        return Finding("data folder", "missing", f"{folder}: {error.strerror or error}")
+    if os.name == "posix" and folder.stat().st_mode & 0o077:
+        return Finding("data folder", "note", f"{folder} is open to other users: chmod 700 closes it")
+    return Finding("data folder", "ok", f"{folder} can be written to")
+
+
+def agent_check(agent: CodingAgent, *, needed: bool) -> Finding:
+    """Whether it is installed, can be started, and is of a version that was tried."""
+    what = f"agent {agent.name}"
+    absent: State = "missing" if needed else "note"
+    with tempfile.TemporaryDirectory(prefix="openresponses-bridge-") as empty:
+        own = {"HOME": empty, "CODEX_HOME": empty, "CLAUDE_CONFIG_DIR": empty}
+        found = installed(agent, agent.environment(os.environ, frozenset(), Start([], own)))
+    if found is None:
+        return Finding(what, absent, f"{agent.program} was not found: {agent.install}")
+    if found.version is None:
+        node = ": it is a program for Node.js, which was not found" if _lacks_node(found.path) else ""
+        return Finding(what, absent, f"{found.path} does not say its version{node}")
+    tried = "to".join(f" {major}.{minor} " for major, minor in (agent.oldest, agent.tried)).strip()
+    if found.version < agent.oldest:
+        return Finding(what, absent, f"{agent.title} {found.shown} is too old, {tried} work: {agent.install}")
+    here = f"{agent.title} {found.shown} at {found.path}"
+    if found.version > agent.tried:
+        return Finding(what, "note", f"{here} is newer than what was tried ({tried})")
+    return Finding(what, "ok", here)
+
+
+def _lacks_node(path: str) -> bool:
+    try:
+        with Path(path).open("rb") as opened:
+            first = opened.read(_FIRST_LINE).split(b"\n")[0]
+    except OSError:
+        return False
+    return first.startswith(b"#!") and b"node" in first and shutil.which("node") is None

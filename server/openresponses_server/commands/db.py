@@ -1,0 +1,190 @@
+"""`db`: looking after the session store."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from openresponses_bridge.printing import printable
+from openresponses_server.commands.files import counted, force_flag, reading, written
+from openresponses_server.terminal.progress import CountedReader, progress
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
+
+    from openresponses_server.sessions.base import ResponseStore
+
+_path = click.Path(dir_okay=False, path_type=Path)
+_store = click.option(
+    "--store",
+    metavar="URL",
+    envvar="OPENRESPONSES_BRIDGE_STORE",
+    default="sqlite:",
+    show_default=True,
+    help="sqlite: (a file in your data folder), sqlite:///PATH or postgresql+psycopg://…",
+)
+
+
+@click.group()
+def command() -> None:
+    """Maintain the session store."""
+
+
+@command.command("upgrade")
+@_store
+@click.option("--create", is_flag=True, help="Make a SQLite file that is not there yet.")
+def upgrade_tables(store: str, create: bool) -> None:
+    """Bring the database to the tables of this version. Servers go on using PostgreSQL meanwhile.
+
+    A SQLite file that is named has to be there, unless --create is given; the one in your data folder need
+    not be.
+    """
+    from openresponses_server.sessions.sql.locations import database_url, file_of, is_sqlite, shown
+    from openresponses_server.sessions.sql.migrate import upgrade
+    from openresponses_server.sessions.sql.sqlite_file import default_file
+    from openresponses_server.settings import SettingsError
+
+    with _failures_told(), progress("upgrading") as advance:
+        url = database_url(store)
+        missing = is_sqlite(url) and not file_of(url).exists()
+        if missing and not create and file_of(url) != default_file():
+            raise SettingsError(f"no session store was found at {shown(url)}: --create makes one")
+
+        def report(done: str) -> None:
+            advance(1)
+            click.echo(done, err=True)
+
+        before, after = upgrade(url, report)
+    click.echo(f"at revision {after}" + ("" if before == after else f" (before: {before or 'empty'})"))
+
+
+@command.command()
+@_store
+def sweep(store: str) -> None:
+    """Delete the responses whose retention is over."""
+
+    async def work(opened: ResponseStore) -> None:
+        with progress("sweeping"):
+            deleted = await opened.sweep(time.time())
+        click.echo(f"{_count(deleted, 'response')} deleted")
+
+    _run(store, work)
+
+
+@command.command()
+@_store
+@click.argument("file", type=_path, required=False)
+@force_flag
+def export(store: str, file: Path | None, force: bool) -> None:
+    """Write every stored response as lines of JSON, to FILE or standard output."""
+    from openresponses_server.sessions.export_lines import is_record
+
+    async def work(opened: ResponseStore) -> None:
+        responses = size = 0
+        with written(file, replace=force) as target, progress("exporting", unit="bytes") as advance:
+            async for line in opened.export():
+                target.write(line)
+                advance(len(line))
+                responses, size = responses + is_record(line), size + len(line)
+        if file is not None:
+            click.echo(f"{counted(responses, 'response')}, {size} bytes written to {file}")
+
+    _run(store, work)
+
+
+@command.command("import")
+@_store
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), metavar="FILE|-")
+def import_(store: str, file: str) -> None:
+    """Add the responses of an export that are not there yet. Lines that can't be imported are named, and the
+    exit code is 1 then; the others are imported."""
+    from openresponses_server.sessions.sql.importing import import_lines
+    from openresponses_server.sessions.sql.locations import database_url
+
+    with (
+        reading(file) as source,
+        _failures_told(),
+        progress("importing", _size(file), "bytes") as advance,
+    ):
+        done = import_lines(database_url(store), CountedReader(source, advance), _name_line)
+    refused = f", {_count(done.refused, 'line')} refused" if done.refused else ""
+    click.echo(f"{_count(done.new, 'response')} imported, {done.present} already present{refused}")
+    sys.exit(1 if done.refused else 0)
+
+
+@command.command()
+@_store
+@click.argument("file", type=_path)
+def backup(store: str, file: Path) -> None:
+    """Copy a SQLite store to FILE while servers use it."""
+    from openresponses_server.sessions.sql.backup import back_up
+
+    with _failures_told(), progress("copying"):
+        size = back_up(_existing(store), file)
+    click.echo(f"{size} bytes written to {file}")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _run(store: str, work: Callable[[ResponseStore], Awaitable[None]]) -> None:
+    import asyncio
+
+    from openresponses_server.sessions.stores import open_store
+
+    async def run() -> None:
+        opened = open_store(store)
+        try:
+            await work(opened)
+        finally:
+            await opened.close()
+
+    with _failures_told():
+        _existing(store)
+        asyncio.run(run())
+
+
+def _existing(store: str) -> URL:
+    """The address of a database that is there. Raises SettingsError and StoreError."""
+    from openresponses_server.sessions.sql.locations import database_url, shown
+    from openresponses_server.sessions.sql.migrate import is_set_up
+    from openresponses_server.settings import SettingsError
+
+    url = database_url(store)
+    if not is_set_up(url):
+        raise SettingsError(f"no session store was found at {shown(url)}")
+    return url
+
+
+def _size(file: str) -> int | None:
+    """How many bytes a file has; None for a pipe."""
+    path = Path(file)
+    return path.stat().st_size if file != "-" and path.is_file() else None
+
+
+def _name_line(number: int, why: str) -> None:
+    click.echo(printable(f"line {number}: {why}"), err=True)
+
+
+@contextmanager
+def _failures_told() -> Iterator[None]:
+    """Exit code 2 for a store that was named wrongly, 1 for one that fails."""
+    from openresponses_bridge.errors import BridgeError
+    from openresponses_server.errors import Outage
+    from openresponses_server.settings import SettingsError
+
+    try:
+        yield
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from error
+    except Outage as error:
+        raise click.ClickException(error.in_full) from error
+    except BridgeError as error:
+        raise click.ClickException(error.message) from error

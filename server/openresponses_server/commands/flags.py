@@ -1,0 +1,167 @@
+"""Flags that several commands have. Each command imports this for its `--help`, so it needs click and
+the names of dialects alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from openresponses_bridge.dialects.table import TABLE
+
+# fields of an upstream → the parameter that gives them, where that has another name
+_OF_UPSTREAM: Final = {
+    "url": "upstream",
+    "profile": "upstream",
+    "playback.speed": "speed",
+    "playback.loop": "loop",
+    "codex.path": "codex_path",
+}
+_Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
+
+SOURCES: Final = ("auto", *(each.name for each in TABLE))
+"""What a capture may be in: the names in `openresponses_server.captures.sources`, which takes long to
+load."""
+SINKS: Final = ("responses", "openai", *(each.name for each in TABLE if each.client), "snapshot")
+"""What a capture may be turned into: the names in `openresponses_server.captures.sinks`."""
+
+DIALECTS: Final = tuple(each.name for each in reversed(TABLE) if each.upstream)
+"""What an upstream may speak: the names in `openresponses_server.upstreams.dialects`, which takes long to
+load."""
+
+REACHED: Final = "Where the model is: a server, or a known one: ollama, …"
+ASKED: Final = "Ask this server, or a known one (without: the demo model)."
+"""What `--upstream` is, for commands that use a server in between and for those that do not."""
+
+
+class SetOption(click.Option):
+    """A flag that an environment variable stands for: what is wrong names whichever of them was given."""
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        return f"'{given_by(self, ctx)}'" if ctx is not None else super().get_error_hint(ctx)
+
+
+def given_by(option: click.Parameter, context: click.Context) -> str:
+    """The flag, or the variable when the value is from there."""
+    by_variable = context.get_parameter_source(str(option.name)) is ParameterSource.ENVIRONMENT
+    return str(option.envvar) if by_variable else option.opts[0]
+
+
+capture_argument = click.argument(
+    "file", type=click.Path(dir_okay=False, allow_dash=True), default="-", metavar="[FILE|-]"
+)
+config_flag = click.option(
+    "--config",
+    cls=SetOption,
+    envvar="OPENRESPONSES_BRIDGE_CONFIG",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The TOML file of `serve`: its upstreams and models.",
+)
+
+
+dialect_flag = click.option(
+    "--dialect", type=click.Choice(DIALECTS), help="What the upstream speaks (default chat)."
+)
+upstream_key_flag = click.option(
+    "--api-key-env", metavar="VAR", help="Environment variable that holds the upstream's key."
+)
+server_key_flag = click.option(
+    "--key-env",
+    "--api-key-env",
+    "api_key_env",
+    metavar="VAR",
+    help="Environment variable with the key that the server asks for.",
+)
+"""Of commands that ask a server and have no upstream. `--key-env` is the server's in every command."""
+
+
+class Duration(click.ParamType[str]):
+    """A time as settings have it."""
+
+    name = "TIME"
+
+    def __init__(self, *, endless: bool = False) -> None:
+        self._endless = endless
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        counted = text[:-1].isascii() and text[:-1].isdecimal() and len(text) <= 7 and text[-1:] in "smhdw"
+        if not counted and not (self._endless and text == "forever"):
+            words = ", or forever" if self._endless else ""
+            self.fail(f"{text!r} is not a time such as 30s, 10m, 12h, 30d or 4w{words}", param, ctx)
+        return text
+
+
+def parameter_of(path: str) -> str:
+    """The parameter of `serve` that gives the setting at this path (`$.upstreams[0].url`), if one does."""
+    names = path.removeprefix("$.").replace("[", ".").split(".")
+    if names[0] != "upstreams":
+        return {"trace.folder": "trace"}.get(".".join(names), names[0] if names[0] != "trace" else "")
+    inner = ".".join(names[2:])
+    return _OF_UPSTREAM.get(inner, inner)
+
+
+@contextmanager
+def naming_flags(config: Path | None, fields: Mapping[str, Any]) -> Iterator[None]:
+    """Every ConfigError in it names what it is about: the flag or variable that gave it, else the file and
+    its line. `fields` are the settings that flags gave."""
+    from openresponses_server.config import ConfigError, located
+
+    try:
+        with located(config, fields):
+            yield
+    except ConfigError as error:
+        context = click.get_current_context(silent=True)
+        first = error.at.removeprefix("$.").partition(".")[0].partition("[")[0]
+        if not error.place and first in fields and context is not None:
+            wanted = parameter_of(error.at)
+            for option in context.command.params:
+                if option.name == wanted:
+                    error.place, error.at = given_by(option, context), ""
+                    error.message = error.message.removeprefix("upstream: ")  # it has no name of its own
+        raise
+
+
+def with_flags(*options: Callable[[Any], Any]) -> Callable[[_Decorated], _Decorated]:
+    """A decorator for all of them, in the order of the help."""
+
+    def add(function: _Decorated) -> _Decorated:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
+
+
+def upstream_flags(what: str, model: str = "The model to ask.") -> Callable[[_Decorated], _Decorated]:
+    """Where the model is and how it is asked; `what` is said of `--upstream`, `model` of `--model`."""
+    return with_flags(
+        click.option("--upstream", metavar="URL|NAME", help=what),
+        dialect_flag,
+        click.option("--model", help=model),
+        upstream_key_flag,
+    )
+
+
+class _Speed(click.ParamType[float | str]):
+    """How fast a recording is played."""
+
+    name = "real|N|max"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
+        if value in ("real", "max"):
+            return str(value)
+        try:
+            speed = float(value)
+        except ValueError:
+            speed = 0.0
+        if not 0 < speed <= 1e6:
+            self.fail(f"{value!r} is not real, max or how many times as fast (up to 1000000)", param, ctx)
+        return speed
+
+
+SPEED: Final = _Speed()

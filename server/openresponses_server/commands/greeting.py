@@ -1,0 +1,283 @@
+"""What `serve` says when it starts: where it listens, a line to try it with, what it keeps, and which
+upstreams answer.
+
+Upstreams are asked on a thread beside the server, which does not wait for them, and only for their lists of
+models, at the addresses that requests go to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import json
+import shlex
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+import click
+
+from openresponses_bridge.printing import printable
+from openresponses_server.errors import UpstreamError
+from openresponses_server.hosts import is_loopback
+from openresponses_server.inspector import ROOT
+from openresponses_server.sealing import ServerSealer
+from openresponses_server.sessions.stores import shown_store
+from openresponses_server.settings import Settings, SettingsError, UpstreamSettings
+from openresponses_server.suggestions import did_you_mean
+from openresponses_server.upstreams.addresses import without_password
+from openresponses_server.upstreams.base import Upstream
+from openresponses_server.upstreams.catalog import capabilities_of, is_pattern
+from openresponses_server.upstreams.profiles import Profile, profile
+from openresponses_server.upstreams.routing import Router, build_router
+
+PATIENCE: Final = 3.0
+"""Seconds that an upstream has to list its models."""
+_SHOWN: Final = 5  # models of an upstream
+_LONGEST: Final = 60  # characters of a model's name
+_JOINED: Final = 1.0  # seconds that the end of the process waits for the thread
+_PLACEHOLDER: Final = "MODEL"
+_NOWHERE: Final = "http://127.0.0.1:0"  # of a command, which is never an upstream's address
+
+Answer = list[str] | UpstreamError
+"""The models that an upstream lists, or why it does not."""
+
+
+class Asked(NamedTuple):
+    """An upstream, its settings and profile, and what it answered."""
+
+    upstream: Upstream
+    settings: UpstreamSettings
+    profile: Profile | None
+    answer: Answer
+
+
+def greet(settings: Settings, host: str, port: int) -> threading.Thread | None:
+    """Print it; the lines on upstreams when those have answered. Returns the thread that asks them."""
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    click.echo(f"openresponses-bridge is listening on {address}")
+    model = a_model(settings)
+    if model is not None:
+        click.echo(curl_line(address, model, keys=bool(settings.api_keys)))
+    click.echo(f"  inspector: {address}{ROOT}, which shows streams event by event")
+    for line in kept_lines(settings):
+        click.echo(line)
+    if not settings.upstreams:
+        click.echo(
+            "  upstream: the built-in demo model, which answers by rule (--upstream ollama for a real one)"
+        )
+        return None
+    return _Asking(settings, address, shown_curl=model is not None).start()
+
+
+def a_model(settings: Settings) -> str | None:
+    """A name that a request may ask for, as far as the settings name one."""
+    first = settings.upstreams[0] if settings.upstreams else None
+    if first is None:
+        return settings.default_model or "demo"
+    named = [name for name in first.models if not is_pattern(name)]
+    return settings.default_model or first.model or (named[0] if named else None)
+
+
+def curl_line(address: str, model: str, *, keys: bool) -> str:
+    """A command that can be pasted into a shell, whatever an upstream calls its models."""
+    body = json.dumps({"model": model, "input": "Hello", "stream": True})
+    key = " -H 'authorization: Bearer YOUR_KEY'" if keys else ""
+    return f"  curl -N {address}/v1/responses -H 'content-type: application/json'{key} -d {shlex.quote(body)}"
+
+
+def kept_lines(settings: Settings) -> list[str]:
+    """Where responses are stored, and which keys are asked for."""
+    lines = [f"  store: {shown_store(settings.store)}, responses are kept {_kept_for(settings.retention)}"]
+    if not settings.event_log.startswith("memory"):
+        lines.append(f"  event log: {without_password(settings.event_log)}")
+    if settings.api_keys:
+        count = len(settings.api_keys)
+        lines.append(f"  keys: {count}; each request must send {'it' if count == 1 else 'one of them'}")
+    elif any(each.pass_through for each in settings.upstreams):
+        lines.append("  keys: the clients' own, which are passed on to the upstream")
+    else:
+        lines.append("  keys: none; only requests from this machine are served")
+    return lines
+
+
+def _kept_for(retention: str) -> str:
+    return retention if retention == "forever" else f"for {retention}"
+
+
+class _Asking:
+    """Asks the upstreams on a thread of its own and reports. It ends with the process."""
+
+    def __init__(self, settings: Settings, address: str, *, shown_curl: bool) -> None:
+        self._settings = settings
+        self._address = address
+        self._shown_curl = shown_curl
+        self._thread = threading.Thread(target=self._run, name="greeting", daemon=True)
+        self._loop = asyncio.new_event_loop()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> threading.Thread:
+        atexit.register(self._stop)
+        self._thread.start()
+        return self._thread
+
+    def _run(self) -> None:
+        self._task = self._loop.create_task(self._report())
+        with suppress(asyncio.CancelledError, OSError):  # nobody may read what is printed
+            self._loop.run_until_complete(self._task)
+        self._loop.close()
+        atexit.unregister(self._stop)
+
+    def _stop(self) -> None:
+        """The process ends: a thread that prints would keep it from doing so."""
+        with suppress(RuntimeError):  # the loop was closed in this moment
+            self._loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
+        self._thread.join(_JOINED)
+
+    async def _report(self) -> None:
+        router = build_router(self._settings, ServerSealer(self._settings.sealing_key_env))
+        try:
+            asked = await ask_all(router, self._settings)
+        finally:
+            await router.close()
+        lines = [f"  {upstream_line(each, self._address)}" for each in asked]
+        if not self._shown_curl:
+            found = found_model(router, asked, self._settings)
+            lines.append(curl_line(self._address, found or _PLACEHOLDER, keys=bool(self._settings.api_keys)))
+        click.echo("\n".join(lines))
+
+
+async def ask_all(router: Router, settings: Settings) -> list[Asked]:
+    """Every upstream at once, in the order of the settings."""
+    upstreams = list(router.upstreams())
+    folder = None if settings.profiles is None else Path(settings.profiles)
+    answers = await asyncio.gather(*map(_ask, upstreams))
+    return [
+        Asked(upstream, given, profile(given.profile, folder) if given.profile else None, answer)
+        for upstream, given, answer in zip(upstreams, settings.upstreams, answers, strict=True)
+    ]
+
+
+async def _ask(upstream: Upstream) -> Answer:
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return [model.id for model in await upstream.models()]
+    except TimeoutError:
+        late = f"it did not answer within {PATIENCE:g} seconds"
+        return UpstreamError(504, late, code=UpstreamError.TIMEOUT, cause=late)
+    except UpstreamError as error:
+        return error
+    except Exception as error:  # what nobody foresaw must not end in a traceback over a server that works
+        return UpstreamError(502, "", code=UpstreamError.UNREACHABLE, cause=type(error).__name__)
+
+
+def check_upstreams(settings: Settings, model: str | None) -> None:
+    """Ask them before a command does, which would show nothing of why nobody answers. Raises SettingsError
+    with what `serve` says of them when none can be reached or takes our key, or when no `model` is named and
+    none lists any."""
+    keyless = any(each.pass_through for each in settings.upstreams)  # so that nothing can be asked here
+    if settings.upstreams and not keyless:
+        asked = asyncio.run(asked_of(settings))
+        listed = any(isinstance(each.answer, list) and each.answer for each in asked)
+        model = model or a_model(settings)
+        if all(map(_is_lost, asked)) or not (model or listed):
+            name = "" if all(map(_is_lost, asked)) else "; name a model with --model"
+            raise SettingsError("; ".join(upstream_line(each, _NOWHERE) for each in asked) + name)
+
+
+async def asked_of(settings: Settings) -> list[Asked]:
+    """All upstreams of these settings."""
+    router = build_router(settings, ServerSealer(settings.sealing_key_env))
+    try:
+        return await ask_all(router, settings)
+    finally:
+        await router.close()
+
+
+def _is_lost(asked: Asked) -> bool:
+    """Nothing else would be answered either."""
+    answer = asked.answer
+    lost = (UpstreamError.UNREACHABLE, UpstreamError.AUTHENTICATION)
+    return isinstance(answer, UpstreamError) and answer.code in lost
+
+
+def found_model(router: Router, asked: Sequence[Asked], settings: Settings) -> str | None:
+    """A model that an upstream has and that is asked for there: one of which it is known what it can do, if
+    there is one, since lists hold models too that do not write."""
+    served = [
+        name
+        for each in asked
+        if isinstance(each.answer, list)
+        for name in each.answer
+        if router.serves(each.upstream, name)
+    ]
+    known = (name for name in served if capabilities_of(name, settings.models).tools)
+    return next(known, served[0] if served else None)
+
+
+def upstream_line(asked: Asked, own: str, unnamed: str | None = None) -> str:
+    """What an operator has to know of an upstream, and what to do about it. It begins with the title of its
+    profile; without a profile with `unnamed`, or its name where that is None."""
+    unchecked = "" if asked.settings.verify else "; its certificate is not checked (verify = false)"
+    return f"{_state_line(asked, own, unnamed)}{unchecked}"
+
+
+def _state_line(asked: Asked, own: str, unnamed: str | None) -> str:
+    upstream, answer = asked.upstream, asked.answer
+    title = asked.profile.title if asked.profile else upstream.name if unnamed is None else unnamed
+    where = upstream.address
+    if is_same(where, own):
+        return (
+            f"{title} is configured at {where}, which is this server itself: give one of the two another port"
+        )
+    if isinstance(answer, list):
+        return f"{title} answers at {where} with {_models(answer)}{missing_models(asked.settings, answer)}"
+    if is_key_refused(answer):
+        refused = "refuses the key" if _has_key(asked) else "does not list its models without a key"
+        return f"{title} {refused} at {where}: {answer.cause}"
+    if answer.code not in (UpstreamError.UNREACHABLE, UpstreamError.TIMEOUT):
+        return f"{title} answers at {where}, but does not list its models: {answer.cause}"
+    start = asked.profile.start if asked.profile else None
+    hint = f": is `{start}` running?" if start else ""
+    return f"{title} isn't answering at {where} ({answer.cause}){hint}"
+
+
+def is_key_refused(error: UpstreamError) -> bool:
+    """Whether the upstream wants a key, or another one."""
+    return error.code == UpstreamError.AUTHENTICATION or error.http_status in (401, 403)
+
+
+def _models(listed: Sequence[str]) -> str:
+    names = ", ".join(printable(name[:_LONGEST]) for name in listed[:_SHOWN])
+    more = ", …" if len(listed) > _SHOWN else ""
+    count = f"{len(listed)} model{'' if len(listed) == 1 else 's'}"
+    return f"{count}: {names}{more}" if listed else "no models"
+
+
+def missing_models(settings: UpstreamSettings, listed: Sequence[str]) -> str:
+    """Names of the settings that it does not list, as the end of a line; "" when it lists them all. Ollama
+    knows `name:latest` as `name` too."""
+    wanted = (
+        [settings.model] if settings.model else [name for name in settings.models if not is_pattern(name)]
+    )
+    known = {*listed, *(name.removesuffix(":latest") for name in listed)}
+    missing = [f"{name!r}{did_you_mean(name, listed)}" for name in wanted if name not in known]
+    return f"; not among them: {', '.join(map(printable, missing))}" if listed and missing else ""
+
+
+def _has_key(asked: Asked) -> bool:
+    given = asked.settings
+    from_profile = asked.profile is not None and asked.profile.api_key_env is not None
+    return bool(given.api_key or given.api_key_env or (from_profile and not given.pass_through))
+
+
+def is_same(address: str, own: str) -> bool:
+    """Whether an upstream's address is the server's own."""
+    theirs, ours = urlsplit(address), urlsplit(own)
+    same_host = theirs.hostname == ours.hostname or (
+        is_loopback(theirs.hostname or "") and (is_loopback(ours.hostname or ""))
+    )
+    return same_host and theirs.port == ours.port

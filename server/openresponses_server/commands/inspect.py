@@ -1,0 +1,241 @@
+"""`inspect`: a stream as a tree of its items, while it comes or when it is over."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from openresponses_bridge.printing import printable
+from openresponses_server.commands.files import CLEAN, UNREADABLE, VIOLATIONS, give_up, reading
+from openresponses_server.commands.flags import SOURCES, SPEED, server_key_flag
+
+if TYPE_CHECKING:
+    from openresponses_server.captures.reader import Payload
+    from openresponses_server.terminal.inspection import Inspection
+    from openresponses_server.terminal.live import LiveView
+
+_INTERRUPTED: Final = 130
+_FIRST: Final = 4096  # bytes of the first line that say whether this is a recording
+
+
+@click.command()
+@click.argument("what", metavar="[FILE|URL|ID|-]", default="-")
+@click.option("--from", "source_name", type=click.Choice(SOURCES), default=SOURCES[0], show_default=True)
+@click.option("--speed", type=SPEED, help="A recording: play it at the speed it had, or N times as fast.")
+@click.option("--ask", metavar="TEXT", help="Ask the server at URL this, and watch its answer.")
+@click.option(
+    "--request",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+    metavar="FILE|-",
+    help="Send the server at URL this request, and watch its answer.",
+)
+@click.option("--model", help="The model to ask (without: the first that the server lists).")
+@click.option("--server", metavar="URL", help="Where the response with this ID is [default: the local one].")
+@server_key_flag
+@click.option("--full", is_flag=True, help="Show texts in full.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per response, without its texts.")
+def command(what: str, full: bool, as_json: bool, **flags: Any) -> None:
+    """Show a stream as a tree of its items: texts as they grow, tool calls, violations, rates, usage.
+
+    FILE is a capture in any dialect or a recording (`record`); URL a server, with --ask or --request, or a
+    stored response (…/v1/responses/ID), also while it is made; ID a stored response of --server. Exit code 0:
+    no violations, 1: violations, 2: it can't be read or reached.
+    """
+    from rich.console import Console
+
+    from openresponses_server.terminal.tree import FINAL, WHOLE, tree
+
+    console = Console(highlight=False)
+    inspections, end = _inspect(what, console, as_json, flags)
+    for watched in (each for inspection in inspections for each in inspection.watched):
+        if as_json:
+            import msgspec
+
+            click.echo(msgspec.json.encode(watched.as_json()).decode())
+        else:
+            console.print(tree(watched, WHOLE if full else FINAL))
+    if isinstance(end, str):
+        give_up(end)
+    found = any(each.violations for inspection in inspections for each in inspection.watched)
+    sys.exit(end or (VIOLATIONS if found else CLEAN))
+
+
+def _inspect(
+    what: str, console: Any, quiet: bool, flags: dict[str, Any]
+) -> tuple[list[Inspection], int | str]:
+    """What was read, and an exit code, or what went wrong before the end."""
+    import asyncio
+
+    from openresponses_server.terminal.inspection import Inspection
+    from openresponses_server.terminal.live import LiveView
+    from openresponses_server.terminal.tree import tree
+
+    inspections: list[Inspection] = []
+
+    def begin(now: Callable[[], float] | None) -> Inspection:
+        inspections.append(Inspection(flags["source_name"], now))
+        return inspections[-1]
+
+    def latest(space: Any) -> Any:
+        watched = [each for inspection in inspections for each in inspection.watched]
+        return tree(watched[-1], space) if watched else "waiting…"
+
+    asked = _asked(what, **flags)
+    with LiveView(console, latest) as live:
+        try:
+            if asked is None:
+                return inspections, _read(what, flags["speed"], begin, live)
+            return inspections, asyncio.run(_fetch(*asked, flags, begin, live))
+        except KeyboardInterrupt:
+            return inspections, _INTERRUPTED
+
+
+def _asked(
+    what: str, ask: str | None, request: str | None, server: str | None, **_others: Any
+) -> tuple[str | None, str | None] | None:
+    """The server's address, None for the usual one, and the id of a response, None when it is to be asked
+    something; None for a file. Raises UsageError."""
+    sends = ask is not None or request is not None
+    if ask is not None and request is not None:
+        raise click.UsageError("--ask and --request are two ways to say one thing")
+    if "://" in what:
+        from openresponses_server.client.client import is_plain_id
+
+        address, found, response_id = what.rstrip("/").rpartition("/responses/")
+        if found and is_plain_id(response_id) and not sends:
+            return address, response_id
+        if not sends:
+            raise click.UsageError("say what to --ask the server, or name a response as URL/v1/responses/ID")
+        return what, None
+    if sends:
+        raise click.UsageError("--ask and --request need the URL of a server")
+    if what.startswith("resp") and not os.path.exists(what):
+        from openresponses_server.client.client import is_plain_id
+
+        return (server, what) if is_plain_id(what) else None
+    return None
+
+
+def _read(file: str, speed: float | str | None, begin: Any, live: LiveView) -> int | str:
+    """A file to its end."""
+    from openresponses_server.captures.reader import Unreadable
+    from openresponses_server.commands.replaying import recording_of
+    from openresponses_server.recordings.records import is_recording
+
+    with reading(file) as lines:
+        first = lines.readline(_FIRST)
+        if is_recording(first):
+            return _play(recording_of(file, first, lines), speed, begin, live)
+        if speed is not None:
+            return "--speed is for recordings: a capture has no times"
+        if first and not first.endswith(b"\n"):
+            first += lines.readline()
+        try:
+            _feed(begin(None), chain([first] if first else [], lines), live)
+        except Unreadable as error:  # what came before it is shown all the same
+            return printable(f"{'stdin' if file == '-' else file}: {error}")
+    return CLEAN
+
+
+def _feed(inspection: Inspection, lines: Iterable[bytes], live: LiveView) -> None:
+    from openresponses_server.captures.reader import Unreadable, read_capture
+
+    try:
+        for payload in read_capture(lines):
+            inspection.feed(payload)
+            live.tick()
+    except Unreadable:
+        inspection.close()
+        raise
+    inspection.close()
+
+
+def _play(recording: Any, speed: float | str | None, begin: Any, live: LiveView) -> int | str:
+    """Every answer of a recording, with the times at which it came."""
+    from openresponses_server.captures.reader import Unreadable
+    from openresponses_server.recordings.playing import Clock, body_lines, speed_of
+    from openresponses_server.recordings.reader import Changed
+
+    clock = Clock(speed_of(speed or "max"))
+    said = CLEAN
+    for each in recording.exchanges:
+        try:
+            _feed(begin(lambda: clock.at), body_lines(recording.records(each), clock), live)
+        except Unreadable as error:
+            click.echo(printable(f"exchange {each.asked.exchange}: {error}"), err=True)
+            said = UNREADABLE
+        except Changed:
+            return "the file has changed while it was read"
+    return said
+
+
+async def _fetch(
+    address: str | None, response_id: str | None, flags: dict[str, Any], begin: Any, live: LiveView
+) -> int | str:
+    """An answer of a server to its end."""
+    import time
+
+    from openresponses_server.captures.reader import Unreadable
+    from openresponses_server.client.errors import OpenResponsesError
+    from openresponses_server.terminal.reaching import MissingKey, Server, key_in
+
+    inspection = begin(time.monotonic)
+    try:
+        async with Server(address, key_in(flags["api_key_env"])) as server:
+            body = None if response_id else await _body(server, flags)
+            path = f"/responses/{response_id}" if response_id else "/responses"
+            query = {"stream": "true"} if response_id else None
+            async with server.open("GET" if response_id else "POST", path, body, query) as reply:
+                async for payload in _payloads(reply):
+                    inspection.feed(payload)
+                    live.tick()
+    except OpenResponsesError as error:
+        return printable(f"{error.message} [{error.code}]")
+    except (Unreadable, MissingKey, ValueError) as error:
+        return printable(str(error))
+    finally:
+        inspection.close()
+    return CLEAN
+
+
+async def _body(server: Any, flags: dict[str, Any]) -> Any:
+    from openresponses_bridge.protocol.codec import decode_json
+
+    fields: Any = {"input": flags["ask"]}
+    if flags["request"] is not None:
+        with click.open_file(flags["request"], "rb") as opened:
+            fields = decode_json(opened.read())
+        if not isinstance(fields, dict):
+            raise ValueError(f"{flags['request']}: a request is a JSON object")
+    if flags["model"] or not fields.get("model"):
+        fields["model"] = flags["model"] or await server.first_model()
+    return {"stream": True, **fields}
+
+
+async def _payloads(reply: Any) -> Any:
+    """What a reply has, as it comes: the frames of a stream, or one whole response."""
+    from openresponses_bridge.sse import SSEDecoder
+    from openresponses_server.captures.reader import payload_of
+
+    if not reply.is_stream:
+        yield payload_of(1, None, await reply.body())
+        return
+    frames, count = SSEDecoder(), 0
+
+    def read(found: Any) -> Iterable[Payload]:
+        nonlocal count
+        for frame in found:
+            if frame.data:
+                count += 1
+                yield payload_of(count, frame.event, frame.data)
+
+    async for piece in reply.pieces():
+        for payload in read(frames.feed(piece)):
+            yield payload
+    for payload in read(frames.close()):
+        yield payload

@@ -1,0 +1,248 @@
+"""Playing conformance scenarios against a live server: their steps over HTTP and WebSockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from time import perf_counter
+from types import TracebackType
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
+
+import aiohttp
+from aiohttp import ClientSession, ClientTimeout, ClientWebSocketResponse, WSMsgType
+from msgspec import Struct
+
+from openresponses_bridge.conformance.exchange import Answer, Ask, Say, Step
+from openresponses_bridge.conformance.published import WireName
+from openresponses_bridge.conformance.registry import TERMINALS
+from openresponses_bridge.conformance.scenario import Broken, Level, NotOffered, Scenario, Target
+from openresponses_bridge.errors import WireError
+from openresponses_bridge.protocol.codec import decode_json, encode
+from openresponses_server.commands.stored import StoredResponses
+
+Outcome = Literal["passed", "failed", "skipped"]
+_TURN_ENDS: Final = TERMINALS | {"error"}
+_JSON: Final = {"content-type": "application/json"}
+_MOST: Final = 64 * 1024 * 1024  # bytes of one answer
+_UNREADABLE: Final = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
+
+
+class Verdict(Struct, frozen=True):
+    """What one scenario came to. `message` says why it failed or was skipped, `causes` what is at fault
+    without saying where: scenarios that fail of one fault have one cause in common."""
+
+    id: str
+    outcome: Outcome
+    description: str
+    source: str
+    message: str = ""
+    level: Level = "full"
+    causes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+class Unreachable(Exception):
+    """The server can't be reached, or does not say what to test it with."""
+
+
+class TooLong(OSError):
+    """An answer that is longer than this reads."""
+
+
+class Player:
+    """Plays scenarios against the server whose API begins at `base` (`http://host:port/v1`).
+
+    A context manager. `timeout` is the limit of one step, in seconds.
+    """
+
+    def __init__(self, base: str, headers: Mapping[str, str], timeout: float) -> None:
+        self._base = base.rstrip("/")
+        self._headers = dict(headers)
+        self._timeout = timeout
+        self._http: ClientSession
+        self._sockets: dict[int, ClientWebSocketResponse] = {}
+        self._stored = StoredResponses(self._ask)
+
+    @property
+    def left_behind(self) -> list[str]:
+        """The ids of stored responses that could not be deleted."""
+        return self._stored.left_behind
+
+    async def __aenter__(self) -> Player:
+        limit = ClientTimeout(total=self._timeout)
+        self._http = ClientSession(timeout=limit, headers=self._headers)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._http.close()
+
+    async def first_model(self) -> str:
+        """The first model that the server lists. Raises Unreachable when it lists none."""
+        answer = await self._reach(Ask(path="/models", method="GET"))
+        listed = answer.json if isinstance(answer.json, dict) else {}
+        for model in listed.get("data") or []:
+            if isinstance(model, dict) and isinstance(model.get("id"), str):
+                return str(model["id"])
+        raise Unreachable(f"{self._base}/models lists no model: say which with --model")
+
+    async def check_reach(self) -> None:
+        """Raises Unreachable when nothing answers."""
+        await self._reach(Ask(path="/models", method="GET"))
+
+    async def _reach(self, ask: Ask) -> Answer:
+        try:
+            return await self._ask(ask)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            why = str(error) or type(error).__name__
+            raise Unreachable(f"{self._base} can't be reached: {why}") from error
+
+    async def play(self, scenario: Scenario, target: Target) -> Verdict:
+        """One scenario to its verdict. What it had the server store is deleted."""
+        outcome: Outcome = "passed"
+        message = ""
+        causes: tuple[str, ...] = ()
+        begun = perf_counter()
+        try:
+            await self._perform(scenario, target)
+        except NotOffered as reason:
+            outcome, message = "skipped", str(reason)
+        except Broken as reason:
+            outcome, message, causes = "failed", str(reason), reason.causes
+        except TimeoutError:
+            outcome, message = "failed", f"no answer within {self._timeout:g} seconds"
+        except TooLong as error:
+            outcome, message = "failed", str(error)
+        except (aiohttp.ClientError, OSError, WireError) as error:
+            outcome, message = "failed", f"the connection failed: {error}"
+        except _UNREADABLE as error:
+            # a step took for granted what the answer does not have
+            outcome, message = "failed", f"the answer can't be read: {type(error).__name__}: {error}"
+        seconds = round(perf_counter() - begun, 3)
+        await self._hang_up()
+        await self._stored.clean_up()
+        if outcome == "failed" and not causes:
+            causes = (message,)
+        about = (scenario.id, outcome, scenario.description, scenario.source)
+        return Verdict(*about, message, scenario.level, causes, seconds)
+
+    async def _perform(self, scenario: Scenario, target: Target) -> None:
+        steps = scenario.play(target)
+        with suppress(StopIteration):
+            step = next(steps)
+            while True:
+                answer = await self._do(step)
+                self._stored.note(step, answer)
+                step = steps.send(answer)
+
+    async def _do(self, step: Step) -> Answer:
+        if isinstance(step, Ask):
+            return await self._ask(step)
+        if isinstance(step, Say):
+            return await asyncio.wait_for(self._say(step), self._timeout)
+        await asyncio.sleep(step.seconds)
+        return Answer(status=0)
+
+    async def _ask(self, ask: Ask) -> Answer:
+        body = ask.body if isinstance(ask.body, bytes) or ask.body is None else encode(ask.body)
+        headers = _JSON if body is not None else {}
+        async with self._http.request(ask.method, self._base + ask.path, data=body, headers=headers) as reply:
+            fields = {name.lower(): value for name, value in reply.headers.items()}
+            read = bytearray()
+            ends = 0
+            async for piece in reply.content.iter_any():
+                before = max(0, len(read) - 1)  # the two line ends of a frame may come in two pieces
+                read += piece
+                if len(read) > _MOST:
+                    raise TooLong(f"the answer is longer than {_MOST // 2**20} MiB")
+                ends += read.count(b"\n\n", before)
+                if ask.leave_after is not None and ends >= ask.leave_after:
+                    reply.close()
+                    break
+            body = bytes(read)
+            if ask.leave_after is None:
+                return Answer(status=reply.status, headers=fields, body=body)
+            return Answer(status=reply.status, headers=fields, body=_frames(body, ask.leave_after), left=True)
+
+    async def _say(self, say: Say) -> Answer:
+        try:
+            socket = self._sockets.get(say.socket) or await self._connect(say.socket)
+        except aiohttp.WSServerHandshakeError as refused:
+            return Answer(status=refused.status)
+        await socket.send_str(encode(say.message).decode())
+        messages: list[bytes] = []
+        size = 0
+        async for message in socket:
+            if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
+                break
+            data = message.data.encode() if isinstance(message.data, str) else message.data
+            messages.append(data)
+            size += len(data)
+            if size > _MOST:
+                raise TooLong(f"the turn is longer than {_MOST // 2**20} MiB")
+            if _type(data) in _TURN_ENDS:
+                break
+        return Answer(status=101, messages=messages)
+
+    async def _connect(self, number: int) -> ClientWebSocketResponse:
+        address = self._base.replace("http", "ws", 1) + "/responses"
+        socket = await self._http.ws_connect(address, max_msg_size=_MOST)
+        self._sockets[number] = socket
+        return socket
+
+    async def _hang_up(self) -> None:
+        for socket in self._sockets.values():
+            with suppress(aiohttp.ClientError, OSError, TimeoutError):
+                await asyncio.wait_for(socket.close(), 5)
+        self._sockets.clear()
+
+
+async def play_all(
+    scenarios: Iterable[Scenario],
+    base: str,
+    headers: Mapping[str, str],
+    model: str | None,
+    wire: WireName,
+    timeout: float,
+    show: Callable[[Verdict], None] = lambda verdict: None,
+) -> tuple[list[Verdict], list[str]]:
+    """The verdicts, each shown as it comes, and the ids of stored responses that could not be deleted.
+
+    `base` is where the API begins; without a `model` the first that the server lists is asked; `timeout` is
+    the limit of one step, in seconds. Raises Unreachable.
+    """
+    verdicts = []
+    async with Player(base, headers, timeout) as player:
+        if model is None:
+            model = await player.first_model()
+        else:
+            await player.check_reach()
+        target = Target(model, wire)
+        for scenario in scenarios:
+            verdicts.append(await player.play(scenario, target))
+            show(verdicts[-1])
+        return verdicts, player.left_behind
+
+
+def api_base(url: str) -> str:
+    """Where the API begins: `/v1` is put behind an address that has no path. Raises ValueError."""
+    address = urlsplit(url if "://" in url else f"http://{url}")
+    if address.scheme not in ("http", "https") or not address.hostname:
+        raise ValueError(f"URL is not an http address: {url}")
+    return f"{address.scheme}://{address.netloc}{address.path.rstrip('/') or '/v1'}"
+
+
+def _frames(body: bytes, count: int) -> bytes:
+    """The first so many frames."""
+    return b"".join(frame + b"\n\n" for frame in body.split(b"\n\n")[:-1][:count])
+
+
+def _type(data: bytes) -> Any:
+    try:
+        event = decode_json(data)
+    except WireError:
+        return None  # the scenario says what is wrong with it
+    return event.get("type") if isinstance(event, dict) else None

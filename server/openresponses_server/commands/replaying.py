@@ -1,0 +1,117 @@
+"""Captures and recordings, translated as `replay` does it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from itertools import chain, islice
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import BinaryIO, Final
+
+import click
+
+from openresponses_bridge.printing import printable
+from openresponses_server.captures.reader import Unreadable, read_capture
+from openresponses_server.captures.sinks import Sinks
+from openresponses_server.captures.sources import AUTO, DIALECTS, Source, open_source
+from openresponses_server.commands.files import give_up, reading, write
+from openresponses_server.recordings.playing import Clock, body_lines, speed_of
+from openresponses_server.recordings.reader import Changed, Exchange, Recording, read_recording
+from openresponses_server.recordings.records import is_recording
+
+_FIRST: Final = 4096  # bytes of the first line that say whether this is a recording
+_SHOWN: Final = 300  # characters of a refusal
+_SHOWN_LINES: Final = 20
+
+
+def replayed(
+    file: str,
+    source_name: str,
+    sink_name: str,
+    speed: float | str | None,
+    exchange: int | None,
+    text_after_tools: bool | None,
+) -> None:
+    """Write it to standard output, as the flags of `replay` ask for it. What can't be read ends the command
+    with exit code 2."""
+    sink = Sinks(sink_name, text_after_tools)
+    with reading(file) as lines:
+        first = lines.readline(_FIRST)
+        if is_recording(first):
+            clock = Clock(speed_of(speed or "max"))
+            _play(recording_of(file, first, lines), exchange, source_name, sink, clock)
+            return
+        if speed is not None or exchange is not None:
+            give_up("--speed and --exchange are for recordings: a capture has neither times nor requests")
+        if not first.endswith(b"\n"):
+            first += lines.readline()
+        source = _translate(chain([first] if first else [], lines), source_name, sink)
+        write(sink.close())
+        _report(source)
+
+
+def _translate(lines: Iterable[bytes], source_name: str, sink: Sinks) -> Source | None:
+    source: Source | None = None
+    for payload in read_capture(lines):
+        if source is None:
+            source = open_source(source_name, payload, sink.wire)
+            sink.begin(source.text_after_tools)
+        write(sink.feed(source.feed(payload)))
+    if source is not None:
+        write(sink.feed(source.close()))
+    return source
+
+
+def _report(source: Source | None) -> None:
+    for case in () if source is None else source.diagnostics:
+        click.echo(str(case), err=True)
+
+
+def recording_of(file: str, first: bytes, lines: BinaryIO) -> Recording:
+    """The recording that begins with these bytes, from a file, or from a pipe by way of one."""
+    if file != "-":
+        return read_recording(Path(file))
+    with NamedTemporaryFile(suffix=".jsonl", delete=False) as spooled:
+        spooled.write(first)
+        shutil.copyfileobj(lines, spooled)
+    click.get_current_context().call_on_close(lambda: Path(spooled.name).unlink(missing_ok=True))
+    return read_recording(Path(spooled.name))
+
+
+def _play(recording: Recording, wanted: int | None, source_name: str, sink: Sinks, clock: Clock) -> None:
+    upstreams = [each for each in recording.exchanges if each.asked.leg == "upstream"]
+    exchanges = [each for each in recording.exchanges if wanted == each.asked.exchange]
+    if wanted is None:  # what a client was sent is made of what upstreams sent
+        exchanges = upstreams or recording.exchanges
+    if not exchanges:
+        give_up("the recording has no exchanges" if wanted is None else f"there is no exchange {wanted}")
+    translated = False
+    for each in exchanges:
+        clock.reach(each.asked.at)
+        translated = _exchange(recording, each, source_name, sink, clock) or translated
+    if translated:
+        write(sink.close())
+
+
+def _exchange(recording: Recording, each: Exchange, source_name: str, sink: Sinks, clock: Clock) -> bool:
+    """Translate one answer; whether there was one."""
+    about = f"exchange {each.asked.exchange}"
+    lines = body_lines(recording.records(each), clock)
+    try:
+        if not 200 <= each.status < 300:
+            said = b"".join(islice(lines, _SHOWN_LINES)).decode("utf-8", "replace")[:_SHOWN].strip()
+            what = f"refused with status {each.status}: {said}" if each.status else "no answer"
+            click.echo(printable(f"{about}: {what}"), err=True)
+            return False
+        spoken = each.asked.dialect if source_name == AUTO else source_name
+        if spoken not in DIALECTS:
+            raise Unreadable(each.line, f"dialect {spoken!r} is not one of: {', '.join(DIALECTS)}")
+        _report(_translate(lines, spoken, sink))
+    except Unreadable as error:
+        raise Unreadable(each.line, f"the answer of {about} can't be read: {error}") from error
+    except Changed as error:
+        raise Unreadable(each.line, f"the file has changed while {about} was read") from error
+    if each.end != "finished":
+        click.echo(f"{about}: {each.end or 'unrecorded'} before the end of its body", err=True)
+    return True

@@ -1,0 +1,269 @@
+"""`responses`: the stored responses of one's own key, on a server."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from openresponses_bridge.printing import printable
+from openresponses_server.commands.files import counted, force_flag, give_up, written
+from openresponses_server.commands.flags import server_key_flag, with_flags
+from openresponses_server.terminal.progress import progress
+from openresponses_server.terminal.text import on_one_line
+
+if TYPE_CHECKING:
+    from openresponses_server.terminal.reaching import Server
+
+T = TypeVar("T")
+_LISTED: Final = "/inspector/v1/responses"
+_PAGE: Final = 100
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_FORMATS: Final = ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S")
+_ASKED: Final = 200  # characters
+_COLOURS: Final = {"completed": "green", "failed": "red", "incomplete": "yellow", "cancelled": "yellow"}
+
+
+class _When(click.ParamType[int]):
+    """A time: how long ago, or a date and time in UTC; as Unix seconds."""
+
+    name = "30m|2h|7d|DATE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value)
+        if text[:-1].isascii() and text[:-1].isdecimal() and len(text) < 8 and text[-1:] in _UNITS:
+            age = timedelta(seconds=int(text[:-1]) * _UNITS[text[-1]])
+            return int((datetime.now(UTC) - age).timestamp())
+        for form in _FORMATS:
+            try:
+                return int(datetime.strptime(text, form).replace(tzinfo=UTC).timestamp())
+            except ValueError:
+                continue
+        self.fail(f"{text!r} is not an age such as 2h or a date such as 2026-01-31T18:00", param, ctx)
+
+
+_at = [
+    click.option("--server", metavar="URL", help="The server [default: the local one]."),
+    server_key_flag,
+]
+_filters = [
+    click.option(
+        "--status", help="Only responses with this status: completed, failed, incomplete, in_progress …"
+    ),
+    click.option("--failed", is_flag=True, help="The same as --status failed."),
+    click.option("--model", help="Only responses of this model."),
+    click.option("--since", type=_When(), help="Only responses created since then."),
+    click.option("--until", type=_When(), help="Only responses created before then."),
+]
+
+
+@click.group()
+def command() -> None:
+    """Look at, delete and export the responses that a server stores for your key."""
+
+
+@command.command("list")
+@with_flags(*_at, *_filters)
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="At most this many.")
+@click.option("--after", metavar="ID", help="Start after the response with this ID.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+def list_(server: str | None, api_key_env: str | None, **flags: Any) -> None:
+    """List stored responses, the newest first."""
+    _print_list(server, api_key_env, "", **flags)
+
+
+@command.command()
+@click.argument("text")
+@with_flags(*_at, *_filters)
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="At most this many.")
+@click.option("--after", metavar="ID", help="Start after the response with this ID.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+def search(text: str, server: str | None, api_key_env: str | None, **flags: Any) -> None:
+    """List the stored responses with TEXT in their id or in their input."""
+    _print_list(server, api_key_env, text, **flags)
+
+
+@command.command()
+@click.argument("response_id", metavar="ID")
+@with_flags(*_at)
+@click.option("--full", is_flag=True, help="Show texts in full.")
+@click.option("--json", "as_json", is_flag=True, help="The response as the server has it.")
+def show(response_id: str, server: str | None, api_key_env: str | None, full: bool, as_json: bool) -> None:
+    """Show a stored response as a tree of its items (`inspect ID` shows its stream)."""
+    from openresponses_bridge.protocol.codec import decode_response, encode
+
+    found = _asked(server, api_key_env, lambda at: at.json("GET", _path(response_id)))
+    if as_json:
+        click.echo(encode(found).decode())
+        return
+    from rich.console import Console
+
+    from openresponses_server.terminal.tree import FINAL, WHOLE, tree
+    from openresponses_server.terminal.watched import WatchedResponse
+
+    watched = WatchedResponse()
+    watched.whole(decode_response(encode(found)))
+    Console(highlight=False).print(tree(watched, WHOLE if full else FINAL, judged=False))
+
+
+@command.command()
+@click.argument("response_ids", metavar="ID…", nargs=-1, required=True)
+@with_flags(*_at)
+def delete(response_ids: tuple[str, ...], server: str | None, api_key_env: str | None) -> None:
+    """Delete the responses with these IDs. Later responses that continue them keep what they need."""
+
+    async def work(at: Server) -> None:
+        for each in response_ids:
+            await at.json("DELETE", _path(each))
+            click.echo(f"{printable(each)} deleted")
+
+    _asked(server, api_key_env, work)
+
+
+@command.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
+@force_flag
+@with_flags(*_at, *_filters)
+def export(
+    file: Path | None, force: bool, server: str | None, api_key_env: str | None, **filters: Any
+) -> None:
+    """Write stored responses to FILE or standard output: lines of JSON, each a response and its input.
+
+    These lines are for reading and for other programs; `db import` reads what `db export` writes.
+    """
+    from openresponses_bridge.protocol.codec import encode
+
+    async def work(at: Server) -> None:
+        responses = 0
+        with written(file, replace=force) as target, progress("exporting") as advance:
+            async for row in _rows(at, "", None, **filters):
+                path = _path(row["id"])
+                line = {"response": await at.json("GET", path), "input": await _input(at, path)}
+                target.write(encode(line) + b"\n")
+                advance(1)
+                responses += 1
+        if file is not None:
+            click.echo(f"{counted(responses, 'response')} written to {file}")
+
+    _asked(server, api_key_env, work)
+
+
+def _print_list(
+    server: str | None, api_key_env: str | None, text: str, limit: int, as_json: bool, **filters: Any
+) -> None:
+    async def work(at: Server) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        async for row in _rows(at, text, filters.pop("after", None), **filters):
+            rows.append(row)
+            if len(rows) == limit:
+                break
+        return rows
+
+    rows = _asked(server, api_key_env, work)
+    if as_json:
+        from openresponses_bridge.protocol.codec import encode
+
+        for row in rows:
+            click.echo(encode(row).decode())
+    elif sys.stdout.isatty():
+        _table(rows)
+    else:
+        for row in rows:
+            click.echo("\t".join(_columns(row)))
+    if len(rows) == limit:
+        click.echo(f"there may be more: --after {printable(str(rows[-1]['id']))}", err=True)
+
+
+def _table(rows: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("id", "made (UTC)", "status", "model"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("asked", no_wrap=True, overflow="ellipsis", ratio=1)
+    for row in rows:
+        styles = ("", "dim", _COLOURS.get(str(row.get("status")), "cyan"), "", "")
+        table.add_row(*(Text(text, style) for text, style in zip(_columns(row), styles, strict=True)))
+    Console(highlight=False).print(table)
+
+
+def _columns(row: dict[str, Any]) -> tuple[str, ...]:
+    made = row.get("created_at")
+    shown = "?"
+    if isinstance(made, int | float) and 0 <= made < 1e11:
+        shown = datetime.fromtimestamp(made, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    texts = [on_one_line(str(row.get(name) or ""), _ASKED) for name in ("id", "status", "model", "asked")]
+    return texts[0], shown, *texts[1:]
+
+
+async def _rows(
+    at: Server, text: str, after: str | None, status: str | None, failed: bool, **wanted: Any
+) -> AsyncIterator[dict[str, Any]]:
+    """The rows of all pages from there on."""
+    asked = {"status": "failed" if failed else status, "search": text, **wanted}
+    query = {name: str(value) for name, value in asked.items() if value not in (None, "")}
+    while True:
+        going_on = {"after": after} if after else {}
+        page = await at.json("GET", at.beside(_LISTED), query={**query, **going_on, "limit": str(_PAGE)})
+        rows = page.get("data") if isinstance(page, dict) else None
+        if not isinstance(rows, list):
+            raise ValueError(f"{at.base} did not answer with a list")
+        for row in rows:
+            if isinstance(row, dict) and isinstance(row.get("id"), str):
+                yield row
+        following = page.get("next")
+        if not isinstance(following, str) or following == after:
+            return
+        after = following
+
+
+async def _input(at: Server, path: str) -> list[Any]:
+    """What a request brought in, in its order."""
+    items: list[Any] = []
+    query = {"order": "asc", "limit": str(_PAGE)}
+    while True:
+        page = await at.json("GET", f"{path}/input_items", query=query)
+        found = page.get("data") if isinstance(page, dict) else None
+        items += found if isinstance(found, list) else []
+        last = page.get("last_id") if isinstance(page, dict) else None
+        if not found or not page.get("has_more") or last in (None, query.get("after")):
+            return items
+        query["after"] = str(last)
+
+
+def _path(response_id: str) -> str:
+    from openresponses_server.client.client import is_plain_id
+
+    if not is_plain_id(response_id):
+        raise click.UsageError(f"{printable(response_id[:100])!r} is not the id of a response")
+    return f"/responses/{response_id}"
+
+
+def _asked(server: str | None, variable: str | None, work: Callable[[Server], Awaitable[T]]) -> T:
+    """What `work` gives. Exit code 2 for a server that can't be reached, 1 for one that refuses."""
+    import asyncio
+
+    from openresponses_server.client.errors import OpenResponsesError
+    from openresponses_server.errors import UpstreamError
+    from openresponses_server.terminal.reaching import Server, key_in
+
+    async def run() -> T:
+        async with Server(server, key_in(variable)) as at:
+            return await work(at)
+
+    try:
+        return asyncio.run(run())
+    except OpenResponsesError as error:
+        if error.code == UpstreamError.UNREACHABLE:
+            give_up(printable(error.message))
+        raise click.ClickException(printable(f"{error.message} [{error.code}]")) from error
+    except ValueError as error:
+        give_up(printable(str(error)))
+    except KeyboardInterrupt:
+        sys.exit(130)

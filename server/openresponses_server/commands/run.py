@@ -1,0 +1,178 @@
+"""`run`: a coding agent with any model, configured in a folder of its own."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from openresponses_bridge.printing import printable
+from openresponses_server.commands.flags import REACHED, config_flag, naming_flags, upstream_flags
+from openresponses_server.commands.serve import fields_of
+
+if TYPE_CHECKING:
+    from openresponses_server.coding_agents.base import CodingAgent
+    from openresponses_server.coding_agents.running import Reached
+    from openresponses_server.settings import Settings
+
+_HOST: Final = "127.0.0.1"
+_PORT: Final = 8080
+_DEFAULT: Final = f"http://{_HOST}:{_PORT}"
+_INTERRUPTED, _NOT_STARTED, _NOT_FOUND = 130, 126, 127  # as shells have it
+
+
+@click.command()
+@click.argument("agent", metavar="codex|claude")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS...]")
+@upstream_flags(REACHED, "The model (default: the first one found that calls tools).")
+@config_flag
+@click.option(
+    "--server",
+    envvar="OPENRESPONSES_BRIDGE_SERVER",
+    metavar="URL",
+    help=f"Use the server that runs there (without this and an upstream: that at {_DEFAULT}, if one runs).",
+)
+@click.option("--key-env", metavar="VAR", help="Environment variable with the key that this server asks for.")
+@click.option(
+    "--program", metavar="PATH", help="The agent's program (default: its name, as the shell finds it)."
+)
+@click.option(
+    "--print-config", is_flag=True, help="Print what to put into the agent's own configuration instead."
+)
+def command(
+    agent: str, arguments: tuple[str, ...], program: str | None, print_config: bool, **flags: Any
+) -> None:
+    """Run Codex or Claude Code with any model; ARGUMENTS are the agent's.
+
+    The agent gets a configuration of its own, in the data folder; the one in your home is neither read nor
+    changed. Unless a server is used that runs already, one is started for this agent alone: on a free port of
+    this machine, behind a key made for it, and it ends with the agent. The exit code is the agent's."""
+    from openresponses_server.coding_agents.reaching import Unusable
+    from openresponses_server.coding_agents.table import agent_named
+
+    try:
+        wanted = agent_named(agent)
+        if print_config:
+            _print_config(wanted, **flags)
+            return
+        code = _run(wanted, program, arguments, **flags)
+    except (ValueError, Unusable) as error:
+        raise click.UsageError(printable(str(error))) from error
+    except KeyboardInterrupt:
+        code = 130
+    sys.exit(code)
+
+
+def _run(agent: CodingAgent, program: str | None, arguments: tuple[str, ...], **flags: Any) -> int:
+    from openresponses_server.coding_agents.running import run
+    from openresponses_server.coding_agents.table import program_of
+
+    path = program_of(agent, program)
+    if path is None:
+        click.echo(f"{program or agent.program} was not found. {agent.title}: {agent.install}", err=True)
+        return _NOT_FOUND
+    try:
+        with reached_server(**flags) as (reached, secrets):
+            return run(agent, path, arguments, reached, flags["model"], secrets, report=_report)
+    except OSError as error:
+        click.echo(f"{error.filename or path}: {error.strerror or error}", err=True)
+        return _NOT_STARTED
+
+
+def _report(line: str) -> None:
+    click.echo(f"openresponses-bridge: {printable(line)}", err=True)
+
+
+@contextmanager
+def reached_server(
+    server: str | None, key_env: str | None, **flags: Any
+) -> Iterator[tuple[Reached, frozenset[str]]]:
+    """The server to use, and the variables that no agent is to see. One that runs is used when it is named,
+    or when nothing is said of upstreams and it is where `serve` puts it."""
+    from openresponses_server.coding_agents.running import own_server, secrets_of, served_at
+    from openresponses_server.commands.greeting import a_model, check_upstreams
+
+    if server is not None and (flags["upstream"] or flags["config"]):
+        raise click.UsageError(
+            "--server names one that runs; --upstream and --config are for one that is started"
+        )
+    named = frozenset({key_env} if key_env else ())
+    if server is not None:
+        yield served_at(server, _key(key_env)), named
+        return
+    if not (flags["upstream"] or flags["config"]):
+        found = _found(_key(key_env))
+        if found is not None:
+            yield found, named
+            return
+    if key_env is not None:
+        raise click.UsageError(
+            "--key-env is for a --server that runs; --api-key-env names the upstream's key"
+        )
+    settings = _settings(**flags)
+    check_upstreams(settings, flags["model"])
+    with own_server(settings, a_model(settings)) as reached:
+        yield reached, secrets_of(settings)
+
+
+def _found(key: str | None) -> Reached | None:
+    """The server at the port of `serve`, when this user or root has started it. Raises Unusable when it
+    refuses the key; something else that listens there does not matter."""
+    from openresponses_server.coding_agents.reaching import Unusable, is_of_this_user, listens
+    from openresponses_server.coding_agents.running import served_at
+
+    if not listens(_HOST, _PORT) or not is_of_this_user(_PORT):
+        return None
+    try:
+        return served_at(_DEFAULT, key)
+    except Unusable as error:
+        if error.answers:
+            raise
+        return None
+
+
+def _key(variable: str | None) -> str | None:
+    if variable is None:
+        return None
+    key = os.environ.get(variable)
+    if not key:
+        raise click.UsageError(f"the environment variable {variable} is not set")
+    return key
+
+
+def _settings(
+    upstream: str | None,
+    dialect: str | None,
+    model: str | None,
+    api_key_env: str | None,
+    config: Path | None,
+) -> Settings:
+    from openresponses_server.settings import load_settings
+
+    named = model if upstream is not None else None  # else it is one of the config's, or the demo's
+    fields = fields_of(upstream, dialect, named, api_key_env, config)
+    with naming_flags(config, fields):
+        return load_settings(config, **fields)
+
+
+def _print_config(agent: CodingAgent, server: str | None, key_env: str | None, **flags: Any) -> None:
+    """How to use it without this command: the server's line, and the agent's own configuration."""
+    settings = None if server else _settings(**flags)
+    model, address = flags["model"], (server or "").rstrip("/").removesuffix("/v1")
+    if settings is not None:
+        from openresponses_server.commands.greeting import a_model
+
+        given = {name.replace("_", "-"): value for name, value in flags.items() if value}
+        words = ["openresponses-bridge", "serve"]
+        words += [word for name, value in given.items() for word in (f"--{name}", str(value))]
+        click.echo(f"# The server:\n{shlex.join(words)}\n")
+        model = model or a_model(settings)
+        address = f"http://{_HOST}:{settings.port}"
+    keys = bool(key_env or (settings is not None and settings.api_keys))
+    click.echo(agent.shown(address, model or "MODEL", keys), nl=False)

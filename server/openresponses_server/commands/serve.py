@@ -1,0 +1,266 @@
+"""`serve`: the HTTP server."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from openresponses_server.commands.flags import (
+    SPEED,
+    Duration,
+    SetOption,
+    dialect_flag,
+    naming_flags,
+    upstream_key_flag,
+)
+
+if TYPE_CHECKING:
+    import socket
+
+    from openresponses_server.settings import Settings
+
+_OWN_STORE = "Each worker keeps its own store: a response is found by the worker that made it."
+_OWN_LOG = (
+    "Each worker keeps its own event log: a response can be cancelled, and followed word by word, only at "
+    "the worker that makes it. With --event-log redis://… at any."
+)
+_OWN_COUNTS = (
+    "Each worker counts the limits per key by itself: together they let through up to so many times as much. "
+    "With --event-log redis://… they count together."
+)
+
+
+def _variable(name: str) -> str:
+    return f"OPENRESPONSES_BRIDGE_{name}"
+
+
+def _listed(given: Iterable[str]) -> list[str] | None:
+    """The names given one by one, or in an environment variable with commas or spaces between them."""
+    return [name for each in given for name in each.replace(",", " ").split()] or None
+
+
+@click.command()
+@click.option("--host", cls=SetOption, envvar=_variable("HOST"), help="Address to bind (default 127.0.0.1).")
+@click.option(
+    "--port",
+    cls=SetOption,
+    envvar=_variable("PORT"),
+    type=click.IntRange(0, 65535),
+    help="Port (default 8080; 0 takes a free one).",
+)
+@click.option(
+    "--config",
+    cls=SetOption,
+    envvar=_variable("CONFIG"),
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="TOML file with these settings and more.",
+)
+@click.option(
+    "--upstream",
+    metavar="URL|NAME",
+    help="Send every model to this server, or to a known one: ollama, openai, … (without: the demo model); "
+    "recording:FILE answers as recorded.",
+)
+@dialect_flag
+@click.option(
+    "--codex-path", metavar="PROGRAM", help="The Codex of the dialect codex (default `codex`, from PATH)."
+)
+@click.option("--model", help="Model name under which requests go to the upstream.")
+@upstream_key_flag
+@click.option(
+    "--store",
+    cls=SetOption,
+    envvar=_variable("STORE"),
+    metavar="URL",
+    help="Where responses are stored: sqlite:///FILE, postgresql+psycopg://… or memory:// "
+    "(default sqlite:, a file in your data folder).",
+)
+@click.option(
+    "--event-log",
+    cls=SetOption,
+    envvar=_variable("EVENT_LOG"),
+    metavar="URL",
+    help="Where running streams are logged: redis://… for several workers (default memory://).",
+)
+@click.option(
+    "--retention",
+    cls=SetOption,
+    envvar=_variable("RETENTION"),
+    type=Duration(endless=True),
+    help="How long responses are kept: 30d, 12h, 90m (default 30d), or `forever`.",
+)
+@click.option(
+    "--allowed-host",
+    "allowed_hosts",
+    cls=SetOption,
+    envvar=_variable("ALLOWED_HOSTS"),
+    multiple=True,
+    callback=lambda _context, _option, given: _listed(given),
+    help="Another name under which the server is asked, beside localhost; may be given several times.",
+)
+@click.option("--speed", type=SPEED, help="A recording as the upstream: how fast it plays (default real).")
+@click.option(
+    "--loop", is_flag=True, default=None, help="A recording as the upstream: begin again at its end."
+)
+@click.option(
+    "--record",
+    type=click.Path(file_okay=False),
+    metavar="FOLDER",
+    help="Record what upstreams are asked and send, one file each, without keys.",
+)
+@click.option(
+    "--trace",
+    type=click.Path(file_okay=False),
+    metavar="FOLDER",
+    help="Keep what passes of each response, to its client and to upstreams, for a day and without keys.",
+)
+@click.option("--workers", type=click.IntRange(1), help="Number of processes (default 1).")
+@click.option(
+    "--drain",
+    cls=SetOption,
+    envvar=_variable("DRAIN"),
+    type=Duration(),
+    help="How long responses that have begun may take when the server is stopped: 30s, 10m (default 10m).",
+)
+def command(**flags: Any) -> None:
+    """Serve the Responses API, over the built-in demo model or any upstream."""
+    from openresponses_server.settings import SettingsError, load_settings
+
+    try:
+        with naming_flags(flags["config"], fields := fields_of(**flags)):
+            _serve(load_settings(flags["config"], **fields))
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from error
+    except KeyboardInterrupt:
+        return  # Ctrl-C is how a person ends it, also while it starts
+
+
+def fields_of(
+    upstream: str | None,
+    dialect: str | None,
+    model: str | None,
+    api_key_env: str | None,
+    config: Path | None,
+    speed: float | str | None = None,
+    loop: bool | None = None,
+    codex_path: str | None = None,
+    trace: str | None = None,
+    **flags: Any,
+) -> dict[str, Any]:
+    """The settings that flags give, those of environment variables among them. Raises SettingsError."""
+    from openresponses_server.settings import SettingsError, is_address, recording_path
+
+    playback = {name: value for name, value in (("speed", speed), ("loop", loop)) if value is not None}
+    if playback and recording_path(upstream) is None:
+        raise SettingsError("--speed and --loop say how to play an --upstream recording:FILE")
+    if upstream is None and dialect is not None and _is_process(dialect):
+        upstream = dialect
+    if upstream is not None:
+        known = "url" if is_address(upstream) else "profile"
+        given: dict[str, Any] = {
+            known: upstream,
+            "dialect": dialect,
+            "model": model,
+            "api_key_env": api_key_env,
+            "playback": playback or None,
+            "codex": None if codex_path is None else {"path": codex_path},
+        }
+        flags["upstreams"] = [{name: value for name, value in given.items() if value is not None}]
+    elif dialect or model or api_key_env or codex_path:
+        raise SettingsError("--dialect, --model, --api-key-env and --codex-path say how to use an --upstream")
+    flags["trace"] = None if trace is None else {"folder": trace}
+    return {name: value for name, value in flags.items() if value is not None}
+
+
+def _is_process(dialect: str) -> bool:
+    """Whether this dialect is spoken by a process that is started, so that it needs no `--upstream`."""
+    from openresponses_server.upstreams.dialects import DIALECTS, ProcessDialect
+
+    return isinstance(DIALECTS.get(dialect), ProcessDialect)
+
+
+def checked(settings: Settings) -> Any:
+    """The application for these settings. Raises SettingsError for what can't be served."""
+    from openresponses_server.app import create_app
+
+    _check_reach(settings)
+    return create_app(settings)
+
+
+def _serve(settings: Settings) -> None:
+    from openresponses_server.serving.ahead import import_structlog, undisturbed
+
+    with undisturbed():
+        import_structlog()
+        from openresponses_server.logs import configure_logs
+        from openresponses_server.serving.listening import allow_files, listen
+        from openresponses_server.serving.server import Server
+
+        app = checked(settings)  # in the parent too, so that bad settings are reported at once
+        _check_foundations(settings)
+    listener, settings = listen(settings)
+    if listener.shared:
+        app = checked(settings)  # whoever bound it, its address is held to the same rules
+    _greet(settings, listener.socket)
+    allow_files(settings.limits.connections)
+    configure_logs(level=settings.log_level)
+    if settings.workers == 1:
+        from openresponses_server.serving.memory import give_back_freed_memory
+
+        give_back_freed_memory()
+        Server(app, settings, shared=listener.shared).run(sockets=[listener.socket])
+    else:
+        from openresponses_server.metrics_folder import share_metrics
+        from openresponses_server.serving.supervisor import supervise
+        from openresponses_server.settings import to_workers
+
+        to_workers(settings)
+        share_metrics(settings.workers)
+        sys.exit(supervise(listener.socket, settings, shared=listener.shared))
+
+
+def _check_reach(settings: Settings) -> None:
+    """Law S7: without keys only loopback is bound."""
+    from openresponses_server.hosts import is_loopback
+    from openresponses_server.settings import SettingsError
+
+    host = settings.host
+    if not settings.api_keys and not is_loopback(host):
+        raise SettingsError(
+            f"host {host}: without API keys only a loopback address can be bound; set api_keys in the "
+            "config or OPENRESPONSES_BRIDGE_API_KEYS",
+            "$.host",
+        )
+
+
+def _check_foundations(settings: Settings) -> None:
+    """A failure that waiting can't mend ends the command with exit code 1; one that may pass is reported."""
+    import asyncio
+
+    from openresponses_server.errors import Outage
+    from openresponses_server.readiness import check_before_start
+
+    try:
+        outages = asyncio.run(check_before_start(settings))
+    except Outage as error:
+        raise click.ClickException(error.in_full) from error
+    for outage in outages:
+        click.echo(f"{outage.in_full} (`/readyz` shows when this is over)", err=True)
+
+
+def _greet(settings: Settings, listener: socket.socket) -> None:
+    """What a person wants to know first."""
+    from openresponses_server.commands.greeting import greet
+    from openresponses_server.quotas.rates import rates_of
+
+    host, port = listener.getsockname()[:2]
+    greet(settings, host, port)
+    for kept_in, warning in ((settings.store, _OWN_STORE), (settings.event_log, _OWN_LOG)):
+        if settings.workers > 1 and kept_in.startswith("memory"):
+            click.echo(warning, err=True)
+    if settings.workers > 1 and settings.event_log.startswith("memory") and any(rates_of(settings.limits)):
+        click.echo(_OWN_COUNTS, err=True)

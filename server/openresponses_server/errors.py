@@ -1,0 +1,138 @@
+"""Refusals and failures as HTTP: one table of types and codes by status, one body shape."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from openresponses_bridge.dialects import anthropic_messages, vscode
+from openresponses_bridge.errors import BridgeError, type_and_code
+from openresponses_bridge.errors import HttpError as HttpError
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.errors import ErrorBody, ErrorPayload, ResponseError
+
+# what an upstream says inside a stream that has not shown any output yet → the status it means
+_BY_CODE: Final = {
+    "rate_limit_exceeded": 429,
+    "rate_limit_error": 429,
+    "too_many_requests": 429,
+    "insufficient_quota": 429,
+    "context_length_exceeded": 400,
+    "invalid_prompt": 400,
+    "invalid_request_error": 400,
+    "server_is_overloaded": 503,
+    "overloaded_error": 503,
+    "upstream_timeout": 504,
+    "internal_error": 500,
+    "model_error": 500,
+}
+_ERROR_STATUS: Final = re.compile("[45][0-9][0-9]")
+_TYPES: Final = frozenset({"model_error"})  # codes that are types too (specification, "Errors")
+
+MESSAGES_PATH: Final = "/v1/messages"
+MODELS_PATH: Final = "/v1/models"
+VSCODE_PATH: Final = "/vscode/"
+_LASTING: Final = {"x-should-retry": "false"}  # what the SDKs of OpenAI and Anthropic ask first
+_ANTHROPIC_VERSION: Final = "anthropic-version"
+
+
+class Outage(HttpError):
+    """Something that this server depends on does not work: 503. `details` are for the operator, never
+    for a client; `lasting` says that waiting does not mend it."""
+
+    def __init__(self, code: str, message: str, details: str = "", *, lasting: bool = False) -> None:
+        super().__init__(503, message, code=code)
+        self.details = details
+        self.lasting = lasting
+
+    @property
+    def in_full(self) -> str:
+        """The message with its details."""
+        return f"{self.message.rstrip('.')}: {self.details}" if self.details else self.message
+
+
+class UpstreamError(HttpError):
+    """The upstream failed or refused (law S5). `status` is what our client gets when nothing has been
+    sent yet; its `retry-after` is kept in `headers`. `cause` is what happened, for the operator: in this
+    server's or its system's words, where `message` may be the upstream's; `said` is what the upstream wrote
+    beside that, for the operator too. `lasting`: waiting does not mend it; the same upstream is not asked
+    again, and clients read it in `x-should-retry`."""
+
+    UNREACHABLE = "upstream_unreachable"
+    TIMEOUT = "upstream_timeout"
+    AUTHENTICATION = "upstream_authentication_failed"
+    INVALID_RESPONSE = "upstream_invalid_response"
+    DISCONNECTED = "upstream_disconnected"
+    TOO_LONG = "upstream_output_too_long"
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        cause: str = "",
+        said: str = "",
+        lasting: bool = False,
+        headers: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> None:
+        shown = {**(headers or {}), **(_LASTING if lasting else {})}
+        super().__init__(status, message, headers=shown or None, **more)
+        self.cause = cause
+        self.said = said
+        self.lasting = lasting
+
+
+def too_slow(total: float) -> UpstreamError:
+    """A response that was not done in `total` seconds."""
+    what = f"the response was not done within {total:g} seconds"
+    return UpstreamError(504, what, code=UpstreamError.TIMEOUT, cause=what)
+
+
+def too_long(most: int) -> UpstreamError:
+    """A response for which the upstream sent more than `most` bytes."""
+    what = f"the upstream sent more than {most} bytes for one response"
+    return UpstreamError(502, what, code=UpstreamError.TOO_LONG, cause=what)
+
+
+def shutting_down() -> HttpError:
+    """The server stops: what is new is refused, what runs beyond the grace is cut off."""
+    return HttpError(503, "The server is shutting down.", headers={"retry-after": "5"})
+
+
+def status_in(code: str) -> int | None:
+    """The HTTP status of an error that an upstream's code is; None when it is something else."""
+    return int(code) if _ERROR_STATUS.fullmatch(code) else None
+
+
+def failure_status(error: ResponseError) -> int:
+    """The HTTP status for a response that failed without any output: upstreams put statuses in codes."""
+    return status_in(error.code) or _BY_CODE.get(error.code, 502)
+
+
+def failure(error: ResponseError) -> HttpError:
+    """The same failure as an HTTP error."""
+    status = failure_status(error)
+    kind = error.code if error.code in _TYPES else type_and_code(status)[0]
+    return HttpError(status, error.message, code=error.code, error_type=kind)
+
+
+def is_anthropic_client(headers: Mapping[str, str]) -> bool:
+    """Whether these are of a client of Anthropic's API, on a path that clients of OpenAI's have too."""
+    return _ANTHROPIC_VERSION in headers or ("x-api-key" in headers and "authorization" not in headers)
+
+
+def surface_path(path: str, headers: Mapping[str, str]) -> str:
+    """A path of the surface in whose shape a request is answered."""
+    return MESSAGES_PATH if path.startswith(MODELS_PATH) and is_anthropic_client(headers) else path
+
+
+def error_body(error: BridgeError, path: str = "") -> bytes:
+    """The JSON body of a refused request, in the shape of the surface that `path` belongs to."""
+    if path.startswith(MESSAGES_PATH):
+        said = anthropic_messages.error_body(error.code, error.error_type, error.message, error.http_status)
+        return encode(said)
+    if path.startswith(VSCODE_PATH):
+        return encode(vscode.error_body(error))
+    return encode(ErrorBody(ErrorPayload(error.error_type, error.code, error.message, error.param)))

@@ -1,0 +1,96 @@
+"""Server-sent events as they were sent, with the numbers of the first and the last of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from openresponses_bridge.protocol.events import TERMINAL_EVENTS
+
+_BLANK_LINE: Final = b"\n\n"
+_ENDS: Final = tuple(f"event: {kind.__struct_config__.tag}\n".encode() for kind in TERMINAL_EVENTS)  # type: ignore[attr-defined]
+PIECE_BYTES: Final = 256 * 1024
+"""About how much of stored frames a reader holds at once, however long the record."""
+
+
+class Frames(Struct, frozen=True, gc=False):
+    """The bytes of the events `first` to `last`: one frame each, none left out, each ended by a blank
+    line (as `encode_sse` makes them; law E2 numbers them without gaps)."""
+
+    first: int
+    last: int
+    data: bytes
+
+    def after(self, sequence: int) -> Frames | None:
+        """Those with a number above `sequence`, to the byte as they were; None when there are none."""
+        if sequence < self.first:
+            return self
+        if sequence >= self.last:
+            return None
+        start = 0
+        for _ in range(sequence - self.first + 1):
+            start = self.data.index(_BLANK_LINE, start) + len(_BLANK_LINE)
+        return Frames(sequence + 1, self.last, self.data[start:])
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last of them is a terminal event. Costs one look from behind, as long as that event."""
+        before = self.data.rfind(_BLANK_LINE, 0, len(self.data) - len(_BLANK_LINE))
+        return self.data.startswith(_ENDS, 0 if before < 0 else before + len(_BLANK_LINE))
+
+
+def joined(run: Sequence[Frames]) -> Frames | None:
+    """Frames that follow one another as one; None for none."""
+    if len(run) < 2:
+        return run[0] if run else None
+    return Frames(run[0].first, run[-1].last, b"".join([frames.data for frames in run]))
+
+
+class Piece(Struct, frozen=True, gc=False):
+    """Bytes of stored frames, in the order in which they are to be sent. `last` is the number of the event
+    that ends with them; None within stored frames, where no number is known."""
+
+    data: bytes
+    last: int | None
+
+
+class Skipping:
+    """Leaves out the first `count` frames of bytes that come in pieces."""
+
+    def __init__(self, count: int) -> None:
+        self._left = max(count, 0)
+        self._held = b""
+
+    def rest(self, data: bytes) -> bytes:
+        """What of the next piece is not left out."""
+        if not self._left:
+            return data
+        data = self._held + data
+        start = 0
+        while self._left:
+            end = data.find(_BLANK_LINE, start)
+            if end < 0:
+                # a blank line may be cut between its two line ends
+                self._held = b"\n" if data.endswith(b"\n") and len(data) > start else b""
+                return b""
+            start = end + len(_BLANK_LINE)
+            self._left -= 1
+        return data[start:]
+
+
+def pieces(frames: Frames, after: int) -> Iterator[Piece]:
+    """Frames with a number above `after`, in pieces."""
+    if after >= frames.last:
+        return
+    skipping = Skipping(after - frames.first + 1)
+    for data, ends in sliced(frames.data):
+        yield Piece(skipping.rest(data), frames.last if ends else None)
+
+
+def sliced(data: bytes) -> Iterator[tuple[bytes, bool]]:
+    """Bytes in pieces, and whether they end there."""
+    for start in range(0, max(len(data), 1), PIECE_BYTES):
+        end = start + PIECE_BYTES
+        yield data[start:end], end >= len(data)

@@ -1,0 +1,91 @@
+"""The inspector's page: its files, and what a browser may do with them."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib import resources
+from typing import Final
+
+from msgspec import Struct
+
+from openresponses_bridge.dialects.table import TABLE
+from openresponses_bridge.protocol.codec import encode
+
+HOME: Final = "/"
+ROOT: Final = "/inspector"
+INDEX: Final = "index.html"
+DATA: Final = f"{ROOT}/v1/"
+"""Below it is what needs a key; the page itself has none."""
+
+_TYPES: Final = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".md": "text/plain; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "connect-src 'self'",
+        "img-src 'self' data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+HEADERS: Final = {
+    "cache-control": "no-cache",
+    "content-security-policy": _POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+
+
+class File(Struct, frozen=True):
+    """A file of the page; `tag` names what it contains."""
+
+    data: bytes
+    kind: str
+    tag: str
+
+
+@cache
+def files() -> dict[str, File]:
+    """All files of the page, by their names below `/inspector/`. Nothing else is served."""
+    found = {"dialects.js": _file(_dialects(), ".js")}
+    waiting = [("", resources.files(__name__))]
+    while waiting:
+        path, folder = waiting.pop()
+        for each in folder.iterdir():
+            name = path + each.name
+            suffix = "." + each.name.rpartition(".")[2]
+            if each.is_dir():
+                waiting.append((f"{name}/", each))
+            elif suffix in _TYPES:
+                found[name] = _file(each.read_bytes(), suffix)
+    return found
+
+
+def _file(data: bytes, suffix: str) -> File:
+    return File(data, _TYPES[suffix], f'"{hashlib.sha256(data).hexdigest()[:32]}"')
+
+
+def _dialects() -> bytes:
+    """What captures may be in, for the page's list."""
+    names = encode(["auto", *(each.name for each in TABLE)])
+    return b"// What a capture may be in.\n\nexport const DIALECTS = %b;\n" % names
+
+
+def is_page(path: str) -> bool:
+    """Whether this path is one of the page's, which everyone may read; `/` leads there."""
+    return path in (ROOT, HOME) or (path.startswith(f"{ROOT}/") and not path.startswith(DATA))

@@ -1,0 +1,100 @@
+"""Structured logs on stderr: for people on a terminal, JSON lines elsewhere."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import MutableMapping
+from datetime import UTC, datetime
+from io import StringIO
+from typing import Any, Final, TextIO
+
+import msgspec
+import structlog
+import structlog.tracebacks
+
+from openresponses_bridge.printing import printable
+from openresponses_server.settings import LogLevel
+
+# Where an error came from, never the values of variables: they hold keys and what people wrote.
+_TRACEBACKS: Final = structlog.processors.ExceptionRenderer(
+    structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+)
+
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=repr)
+_LEVELS: Final = {"warn": "warning", "exception": "error"}  # methods named otherwise than their level
+
+
+def _only_printable(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    for name, value in line.items():
+        if isinstance(value, str):
+            line[name] = printable(value)
+        elif isinstance(value, list):
+            line[name] = [printable(each) if isinstance(each, str) else each for each in value]
+    return line
+
+
+def _traceback(out: TextIO, exception: Any) -> None:
+    """On a terminal: an exception may quote what came from outside, so its lines look like no others."""
+    lines = StringIO()
+    structlog.dev.plain_traceback(lines, exception)
+    out.writelines(f"  {printable(line)}\n" for line in lines.getvalue().split("\n"))
+
+
+def _as_json(line: Any) -> str:
+    try:
+        return _ENCODER.encode(line).decode()
+    except UnicodeEncodeError:  # half of a surrogate pair, in a traceback
+        return json.dumps(msgspec.to_builtins(line, enc_hook=repr))
+
+
+def _json_line(logger: Any, method: str, line: MutableMapping[str, Any]) -> str:
+    """The whole of a line that goes to a file: every request writes two, so that this is one step."""
+    line["level"] = _LEVELS.get(method, method)
+    # its own `isoformat` looks up `utcoffset` by a new string each time, of which Python keeps hundreds
+    line["timestamp"] = datetime.now(UTC)
+    if "exc_info" not in line and (text := _plain(line)) is not None:
+        return text
+    line = _only_printable(logger, method, line)
+    return _as_json(_TRACEBACKS(logger, method, line))
+
+
+def _plain(line: MutableMapping[str, Any]) -> str | None:
+    """A line with nothing in it that does not print, as most are."""
+    try:
+        text = _ENCODER.encode(line).decode()
+    except UnicodeEncodeError:
+        return None
+    # JSON has a backslash before whatever does not print and is ASCII
+    return text if "\\" not in text and text.isprintable() else None
+
+
+class _Lines(structlog.make_filtering_bound_logger(logging.INFO)):  # type: ignore[misc]
+    """Writes the two lines of each request past the steps in which structlog makes any line."""
+
+    def info(self, event: str, *args: Any, **fields: Any) -> Any:
+        if args or self._context or "exc_info" in fields or self._processors[0] is not _json_line:
+            return super().info(event, *args, **fields)
+        line = {**fields, "event": event, "level": "info", "timestamp": datetime.now(UTC)}
+        text = _plain(line)
+        return super().info(event, **fields) if text is None else self._logger.info(text)
+
+
+def configure_logs(file: TextIO | None = None, level: LogLevel = "info") -> None:
+    """Set up structlog for this process, to stderr or to a file. Content and keys are never logged at all."""
+    file = file or sys.stderr
+    processors: list[Any] = [_json_line]
+    if file.isatty():
+        processors = [
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _only_printable,
+            structlog.dev.ConsoleRenderer(exception_formatter=_traceback),
+        ]
+    structlog.configure(
+        processors=processors,
+        wrapper_class=_Lines if level == "info" else structlog.make_filtering_bound_logger(logging.DEBUG),
+        logger_factory=structlog.WriteLoggerFactory(file=file),
+        cache_logger_on_first_use=True,
+    )

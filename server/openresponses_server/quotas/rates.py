@@ -1,0 +1,139 @@
+"""Requests and tokens a minute as buckets that refill evenly (generic cell rate): how much of a minute each
+key has used up, which is what Redis keeps too, so that both decide alike."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from openresponses_server.settings import Limits
+
+MINUTE: Final = 60.0
+LONGEST_DEBT: Final = 60 * MINUTE
+"""Seconds: whatever an upstream reports to have used, a key is refused no longer for it."""
+MOST_TOKENS: Final = 2**40
+"""More than any response has; a report beyond that is not believed."""
+SLACK: Final = 1e-3
+"""Of one request: what rounding may add up to."""
+_MOST_KEYS: Final = 100_000
+
+
+class Rates(NamedTuple):
+    """What one key may have in a minute; None is any number."""
+
+    requests: int | None
+    tokens: int | None
+
+    @property
+    def request_seconds(self) -> float:
+        """How much of the minute one request takes."""
+        return MINUTE / self.requests if self.requests else 0.0
+
+    def token_seconds(self, tokens: int) -> float:
+        """How much of the minute so many tokens take."""
+        return MINUTE / self.tokens * min(max(tokens, 0), MOST_TOKENS) if self.tokens else 0.0
+
+
+def rates_of(limits: Limits) -> Rates:
+    """By the settings."""
+    return Rates(limits.requests_per_minute_per_key, limits.tokens_per_minute_per_key)
+
+
+class Used(NamedTuple):
+    """Seconds of the minute that are used up by requests and by tokens. Tokens are counted when they have
+    been used, so that their seconds may be more than a minute."""
+
+    requests: float = 0.0
+    tokens: float = 0.0
+
+    def after(self, seconds: float) -> Used:
+        """So much later."""
+        return Used(max(self.requests - seconds, 0.0), max(self.tokens - seconds, 0.0))
+
+
+class Standing(Struct, frozen=True):
+    """One limit: what it is called, how many a minute, how many are left, and seconds until all are."""
+
+    name: str
+    limit: int
+    left: int
+    reset: float
+
+
+class Verdict(Struct, frozen=True):
+    """Whether one more request may begin. `over` is the limit that it would go beyond, `wait` the seconds
+    until it would not."""
+
+    standings: tuple[Standing, ...]
+    over: Standing | None = None
+    wait: float = 0.0
+
+
+def verdict(rates: Rates, used: Used, *, admitted: bool | None = None) -> Verdict:
+    """What follows from what is used. A request that was `admitted` is in it already."""
+    standings = []
+    over: Standing | None = None
+    wait = 0.0
+    for name, limit, seconds, needed in (
+        ("requests", rates.requests, used.requests, rates.request_seconds),
+        ("tokens", rates.tokens, used.tokens, 0.0),
+    ):
+        if limit is None:
+            continue
+        left = (MINUTE - seconds) * limit / MINUTE
+        standing = Standing(name, limit, max(int(left + SLACK), 0), seconds)
+        standings.append(standing)
+        beyond = seconds + needed - MINUTE
+        refused = beyond >= 0 if needed == 0 else beyond > needed * SLACK
+        if not admitted and refused and (over is None or beyond > wait):
+            over, wait = standing, beyond
+    return Verdict(tuple(standings), over, wait)
+
+
+class Buckets:
+    """What the keys have used in this process. A key whose minute is whole again is forgotten."""
+
+    def __init__(self, rates: Rates, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rates = rates
+        self._clock = clock
+        self._kept: dict[str, tuple[Used, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def used(self, owner: str) -> Used:
+        """What this key has used."""
+        used, at = self._kept.get(owner, (Used(), 0.0))
+        return used.after(self._clock() - at)
+
+    def begin(self, owner: str) -> Used:
+        """One request more, which was admitted."""
+        used = self.used(owner)
+        return self._keep(owner, Used(used.requests + self._rates.request_seconds, used.tokens))
+
+    def spend(self, owner: str, tokens: int) -> None:
+        """So many tokens were used."""
+        used = self.used(owner)
+        spent = min(used.tokens + self._rates.token_seconds(tokens), MINUTE + LONGEST_DEBT)
+        self._keep(owner, Used(used.requests, spent))
+
+    def _keep(self, owner: str, used: Used) -> Used:
+        self._kept.pop(owner, None)
+        self._forget_whole()
+        self._kept[owner] = used, self._clock()
+        return used
+
+    def _forget_whole(self) -> None:
+        """The oldest two, if they are whole again, so that it costs the same however many there are; and the
+        very oldest, whatever it has used, when there are too many."""
+        for owner in list(_first(self._kept, 2)):
+            if len(self._kept) >= _MOST_KEYS or self.used(owner) == Used():
+                del self._kept[owner]
+
+
+def _first(kept: dict[str, tuple[Used, float]], count: int) -> list[str]:
+    names = iter(kept)
+    return [name for _, name in zip(range(count), names, strict=False)]

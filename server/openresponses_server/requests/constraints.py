@@ -1,0 +1,173 @@
+"""A filter before the machine of a request that constrains its answer: what a request rules out never becomes
+an event.
+
+It stands between every dialect's inbound and the emitter, so that one filter serves all of them, the numbers
+stay dense and the snapshot equals the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from openresponses_bridge.emitter.finish_reasons import outcome
+from openresponses_bridge.emitter.live_response import SettleUsage
+from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
+from openresponses_bridge.emitter.stream import ResponseStream, StreamFilter
+from openresponses_bridge.protocol.content import LogProb
+from openresponses_bridge.protocol.errors import ErrorPayload
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.items import Item
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.tools.identity import ToolIdentityMap
+from openresponses_server.compaction.condensing import asks_for_compaction
+from openresponses_server.requests.answer_format import AnswerFormat
+from openresponses_server.requests.tool_rules import CallGate, Verdict, tool_rules
+from openresponses_server.schemas.workers import Question
+
+# the types of calls that come without a name → the name of their tool
+_NAMELESS = {"shell_call": "shell", "local_shell_call": "local_shell", "apply_patch_call": "apply_patch"}
+_CALL = "_call"  # ends the types of calls, those of hosted tools too
+_NAMED = frozenset({"function_call", "custom_tool_call"})
+
+
+def machine_for(
+    request: CreateResponse,
+    model: str,
+    identities: ToolIdentityMap,
+    wire: str,
+    *,
+    unenforced: bool,
+    clean: Callable[[str], str] | None = None,
+    settle_usage: SettleUsage | None = None,
+) -> ResponseStream:
+    """The machine that answers this request; `unenforced` says that the upstream does not hold its model
+    to the format, `clean` takes secrets out of what it says in its errors, `settle_usage` says what it ends
+    with. Without constraints it is the
+    machine itself, at no cost."""
+    machine = ResponseStreamStateMachine(
+        model, request, tool_identities=identities, wire=wire, redact=clean, settle_usage=settle_usage
+    )
+    rules = None if asks_for_compaction(request) else tool_rules(request)
+    if rules is None and not unenforced:
+        return machine
+    gate = None if rules is None else CallGate(rules, identities, machine.diagnostics)
+    return ConstrainedStream(machine, gate, AnswerFormat(request) if unenforced else None)
+
+
+class ConstrainedStream(StreamFilter):
+    """Keeps back the calls that `rules` do not admit, and fails the response when a call or a format that
+    must be there is not, or when nothing is left of it."""
+
+    def __init__(self, stream: ResponseStream, gate: CallGate | None, answer: AnswerFormat | None) -> None:
+        super().__init__(stream)
+        self._gate = gate
+        self._answer = answer
+        self._waiting: dict[int, list[dict[str, Any]]] = {}
+        self._deferred: str | None = None
+        self._reason: str | None = None
+        self.question: Question | None = None
+        """The output is whole, and this has to be judged before the response ends: see `settle`."""
+
+    @property
+    def judged(self) -> bool:
+        """Its answer has to fit a format: there may be a `question` before the end."""
+        return self._answer is not None
+
+    def text(self, delta: str, logprobs: Sequence[LogProb | Mapping[str, Any]] | None = None) -> list[Event]:
+        if self._answer is None or not isinstance(delta, str):
+            return super().text(delta, logprobs)
+        self.require("text")
+        shown = self._answer.feed(delta)
+        return super().text(shown, logprobs) if shown else []
+
+    def tool_call(
+        self,
+        index: int = 0,
+        id: str | None = None,
+        name: str | None = None,
+        arguments: str | None = None,
+        type: str = "function",
+        namespace: str | None = None,
+    ) -> list[Event]:
+        self.require("tool_call")
+        if self._gate is None:
+            return super().tool_call(index, id, name, arguments, type, namespace)
+        fragment = {"id": id, "name": name, "arguments": arguments, "type": type, "namespace": namespace}
+        verdict = self._gate.judge(index, id or "", name or "")
+        if verdict is Verdict.WAIT:
+            self._waiting.setdefault(index, []).append(fragment)
+            return []
+        events: list[Event] = []
+        waiting = self._waiting.pop(index, [])
+        if verdict is Verdict.PASS:
+            for each in [*waiting, fragment]:
+                events += super().tool_call(index, **each)
+        return events
+
+    def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]:
+        self.require("tool_call_done")
+        if self._gate is not None and self._gate.end(index) is not Verdict.PASS:
+            return []
+        return super().tool_call_done(index, cut=cut)
+
+    def item(self, item: Item | Mapping[str, Any]) -> list[Event]:
+        self.require("item")
+        if self._gate is not None:
+            name = _called_name(item)
+            if name and self._gate.judge_whole(name) is Verdict.DROP:
+                return []
+            self._gate.hosted = self._gate.hosted or (name is None and _is_call(item))
+        return super().item(item)
+
+    def defer_finish(self, reason: str | None) -> list[Event]:
+        events = super().defer_finish(reason)
+        self._deferred = reason
+        return events
+
+    def finish(self, reason: str | None = None, *, incomplete: bool = False) -> list[Event]:
+        """As the machine's own, but that a response which ends as completed without what was asked for
+        fails, and that one whose answer has to fit a format does not end before that is judged. What was cut
+        is incomplete and says so, whatever it lacks."""
+        self.require("finish")
+        events = super().text(self._answer.close()) if self._answer is not None else []
+        if not incomplete and outcome(reason or self._deferred)[0] is None:
+            lacking = self._lacking()
+            if lacking is not None:
+                return events + self._fail(lacking)
+            self.question = None if self._answer is None else self._answer.question(self.snapshot)
+            if self.question is not None:
+                self._reason = reason
+                return events
+        return events + super().finish(reason, incomplete=incomplete)
+
+    def settle(self, objection: str | None) -> list[Event]:
+        """`question` has been judged: end as completed, or fail with the objection."""
+        self.question = None
+        return super().finish(self._reason) if objection is None else self._fail(objection)
+
+    def _fail(self, message: str) -> list[Event]:
+        return self.fail(ErrorPayload("model_error", "model_error", message, None))
+
+    def _lacking(self) -> str | None:
+        """What the request asked for and the answer does not hold."""
+        gate = self._gate
+        if gate is not None and gate.unmet:
+            return "The model did not call a tool, although tool_choice requires it to."
+        if gate is not None and gate.refused and not self.snapshot.output:
+            return "The model only called tools that the request does not admit."
+        return None
+
+
+def _is_call(item: Item | Mapping[str, Any]) -> bool:
+    kind = item.get("type") if isinstance(item, Mapping) else item.type
+    return isinstance(kind, str) and kind.endswith(_CALL)
+
+
+def _called_name(item: Item | Mapping[str, Any]) -> str | None:
+    """The name of the tool that an item calls; None for an item that is not a call."""
+    of = item.get if isinstance(item, Mapping) else partial(getattr, item)
+    kind = of("type", None)
+    name = of("name", None) if kind in _NAMED else _NAMELESS.get(str(kind))
+    return name if isinstance(name, str) else None

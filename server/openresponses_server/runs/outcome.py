@@ -1,0 +1,201 @@
+"""Law S11: how each response ended, as one line in the log, without content and without secrets.
+
+Texts of an upstream may quote what a person wrote, so that of those only the codes are logged, which are
+names for programs; `cause` is in the words of this server or of its system.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import structlog
+
+from openresponses_bridge.diagnostics import Diagnostic
+from openresponses_bridge.dialects.base import CUT, EMPTY, INVALID_JSON, INVALID_SHAPE
+from openresponses_bridge.errors import BridgeError
+from openresponses_bridge.protocol.response import Response
+from openresponses_server.errors import HttpError, Outage, UpstreamError
+from openresponses_server.runs.metering import Meter
+from openresponses_server.runs.pace import Ended, Pace
+from openresponses_server.runs.translation import Translation
+from openresponses_server.runs.watching import Said, Watch
+from openresponses_server.sessions.endings import is_cancelled
+from openresponses_server.upstreams.attempts import Attempts
+
+_LONGEST: Final = 200  # characters of a name that a client or an upstream gives
+_LONGEST_CODE: Final = 64
+_NOT_A_NAME: Final = "other"  # an upstream wrote a sentence where a code belongs
+_CANCELLED: Final = "cancelled"
+_HANDED_OVER: Final = "handed_over"
+_LEFT: Final = "client_left"
+_DEFECT: Final = "internal_error"
+# what a stream itself shows to be wrong
+_CAUSES: Final = {
+    CUT: "its stream ended before the answer did",
+    EMPTY: "its stream ended without an answer",
+    INVALID_JSON: "its stream has something in it that is not JSON",
+    INVALID_SHAPE: "its stream has something in it that is not of its dialect",
+    _DEFECT: "a defect in this server, logged as run.internal_error",
+}
+_REPORTED: Final = "it reported an error in its stream"
+_NOT_SAID: Final = Said(_HANDED_OVER)
+_log = structlog.get_logger(__name__)
+
+
+class Outcome:
+    """How one response ends, for the log, for its `meter` and, by `count`, for the metrics. `spent` gets what
+    an upstream has begun, however it ended. `handed_over`: when it is broken off, another worker ends it and
+    logs that."""
+
+    def __init__(
+        self,
+        request_id: str,
+        translation: Translation,
+        attempts: Attempts,
+        count: Callable[[Ended], None],
+        spent: Callable[[Response], None],
+        meter: Meter,
+        *,
+        handed_over: bool,
+    ) -> None:
+        self._request_id = request_id
+        self._translation = translation
+        self._attempts = attempts
+        self._count = count
+        self._spent = spent
+        self._meter = meter
+        self._handed_over = handed_over
+        self._started = time.perf_counter()
+        self._first: float | None = None
+        self.pace = Pace()
+        self._watches: list[Watch] = []
+        self._said = _NOT_SAID
+        self.losses: list[Diagnostic] = []
+        """What the request lost on its way to the upstream that has accepted it."""
+
+    def watch(self, watch: Watch, pace: Pace | None = None) -> None:
+        """Have it watched; `pace` is what measures it instead."""
+        self._watches.append(watch)
+        self.pace = pace or self.pace
+
+    def upstream_spoke(self) -> None:
+        """The first bytes of an answer have come."""
+        self._first = time.perf_counter()
+
+    def count(self) -> None:
+        """The response has ended, as its translation has it."""
+        self._enter(self._ended())
+
+    def _enter(self, ended: Ended) -> None:
+        self._count(ended)
+        self._meter.end(ended.response, self._attempts.asked)
+
+    def _ended(self) -> Ended:
+        asked = self._attempts.asked
+        return Ended(
+            self._attempts.chosen,
+            asked.model if self._attempts.chosen and asked is not None else "",
+            self._translation.snapshot,
+            self.pace,
+            [*self.losses, *self._translation.diagnostics],
+            time.perf_counter() - self._started,
+        )
+
+    def __enter__(self) -> None:
+        """The response is made while this context lasts; then that is counted and logged."""
+        self._meter.start()
+        for watch in self._watches:
+            watch.begin()
+
+    def __exit__(self, _kind: type[BaseException] | None, raised: BaseException | None, _: object) -> None:
+        as_it_ends = self._ended()
+        self._report(as_it_ends, raised)
+        for watch in reversed(self._watches):
+            watch.end(as_it_ends, self._said)
+
+    def _report(self, as_it_ends: Ended, raised: BaseException | None) -> None:
+        ended, response = self._translation.ended, as_it_ends.response
+        failure = self._translation.failure or raised
+        if ended:
+            self._enter(as_it_ends)
+        elif raised is not None and not (
+            self._handed_over and isinstance(raised, asyncio.CancelledError)
+        ):  # else another worker makes it or ends it
+            self._meter.fail()
+        if self._first is not None:
+            self._spent(response)
+        if isinstance(failure, BridgeError):
+            self._log(response, "failed", failure.code, _cause(failure))
+        elif ended:
+            failed = response.error is not None
+            status, code = _standing(response)
+            self._log(response, status, code, _CAUSES.get(code or "", _REPORTED) if failed else None)
+        elif isinstance(raised, asyncio.CancelledError):
+            if not self._handed_over:
+                self._log(response, _CANCELLED, _LEFT, None)
+        elif raised is not None:
+            self._log(response, "failed", _DEFECT, _CAUSES[_DEFECT])
+
+    def _log(self, response: Response, status: str, code: str | None, cause: str | None) -> None:
+        self._said = Said(status, code, cause)
+        now = time.perf_counter()
+        target = self._attempts.asked
+        fields: dict[str, Any] = {"upstream": None if target is None else target.upstream.name}
+        if target is not None and target.model != response.model:
+            fields["upstream_model"] = target.model[:_LONGEST]
+        if self._first is not None:
+            fields["first_ms"] = _ms(self._first - self._started)
+        fields |= {"ms": _ms(now - self._started), "request_id": self._request_id}
+        if cause is not None:
+            fields |= {"address": None if target is None else target.upstream.address, "cause": cause}
+        _write(response, status, code, fields)
+
+
+def log_ended(response: Response, cause: str | None = None) -> None:
+    """The line of a response that was not made here, or by no upstream; `cause` says why it has failed."""
+    status, code = _standing(response)
+    _write(
+        response, status, code, {"cause": cause} if cause is not None and response.error is not None else {}
+    )
+
+
+def _standing(response: Response) -> tuple[str, str | None]:
+    """(status, code) of a response that has ended."""
+    if is_cancelled(response):
+        return _CANCELLED, None
+    if response.error is not None:
+        return response.status, response.error.code
+    details = response.incomplete_details
+    return response.status, None if details is None else details.reason
+
+
+def _write(response: Response, status: str, code: str | None, fields: dict[str, Any]) -> None:
+    line: dict[str, Any] = {"id": response.id, "model": response.model[:_LONGEST], "status": status}
+    if code is not None:
+        line["code"] = code if len(code) <= _LONGEST_CODE and len(code.split()) == 1 else _NOT_A_NAME
+    if response.usage is not None:
+        line["input_tokens"] = response.usage.input_tokens
+        line["output_tokens"] = response.usage.output_tokens
+        if response.usage.estimated is True:
+            line["estimated"] = True
+    write = _log.info if status in ("completed", _CANCELLED) else _log.warning
+    write("response", **(line | fields))
+
+
+def _cause(failure: BridgeError) -> str:
+    """What an operator has to know of it. The message of an upstream's error and of bytes that could not be
+    read may quote content."""
+    if isinstance(failure, UpstreamError):
+        return failure.cause or _CAUSES.get(failure.code, _REPORTED)
+    if isinstance(failure, Outage):
+        return failure.in_full
+    if isinstance(failure, HttpError):
+        return failure.message
+    return _CAUSES.get(failure.code, "what it sent could not be translated")
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 1)

@@ -1,0 +1,66 @@
+"""How fast an answer comes: when its first token does, and how far apart the others are.
+
+This is on the path of a token, so that it is done once for each read of the upstream, into numbers of this
+response alone; whoever counts all responses gets them at the end.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from openresponses_bridge.diagnostics import Diagnostic
+from openresponses_bridge.protocol.events import Event, ResponseCreated, ResponseInProgress
+from openresponses_bridge.protocol.response import Response
+
+GAPS: Final = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5, 10)
+"""Upper bounds of what gaps are counted by, in seconds; what is longer is counted behind the last one."""
+_NO_OUTPUT: Final = (ResponseCreated, ResponseInProgress)
+
+
+class Pace:
+    """Of one response. `gaps` has as many tokens as came with a gap up to each of `GAPS`, and those beyond; a
+    token is an event of output, and those of one read share the time since the read before."""
+
+    __slots__ = ("_first_at", "_now", "_read_at", "_started", "first", "gaps")
+
+    def __init__(self, now: Sequence[float] | None = None) -> None:
+        self._now = time.perf_counter if now is None else iter(now).__next__
+        self._started = self._now()
+        self._first_at = self._read_at = 0.0
+        self.first: float | None = None
+        """Seconds from the beginning to the first output; None before."""
+        self.gaps = [0] * (len(GAPS) + 1)
+
+    @property
+    def seconds(self) -> float:
+        """From the first output to the last."""
+        return self._read_at - self._first_at
+
+    def read(self, events: list[Event]) -> None:
+        """One read of the upstream has become these events."""
+        tokens = len(events)
+        if not tokens:
+            return
+        now = self._now()
+        if self.first is None:
+            if not isinstance(events[-1], _NO_OUTPUT):
+                self.first = now - self._started
+                self._first_at = self._read_at = now
+            return
+        self.gaps[bisect_left(GAPS, (now - self._read_at) / tokens)] += tokens
+        self._read_at = now
+
+
+class Ended(NamedTuple):
+    """A response that is over. `upstream` has accepted its request, under the name `model`; both are ""
+    where none has. `noticed` is what was lost or repaired on the way, `seconds` how long all of it took."""
+
+    upstream: str
+    model: str
+    response: Response
+    pace: Pace
+    noticed: Iterable[Diagnostic]
+    seconds: float

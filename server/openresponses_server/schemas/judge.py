@@ -1,0 +1,94 @@
+"""What a worker process does: judge one text by one schema, or whether the schema can be used at all.
+
+It imports little, so that the process is there soon. The limits on its memory and its time hold even when
+the server that started it is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import time
+from typing import Any, Final
+
+import jsonschema_rs as engine
+
+from openresponses_bridge.errors import WireError
+from openresponses_bridge.protocol.codec import decode_json
+from openresponses_bridge.schemas.dialects import dialect_of, validator
+from openresponses_bridge.schemas.json_paths import json_path
+from openresponses_server.isolated import answer_lines
+
+_MOST_MEMORY: Final = 2 << 30  # bytes of address space
+_UNCHECKED: Final = frozenset({"backtrackLimitExceeded", "regexEngineFailure"})
+
+
+def main() -> None:
+    """The whole life of a process that is asked by lines of `[schema, seconds, text]` and answers with a
+    string or null: `objection`, or where the text is null `unusable`. It is ended when one takes longer."""
+    make_ready()
+
+    def answer(line: bytes) -> bytes:
+        schema, seconds, text = json.loads(line)
+        _end_after(seconds)
+        said = unusable(schema) if text is None else objection(schema, text)
+        return json.dumps(said).encode()
+
+    answer_lines(answer)
+
+
+def make_ready() -> None:
+    """The process is the server's: what interrupts a terminal is not meant for it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, resource.RLIM_INFINITY))
+
+
+def unusable(schema: dict[str, Any]) -> str | None:
+    """Why no answer can be judged by the schema; None when it can."""
+    try:
+        validator(dialect_of(schema) or "", schema)
+    except (engine.ValidationError, ValueError):
+        return "it holds a pattern that is not a regular expression, or one that is too large"
+    return None
+
+
+def objection(schema: dict[str, Any], text: str) -> str | None:
+    """Why the text is not a JSON value that fits the schema, in words that quote neither; None when it does.
+    The schema has been checked (`check_schema`)."""
+    try:
+        value = decode_json(text)
+    except WireError as error:
+        return f"The answer is not JSON: {error.message}"
+    try:
+        judge = validator(dialect_of(schema) or "", schema)
+    except (engine.ValidationError, ValueError):
+        return "The answer could not be checked: the schema holds a pattern that can't be used."
+    try:
+        judge.validate(value)
+    except engine.ValidationError as error:
+        place, keyword = _place(error), _keyword(error)
+        if keyword in _UNCHECKED:
+            return f"The answer could not be checked: the pattern for {place} takes too many steps."
+        return f"The answer does not fit the schema at {place}: violates {keyword!r}"
+    except ValueError:
+        return "The answer could not be checked: it is nested too deeply, or holds half a surrogate pair."
+    return None
+
+
+def _end_after(seconds: float) -> None:
+    soonest = int(time.process_time() + seconds) + 2
+    resource.setrlimit(resource.RLIMIT_CPU, (soonest, resource.RLIM_INFINITY))
+
+
+def _keyword(error: engine.ValidationError) -> str:
+    """The keyword that is violated; a schema that is `false` has no keyword of its own."""
+    name: str = error.kind.name
+    return str(error.schema_path[-1]) if name == "falseSchema" and error.schema_path else name
+
+
+def _place(error: engine.ValidationError) -> str:
+    """Where it is in the answer; a key that the schema does not name was made up by the model, and is not
+    shown."""
+    named = set(error.evaluation_path)
+    return json_path(step if isinstance(step, int) or step in named else "*" for step in error.instance_path)

@@ -1,0 +1,77 @@
+"""The listening socket: bound here, or passed on by the service manager that holds it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from openresponses_server.settings import Settings, SettingsError
+
+_BACKLOG: Final = 2048
+_OTHER_FILES: Final = 256  # that the process has open beside connections
+_FIRST_PASSED: Final = 3  # sd_listen_fds(3)
+_LISTENING: Final = (socket.AF_INET, socket.AF_INET6)
+
+
+class Listener(NamedTuple):
+    """`shared`: it stays open elsewhere when this process closes it, and connections that were not accepted
+    here go to whoever accepts next."""
+
+    socket: socket.socket
+    shared: bool
+
+
+def listen(settings: Settings) -> tuple[Listener, Settings]:
+    """The socket to accept from, and the settings with its address. Raises SettingsError."""
+    passed = _passed_on()
+    if passed is None:
+        return Listener(_bound(settings.host, settings.port), shared=False), settings
+    host, port = passed.getsockname()[:2]
+    return Listener(passed, shared=True), replace(settings, host=host, port=port)
+
+
+def allow_files(connections: int) -> None:
+    """Raise what the system allows this process to have open, as far as it may be raised: each client's
+    connection may need one to an upstream."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * connections + _OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def _passed_on() -> socket.socket | None:
+    """The socket that systemd listens on for this process (`LISTEN_FDS`); None without."""
+    count, whose = os.environ.pop("LISTEN_FDS", ""), os.environ.pop("LISTEN_PID", "")
+    if not count or whose != str(os.getpid()):
+        return None
+    if count != "1":
+        raise SettingsError(f"LISTEN_FDS: {count[:20]} sockets were passed on, and one can be served")
+    try:
+        found = socket.socket(fileno=_FIRST_PASSED)
+        usable = found.family in _LISTENING and found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    except OSError as error:
+        raise SettingsError(f"LISTEN_FDS: the socket can't be used: {error.strerror}") from error
+    if not usable:
+        raise SettingsError("LISTEN_FDS: the socket is not one that listens on a TCP port")
+    found.set_inheritable(False)
+    return found
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    # Without SO_REUSEPORT: it would let a second server take half of the connections without a word, and
+    # the connections in a queue that is closed are lost.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise SettingsError(f"can't listen on {host}:{port}: {error.strerror}") from error
+    return listener

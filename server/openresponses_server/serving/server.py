@@ -1,0 +1,177 @@
+"""uvicorn's server, leaving as law S8 has it: what has begun is finished, within a time, and then cut off
+with an end that says so."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import FrameType
+from typing import Any, Final, cast
+
+import structlog
+import uvicorn
+from starlette.applications import Starlette
+
+from openresponses_server.connections.http import HttpConnection
+from openresponses_server.connections.registry import ConnectionRegistry
+from openresponses_server.service import Service
+from openresponses_server.serving.ahead import import_for_requests
+from openresponses_server.serving.leaving import PACE_OF, Leaving, Pace
+from openresponses_server.serving.memory import GivingBack, look_less_for_garbage
+from openresponses_server.settings import Settings, seconds_of
+
+_ANSWERED_WITHIN: Final = 3  # seconds for connections that are still open when all responses have ended
+_LAST_WORDS: Final = {Pace.DRAIN: 6.0, Pace.HURRY: 6.0, Pace.CUT: 1.0}
+"""Seconds to store and send the ends of what was cut off: a store that does not answer is given five."""
+_BROKEN_OFF: Final = 0.5  # seconds that answers may take to notice that their connection is gone
+_CLOSED_WITHIN: Final = 8.0  # seconds to hand over leases and close stores, after which the process ends
+_log = structlog.get_logger(__name__)
+
+
+class Server(uvicorn.Server):
+    """Serves `app` with these settings. `shared`: others accept from the same socket, so that new connections
+    are theirs as soon as this server leaves; alone it answers them with 503 until it has left."""
+
+    def __init__(self, app: Starlette, settings: Settings, *, shared: bool) -> None:
+        self._registry = ConnectionRegistry(settings)
+        super().__init__(_config(app, self._registry))
+        self._service: Service = app.state.service
+        self.shared = shared
+        drain = seconds_of(settings.drain)
+        assert drain is not None
+        self.leaving = Leaving(drain, settings.limits.grace)
+        self._moving: asyncio.Task[None] | None = None
+        self._giving_back = GivingBack()
+        import_for_requests()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """The signals that begin and hurry the leaving. Other than uvicorn this does not raise them again
+        at the end: a server that was asked to leave, and has left, has not failed."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in self.signals}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @property
+    def signals(self) -> list[signal.Signals]:
+        """Those that this server answers to."""
+        return list(PACE_OF)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.leaving.signalled(sig, asyncio.get_running_loop().time())
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if threading.current_thread() is threading.main_thread():  # else the process is another's
+            look_less_for_garbage()
+
+    def stop_accepting(self) -> None:
+        """Close the listening socket here."""
+        for server in self.servers:
+            server.close()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second: whether it has left."""
+        if await super().on_tick(counter):
+            return True
+        if self.leaving.pace is None:
+            busy = bool(self.server_state.tasks or self._service.running)
+            self._giving_back.tick(self.server_state.total_requests, busy)
+            return False
+        if self._moving is None:
+            self._moving = self._begin_to_leave()
+        if self._is_idle():
+            return True
+        if asyncio.get_running_loop().time() < self.leaving.deadline:
+            return False
+        await self._cut_off()
+        return True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if threading.current_thread() is threading.main_thread():
+            _end_after(_CLOSED_WITHIN)
+        if self._moving is not None:
+            self._moving.cancel()
+        await super().shutdown(sockets)
+
+    def _begin_to_leave(self) -> asyncio.Task[None]:
+        """The task that hands over what waits."""
+        gate = self._service.gate
+        _log.info("shutdown.draining", running=gate.running, seconds=self._seconds_left)
+        self._registry.retire()
+        if self.shared:
+            self.stop_accepting()
+            gate.leave()
+        else:
+            gate.close()
+        return asyncio.create_task(self._service.runs.leave(self._service.running))
+
+    @property
+    def _seconds_left(self) -> int:
+        return round(self.leaving.deadline - asyncio.get_running_loop().time())
+
+    def _is_idle(self) -> bool:
+        """Nothing is being answered or made, what waits was handed over, and no connection may bring more."""
+        if self.server_state.tasks or self._service.running or not (self._moving and self._moving.done()):
+            return False
+        return not (self.shared and self.server_state.connections)
+
+    async def _cut_off(self) -> None:
+        """End what still runs, and then break off what still reads: it can ask again for the rest."""
+        gate = self._service.gate
+        _log.warning("shutdown.cut_off", running=gate.running, answering=len(self.server_state.tasks))
+        gate.cut_off()
+        loop = asyncio.get_running_loop()
+        cut_at = loop.time()
+        while self.server_state.tasks or self._service.running:
+            pace = self.leaving.pace
+            assert pace is not None
+            if loop.time() - cut_at > _LAST_WORDS[pace]:
+                break
+            await asyncio.sleep(0.05)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        left = set(self.server_state.tasks)
+        if left:
+            _, left = await asyncio.wait(left, timeout=_BROKEN_OFF)
+        for task in left:
+            task.cancel()
+
+
+def _config(app: Starlette, registry: ConnectionRegistry) -> uvicorn.Config:
+    return uvicorn.Config(
+        cast(Any, app),
+        http=cast(Any, partial(HttpConnection, registry)),
+        loop="auto",  # uvloop wherever there is one
+        lifespan="on",
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,  # they would replace the peer's address, and any client can send them
+        server_header=False,
+        timeout_graceful_shutdown=_ANSWERED_WITHIN,
+    )
+
+
+def _end_after(seconds: float) -> None:
+    """End the process by then: a store or a log that does not answer must not hold it, and what is not
+    handed over is settled when its lease is over."""
+
+    def end() -> None:
+        _log.warning("shutdown.not_closed", seconds=seconds)
+        os._exit(1)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()

@@ -1,0 +1,186 @@
+"""Asking again: the same upstream when it says "later", another when it is down. Only before the first
+byte; once an upstream has accepted, what it says is the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Final
+
+import structlog
+from msgspec import Struct
+from msgspec.structs import replace
+
+from openresponses_bridge.diagnostics import Diagnostic
+from openresponses_bridge.errors import BridgeError
+from openresponses_server.errors import UpstreamError
+from openresponses_server.settings import Retries
+from openresponses_server.upstreams.base import Upstream, UpstreamReply, UpstreamRequest
+from openresponses_server.upstreams.first_words import FirstWords
+from openresponses_server.upstreams.overflow import CODE
+from openresponses_server.upstreams.refusals import has_forgotten
+from openresponses_server.upstreams.retry_after import seconds_of
+from openresponses_server.upstreams.targets import Target
+
+# what may go better in a moment, at the same upstream or at another
+PASSING: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
+_log = structlog.get_logger(__name__)
+
+
+class Attempt(Struct, frozen=True):
+    """One request to one upstream. `losses`: what its dialect can't say of the client's request. `after` is
+    the response there that it goes on from, `whole` the same request with its history instead, `shorter` with
+    less of that. `again`: another one was accepted and then refused."""
+
+    target: Target
+    request: UpstreamRequest
+    losses: list[Diagnostic]
+    after: str = ""
+    whole: Callable[[], Awaitable[Attempt]] | None = None
+    shorter: Callable[[], Awaitable[Attempt | None]] | None = None
+    again: bool = False
+
+    @property
+    def last(self) -> bool:
+        """There is nothing else that the upstream can be asked."""
+        return self.whole is None and self.shorter is None
+
+    async def instead(self, error: UpstreamError) -> Attempt | None:
+        """What to ask after it has refused so; None when that is its answer. Of attempts that follow each
+        other there are three at most."""
+        if self.whole is not None and has_forgotten(error, self.after):
+            return await self.whole()
+        if self.shorter is not None and error.code == CODE:
+            _log.info("request.shortened", upstream=self.target.upstream.name, reason=error.message)
+            return await self.shorter()
+        return None
+
+
+def _nothing(_attempt: Attempt, _reply: UpstreamReply) -> None:
+    return None
+
+
+class Attempts:
+    """The upstream of one response: the first of `prepared` that accepts. Those after the first are
+    prepared when they are needed; `accepted` is called with the one that did and its reply, `observe` with
+    the outcome of each try. `jitter` gives numbers in [0, 1)."""
+
+    def __init__(
+        self,
+        prepared: Sequence[Callable[[], Awaitable[Attempt]]],
+        accepted: Callable[[Attempt, UpstreamReply], None],
+        observe: Callable[[str, str], None] | None = None,
+        *,
+        wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._prepared = prepared
+        self._accepted = accepted
+        self._observe = observe or (lambda upstream, outcome: None)
+        self.chosen = ""
+        """The name of the upstream that has accepted."""
+        self._wait = wait
+        self._jitter = jitter
+        self._open: AbstractAsyncContextManager[UpstreamReply] | None = None
+        self.asked: Target | None = None
+        """The target that has accepted, until then the first one asked."""
+
+    async def __aenter__(self) -> UpstreamReply:
+        """As that of `Upstream.open`; when none accepts, the first one's error is raised."""
+        try:
+            attempt, reply = await self._first_that_accepts()
+            self.asked = attempt.target
+            self.chosen = attempt.target.upstream.name
+            self._observe(self.chosen, "accepted")
+            self._accepted(attempt, reply)
+        except BaseException as error:
+            await self.__aexit__(type(error), error, error.__traceback__)
+            raise
+        self._prepared = ()
+        if not attempt.last:
+            return FirstWords(attempt, reply, self._over)
+        self._accepted = _nothing  # nothing else is asked, so that the request's body need not stay
+        return reply
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        opened, self._open = self._open, None
+        if opened is not None:
+            await opened.__aexit__(kind, error, trace)
+
+    async def _over(self, attempt: Attempt) -> tuple[Attempt, UpstreamReply]:
+        """Ask so instead of what is open."""
+        await self.__aexit__(None, None, None)
+        attempt, reply = await self._ask_as_it_can(attempt)
+        attempt = replace(attempt, again=True)
+        self._accepted(attempt, reply)
+        return attempt, reply
+
+    async def _first_that_accepts(self) -> tuple[Attempt, UpstreamReply]:
+        errors: list[UpstreamError] = []
+        for prepare in self._prepared:
+            try:
+                attempt = await prepare()
+                self.asked = self.asked or attempt.target
+                return await self._ask_as_it_can(attempt)
+            except UpstreamError as error:
+                errors.append(error)
+                if error.http_status not in PASSING or error.code == UpstreamError.AUTHENTICATION:
+                    break
+            except BridgeError as error:
+                # a fallback that can't take the request does not replace the first error
+                if not errors:
+                    raise
+                _log.warning("upstream.fallback_unfit", reason=error.message)
+        raise errors[0]
+
+    async def _ask_as_it_can(self, attempt: Attempt) -> tuple[Attempt, UpstreamReply]:
+        """Ask with what is new alone, if that is the attempt; with the whole history when the upstream does
+        not know what came before it, and with less of that when it is too long."""
+        try:
+            return attempt, await self._ask(attempt)
+        except UpstreamError as error:
+            other = await attempt.instead(error)
+            if other is None:
+                raise
+        return await self._ask_as_it_can(other)
+
+    async def _ask(self, attempt: Attempt) -> UpstreamReply:
+        """Ask one upstream, as often as its retries allow."""
+        upstream: Upstream = attempt.target.upstream
+        retries = attempt.target.retries
+        for made in range(retries.times + 1):
+            try:
+                opening = upstream.open(attempt.request)
+                reply = await opening.__aenter__()
+                self._open = opening
+                return reply
+            except UpstreamError as error:
+                self._observe(upstream.name, str(error.http_status))
+                said = {"said": error.said} if error.said else {}
+                _log.info(
+                    "upstream.refused",
+                    upstream=upstream.name,
+                    status=error.http_status,
+                    code=error.code,
+                    **said,
+                )
+                wait = waiting_time(error, made, retries, self._jitter())
+                if wait is None or made == retries.times:
+                    raise
+            await self._wait(wait)
+        raise AssertionError("the last attempt returns or raises")
+
+
+def waiting_time(error: UpstreamError, made: int, retries: Retries, jitter: float) -> float | None:
+    """Seconds to wait after `made` + 1 attempts, None when asking again is of no use: the error will last,
+    the time is used up, or the upstream asks for a longer wait than is allowed."""
+    if error.http_status not in PASSING or error.code == UpstreamError.TIMEOUT or error.lasting:
+        return None
+    asked = seconds_of(error.headers.get("retry-after"))
+    wait = retries.first_wait * 2**made * (0.5 + jitter / 2) if asked is None else asked
+    return wait if asked is None or asked <= retries.longest_wait else None

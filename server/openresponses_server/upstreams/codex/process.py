@@ -1,0 +1,268 @@
+"""One `codex app-server`: started, initialised once, asked, and ended with all that it has started."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+import msgspec
+import structlog
+
+from openresponses_bridge.dialects.codex import is_known
+from openresponses_bridge.protocol.codec import encode
+from openresponses_server.errors import UpstreamError
+from openresponses_server.settings import CodexSettings
+from openresponses_server.tasks import end_tasks
+from openresponses_server.upstreams.codex import errors
+from openresponses_server.upstreams.codex.approvals import answer
+from openresponses_server.upstreams.codex.environment import command_of, environment_of
+from openresponses_server.upstreams.codex.lines import Lines, LineTooLong
+from openresponses_server.upstreams.codex.messages import METHOD_NOT_FOUND, Incoming, incoming, params_of
+from openresponses_server.upstreams.codex.stderr import log_stderr
+
+_READ: Final = 256 * 1024
+_UNREAD: Final = 64 * 1024 * 1024  # bytes that it has not read of what was written to it
+_MOST_KINDS: Final = 1000  # of notifications; of those beyond nothing is logged
+_LONGEST_KIND: Final = 100
+_CLIENT: Final = {"name": "openresponses_bridge", "title": "openresponses-bridge", "version": "1"}
+_log = structlog.get_logger(__name__)
+
+
+class Listener(Protocol):
+    """A thread of the process, to which its lines go."""
+
+    def heard(self, line: bytes, message: Incoming) -> None:
+        """A notification."""
+        ...
+
+    def asked(self, line: bytes, message: Incoming) -> None:
+        """A request, which is answered through `CodexProcess.answer`."""
+        ...
+
+    def lost(self, error: UpstreamError) -> None:
+        """The process has ended."""
+        ...
+
+
+class CodexProcess:
+    """A running process. `listeners` are its threads by their ids."""
+
+    def __init__(self, name: str, settings: CodexSettings, cwd: str, clean: Callable[[str], str]) -> None:
+        self._name = name
+        self._settings = settings
+        self._cwd = cwd
+        self._clean = clean
+        self.listeners: dict[str, Listener] = {}
+        self.threads_made = 0
+        self.turns_ended = 0
+        self.failure: UpstreamError | None = None
+        """Why it can't be used any more; None while it can."""
+        self.ready = False
+        self._waiting: dict[int, asyncio.Future[msgspec.Raw]] = {}
+        self._last_id = 0
+        self._unreadable = 0
+        self._kinds: set[str] = set()  # of notifications that have come
+        self._process: asyncio.subprocess.Process | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    async def start(self) -> None:
+        """Start and initialise it. Raises UpstreamError, and then nothing of it is left."""
+        try:
+            await self._spawn()
+            params = {"clientInfo": _CLIENT, "capabilities": None}
+            await self.request("initialize", params, self._settings.start_seconds)
+            self._write({"method": "initialized"})
+            self.ready = True
+        except UpstreamError as error:
+            await self.stop()
+            raise errors.not_started(self._name, error.cause) from error
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _spawn(self) -> None:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command_of(self._settings),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=environment_of(self._settings),
+                cwd=self._cwd,
+                start_new_session=True,  # a group of its own, to be ended with all that it has started
+            )
+        except OSError as error:
+            raise errors.not_started(self._name, error.strerror or type(error).__name__) from error
+        self._process = process
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._tasks = [
+            asyncio.create_task(self._listen(process.stdout)),
+            asyncio.create_task(log_stderr(process.stderr, self._name, self._clean)),
+        ]
+        _log.info("codex.started", upstream=self._name, pid=process.pid)
+
+    # ── asking ─────────────────────────────────────────────────────────────────────────────────────
+    async def request(self, method: str, params: dict[str, Any], seconds: float | None = None) -> msgspec.Raw:
+        """The result. Raises UpstreamError when it refuses, ends, or does not answer in time."""
+        if self.failure is not None:
+            raise self.failure
+        self._last_id += 1
+        number = self._last_id
+        future: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = future
+        try:
+            self._write({"id": number, "method": method, "params": params})
+            async with asyncio.timeout(self._settings.answer_seconds if seconds is None else seconds):
+                return await future
+        except TimeoutError as error:
+            raise errors.silent(self._name, f"answer {method}") from error
+        except _Refusal as error:
+            raise errors.refused(self._name, method, self._clean(error.message)) from error
+        finally:
+            del self._waiting[number]
+
+    def answer(self, request_id: int | str, result: Any) -> None:
+        """Answer a request of its own."""
+        self._write({"id": request_id, "result": result})
+
+    def _write(self, message: dict[str, Any]) -> None:
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        pipe = process.stdin.transport
+        if self.failure is not None or pipe.is_closing():
+            return
+        if pipe.get_write_buffer_size() > _UNREAD:
+            self._fail(errors.silent(self._name, "read what was written to it"))
+            return
+        pipe.write(encode(message) + b"\n")
+
+    # ── listening ──────────────────────────────────────────────────────────────────────────────────
+    async def _listen(self, stream: asyncio.StreamReader) -> None:
+        lines = Lines(self._settings.line_bytes)
+        try:
+            while data := await stream.read(_READ):
+                for line in lines.feed(data):
+                    self._take(line)
+        except LineTooLong:
+            most = self._settings.line_bytes
+            self._fail(errors.invalid(self._name, f"it wrote a line of more than {most} bytes"))
+            return
+        process = self._process
+        assert process is not None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.stop_seconds):
+                await process.wait()
+        code = process.returncode
+        how = "it closed its output" if code is None else f"its process ended with code {code}"
+        self._fail(errors.ended(self._name, how))
+
+    def _take(self, line: bytes) -> None:
+        message = incoming(line)
+        if message is None:
+            self._unreadable += 1
+            if self._unreadable == 1:
+                _log.warning("codex.unreadable_line", upstream=self._name, bytes=len(line))
+        elif not message.method:
+            self._answered(message)
+        elif message.id is not None:
+            self._asked(line, message)
+        else:
+            self._note_kind(message.method)
+            listener = self.listeners.get(message.thread_id)
+            if listener is not None:
+                listener.heard(line, message)
+
+    def _note_kind(self, method: str) -> None:
+        """Log a kind of notification that nobody knows, once: a Codex that is newer than its table."""
+        kind = method[:_LONGEST_KIND]
+        if kind in self._kinds or len(self._kinds) >= _MOST_KINDS:
+            return
+        self._kinds.add(kind)
+        if not is_known(method):
+            _log.info("codex.unknown_notification", upstream=self._name, method=self._clean(kind))
+
+    def _answered(self, message: Incoming) -> None:
+        future = self._waiting.get(message.id) if isinstance(message.id, int) else None
+        if future is None or future.done():
+            return
+        if message.error is not None:
+            future.set_exception(_Refusal(message.error.message))
+        else:
+            future.set_result(message.result)
+
+    def _asked(self, line: bytes, message: Incoming) -> None:
+        """Every request is answered: one that waits for ever would stop its turn."""
+        assert message.id is not None
+        listener = self.listeners.get(message.thread_id)
+        if listener is not None:
+            listener.asked(line, message)
+            return
+        accept = self._settings.approvals == "auto"
+        result = answer(message.method, params_of(line), accept=accept)
+        if result is None:
+            self.refuse(message.id)
+        else:
+            self.answer(message.id, result)
+
+    def refuse(self, request_id: int | str) -> None:
+        """A request of a kind that nobody answers."""
+        error = {"code": METHOD_NOT_FOUND, "message": "this client does not answer it"}
+        self._write({"id": request_id, "error": error})
+
+    # ── the end ────────────────────────────────────────────────────────────────────────────────────
+    def _fail(self, error: UpstreamError) -> None:
+        """It can't be used any more."""
+        if self.failure is not None:
+            return
+        self.failure = error
+        _log.warning("codex.ended", upstream=self._name, pid=self.pid, cause=error.cause)
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(error)
+        for listener in list(self.listeners.values()):
+            listener.lost(error)
+        self._kill()
+
+    def _kill(self) -> None:
+        if self._process is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    async def stop(self) -> None:
+        """End it and all that it has started: by closing its input, and then by force."""
+        process = self._process
+        if process is None:
+            return
+        if self.failure is None:
+            self.failure = errors.ended(self._name, "it was stopped")
+            for listener in list(self.listeners.values()):
+                listener.lost(self.failure)
+        if process.stdin is not None:
+            process.stdin.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.stop_seconds):
+                await process.wait()
+        self._kill()
+        await process.wait()
+        # nothing holds the other ends of its pipes now, unless something has left its group
+        await asyncio.wait(self._tasks, timeout=self._settings.stop_seconds)
+        await end_tasks(self._tasks)
+        process._transport.close()  # type: ignore[attr-defined]
+
+
+class _Refusal(Exception):
+    """An answer that is an error."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message

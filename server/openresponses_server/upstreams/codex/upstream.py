@@ -1,0 +1,103 @@
+"""Codex behind the interface of an upstream."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from openresponses_bridge.protocol.codec import encode
+from openresponses_server.config import expanded
+from openresponses_server.settings import CodexSettings, Timeouts
+from openresponses_server.upstreams.base import Take, UpstreamReply, UpstreamRequest
+from openresponses_server.upstreams.codex import errors
+from openresponses_server.upstreams.codex.places import Places
+from openresponses_server.upstreams.codex.pool import Pool
+from openresponses_server.upstreams.codex.threads import TurnRequest
+from openresponses_server.upstreams.codex.turns import Turn
+from openresponses_server.upstreams.reported import ReportedModel
+from openresponses_server.upstreams.secrets import Secrets
+
+_ACCOUNT_LENGTH: Final = 32
+_MOST_MODELS: Final = 1000
+
+
+class _Model(Struct):
+    model: str = ""
+
+
+class _Models(Struct):
+    data: list[_Model] = []
+
+
+class CodexUpstream:
+    """`codex app-server` as these settings have it; no process runs before the first request."""
+
+    def __init__(self, name: str, settings: CodexSettings, timeouts: Timeouts) -> None:
+        self.name = name
+        self.address = settings.path
+        self._settings = settings
+        self._timeouts = timeouts
+        self._secrets = Secrets([expanded(value) for value in settings.env.values()])
+        self._made: tuple[Pool, Places] | None = None
+
+    def open(self, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamReply]:
+        return self._open(request)
+
+    @asynccontextmanager
+    async def _open(self, request: UpstreamRequest) -> AsyncIterator[UpstreamReply]:
+        pool, places = self._running()
+        turn = msgspec.json.decode(request.body, type=TurnRequest)
+        async with places.place(request.owner):
+            thread = await pool.begin(turn, request.owner, request.conversation)
+            assert thread.turn is not None
+            try:
+                yield _CodexReply(thread.turn, self._timeouts.idle)
+            finally:
+                pool.leave(thread)
+
+    def clean(self, text: str, client_key: str | None = None) -> str:
+        return self._secrets.out_of(text)
+
+    def account(self, client_key: str | None = None) -> str:
+        shown = encode([self.name, self._settings.path, self._settings.args, self._settings.home])
+        return hashlib.sha256(shown).hexdigest()[:_ACCOUNT_LENGTH]
+
+    async def models(self) -> list[ReportedModel]:
+        pool, _ = self._running()
+        process = await pool.processes.least_busy()
+        result = await process.request("model/list", {})
+        try:
+            found = msgspec.json.decode(result, type=_Models).data
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise errors.invalid(self.name, "its list of models can't be read") from error
+        return [ReportedModel(each.model) for each in found[:_MOST_MODELS] if each.model]
+
+    async def close(self) -> None:
+        if self._made is not None:
+            (pool, _), self._made = self._made, None
+            await pool.close()
+
+    def _running(self) -> tuple[Pool, Places]:
+        # made here and not in __init__: they belong to the event loop that runs
+        if self._made is None:
+            pool = Pool(self.name, self._settings, self.clean)
+            self._made = pool, Places(self.name, self._settings)
+        return self._made
+
+
+class _CodexReply:
+    """One turn, as a stream of events whose data are Codex's lines."""
+
+    losses = ""
+
+    def __init__(self, turn: Turn, idle: float) -> None:
+        self._turn = turn
+        self._idle = idle
+
+    async def read(self, take: Take | None = None) -> bytes:
+        return await self._turn.read(self._idle)

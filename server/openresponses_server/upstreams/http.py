@@ -1,0 +1,309 @@
+"""An upstream behind HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, closing
+from functools import lru_cache, partial
+from typing import Final
+
+from openresponses_bridge.protocol.codec import encode
+from openresponses_server.errors import UpstreamError
+from openresponses_server.settings import Timeouts
+from openresponses_server.upstreams.addresses import without_password
+from openresponses_server.upstreams.base import (
+    DRAIN_SECONDS,
+    LOSSES_HEADER,
+    UpstreamReply,
+    UpstreamRequest,
+    called,
+)
+from openresponses_server.upstreams.causes import cause_of, is_lasting, words_of
+from openresponses_server.upstreams.connections import FAILURES, Answer, Connect, Requests
+from openresponses_server.upstreams.dialects import HttpDialect
+from openresponses_server.upstreams.http1.body import Body
+from openresponses_server.upstreams.http1.pool import Connections
+from openresponses_server.upstreams.refusals import Clean, in_band_refusal, refusal, said_in
+from openresponses_server.upstreams.reply import HttpReply
+from openresponses_server.upstreams.reported import ReportedModel, reported_models
+from openresponses_server.upstreams.secrets import Secrets
+from openresponses_server.upstreams.whole_answers import WholeReply, is_whole_answer
+
+_MAX_REFUSAL: Final = 64 * 1024  # bytes read of a refusal's body
+_MAX_LIST: Final = 8 * 1024 * 1024  # bytes read of a list of models
+_LIST_SECONDS: Final = 5.0
+_LONGEST_TYPE: Final = 200  # characters of a content type
+_ACCOUNT_LENGTH: Final = 32  # characters of a hash: enough to distinguish, too few to be the hash of a key
+_STREAM_TYPE: Final = "text/event-stream"
+# Servers that stream under a wrong name are believed; these say that it is something else.
+_JSON_TYPE: Final = "application/json"
+_NO_STREAM_TYPES: Final = ("text/html", _JSON_TYPE, "application/xml", "text/xml", "image/")
+
+
+class HttpUpstream:
+    """One address, which `url` names as the dialect's own clients take it. `api_key` goes out in the
+    dialect's header and is never sent anywhere else; with `pass_through` the client's own goes out
+    instead, where it has shown one. `headers` go with every request; `secrets` are the parts of them that
+    errors and logs must not show. `connect` makes what makes the requests; `shown_as` is
+    its address for the operator, where that is not the address of its requests. `key_is_ours`: those who ask
+    have not given the key, so that its refusal is not about theirs."""
+
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        dialect: HttpDialect,
+        timeouts: Timeouts,
+        *,
+        api_key: str | None = None,
+        pass_through: bool = False,
+        headers: Mapping[str, str] | None = None,
+        secrets: Iterable[str] = (),
+        connect: Connect = Connections,
+        shown_as: str | None = None,
+        key_is_ours: bool = True,
+    ) -> None:
+        self.name = name
+        self._base = dialect.address(url)
+        self.address = shown_as or without_password(self._base)
+        self._key_header = dialect.key_header
+        if (
+            without_password(self._base) != self._base
+            and (api_key or pass_through)
+            and self._key_header[0] == "authorization"
+        ):
+            raise ValueError(
+                "a user name in the address and a key exclude each other: both are authorization"
+            )
+        self._recognises = dialect.side.whole
+        self._headers = {**dialect.headers, **(headers or {})}
+        self._timeouts = timeouts
+        self._api_key = api_key
+        self._pass_through = pass_through
+        self._key_is_ours = key_is_ours
+        self._own = self._with_key(api_key)
+        self._secrets = list(secrets)
+        self._connect = connect
+        self._connections: Requests | None = None
+
+    def open(self, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamReply]:
+        return _Exchange(self, request)
+
+    async def ask(self, request: UpstreamRequest) -> tuple[Answer, HttpReply | None, bytes | None]:
+        """Send the request: the answer, which is to be closed, what gives its body, unless that has been
+        read, and what was read of a whole one in JSON. Raises UpstreamError."""
+        try:
+            response = await self._sent(request)
+        except FAILURES as error:
+            raise self._failure(error) from error
+        try:
+            theirs = not self._key_is_ours or (self._pass_through and request.client_key is not None)
+            clean = partial(self.clean, client_key=request.client_key)
+            whole = await self._check(response, clean, "" if theirs else self._key_refused)
+            if whole is not None and isinstance(response.content, Body) and response.content.is_read:
+                return response, None, whole
+            return response, HttpReply(self.name, response, self._timeouts.idle, losses_in(response)), whole
+        except BaseException:
+            response.close()
+            raise
+
+    def _sent(self, request: UpstreamRequest) -> Awaitable[Answer]:
+        headers = {
+            "content-type": "application/json",
+            "accept": _STREAM_TYPE if request.stream else _JSON_TYPE,
+            "x-request-id": request.request_id,
+            **(self._with_key(self._key_for(request.client_key)) if self._pass_through else self._own),
+        }
+        for name in request.headers:
+            value = request.headers[name]
+            headers[name] = f"{headers[name]},{value}" if name in headers else value
+        url = self._base + request.path
+        connections = self._connections or self._connected()
+        return connections.request("POST", url, headers=headers, data=request.body)
+
+    def clean(self, text: str, client_key: str | None = None) -> str:
+        passed = client_key if self._pass_through else None
+        return Secrets([self._api_key, passed, *self._secrets]).out_of(text)
+
+    def account(self, client_key: str | None = None) -> str:
+        headers = self._with_key(self._key_for(client_key))
+        shown = encode([self.name, self._base, sorted(headers.items())])
+        return hashlib.sha256(shown).hexdigest()[:_ACCOUNT_LENGTH]
+
+    def _key_for(self, client_key: str | None) -> str | None:
+        return client_key or self._api_key if self._pass_through else self._api_key
+
+    def _with_key(self, key: str | None) -> dict[str, str]:
+        name, prefix = self._key_header
+        return {**self._headers, name: prefix + key} if key else self._headers
+
+    @property
+    def _key_refused(self) -> str:
+        """What a client reads where the key that is refused is not its own. The upstream's words are for the
+        operator: they may show a part of the key."""
+        shown = self._own.get(self._key_header[0])
+        if shown is None and without_password(self._base) == self._base:
+            return f"the {called(self.name)} asks for a key, and this server has none for it"
+        return f"the {called(self.name)} does not accept this server's key for it"
+
+    async def _check(self, response: Answer, clean: Clean, ours: str) -> bytes | None:
+        """Raise what the upstream means when it answers with anything but an answer: a stream, or what has
+        been read of a whole one in JSON, which is returned. `ours` is as in `refusal`."""
+        kind = _kind_of(response.headers.get("content-type", "")[:_LONGEST_TYPE])
+        accepted = 200 <= response.status < 300
+        wrong = _no_stream(kind)
+        if accepted and wrong is None:
+            return None
+        try:
+            # an answer may take its time, as long as something comes
+            body = await _read_up_to(
+                response, _MAX_REFUSAL, self._timeouts.idle, None if accepted else self._timeouts.idle
+            )
+        except FAILURES as error:
+            raise self._failure(error) from error
+        if not accepted:
+            raise refusal(response.status, response.headers, body, clean, ours)
+        if kind == _JSON_TYPE:
+            if len(body) >= _MAX_REFUSAL:
+                return body  # no error is that long
+            if is_whole_answer(body, self._recognises):
+                return body
+        meant = in_band_refusal(body, clean)
+        raise meant or UpstreamError(
+            502,
+            f"the {called(self.name)} answered with {wrong} where an event stream was asked for",
+            code=UpstreamError.INVALID_RESPONSE,
+            cause=f"it answered with {wrong} where an event stream was asked for",
+            said=said_in(body, clean),
+            lasting=True,
+        )
+
+    def _failure(self, error: BaseException) -> UpstreamError:
+        if isinstance(error, TimeoutError):
+            what = "did not answer in time"
+            return UpstreamError(
+                504, f"the {called(self.name)} {what}", code=UpstreamError.TIMEOUT, cause=f"it {what}"
+            )
+        return UpstreamError(
+            502,
+            f"the {called(self.name)} can't be reached: {words_of(error)}",
+            code=UpstreamError.UNREACHABLE,
+            cause=self.clean(cause_of(error)),
+            lasting=is_lasting(error),
+        )
+
+    def _connected(self) -> Requests:
+        # made here and not in __init__: they belong to the event loop that runs
+        if self._connections is None:
+            self._connections = self._connect(self.name, self._timeouts)
+        return self._connections
+
+    async def models(self) -> list[ReportedModel]:
+        try:
+            async with asyncio.timeout(self._timeouts.connect + _LIST_SECONDS):
+                response = await self._connected().request(
+                    "GET", f"{self._base}/models", headers=self._with_key(self._api_key)
+                )
+                with closing(response):
+                    body = await _read_up_to(response, _MAX_LIST)
+        except FAILURES as error:
+            raise self._failure(error) from error
+        if response.status != 200:
+            raise refusal(
+                response.status,
+                response.headers,
+                body,
+                self.clean,
+                self._key_refused if self._key_is_ours else "",
+            )
+        return reported_models(body)
+
+    async def close(self) -> None:
+        if self._connections is not None:
+            await self._connections.close()
+            self._connections = None
+
+
+class _Exchange:
+    """One request and its answer, for as long as this context lasts. A class, since every request enters one
+    and a generator costs several calls more."""
+
+    __slots__ = ("_answer", "_reply", "_request", "_upstream")
+    _answer: Answer
+    _reply: HttpReply | None
+
+    def __init__(self, upstream: HttpUpstream, request: UpstreamRequest) -> None:
+        self._upstream = upstream
+        self._request = request
+
+    async def __aenter__(self) -> UpstreamReply:
+        self._answer, reply, whole = await self._upstream.ask(self._request)
+        del self._request  # its body is of no use any more
+        self._reply = reply
+        if reply is not None and whole is None:
+            return reply
+        return WholeReply(whole or b"", losses_in(self._answer), reply)
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._reply is None:
+            self._answer.close()
+            return
+        self._reply.close()
+        try:
+            if kind is None:
+                await _drain(self._answer)
+        finally:
+            self._answer.close()  # a body that was not read to its end closes the connection with it
+
+
+@lru_cache(maxsize=64)
+def _kind_of(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+@lru_cache(maxsize=64)
+def _no_stream(kind: str) -> str | None:
+    """What else than a stream a content type says that it is, if it does."""
+    return next((known for known in _NO_STREAM_TYPES if kind.startswith(known)), None)
+
+
+def losses_in(answer: Answer) -> str:
+    """What the upstream says was lost of the request."""
+    return answer.headers.get(LOSSES_HEADER, "")
+
+
+async def _read_up_to(
+    response: Answer, limit: int, idle: float | None = None, total: float | None = None
+) -> bytes:
+    """The body, or what comes until there are at least `limit` bytes of it. `idle` seconds bound each wait,
+    `total` all of them."""
+    content = response.content
+    chunks: list[bytes] = []
+    if isinstance(content, Body):
+        chunks.append(content.read_nowait(limit))
+        if content.is_read:
+            return chunks[0]
+    size = sum(map(len, chunks))
+    async with asyncio.timeout(total):
+        while size < limit:
+            async with asyncio.timeout(idle):
+                chunk = await content.readany()
+            if not chunk:
+                break
+            chunks.append(chunk)
+            size += len(chunk)
+    return b"".join(chunks)
+
+
+async def _drain(response: Answer) -> None:
+    """Wait for what is left when the stream has said its end, so that the connection can be used again."""
+    if isinstance(response.content, Body) and response.content.has_come:
+        return
+    try:
+        async with asyncio.timeout(DRAIN_SECONDS):
+            while await response.content.readany():
+                pass
+    except FAILURES:
+        return  # it is closed then, which does no harm

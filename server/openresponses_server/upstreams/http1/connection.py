@@ -1,0 +1,292 @@
+"""One connection to an upstream: a request after the other, each with its answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from enum import Enum, auto
+from functools import lru_cache
+from typing import Final, cast
+
+import httptools
+
+from openresponses_server.upstreams.http1.body import Body, body_of
+from openresponses_server.upstreams.http1.errors import ConnectionLost, InvalidAnswer
+from openresponses_server.upstreams.turns import Turns
+
+_PIECE: Final = 256 * 1024  # bytes of a request that are written at once
+_LARGEST_HEAD: Final = 64 * 1024  # bytes before, between and behind a body's, which a parser may keep
+_NO_ANSWER: Final = "it closed the connection before its answer"
+_CUT: Final = "it closed the connection within its answer"
+_TLS_ALERT: Final = b"\x15\x03"
+_NOT_HTTP: Final = (
+    httptools.HttpParserError,
+    httptools.HttpParserCallbackError,
+    httptools.HttpParserUpgrade,  # nothing else was asked for
+)
+
+
+class _Stage(Enum):
+    """Where a connection is."""
+
+    FREE = auto()
+    ASKED = auto()
+    ANSWERED = auto()  # the head is here, and the body comes
+
+
+class Answer:
+    """To one request. `headers` have names in lower case; of several with one name it is the first."""
+
+    __slots__ = ("_connection", "content", "headers", "status")
+
+    def __init__(self, connection: Connection, status: int, headers: Mapping[str, str], body: Body) -> None:
+        self._connection = connection
+        self.status = status
+        self.headers = headers
+        self.content = body
+
+    def close(self) -> None:
+        """Nothing more is wanted: the connection is closed when something might still come."""
+        self._connection.leave(self.content)
+
+
+class _NotConnected(asyncio.Transport):
+    """In the place of a transport until there is one."""
+
+    def is_closing(self) -> bool:
+        return True
+
+    def abort(self) -> None:
+        return None
+
+
+_NOT_CONNECTED: Final = _NotConnected()
+
+
+class Connection(asyncio.Protocol):
+    """`free` is called when it can be asked again, `closed` when it can't any more."""
+
+    def __init__(
+        self, turns: Turns, free: Callable[[Connection], None], closed: Callable[[Connection], None]
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._turns = turns
+        self._free, self._closed = free, closed
+        self._stage = _Stage.FREE
+        self._transport: asyncio.Transport = _NOT_CONNECTED
+        self._pieces: list[bytes] = []
+        # A list's own method: of a burst with thousands of chunks none costs a call in Python.
+        self.on_body = self._pieces.append
+        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
+        # what servers are seen to send, and what does not change where an answer ends
+        self._parser.set_dangerous_leniencies(
+            lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
+        )
+        self._headers: dict[str, str] = {}
+        self._head = 0  # bytes since the request, or since the body's last
+        self._answered: asyncio.Future[Answer] | None = None
+        self._body: Body | None = None
+        self._ends_with_connection = False
+        self._is_sent = True  # all of the request
+        self._lost: Exception | None = None  # why there is no connection any more
+        self._room: asyncio.Future[None] | None = None
+        self.requests = 0
+        self.heard = False
+        """A byte has come since the latest request."""
+        self.free_since = 0.0
+
+    @property
+    def is_stale(self) -> bool:
+        """Its server had closed it before it heard of the latest request."""
+        return self.requests > 1 and not self.heard
+
+    @property
+    def is_closing(self) -> bool:
+        return self._parser is None or self._transport.is_closing()
+
+    async def ask(self, head: bytes, body: bytes, seconds: float) -> Answer:
+        """Send a request; its answer, when the head of that is here. Raises OSError, as TimeoutError when
+        that takes longer than so many seconds."""
+        self.requests += 1
+        if self._parser is None:  # closed since it was made
+            raise self._lost or ConnectionLost("it closed the connection before the request")
+        self.heard = self._is_sent = False
+        self._stage, self._head = _Stage.ASKED, 0
+        self._headers = {}
+        answered: asyncio.Future[Answer] = self._loop.create_future()
+        self._answered = answered
+        timer = self._loop.call_later(seconds, _time_out, answered)
+        try:
+            if len(body) <= _PIECE:
+                self._transport.write(head + body)
+                self._is_sent = True
+            else:
+                await self._send(head, body, answered)
+            return await answered
+        except BaseException:
+            answered.cancel()
+            self.abort()
+            raise
+        finally:
+            timer.cancel()
+
+    async def _send(self, head: bytes, body: bytes, answered: asyncio.Future[Answer]) -> None:
+        """Write it piece by piece: at once, copying it to the system would hold up the event loop (40 MB:
+        0.3 s). An answer that comes before the end ends it."""
+        self._transport.write(head)
+        for start in range(0, len(body), _PIECE):
+            self._transport.write(body[start : start + _PIECE])
+            if self._room is None:
+                await asyncio.sleep(0)
+            else:
+                await asyncio.wait((self._room, answered), return_when=asyncio.FIRST_COMPLETED)
+            if answered.done():
+                return
+        self._is_sent = True
+
+    def leave(self, body: Body) -> None:
+        """Whoever reads this body wants nothing more of it."""
+        if self._body is body:
+            self.abort()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._transport.abort()
+
+    # ── asyncio's side ─────────────────────────────────────────────────────────────────────────────────
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop has classes of its own
+        if self._parser is None:  # through a proxy something may come, or end, before this
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._parser = None  # it refers to this object
+        self._lost = exc
+        self._closed(self)
+        self.resume_writing()
+        self._fail(exc, is_end=exc is None and self._ends_with_connection)
+
+    def pause_writing(self) -> None:
+        self._room = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        room, self._room = self._room, None
+        if room is not None and not room.done():
+            room.set_result(None)
+
+    def data_received(self, data: bytes) -> None:
+        self.heard = True
+        if self._parser is None or self._stage is _Stage.FREE:
+            self._parser = None  # nothing was asked: it is of no use any more
+            self.abort()
+            return
+        try:
+            self._parser.feed_data(data)
+        except _NOT_HTTP as error:
+            self._hand_over()
+            self._fail(_as_invalid(error, data))
+            self.abort()
+            return
+        pieces, body = self._pieces, self._body
+        if len(pieces) == 1 and body is not None:  # as a token comes, without a detour
+            self._head = 0
+            body.feed(pieces.pop())
+        elif pieces:
+            self._hand_over()
+        elif self._answered is not None:  # an answer is still to come or to end
+            self._head += len(data)
+            if self._head > _LARGEST_HEAD:
+                self._fail(InvalidAnswer("its head or what is behind its body is too large"))
+                self.abort()
+
+    # ── the parser's side ──────────────────────────────────────────────────────────────────────────────
+    def on_message_begin(self) -> None:
+        if self._stage is not _Stage.ASKED:
+            raise InvalidAnswer("it sent an answer to nothing")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._stage is _Stage.ASKED:  # else it is a trailer
+            self._headers.setdefault(_name_of(name), value.decode("utf-8", "surrogateescape"))
+
+    def on_headers_complete(self) -> None:
+        parser, answered = self._parser, self._answered
+        if parser is None or answered is None:
+            return
+        status, headers = parser.get_status_code(), self._headers
+        if 100 <= status < 200:
+            self._headers = {}
+            return
+        body = body_of(headers.get("content-encoding", ""), self, self._turns, self._loop)
+        self._ends_with_connection = "content-length" not in headers and not _is_chunked(headers)
+        self._stage, self._body = _Stage.ANSWERED, body
+        if not answered.done():
+            answered.set_result(Answer(self, status, headers, body))
+
+    def on_message_complete(self) -> None:
+        if self._stage is not _Stage.ANSWERED or self._parser is None:
+            return  # "later"
+        if self._pieces:
+            self._hand_over()
+        body, self._body = self._body, None
+        self._stage, self._answered = _Stage.FREE, None
+        if self._is_sent and self._parser.should_keep_alive():
+            self.resume()  # what is left of the body is in it
+            self._free(self)
+        else:
+            self._transport.close()
+        if body is not None:
+            body.end()
+
+    def _hand_over(self) -> None:
+        """What was parsed to the body."""
+        pieces, body = self._pieces, self._body
+        if pieces and body is not None:
+            self._head = 0
+            data = b"".join(pieces)
+            pieces.clear()
+            body.feed(data)
+
+    def _fail(self, error: BaseException | None, *, is_end: bool = False) -> None:
+        """Nothing more will come."""
+        if self._answered is not None and not self._answered.done():
+            self._answered.set_exception(error or ConnectionLost(_NO_ANSWER))
+        body, self._body = self._body, None
+        self._stage, self._answered = _Stage.FREE, None
+        if body is not None:
+            body.end(None if is_end else error or ConnectionLost(_CUT))
+
+    # ── the body's side ────────────────────────────────────────────────────────────────────────────────
+    def pause(self) -> None:
+        if not self.is_closing:
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if not self.is_closing:
+            self._transport.resume_reading()  # which does nothing where nothing was paused
+
+
+@lru_cache(maxsize=64)
+def _name_of(name: bytes) -> str:
+    """A header's name in lower case. An upstream sends the same ones with each answer."""
+    return name.decode("latin-1").lower()
+
+
+def _is_chunked(headers: Mapping[str, str]) -> bool:
+    return headers.get("transfer-encoding", "").rpartition(",")[2].strip().lower() == "chunked"
+
+
+def _as_invalid(error: Exception, data: bytes) -> InvalidAnswer:
+    """What the parser says of bytes that it can't read."""
+    if isinstance(error.__context__, InvalidAnswer):  # one of our own, from its callback
+        return error.__context__
+    tls = data.startswith(_TLS_ALERT)
+    return InvalidAnswer(
+        "it speaks TLS there: is its address https:// instead of http://?"
+        if tls
+        else "what it sent is not HTTP/1.1"
+    )
+
+
+def _time_out(answered: asyncio.Future[Answer]) -> None:
+    if not answered.done():
+        answered.set_exception(TimeoutError())

@@ -1,0 +1,205 @@
+"""Which upstream serves a model, and under which name it knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from openresponses_bridge.seal import Sealer
+from openresponses_server.config import about
+from openresponses_server.errors import HttpError
+from openresponses_server.limits import check_name
+from openresponses_server.settings import Settings, SettingsError, recording_path
+from openresponses_server.suggestions import did_you_mean
+from openresponses_server.telemetry.tracing import is_installed
+from openresponses_server.upstreams.base import Upstream, called
+from openresponses_server.upstreams.catalog import Catalog, best_match, is_pattern
+from openresponses_server.upstreams.targets import Configured, Target, configured, demo
+
+if TYPE_CHECKING:
+    from openresponses_server.recordings.writer import Files, Tap
+
+_MOST_ALIASES = 8  # how many aliases may lead to each other
+_MOST_KEPT = 1024  # targets of names and owners, from one request to the next
+_LONGEST_KEPT = 128  # characters of a name
+
+
+class Router:
+    """Names → targets. In this order: an alias; an upstream that names the model; the one with the
+    longest pattern for it; `upstream/model`; the first upstream that takes every name."""
+
+    def __init__(
+        self,
+        upstreams: Sequence[Configured],
+        aliases: Mapping[str, str] | None = None,
+        default: str | None = None,
+        catalog: Catalog | None = None,
+    ) -> None:
+        self.catalog = catalog or Catalog({})
+        """What is known of the models that are served."""
+        self._upstreams = {each.name: each for each in upstreams}
+        self._aliases = aliases or {}
+        self._default = default
+        self._kept: dict[tuple[str, str], Target] = {}
+        self._kept_of = self.catalog.version
+        self._served: dict[str, Configured] = {}
+        for each in upstreams:
+            for pattern in _patterns(each):
+                self._served.setdefault(pattern, each)
+
+    def target_of(self, model: str | None, owner: str) -> Target:
+        """What `resolve` finds, bound to this owner."""
+        if self._kept_of != self.catalog.version or len(self._kept) >= _MOST_KEPT:
+            self._kept.clear()
+            self._kept_of = self.catalog.version
+        found = self._kept.get((model or "", owner))
+        if found is None:
+            found = self.resolve(model).bound(owner)
+            if model and len(model) <= _LONGEST_KEPT:
+                self._kept[model, owner] = found
+        return found
+
+    def resolve(self, model: str | None) -> Target:
+        """Raises InvalidRequestError for a name that is too long, HttpError 400 when no model is named and
+        none is the obvious one, 404 when the named one is not served."""
+        wanted = model if model is not None else self._only_model()
+        check_name(wanted, "model")
+        found = self._find(self._unaliased(wanted))
+        if found is None:
+            raise unknown_model(wanted)
+        upstream, name = found
+        return self._target(upstream, name, tuple(self._fallbacks(upstream, name)))
+
+    def names(self) -> list[tuple[str, str]]:
+        """(model, name of its upstream) for all that the settings name, aliases first."""
+        aliased = [(alias, self.resolve(alias).upstream.name) for alias in self._aliases]
+        served = [(name, each.name) for name, each in self._served.items() if not is_pattern(name)]
+        return [*aliased, *served]
+
+    def upstreams(self) -> Iterable[Upstream]:
+        """All upstreams."""
+        return (each.upstream for each in self._upstreams.values())
+
+    def outgoing(self, model: str) -> str:
+        """The name under which requests for this model go out."""
+        return self.resolve(model).model
+
+    def serves(self, upstream: Upstream, model: str) -> bool:
+        """Whether a model that an upstream has is asked for there under its own name."""
+        found = self._find(self._unaliased(model))
+        return found is not None and found[0].upstream is upstream and found[1] == model
+
+    async def close(self) -> None:
+        for upstream in self.upstreams():
+            await upstream.close()
+
+    def check(self) -> None:
+        """Raises SettingsError when an alias, a failover or the default leads nowhere."""
+        for number, each in enumerate(self._upstreams.values()):
+            for name in each.settings.failover:
+                wanted, at = name.partition("/")[0], f"$.upstreams[{number}].failover"
+                if wanted not in self._upstreams:
+                    close = did_you_mean(wanted, self._upstreams)
+                    raise SettingsError(
+                        f"{called(each.name)}: failover {name!r} names no upstream{close}", at
+                    )
+        named = {f"aliases.{alias}": name for alias, name in self._aliases.items()}
+        if self._default is not None:
+            named["default_model"] = self._default
+        for what, name in named.items():
+            try:
+                known = self._find(self._unaliased(name)) is not None
+            except HttpError as error:
+                raise SettingsError(f"{what}: {error.message}", f"$.{what}") from error
+            if not known:
+                raise SettingsError(f"{what}: no upstream serves the model {name!r}", f"$.{what}")
+
+    def _unaliased(self, model: str) -> str:
+        name = model
+        for _ in range(_MOST_ALIASES):
+            if name not in self._aliases:
+                return name
+            name = self._aliases[name]
+        raise HttpError(500, "The aliases lead in a circle.", code="internal_error")
+
+    def _find(self, model: str) -> tuple[Configured, str] | None:
+        pattern = best_match(model, self._served)
+        if pattern is not None:
+            return self._served[pattern], model
+        name, _, rest = model.partition("/")
+        if rest and name in self._upstreams:
+            return self._upstreams[name], rest
+        open_to_all = (each for each in self._upstreams.values() if not each.settings.models)
+        first = next(open_to_all, None)
+        return None if first is None else (first, model)
+
+    def _fallbacks(self, upstream: Configured, model: str) -> Iterable[Target]:
+        for entry in upstream.settings.failover:
+            name, _, other = entry.partition("/")
+            yield self._target(self._upstreams[name], other or model)
+
+    def _target(self, upstream: Configured, model: str, fallbacks: tuple[Target, ...] = ()) -> Target:
+        target = upstream.target(model, fallbacks)
+        return target._replace(able=self.catalog.capabilities(upstream.name, target.model))
+
+    def _only_model(self) -> str:
+        if self._default is not None:
+            return self._default
+        named = [each.settings.model for each in self._upstreams.values()]
+        if len(named) == 1 and named[0] is not None:
+            return named[0]
+        raise HttpError(400, "The request names no model.", code="missing_required_parameter", param="model")
+
+
+def build_router(settings: Settings, sealer: Sealer, recordings: Files | None = None) -> Router:
+    """The routes of these settings; with `recordings`, or a folder for them in the settings, what upstreams
+    are asked and send is recorded. Raises SettingsError for an upstream that can't be used."""
+    recorded, traced = _taps(settings, recordings)
+    upstreams = []
+    for number, each in enumerate(settings.upstreams):
+        with about(f"$.upstreams[{number}]"):
+            taps = traced if recording_path(each.url) is not None else [*recorded, *traced]
+            upstreams.append(configured(each, settings, sealer, taps))
+    upstreams = upstreams or [demo(sealer, [*recorded, *traced])]
+    if is_installed():
+        from openresponses_server.telemetry.upstreams import SpannedUpstream
+
+        upstreams = [each._replace(upstream=SpannedUpstream(each.upstream)) for each in upstreams]
+    names = [each.name for each in upstreams]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        second = len(names) - 1 - names[::-1].index(twice)
+        what = f"two upstreams have the name {twice!r}; give each a different name"
+        raise SettingsError(what, f"$.upstreams[{second}]")
+    router = Router(upstreams, settings.aliases, settings.default_model, Catalog(settings.models))
+    router.check()
+    return router
+
+
+def _taps(settings: Settings, recordings: Files | None) -> tuple[list[Tap], list[Tap]]:
+    """What records upstreams, and what records them for the traces of responses."""
+    if recordings is None and settings.record is not None:
+        from openresponses_server.recordings.writer import files_in
+
+        recordings = files_in(settings.record, settings.record_bytes)
+    traced: list[Tap] = []
+    if settings.trace.folder is not None:
+        from openresponses_server.traces.current import OfTheRun
+
+        traced.append(lambda _name: OfTheRun())
+    return ([] if recordings is None else [recordings]), traced
+
+
+def unknown_model(model: str) -> HttpError:
+    """No upstream serves it (specification, "Errors")."""
+    return HttpError(
+        404,
+        f"The model '{model[:80]}' does not exist.",
+        code="model_not_found",
+        error_type="invalid_request_error",
+        param="model",
+    )
+
+
+def _patterns(each: Configured) -> Sequence[str]:
+    return each.settings.models or [name for name in (each.settings.model,) if name is not None]

@@ -1,0 +1,343 @@
+"""Settings of an upstream and its profile → where requests go, and how it wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from openresponses_bridge.dialects.base import History, Outgoing, RequestContext, Traits
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.seal import Sealer
+from openresponses_bridge.tools.identity import ToolIdentityMap
+from openresponses_server.config import expanded
+from openresponses_server.settings import (
+    SOCKET,
+    Capabilities,
+    CodexSettings,
+    Retries,
+    Settings,
+    SettingsError,
+    UpstreamSettings,
+    api_key,
+    recording_path,
+)
+from openresponses_server.suggestions import did_you_mean
+from openresponses_server.telemetry.tracing import is_installed
+from openresponses_server.upstreams.addresses import without_password
+from openresponses_server.upstreams.base import UNNAMED, Upstream, called
+from openresponses_server.upstreams.demo.upstream import MODELS, DemoUpstream
+from openresponses_server.upstreams.dialects import CHAT, DEFAULT, DIALECTS, HttpDialect, UpstreamDialect
+from openresponses_server.upstreams.options import options_of
+from openresponses_server.upstreams.profiles import Profile, profile
+from openresponses_server.upstreams.secrets import header_secrets
+from openresponses_server.upstreams.shared import SharedUpstream
+
+if TYPE_CHECKING:
+    from openresponses_server.recordings.writer import Tap
+    from openresponses_server.upstreams.connections import Connect
+    from openresponses_server.upstreams.recording.sources import Source
+
+
+_OF_ADDRESSES: Final = (
+    *("url", "api_key", "api_key_env", "headers", "pass_through"),
+    *("proxy", "socket", "verify", "ca_file", "client_cert", "client_key"),
+)
+"""Fields that an upstream without an address has no use for."""
+
+
+class Target(NamedTuple):
+    """Where a request goes: `model` is the name that goes out; `options` are what this upstream wants, of the
+    type that its dialect says; `sealer` is what seals opaque reasoning; `fallbacks` are asked in their order
+    when this one is down or busy. `shared` is the upstream for several runs that share one request, `choice`
+    which of its choices a run reads. `able` is what is known of the model, `reasoning_as` the form in which
+    its raw reasoning is shown; `text_after_tools` is as in `Dialect`; `counts`: the input tokens that it
+    reports are of what it was sent, by its model's tokenizer."""
+
+    upstream: Upstream
+    dialect: UpstreamDialect
+    model: str
+    options: Struct
+    sealer: Sealer
+    retries: Retries = Retries()
+    fallbacks: tuple[Target, ...] = ()
+    shared: SharedUpstream | None = None
+    choice: int | None = None
+    able: Capabilities = Capabilities()
+    reasoning_as: str = "raw"
+    text_after_tools: bool = True
+    counts: bool = True
+
+    def bound(self, owner: str) -> Target:
+        """The same for requests of this owner: what it seals opens for them alone."""
+        fallbacks = tuple(each.bound(owner) for each in self.fallbacks)
+        return self._replace(sealer=self.sealer.bound(owner), fallbacks=fallbacks)
+
+    @property
+    def traits(self) -> Traits:
+        """What a server with these options does."""
+        return self.dialect.side.traits(self.options)
+
+    def for_choices(self, n: int) -> Target:
+        """The same for a request for so many choices, shared by their runs where the upstream takes `n`."""
+        return self._replace(
+            shared=SharedUpstream(self.upstream, n) if self.traits.takes_choices else None,
+            fallbacks=tuple(each.for_choices(n) for each in self.fallbacks),
+        )
+
+    def of_choice(self, number: int) -> Target:
+        """The same for the run that makes this choice."""
+        mine = self._replace(fallbacks=tuple(each.of_choice(number) for each in self.fallbacks))
+        if self.shared is None:
+            return mine
+        return mine._replace(upstream=self.shared.reader(number), choice=number)
+
+    @property
+    def all_shared(self) -> list[SharedUpstream]:
+        """The shared upstreams of this one and its fallbacks."""
+        return [each.shared for each in (self, *self.fallbacks) if each.shared is not None]
+
+    def prepare(
+        self,
+        request: CreateResponse,
+        history: History,
+        identities: ToolIdentityMap,
+        *,
+        stream: bool = True,
+    ) -> Outgoing:
+        """The request as it goes out; without `stream` it asks for a whole answer. Raises
+        InvalidRequestError for what can't be sent there."""
+        choices = 1 if self.shared is None else self.shared.readers
+        context = RequestContext(history, self.model, self.options, self.sealer, identities, choices, stream)
+        return self.dialect.side.request(request, context)
+
+
+class Configured(NamedTuple):
+    """One upstream of the settings, ready to be used; `settings` has its name. `counts` is as in `Target`."""
+
+    settings: UpstreamSettings
+    name: str
+    upstream: Upstream
+    dialect: UpstreamDialect
+    options: Struct
+    sealer: Sealer
+    counts: bool = True
+
+    def target(self, model: str, fallbacks: tuple[Target, ...] = ()) -> Target:
+        """For a request under this name."""
+        outgoing = self.settings.model or model
+        return Target(
+            self.upstream,
+            self.dialect,
+            outgoing,
+            self.options,
+            self.sealer,
+            self.settings.retries,
+            fallbacks,
+            reasoning_as=self.settings.reasoning_as,
+            text_after_tools=self.dialect.dialect.text_after_tools
+            if self.settings.text_after_tools is None
+            else self.settings.text_after_tools,
+            counts=self.counts,
+        )
+
+
+def demo(sealer: Sealer, taps: Sequence[Tap] = ()) -> Configured:
+    """The built-in model."""
+    model = _tapped(DemoUpstream(), CHAT.dialect.name, taps)
+    given = UpstreamSettings(models=list(MODELS))
+    return Configured(given, model.name, model, CHAT, CHAT.side.options(), sealer, counts=False)  # words
+
+
+def configured(
+    given: UpstreamSettings, settings: Settings, sealer: Sealer, taps: Sequence[Tap] = ()
+) -> Configured:
+    """The upstream of these settings; what it is asked and sends is recorded by each of the `taps`. Raises
+    SettingsError naming it and what is wrong."""
+    folder = None if settings.profiles is None else Path(settings.profiles)
+    known = None if given.profile is None else profile(given.profile, folder)
+    name = given.name or given.profile or UNNAMED
+    if given.pass_through and settings.api_keys:
+        raise SettingsError(
+            f"{called(name)}: pass_through and api_keys exclude each other: clients have one key"
+        )
+    source = _recording(given, name)
+    spoken = given.dialect or (source and source.dialect) or (known.dialect if known else DEFAULT)
+    dialect = DIALECTS.get(spoken)
+    if dialect is None:
+        what = f"dialect {spoken!r} is not one of: {', '.join(DIALECTS)}{did_you_mean(spoken, DIALECTS)}"
+        raise SettingsError(f"{called(name)}: {what}", ".dialect")
+    at = known.dialects.get(spoken) if known else None
+    wanted = {**(at.options if at else {}), **given.options}
+    options = options_of(dialect.side.options, wanted, f"{called(name)}: ")
+    if not isinstance(dialect, HttpDialect):
+        process = _process(given, settings, name, taps, spoken)
+        return Configured(given, name, process, dialect, options, sealer, counts=False)  # the agent's, too
+    if given.codex is not None:
+        raise SettingsError(f"{called(name)}: codex is for the dialect codex", ".codex")
+    url = given.url or (at.url if at else None)
+    if url is None:
+        raise SettingsError(f"{called(name)}: profile {given.profile} has no address for dialect {spoken!r}")
+    from openresponses_server.upstreams.http import HttpUpstream  # the demo model and `--help` do without
+
+    secrets = header_secrets(given.headers)
+    address = None
+    try:
+        if source is not None:
+            dialect = dialect._replace(address=str)  # the name of a file
+            connect = source.connect(given.playback)
+        else:
+            url, socket = _place(given, url, dialect)
+            connect, hidden = _connecting(given, name, dialect.address(url), socket)
+            secrets = [*secrets, *hidden]
+            address = None if socket is None else f"{SOCKET}{socket}"
+        for tap in taps:
+            from openresponses_server.upstreams.recording.sources import recorded_connect
+
+            connect = recorded_connect(tap, dialect, url, secrets, connect)
+        if given.trace_context and is_installed():
+            from openresponses_server.telemetry.upstreams import propagating
+
+            connect = propagating(connect)
+        client = HttpUpstream(
+            name,
+            url,
+            dialect,
+            given.timeouts or settings.timeouts,
+            api_key=_key(given, known),
+            pass_through=given.pass_through,
+            headers={header.lower(): expanded(value) for header, value in given.headers.items()},
+            secrets=secrets,
+            connect=connect,
+            shown_as=address,
+        )
+    except SettingsError:
+        raise  # it names its own field
+    except ValueError as error:
+        raise SettingsError(f"{called(name)}: {error}", ".url") from error
+    return Configured(given, name, client, dialect, options, sealer, counts=source is None)
+
+
+def _place(given: UpstreamSettings, url: str, dialect: HttpDialect) -> tuple[str, str | None]:
+    """The address without the dialect's own path, which people copy with it, and the socket that stands for
+    its host. Raises SettingsError."""
+    socket = given.socket
+    if url.startswith(SOCKET):
+        if socket is not None:
+            raise SettingsError("the address is a socket already", ".socket")
+        return "http://localhost", url.removeprefix(SOCKET)
+    bare = url.rstrip("/")
+    for other in DIALECTS.values():
+        if isinstance(other, HttpDialect) and bare.endswith(other.path):
+            base = bare.removesuffix(other.path)
+            if other.path == dialect.path:
+                return base, socket
+            raise SettingsError(
+                f"{without_password(url)} is where the dialect {other.dialect.name} is spoken: name that "
+                f"dialect, and {without_password(base)} as the address",
+                ".url",
+            )
+    return url, socket
+
+
+def _connecting(
+    given: UpstreamSettings, name: str, base: str, socket: str | None
+) -> tuple[Connect, Sequence[str]]:
+    """What makes the connections to an upstream at this address, and the secrets that proxies are shown.
+    Raises SettingsError for what they can't be made with, ValueError for the address."""
+    from openresponses_server.upstreams.http1.head import place_of
+    from openresponses_server.upstreams.http1.pool import Connections
+    from openresponses_server.upstreams.http1.ways import Trust, Way, WayError
+
+    try:
+        origin = place_of(base).origin
+    except OSError as error:
+        raise ValueError(str(error)) from error
+    try:
+        proxy = None if given.proxy is None else expanded(given.proxy, ".proxy")
+        way = Way(Trust(given.verify, given.ca_file, given.client_cert, given.client_key), proxy, socket)
+        between = way.check(origin)
+    except WayError as error:
+        at = f".{error.field}" if error.field else ""
+        raise SettingsError(f"{called(name)}: {error}", at) from error
+    return partial(Connections, way=way), () if between is None else between.secrets
+
+
+def _process(
+    given: UpstreamSettings, settings: Settings, name: str, taps: Sequence[Tap], dialect: str
+) -> Upstream:
+    from openresponses_server.upstreams.codex.upstream import CodexUpstream
+
+    unused = UpstreamSettings()
+    for field in _OF_ADDRESSES:
+        if getattr(given, field) != getattr(unused, field):
+            what = f"{field} is for upstreams with an address; what Codex needs is in [upstreams.codex]"
+            raise SettingsError(f"{called(name)}: {what}", f".{field}")
+    codex = given.codex or CodexSettings()
+    for field in ("cwd", "home"):
+        folder = getattr(codex, field)
+        if folder is not None and not Path(folder).expanduser().is_dir():
+            raise SettingsError(f"{called(name)}: {folder!r} is not a folder", f".codex.{field}")
+    upstream = CodexUpstream(name, codex, given.timeouts or settings.timeouts)
+    return _tapped(upstream, dialect, taps)
+
+
+def _tapped(upstream: Upstream, dialect: str, taps: Sequence[Tap]) -> Upstream:
+    """The same, which is not reached over HTTP, with what it is asked and sends recorded."""
+    for tap in taps:
+        from openresponses_server.upstreams.recording.wrapped import RecordedUpstream
+
+        upstream = RecordedUpstream(upstream, tap(upstream.name), dialect)
+    return upstream
+
+
+def _recording(given: UpstreamSettings, name: str) -> Source | None:
+    """The recording that this upstream is, if it is one."""
+    path = recording_path(given.url)
+    if path is None:
+        return None
+    from openresponses_server.upstreams.recording.sources import Source
+
+    try:
+        return Source(path, given.dialect)
+    except SettingsError as error:
+        raise SettingsError(f"{called(name)}: {error.message}", ".url") from error
+
+
+def secrets_of(settings: Settings) -> list[str]:
+    """The secrets that requests to the upstreams of these settings carry."""
+    folder = None if settings.profiles is None else Path(settings.profiles)
+    found: list[str | None] = []
+    for given in settings.upstreams:
+        known = None if given.profile is None else profile(given.profile, folder)
+        password = urlsplit(given.url or "").password or ""
+        found += [_key(given, known), *header_secrets(given.headers), password, unquote(password)]
+        found += _proxy_secrets(given)
+    return [secret for secret in found if secret]
+
+
+def _proxy_secrets(given: UpstreamSettings) -> Sequence[str]:
+    if given.proxy is None:
+        return ()
+    from openresponses_server.upstreams.http1.proxies import Proxy
+
+    try:
+        return Proxy(expanded(given.proxy)).secrets
+    except ValueError:
+        return ()  # it can't be used, which is said elsewhere
+
+
+def _key(given: UpstreamSettings, known: Profile | None) -> str | None:
+    """The upstream's key; a profile's variable counts at the profile's own address only, so that a key is not
+    sent to another server."""
+    own = api_key(given)
+    if own is not None or known is None or known.api_key_env is None or given.url is not None:
+        return own
+    if given.pass_through:
+        return None
+    return api_key(msgspec.structs.replace(given, api_key_env=known.api_key_env))

@@ -1,0 +1,85 @@
+"""This server's models without the server: its upstreams, stores and limits, in the caller's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Final, Unpack
+
+import anyio
+
+from openresponses_bridge.decoder import Cancellation
+from openresponses_bridge.errors import BridgeError
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_server.auth import NOBODY
+from openresponses_server.composition import compose, running
+from openresponses_server.requests.prepare import prepare
+from openresponses_server.runs.client import Batch
+from openresponses_server.runs.run import Run
+from openresponses_server.service import Service
+from openresponses_server.settings import Settings
+from openresponses_server.vscode.provider import LanguageModelChatProvider, ProviderOptions
+
+_NO_HEADERS: Final[Mapping[str, str]] = {}
+
+
+class ServiceBackend:
+    """Answers requests of one owner with the models of a service that is running."""
+
+    def __init__(self, service: Service, owner: str = NOBODY) -> None:
+        self._service = service
+        self._owner = owner
+
+    async def stream(
+        self, request: CreateResponse, cancel: Cancellation | None = None
+    ) -> AsyncGenerator[Event]:
+        """The events of one response. After `cancel`, or when it is closed, the response is cancelled.
+
+        Raises InvalidRequestError and HttpError for what is refused or fails before the first event.
+        """
+        name = f"req_{secrets.token_hex(12)}"
+        prepared = await prepare(
+            self._service, request, _NO_HEADERS, name, owner=self._owner, place="messages"
+        )
+        run = prepared.run()
+        into, out = anyio.create_memory_object_stream[Batch](0)
+
+        async def generate() -> None:
+            async with into:
+                await run.generate(into.send)
+
+        making = asyncio.create_task(generate())
+        stopping = None if cancel is None else asyncio.create_task(_stop(run, cancel))
+        try:
+            async with out:
+                async for batch in out:
+                    for event in batch.events:
+                        yield event
+            await making
+        finally:
+            if not run.translation.ended:
+                run.stop()
+                await run.abandon()
+            for task in filter(None, (making, stopping)):
+                task.cancel()
+                with suppress(asyncio.CancelledError, BridgeError, anyio.BrokenResourceError):
+                    await task
+
+
+async def _stop(run: Run, cancel: Cancellation) -> None:
+    await cancel.wait()
+    run.stop()
+
+
+@asynccontextmanager
+async def in_process(
+    settings: Settings, **options: Unpack[ProviderOptions]
+) -> AsyncIterator[LanguageModelChatProvider]:
+    """A provider over the upstreams of these settings. Raises SettingsError when they can't be used."""
+    service = compose(settings)
+    async with running(service):
+        options.setdefault("tokens", service.meters.counter(NOBODY))
+        yield LanguageModelChatProvider(ServiceBackend(service), service.listing, **options)

@@ -1,0 +1,212 @@
+"""`LanguageModelChatProvider`: VS Code's interface of a provider over any model (RFC 016's façade).
+
+It translates, requests, adapts and tracks, each by the part that does that: the chat becomes a request,
+a `Backend` answers it with events, `process_stream` makes parts of them, `UsageTracker` counts.
+"""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, Final, Literal, Protocol, TypedDict, Unpack
+from uuid import uuid4
+
+from openresponses_bridge.decoder import (
+    Cancellation,
+    Part,
+    PartDecoder,
+    Progress,
+    StreamResult,
+    process_stream,
+)
+from openresponses_bridge.decoder.part_decoder import ErrorPolicy
+from openresponses_bridge.dialects.vscode import (
+    ChatMessage,
+    ChatRequest,
+    LanguageModelError,
+    Role,
+    chat_of,
+    conversation_digest,
+    from_vscode,
+    read_message,
+)
+from openresponses_bridge.errors import BridgeError
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.input_items import InputItem
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.token_counter import TokenCounter, TokenEstimator
+from openresponses_bridge.usage import UsageTracker
+from openresponses_server.upstreams.listing import Listing
+from openresponses_server.vscode.tokens import count
+
+Information = dict[str, Any]
+"""VS Code's LanguageModelChatInformation, in its names; limits are tokens."""
+Failures = Literal["text", "raise"]
+_ERRORS: Final[dict[Failures, ErrorPolicy]] = {"text": "text", "raise": "notes"}
+_MARKERS: Final = 256  # conversations that can be gone on from
+_REFUSED: Final = frozenset({400, 404, 409})
+
+
+class Backend(Protocol):
+    """What answers requests: `OpenResponsesClient`, or this server's models in the same process."""
+
+    def stream(self, request: CreateResponse, cancel: Cancellation | None = None) -> AsyncIterator[Event]: ...
+
+
+class ProviderOptions(TypedDict, total=False):
+    """What a provider may be given: see there."""
+
+    tracker: UsageTracker
+    tokens: TokenCounter
+    failures: Failures
+    trace: Callable[[str], None]
+
+
+class LanguageModelChatProvider:
+    """A provider of the models of `listing`, answered by `backend`. Messages, tools and options are VS
+    Code's, as structs of `openresponses_bridge.dialects.vscode` or as their JSON.
+
+    `failures`: what fails after the first part ends in a line of text, or is raised. `tracker` counts, each
+    response as an agent of its own; `tokens` estimates. `trace` gets a line for each event of an
+    answer: the kinds of parts that it made, never content.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        listing: Listing,
+        **options: Unpack[ProviderOptions],
+    ) -> None:
+        self.tracker = options.get("tracker") or UsageTracker()
+        self._backend = backend
+        self._listing = listing
+        self._tokens = options.get("tokens") or TokenEstimator()
+        self._failures: Failures = options.get("failures", "text")
+        self._trace = options.get("trace")
+        self._before: OrderedDict[str, str] = OrderedDict()
+        """Marker → the digest of the chat that it stands for, the answer included."""
+
+    def on_did_change_language_model_chat_information(
+        self, callback: Callable[[int], None]
+    ) -> Callable[[], None]:
+        """Call back with a number that rises when the list of models has changed; what is returned ends
+        that."""
+        return self._listing.on_change(callback)
+
+    async def provide_language_model_chat_information(self, *, refresh: bool = False) -> list[Information]:
+        """The models; they are asked for once a minute, with `refresh` now."""
+        return [model.information() for model in await self._listing.enriched(refresh=refresh)]
+
+    async def provide_token_count(
+        self, model: str | Information, text: str | ChatMessage | Mapping[str, Any]
+    ) -> int:
+        """About how many tokens a text or message is for a model."""
+        content = text if isinstance(text, str | ChatMessage) else read_message(dict(text), "text")
+        return count(content, self._tokens, _name(model))
+
+    async def provide_language_model_chat_response(
+        self,
+        model: str | Information,
+        messages: Sequence[ChatMessage | Mapping[str, Any]],
+        options: Mapping[str, Any],
+        progress: Progress,
+        cancel: Cancellation | None = None,
+    ) -> StreamResult:
+        """Report the parts of the answer. `options` are `tools`, `toolMode`, `modelOptions`,
+        `includeEncryptedThinking` and `store`.
+
+        Raises LanguageModelError for a request that is refused or fails before any part, and
+        InvalidRequestError for one that can't be read.
+        """
+        chat = chat_of({**options, "model": _name(model), "messages": list(messages)})
+        whole, _ = from_vscode(chat)
+        agent, limit = f"agent_{uuid4().hex[:16]}", _max_input(model)
+        self.tracker.start_request(agent, self._tokens.request(whole, (), chat.model), limit, chat.model)
+        taken = _Taken(progress)
+        result: StreamResult | None = None
+        failed = True
+        try:
+            result = await self._answered(chat, whole, taken, cancel)
+            failed = result.error is not None
+            if result.error is not None and self._failures == "raise":
+                raise LanguageModelError(result.error.message, result.error.code)
+        except BridgeError as error:
+            raise LanguageModelError.of(error) from error
+        except CancelledError:
+            failed = False
+            raise
+        finally:
+            usage = None if result is None else result.usage
+            if failed:
+                self.tracker.fail_request(agent, chat.model, usage)
+            else:
+                self.tracker.complete_request(agent, usage, chat.model)
+        if result.stateful_marker is not None:
+            self._remember(result.stateful_marker, whole, taken.parts)
+        return result
+
+    async def _answered(
+        self, chat: ChatRequest, whole: CreateResponse, taken: _Taken, cancel: Cancellation | None
+    ) -> StreamResult:
+        """The answer to what is new since the marker, where the server still has what it names; else to the
+        whole chat."""
+        rest = self._rest(chat, whole)
+        if rest is not None:
+            try:
+                return await self._processed(chat, rest, taken, cancel)
+            except BridgeError as error:
+                if error.http_status not in _REFUSED:
+                    raise
+        return await self._processed(chat, whole, taken, cancel)
+
+    async def _processed(
+        self, chat: ChatRequest, request: CreateResponse, taken: _Taken, cancel: Cancellation | None
+    ) -> StreamResult:
+        decoder = PartDecoder(
+            errors=_ERRORS[self._failures],
+            no_response=True,
+            model=chat.model,
+            include_encrypted_thinking=chat.include_encrypted_thinking is True,
+            trace=self._trace,
+        )
+        return await process_stream(self._backend.stream(request, cancel), taken, cancel, decoder=decoder)
+
+    def _rest(self, chat: ChatRequest, whole: CreateResponse) -> CreateResponse | None:
+        """The request for what follows the last marker, if that was given after just what comes before."""
+        marked, _ = from_vscode(chat, use_markers=True)
+        known = self._before.get(marked.previous_response_id or "")
+        if known is None or not marked.input:
+            return None
+        claimed = _items(whole)[: len(_items(whole)) - len(marked.input)]
+        return marked if conversation_digest(claimed) == known else None
+
+    def _remember(self, marker: str, whole: CreateResponse, parts: list[Part]) -> None:
+        answer, _ = from_vscode(ChatRequest("", [ChatMessage(Role.ASSISTANT, list(parts))]))
+        self._before[marker] = conversation_digest([*_items(whole), *_items(answer)])
+        while len(self._before) > _MARKERS:
+            self._before.popitem(last=False)
+
+
+class _Taken:
+    """Passes parts on, and keeps them."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self.parts: list[Part] = []
+
+    def report(self, part: Part, /) -> object:
+        self.parts.append(part)
+        return self._progress.report(part)
+
+
+def _items(request: CreateResponse) -> list[InputItem]:
+    return request.input if isinstance(request.input, list) else []
+
+
+def _name(model: str | Information) -> str:
+    return model if isinstance(model, str) else str(model["id"])
+
+
+def _max_input(model: str | Information) -> int:
+    return 0 if isinstance(model, str) else int(model.get("maxInputTokens") or 0)
