@@ -7,6 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from openresponses_bridge.calls.aggregator import ToolCallAggregator
+    from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
     from openresponses_bridge.conformance import StreamValidator, Violation
     from openresponses_bridge.decoder import (
         LanguageModelDataPart,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
         ToolError,
         WireError,
     )
+    from openresponses_bridge.models.usage import UsageTracker
     from openresponses_bridge.protocol.codec import decode_event, decode_request, encode_sse
     from openresponses_bridge.protocol.events import Event
     from openresponses_bridge.protocol.request import CreateResponse
@@ -43,11 +46,13 @@ if TYPE_CHECKING:
     from openresponses_bridge.protocol.usage import Usage
     from openresponses_bridge.sse import Frame, SSEDecoder
     from openresponses_bridge.state import ResponseStreamPhase
-    from openresponses_bridge.tools.aggregator import ToolCallAggregator
-    from openresponses_bridge.tools.identity import ToolIdentityMap, ToolKind
-    from openresponses_bridge.usage import UsageTracker
 
 _MODULES: Final = {
+    "calls.aggregator": ("ToolCallAggregator",),
+    "calls.identity": (
+        "ToolIdentityMap",
+        "ToolKind",
+    ),
     "conformance": (
         "StreamValidator",
         "Violation",
@@ -86,6 +91,7 @@ _MODULES: Final = {
         "ToolError",
         "WireError",
     ),
+    "models.usage": ("UsageTracker",),
     "protocol.codec": (
         "decode_event",
         "decode_request",
@@ -100,12 +106,6 @@ _MODULES: Final = {
         "SSEDecoder",
     ),
     "state": ("ResponseStreamPhase",),
-    "tools.aggregator": ("ToolCallAggregator",),
-    "tools.identity": (
-        "ToolIdentityMap",
-        "ToolKind",
-    ),
-    "usage": ("UsageTracker",),
 }
 _HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
 

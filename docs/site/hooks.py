@@ -45,13 +45,13 @@ API = {
     "bridge": ("The library", ["openresponses_bridge"]),
     "backend": ("Backends", ["openresponses_bridge.backend", "openresponses_server.backend"]),
     "dialects": ("Dialects", ["openresponses_bridge.dialects.base"]),
-    "tools": ("Tools", ["openresponses_bridge.tools", "openresponses_bridge.tools.loop"]),
+    "tools": ("Tools", ["openresponses_bridge.tools", "openresponses_bridge.loop"]),
     "prompt": (
         "Prompts",
         [
             "openresponses_bridge.prompt",
             "openresponses_bridge.prompt.raw",
-            "openresponses_bridge.token_counter",
+            "openresponses_bridge.models.token_counter",
         ],
     ),
     "client": ("A client", ["openresponses_server.client"]),

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from openresponses_bridge.models.usage import AgentUsage, UsageTracker
 from openresponses_bridge.protocol.usage import Usage, numbers_of
-from openresponses_bridge.usage import AgentUsage, UsageTracker
 from openresponses_server.sessions.usage import (
     MAX_OWNERS,
     AgentCounts,

@@ -32,17 +32,17 @@ FRONT = {
     "openresponses_bridge.state",
     "openresponses_bridge.surrogates",
     "openresponses_bridge.tools",
-    "openresponses_bridge.usage",
+    "openresponses_bridge.models.usage",
 }
 # what dialects share beyond that; no dialect needs all of it
 SHARED = {
     "openresponses_bridge.dialects",
-    "openresponses_bridge.model_identity",
-    "openresponses_bridge.model_information",
+    "openresponses_bridge.models.identity",
+    "openresponses_bridge.models.information",
     "openresponses_bridge.prompt",
     "openresponses_bridge.seal",
-    "openresponses_bridge.token_counter",
-    "openresponses_bridge.token_estimate",
+    "openresponses_bridge.models.token_counter",
+    "openresponses_bridge.models.tokens",
 }
 IO = {
     "asyncio",

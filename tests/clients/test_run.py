@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from openresponses_bridge.model_information import EnrichedModelData
+from openresponses_bridge.models.information import EnrichedModelData
 from openresponses_bridge.protocol.usage import InputTokensDetails, OutputTokensDetails, Usage
 from openresponses_server.cli import main
 from openresponses_server.config import hashed

@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from openresponses_bridge.errors import HttpError
-from openresponses_bridge.prompt import PromptContext, PromptRenderer
-from openresponses_bridge.tools.cancellation import CancellationToken
-from openresponses_bridge.tools.loop import (
+from openresponses_bridge.loop import (
     AskModel,
     AskUser,
     CallsBegun,
@@ -24,6 +22,8 @@ from openresponses_bridge.tools.loop import (
     ToolCallLimitBehavior,
     decode_entries,
 )
+from openresponses_bridge.prompt import PromptContext, PromptRenderer
+from openresponses_bridge.tools.cancellation import CancellationToken
 from tests.support.loops import TOOLS, Answer, driven, failing, lines, overloaded, read, succeed
 
 WORDS = st.text("ab ü\n", max_size=40)

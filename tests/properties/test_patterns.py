@@ -66,23 +66,23 @@ ROWS: dict[str, tuple[Any, ...]] = {
     "bridge/openresponses_bridge/dialects/vscode/tools.py:_LEGAL": ("fullmatch", "a"),
     "bridge/openresponses_bridge/emitter/arguments.py:_NOT_IN_A_TYPE": ("sub", "a", " "),
     "bridge/openresponses_bridge/emitter/arguments.py:EXTENSION": ("fullmatch", "a", ("a:", "b", " "), ":"),
-    "bridge/openresponses_bridge/model_identity.py:_DATE": ("search", "-20", "-", "-2024-07", "1"),
-    "bridge/openresponses_bridge/model_identity.py:_SERVING": (
+    "bridge/openresponses_bridge/models/identity.py:_DATE": ("search", "-20", "-", "-2024-07", "1"),
+    "bridge/openresponses_bridge/models/identity.py:_SERVING": (
         "sub",
         "-v1",
         ("-v", "1", ""),
         (":", "1", "x"),
         ":1",
     ),
-    "bridge/openresponses_bridge/model_identity.py:_SIZE": ("match", "1", "1x", "1."),
-    "bridge/openresponses_bridge/model_identity.py:_VERSION": ("match", "1", "1.", "1p", ("v", "1.1", "x")),
-    "bridge/openresponses_bridge/model_identity.py:_GLUED": (
+    "bridge/openresponses_bridge/models/identity.py:_SIZE": ("match", "1", "1x", "1."),
+    "bridge/openresponses_bridge/models/identity.py:_VERSION": ("match", "1", "1.", "1p", ("v", "1.1", "x")),
+    "bridge/openresponses_bridge/models/identity.py:_GLUED": (
         "match",
         "a",
         ("aaa", "1", "x"),
         ("aaa", "1.", ""),
     ),
-    "bridge/openresponses_bridge/model_identity.py:_SINGLE": ("match", "1"),
+    "bridge/openresponses_bridge/models/identity.py:_SINGLE": ("match", "1"),
     "bridge/openresponses_bridge/seal.py:_KIND": ("fullmatch", "a"),
     "bridge/openresponses_bridge/seal.py:_ENVELOPE": ("match", ("orb", "1", ""), ("orb1.", "\n", "")),
     "bridge/openresponses_bridge/seal.py:_BODY": (
@@ -94,14 +94,14 @@ ROWS: dict[str, tuple[Any, ...]] = {
     "bridge/openresponses_bridge/surrogates.py:_HALF": ("search", "a", "\ud800"),
     "bridge/openresponses_bridge/surrogates.py:_PAIR": ("sub", "a", "\ud800", "\udc00"),
     "bridge/openresponses_bridge/tools/registry.py:_NAME": ("fullmatch", "a"),
-    "bridge/openresponses_bridge/tools/identity.py:_ILLEGAL": ("sub", "a", "."),
-    "bridge/openresponses_bridge/tools/json_input.py:_SPACE": ("match", " ", "a"),
-    "bridge/openresponses_bridge/tools/json_input.py:_BETWEEN_MEMBERS": ("match", ", ", "a"),
-    "bridge/openresponses_bridge/tools/json_input.py:_STRUCTURE": ("search", "a"),
-    "bridge/openresponses_bridge/tools/json_string.py:_SPECIAL": ("search", "a"),
-    "bridge/openresponses_bridge/tools/json_string.py:_ESCAPE": ("match", "\\", "a"),
-    "bridge/openresponses_bridge/tools/json_string.py:_ESCAPE_BEGUN": ("fullmatch", "\\", ("\\u", "1", "")),
-    "bridge/openresponses_bridge/tools/json_text.py:_TOKEN": (
+    "bridge/openresponses_bridge/calls/identity.py:_ILLEGAL": ("sub", "a", "."),
+    "bridge/openresponses_bridge/calls/json_input.py:_SPACE": ("match", " ", "a"),
+    "bridge/openresponses_bridge/calls/json_input.py:_BETWEEN_MEMBERS": ("match", ", ", "a"),
+    "bridge/openresponses_bridge/calls/json_input.py:_STRUCTURE": ("search", "a"),
+    "bridge/openresponses_bridge/calls/json_string.py:_SPECIAL": ("search", "a"),
+    "bridge/openresponses_bridge/calls/json_string.py:_ESCAPE": ("match", "\\", "a"),
+    "bridge/openresponses_bridge/calls/json_string.py:_ESCAPE_BEGUN": ("fullmatch", "\\", ("\\u", "1", "")),
+    "bridge/openresponses_bridge/calls/json_text.py:_TOKEN": (
         "match",
         " ",
         ('"', "a", ""),
@@ -109,29 +109,29 @@ ROWS: dict[str, tuple[Any, ...]] = {
         "1",
         ("1.", "1", "e"),
     ),
-    "bridge/openresponses_bridge/tools/json_text.py:_CUT[0]": (
+    "bridge/openresponses_bridge/calls/json_text.py:_CUT[0]": (
         "match",
         " ",
         ('"', "a", "\n"),
         ('"', "\\n", "\n"),
         ('"', "\\", ""),
     ),
-    "bridge/openresponses_bridge/tools/json_text.py:_CUT[1]": (
+    "bridge/openresponses_bridge/calls/json_text.py:_CUT[1]": (
         "match",
         " ",
         "1",
         ("1.", "1", "x"),
         ("-", "1", "x"),
     ),
-    "bridge/openresponses_bridge/tools/nesting.py:_MARK": ("search", "a"),
-    "bridge/openresponses_bridge/tools/wrappers.py:FENCE[0]": (
+    "bridge/openresponses_bridge/calls/nesting.py:_MARK": ("search", "a"),
+    "bridge/openresponses_bridge/calls/wrappers.py:FENCE[0]": (
         "match",
         " ",
         "`",
         ("```", "a", ""),
         ("```", " ", ""),
     ),
-    "bridge/openresponses_bridge/tools/wrappers.py:HEREDOC[0]": (
+    "bridge/openresponses_bridge/calls/wrappers.py:HEREDOC[0]": (
         "match",
         " ",
         ("<<", " ", ""),

@@ -15,6 +15,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
+from openresponses_bridge.calls.json_text import JsonState, json_state
 from openresponses_bridge.decoder import Part, PartDecoder
 from openresponses_bridge.decoder.parts import (
     LanguageModelTextPart,
@@ -31,8 +33,6 @@ from openresponses_bridge.state import (
     TERMINAL_PHASES,
     ResponseStreamPhase,
 )
-from openresponses_bridge.tools.identity import ToolIdentityMap, ToolKind
-from openresponses_bridge.tools.json_text import JsonState, json_state
 from tests.support.machines import WIRES, Run, machine, plain
 from tests.support.scale import FACTOR, MANY
 

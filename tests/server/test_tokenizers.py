@@ -13,8 +13,8 @@ import tokenizers
 from structlog.testing import capture_logs
 from tokenizers import models, pre_tokenizers, trainers
 
+from openresponses_bridge.models.token_counter import TokenCounter, TokenEstimator
 from openresponses_bridge.protocol.codec import decode_request, encode
-from openresponses_bridge.token_counter import TokenCounter, TokenEstimator
 from openresponses_server.settings import load_settings
 from openresponses_server.tokenizers import ExactCounter
 from tests.support.serving import call, serving

@@ -12,13 +12,13 @@ import pytest
 import structlog
 
 from openresponses_bridge.emitter import ResponseStreamStateMachine
+from openresponses_bridge.models.token_counter import MAX_FAMILIES
+from openresponses_bridge.models.usage import AgentUsage
 from openresponses_bridge.protocol.codec import decode_request
 from openresponses_bridge.protocol.content import OutputTextContent
 from openresponses_bridge.protocol.items import Item, Message
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.seal import Sealer
-from openresponses_bridge.token_counter import MAX_FAMILIES
-from openresponses_bridge.usage import AgentUsage
 from openresponses_server import usage_keeping
 from openresponses_server.app import create_app
 from openresponses_server.config import hashed

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.dialects.anthropic_messages import MessagesOptions, to_messages
 from openresponses_bridge.errors import BridgeError, InvalidRequestError
 from openresponses_bridge.protocol.codec import decode_request, encode
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.seal import Sealer
-from openresponses_bridge.tools.identity import ToolIdentityMap
 from tests.support.anthropic_rules import violations
 
 Json = dict[str, Any]

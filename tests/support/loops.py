@@ -8,12 +8,7 @@ from msgspec import Struct, field
 
 from openresponses_bridge.emitter import ResponseStreamStateMachine
 from openresponses_bridge.errors import BridgeError, HttpError
-from openresponses_bridge.prompt import PromptContext, PromptRenderer
-from openresponses_bridge.protocol.events import Event
-from openresponses_bridge.protocol.usage import Usage
-from openresponses_bridge.tools.errors import ToolFailureEncountered, ToolInvocationError
-from openresponses_bridge.tools.invocation import ToolCallOutcome
-from openresponses_bridge.tools.loop import (
+from openresponses_bridge.loop import (
     Action,
     AskModel,
     AskUser,
@@ -26,6 +21,11 @@ from openresponses_bridge.tools.loop import (
     ToolCallingLoop,
     encode_entry,
 )
+from openresponses_bridge.prompt import PromptContext, PromptRenderer
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.usage import Usage
+from openresponses_bridge.tools.errors import ToolFailureEncountered, ToolInvocationError
+from openresponses_bridge.tools.invocation import ToolCallOutcome
 from openresponses_bridge.tools.registry import Tool
 from openresponses_bridge.tools.results import LanguageModelToolResult
 from tests.support.machines import counting_ids

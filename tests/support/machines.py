@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.conformance import StreamValidator
 from openresponses_bridge.decoder.accumulator import ResponseAccumulator
 from openresponses_bridge.emitter import ResponseStreamStateMachine
@@ -18,7 +19,6 @@ from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.state import PUBLISHED_EVENTS, PUBLISHED_ITEMS
-from openresponses_bridge.tools.identity import ToolIdentityMap
 from tests.support.schema import event_violations
 from tests.support.shared import shared_root
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from openresponses_bridge.models.token_counter import AnyItem
 from openresponses_bridge.prompt import (
     Attachment,
     Base64Image,
@@ -21,7 +22,6 @@ from openresponses_bridge.prompt import (
 )
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.unknown import enc_hook
-from openresponses_bridge.token_counter import AnyItem
 from openresponses_bridge.tools.registry import Tool
 from openresponses_bridge.tools.results import LanguageModelToolResult, ToolResultDataPart, ToolResultTextPart
 

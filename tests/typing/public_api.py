@@ -49,6 +49,7 @@ from openresponses_bridge import (
     encode_sse,
     process_stream,
 )
+from openresponses_bridge.calls.aggregated import AggregatedCall
 from openresponses_bridge.dialects import (
     anthropic_messages,
     chat_completions,
@@ -58,14 +59,13 @@ from openresponses_bridge.dialects import (
     vscode,
 )
 from openresponses_bridge.dialects.base import Dialect, Inbound, Outbound
+from openresponses_bridge.models.token_counter import TokenEstimator
+from openresponses_bridge.models.usage import AgentUsage
 from openresponses_bridge.protocol.content import LogProb, UrlCitation
 from openresponses_bridge.protocol.events import KnownEvent, OutputTextDelta, ResponseCompleted
 from openresponses_bridge.protocol.items import FunctionCall, Item, Message
 from openresponses_bridge.protocol.unknown import UnknownEvent, UnknownItem
 from openresponses_bridge.seal import Sealer
-from openresponses_bridge.token_counter import TokenEstimator
-from openresponses_bridge.tools.aggregated import AggregatedCall
-from openresponses_bridge.usage import AgentUsage
 
 
 def machine_calls_give_events(citation: UrlCitation, logprob: LogProb, item: Message, usage: Usage) -> None:

@@ -12,6 +12,10 @@ from msgspec.structs import replace
 from openresponses_bridge.backend.outputs import UNENCODABLE, Output, Speaker, ToolCall
 from openresponses_bridge.backend.sources import place_of
 from openresponses_bridge.backend.surfaces import SURFACES, Dialect
+from openresponses_bridge.calls.declarations import active_tools, present_tools
+from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.calls.pairing import pair
+from openresponses_bridge.calls.presentation import call_view, output_view
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.chat_completions import to_chat
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
@@ -23,10 +27,6 @@ from openresponses_bridge.protocol.input_items import items_of
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
-from openresponses_bridge.tools.declarations import active_tools, present_tools
-from openresponses_bridge.tools.identity import ToolIdentityMap
-from openresponses_bridge.tools.pairing import pair
-from openresponses_bridge.tools.presentation import call_view, output_view
 from openresponses_bridge.wire import choose_wire, ignores_comments
 
 MAX_OUTPUT: Final = 64 * 1024 * 1024

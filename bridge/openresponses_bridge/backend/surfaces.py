@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.dialects import anthropic_messages, chat_completions
 from openresponses_bridge.dialects.base import Outbound
 from openresponses_bridge.errors import BridgeError, InvalidRequestError
@@ -15,7 +16,6 @@ from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.seal import Sealer
 from openresponses_bridge.sse import DONE, encode_comment
-from openresponses_bridge.tools.identity import ToolIdentityMap
 
 Dialect = Literal["responses", "chat", "anthropic"]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
+from openresponses_bridge.calls.aggregator import MAX_ARGUMENT_BYTES
 from openresponses_bridge.decoder.call_ids import CALL_ID_PREFIX
 from openresponses_bridge.decoder.finish import (
     PREMATURE_END,
@@ -35,7 +36,6 @@ from openresponses_bridge.protocol.errors import ResponseError
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.unknown import UnknownEvent
 from openresponses_bridge.surrogates import is_whole
-from openresponses_bridge.tools.aggregator import MAX_ARGUMENT_BYTES
 
 Handler = Callable[["PartDecoder", Any], list[Part]]
 ErrorPolicy = Literal["text", "notes", "none"]

@@ -16,6 +16,9 @@ from heapq import heappop, heappush
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
+from openresponses_bridge.calls.aggregated import AggregatedCall
+from openresponses_bridge.calls.aggregator import MAX_ARGUMENT_BYTES, ToolCallAggregator
+from openresponses_bridge.calls.json_text import JsonState, json_state
 from openresponses_bridge.decoder.call_ids import CALL_ID_PREFIX, namespace_call_id, unique_call_id
 from openresponses_bridge.decoder.parts import LanguageModelToolCallPart, Part
 from openresponses_bridge.decoder.tool_input import ToolInput, signature, tool_input
@@ -23,9 +26,6 @@ from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.items import CustomToolCall, FunctionCall, ToolSearchCall
 from openresponses_bridge.surrogates import mended
-from openresponses_bridge.tools.aggregated import AggregatedCall
-from openresponses_bridge.tools.aggregator import MAX_ARGUMENT_BYTES, ToolCallAggregator
-from openresponses_bridge.tools.json_text import JsonState, json_state
 
 CallIdSource = Literal["call_id", "item_id"]
 

@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 from msgspec import UNSET
 
+from openresponses_bridge.calls.json_text import JsonState, json_state
+from openresponses_bridge.calls.unwrap import InputUnwrapper
 from openresponses_bridge.protocol import events as ev
 from openresponses_bridge.protocol.items import CustomToolCall, FunctionCall, Item, ItemStatus
-from openresponses_bridge.tools.json_text import JsonState, json_state
-from openresponses_bridge.tools.unwrap import InputUnwrapper
 
 
 class Shape(Protocol):

@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 from msgspec import UNSET
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.emitter.arguments import (
     EXTENSION,
@@ -49,7 +50,6 @@ from openresponses_bridge.protocol.vocabulary import EVENTS
 from openresponses_bridge.random_ids import random_hex
 from openresponses_bridge.state import METHODS, OUTPUT_METHODS, WIRES, BlockState, ResponseStreamPhase
 from openresponses_bridge.surrogates import is_whole, mended
-from openresponses_bridge.tools.identity import ToolIdentityMap
 
 # by name, since Python 3.11 runs code for each look at an enum's member
 _IN_PROGRESS = ResponseStreamPhase.IN_PROGRESS

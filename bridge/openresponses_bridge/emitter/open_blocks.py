@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec import UNSET, UnsetType
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.emitter.blocks import MessageBlock, ReasoningBlock
 from openresponses_bridge.emitter.finish_reasons import INCOMPLETE_ITEM, INCOMPLETE_TOOL_CALL
@@ -20,7 +21,6 @@ from openresponses_bridge.protocol.content import LogProb
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import Item, MessagePhase, ReasoningItem
 from openresponses_bridge.state import Wire
-from openresponses_bridge.tools.identity import ToolIdentityMap
 
 
 class OpenBlocks:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from openresponses_bridge.calls.identity import ToolKind
 from openresponses_bridge.protocol.items import (
     ApplyPatchCall,
     ApplyPatchOperation,
@@ -20,7 +21,6 @@ from openresponses_bridge.protocol.items import (
     ShellCall,
     ToolSearchCall,
 )
-from openresponses_bridge.tools.identity import ToolKind
 
 Maker = Callable[[str, str, dict[str, Any], ItemStatus], Item]
 

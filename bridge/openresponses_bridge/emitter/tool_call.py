@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from openresponses_bridge.calls.identity import ToolIdentity, ToolKind
+from openresponses_bridge.calls.json_text import JsonState, json_state
 from openresponses_bridge.emitter.blocks import OpenItem
 from openresponses_bridge.emitter.call_shapes import SHAPES, JsonShape, Shape
 from openresponses_bridge.emitter.output import Closing
@@ -20,8 +22,6 @@ from openresponses_bridge.errors import StreamStateError
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import Item, ItemStatus, with_status
 from openresponses_bridge.state import ARGUMENTS, BlockState, Wire
-from openresponses_bridge.tools.identity import ToolIdentity, ToolKind
-from openresponses_bridge.tools.json_text import JsonState, json_state
 
 _MOST_READINGS: Final = 64
 

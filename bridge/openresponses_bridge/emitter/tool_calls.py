@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from operator import attrgetter
 
+from openresponses_bridge.calls.identity import ToolIdentity, ToolIdentityMap, ToolKind
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.emitter.output import Output
 from openresponses_bridge.emitter.tool_call import ToolCallBlock, nameless
@@ -14,7 +15,6 @@ from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import Item
 from openresponses_bridge.state import BlockState, Wire
 from openresponses_bridge.surrogates import mended
-from openresponses_bridge.tools.identity import ToolIdentity, ToolIdentityMap, ToolKind
 
 
 def is_another(known_id: str, ended: bool, call_id: str, name: str) -> bool:

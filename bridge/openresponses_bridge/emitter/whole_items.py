@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from openresponses_bridge.calls.identity import ToolIdentity, ToolKind
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.emitter.arguments import admitted, spelled, wrong_argument
 from openresponses_bridge.emitter.blocks import MessageBlock, OpenItem, ReasoningBlock, WholeBlock
@@ -20,7 +21,6 @@ from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_bridge.state import PUBLISHED_ITEMS, Wire
 from openresponses_bridge.surrogates import mended
-from openresponses_bridge.tools.identity import ToolIdentity, ToolKind
 
 
 class ItemEmitter:

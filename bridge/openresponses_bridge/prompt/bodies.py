@@ -20,7 +20,7 @@ from openresponses_bridge.prompt.raw import ChatMessage
 from openresponses_bridge.prompt.renderer import BuildPromptResult
 from openresponses_bridge.protocol.unknown import enc_hook
 from openresponses_bridge.seal import Sealer
-from openresponses_bridge.tools.forms import ToolForm, tools_in_body
+from openresponses_bridge.tools.offering import ToolForm, tools_in_body
 
 
 def create_capi_request_body(

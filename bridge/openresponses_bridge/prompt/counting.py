@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
+from openresponses_bridge.models.token_counter import TokenCounter
 from openresponses_bridge.prompt.items import raw_messages_to_input_items
 from openresponses_bridge.prompt.raw import (
     ChatMessage,
@@ -19,7 +20,6 @@ from openresponses_bridge.prompt.raw import (
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.tools import FunctionToolParam
-from openresponses_bridge.token_counter import TokenCounter
 from openresponses_bridge.tools.registry import Tool
 
 _CHARACTERS_PER_TOKEN = 4  # of what is signed or encrypted

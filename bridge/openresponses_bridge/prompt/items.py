@@ -8,6 +8,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.calls.pairing import pair
+from openresponses_bridge.calls.presentation import CallView, OutputView, call_view, output_view
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import AnyItem, invalid
 from openresponses_bridge.prompt.images import source_of, url_of
@@ -30,9 +33,6 @@ from openresponses_bridge.protocol import content as ct
 from openresponses_bridge.protocol import input_items as ii
 from openresponses_bridge.protocol.unknown import UnknownPart
 from openresponses_bridge.seal import Sealer
-from openresponses_bridge.tools.identity import ToolIdentityMap
-from openresponses_bridge.tools.pairing import pair
-from openresponses_bridge.tools.presentation import CallView, OutputView, call_view, output_view
 
 _SCOPES: Final = ("responses", "any")
 

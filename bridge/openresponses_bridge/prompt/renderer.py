@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.errors import LocalError
+from openresponses_bridge.models.token_counter import TokenCounter, TokenEstimator
 from openresponses_bridge.prompt.assembly import Assembler, Conversation, Unit, system_messages
 from openresponses_bridge.prompt.context import ConversationSummary, PromptContext
 from openresponses_bridge.prompt.counting import PromptCounter
@@ -24,7 +25,6 @@ from openresponses_bridge.prompt.summary import (
     condense,
     summary_within,
 )
-from openresponses_bridge.token_counter import TokenCounter, TokenEstimator
 from openresponses_bridge.tools.invocation import TokenizationOptions
 from openresponses_bridge.tools.registry import Tool
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from openresponses_bridge.models.token_counter import TokenCounter
 from openresponses_bridge.prompt.counting import PromptCounter
 from openresponses_bridge.prompt.cutting import cut_text
 from openresponses_bridge.prompt.raw import ChatMessage, ImagePart, parts_of, text_of
-from openresponses_bridge.token_counter import TokenCounter
 
 Trigger = Callable[[int, int], bool]
 """(tokens of the prompt, its budget) → whether the conversation is to be summarised."""

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
         ToolTimeoutError,
         ToolValidationError,
     )
-    from openresponses_bridge.tools.forms import ToolForm, tools_in_body
     from openresponses_bridge.tools.invocation import (
         TokenizationOptions,
         ToolCallOutcome,
         ToolInvocationContext,
         ToolInvocationOptions,
     )
+    from openresponses_bridge.tools.offering import ToolForm, tools_in_body
     from openresponses_bridge.tools.registry import Tool, ToolRegistry
     from openresponses_bridge.tools.results import (
         LanguageModelToolResult,
@@ -59,14 +59,20 @@ _MODULES: Final = {
         "ToolTimeoutError",
         "ToolValidationError",
     ),
-    "forms": ("ToolForm", "tools_in_body"),
     "invocation": (
         "TokenizationOptions",
         "ToolCallOutcome",
         "ToolInvocationContext",
         "ToolInvocationOptions",
     ),
-    "registry": ("Tool", "ToolRegistry"),
+    "offering": (
+        "ToolForm",
+        "tools_in_body",
+    ),
+    "registry": (
+        "Tool",
+        "ToolRegistry",
+    ),
     "results": (
         "LanguageModelToolResult",
         "ToolResultDataPart",
@@ -74,7 +80,10 @@ _MODULES: Final = {
         "ToolResultTextPart",
     ),
     "service": ("ToolsService",),
-    "validation": ("deep_parse_nested_json", "validate_tool_input"),
+    "validation": (
+        "deep_parse_nested_json",
+        "validate_tool_input",
+    ),
 }
 _HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
 

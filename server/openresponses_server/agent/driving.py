@@ -7,10 +7,7 @@ from typing import Any, Protocol
 
 import anyio
 
-from openresponses_bridge.tools.cancellation import CancellationToken
-from openresponses_bridge.tools.errors import ToolCallCancelledError
-from openresponses_bridge.tools.invocation import TokenizationOptions
-from openresponses_bridge.tools.loop import (
+from openresponses_bridge.loop import (
     Action,
     AskModel,
     AskUser,
@@ -20,6 +17,9 @@ from openresponses_bridge.tools.loop import (
     ToolCall,
     ToolCallingLoop,
 )
+from openresponses_bridge.tools.cancellation import CancellationToken
+from openresponses_bridge.tools.errors import ToolCallCancelledError
+from openresponses_bridge.tools.invocation import TokenizationOptions
 from openresponses_bridge.tools.service import ToolsService
 
 AskYesNo = Callable[[str], Awaitable[bool]]

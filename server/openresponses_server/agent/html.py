@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from openresponses_bridge.tools.loop import LoopView, RoundView, ToolResultElement, ToolStatus
+from openresponses_bridge.loop import LoopView, RoundView, ToolResultElement, ToolStatus
 from openresponses_server.agent.panels import CALLING, SIGNS, input_text
 
 _OPEN: Final = frozenset({ToolStatus.FAILED, ToolStatus.DECLINED})  # statuses whose text is shown at once

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from openresponses_bridge.tools.loop import (
+from openresponses_bridge.loop import (
     JournalError,
     LoopBegun,
     LoopEntry,
@@ -18,7 +18,7 @@ from openresponses_bridge.tools.loop import (
     decode_entries,
     encode_entry,
 )
-from openresponses_bridge.tools.loop.lines import LINE_END
+from openresponses_bridge.loop.lines import LINE_END
 
 _MOST_BYTES: Final = 1 << 30
 _BEGINNING: Final = encode_entry(LoopBegun(""))[:15]  # of any journal

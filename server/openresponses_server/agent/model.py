@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.errors import BridgeError, HttpError
+from openresponses_bridge.loop import AskModel, ModelAnswer, ModelFailure
 from openresponses_bridge.prompt import BuildPromptResult, create_responses_request_body
 from openresponses_bridge.protocol.codec import decode_request
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.tools.cancellation import CancellationToken
-from openresponses_bridge.tools.loop import AskModel, ModelAnswer, ModelFailure
 from openresponses_server.requests.prepare import prepare
 from openresponses_server.runs.client import Batch, Deliver
 from openresponses_server.service import Service

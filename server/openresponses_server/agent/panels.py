@@ -13,8 +13,8 @@ from rich.panel import Panel
 from rich.rule import Rule
 from rich.text import Text
 
+from openresponses_bridge.loop import LoopView, RoundView, ToolResultElement, ToolStatus
 from openresponses_bridge.protocol.usage import Usage
-from openresponses_bridge.tools.loop import LoopView, RoundView, ToolResultElement, ToolStatus
 from openresponses_server.terminal.text import shown
 
 CALLING: Final = "Calling tools…"

@@ -16,8 +16,8 @@ from rich.text import Text
 
 from openresponses_bridge.diagnostics import Diagnostic
 from openresponses_bridge.dialects.copilot import ResponseDelta
+from openresponses_bridge.loop import CallEnded, CallsBegun, LoopEntry, LoopResult, LoopView, RoundMade
 from openresponses_bridge.tools.cancellation import CancellationToken
-from openresponses_bridge.tools.loop import CallEnded, CallsBegun, LoopEntry, LoopResult, LoopView, RoundMade
 from openresponses_server.agent.panels import CALLING, panel_of, render, thinking_line, usage_line
 from openresponses_server.terminal.text import shown
 

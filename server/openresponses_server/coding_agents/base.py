@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from openresponses_bridge.model_information import EnrichedModelData
+from openresponses_bridge.models.information import EnrichedModelData
 
 KEY_VARIABLE: Final = "OPENRESPONSES_BRIDGE_KEY"
 """Where an agent that can choose the variable finds the server's key."""

@@ -13,7 +13,7 @@ from typing import Any, Final, TextIO
 
 from msgspec import Struct
 
-from openresponses_bridge.model_information import EnrichedModelData
+from openresponses_bridge.models.information import EnrichedModelData
 from openresponses_server.coding_agents.base import CodingAgent, Target
 from openresponses_server.coding_agents.process import run_agent
 from openresponses_server.coding_agents.reaching import Models, Unusable, models_of

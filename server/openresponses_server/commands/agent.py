@@ -151,7 +151,7 @@ def _run(
 
     import structlog
 
-    from openresponses_bridge.tools.loop import ToolCallLimitBehavior
+    from openresponses_bridge.loop import ToolCallLimitBehavior
     from openresponses_server.agent.running import Task, run_task
     from openresponses_server.agent.screen import Output, Screen
     from openresponses_server.agent.surroundings import attached, global_context

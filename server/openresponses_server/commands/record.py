@@ -147,8 +147,8 @@ async def _record(
 
 
 def _of_prompt(target: Target, prompt: str) -> tuple[Target, bytes]:
+    from openresponses_bridge.calls.identity import ToolIdentityMap
     from openresponses_bridge.protocol.request import CreateResponse
-    from openresponses_bridge.tools.identity import ToolIdentityMap
 
     request = CreateResponse(model=target.model, input=prompt, stream=True)
     return target, target.prepare(request, [], ToolIdentityMap()).body

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.calls.presentation import call_view, output_view
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import Entry, understood
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.input_items import MessageParam, ReasoningParam
 from openresponses_bridge.protocol.items import Message, ReasoningItem
-from openresponses_bridge.tools.identity import ToolIdentityMap
-from openresponses_bridge.tools.presentation import call_view, output_view
 
 # what a text can't hold → its placeholder
 _PLACEHOLDERS: Final = {"input_image": "[image]", "input_video": "[video]", "input_file": "[file]"}

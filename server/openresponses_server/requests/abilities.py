@@ -9,12 +9,12 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.calls.presentation import call_view, output_view
 from openresponses_bridge.dialects.base import AnyItem, History, invalid
 from openresponses_bridge.protocol.content import InputTextContent
 from openresponses_bridge.protocol.input_items import AdditionalTools, MessageParam, ToolSearchOutputParam
 from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_bridge.tools.identity import ToolIdentityMap
-from openresponses_bridge.tools.presentation import call_view, output_view
 from openresponses_server.settings import Capabilities
 
 _IMAGE: Final = InputTextContent("[image, which this model can't see]")

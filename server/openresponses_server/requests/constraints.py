@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.emitter.finish_reasons import outcome
 from openresponses_bridge.emitter.live_response import SettleUsage
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
@@ -20,7 +21,6 @@ from openresponses_bridge.protocol.errors import ErrorPayload
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import Item
 from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_bridge.tools.identity import ToolIdentityMap
 from openresponses_server.compaction.condensing import asks_for_compaction
 from openresponses_server.requests.answer_format import AnswerFormat
 from openresponses_server.requests.tool_rules import CallGate, Verdict, tool_rules

@@ -6,11 +6,11 @@ nothing in the history that is made anew for each request (condensed history, to
 
 from __future__ import annotations
 
+from openresponses_bridge.calls.declarations import active_tools
 from openresponses_bridge.dialects.base import History
 from openresponses_bridge.protocol.input_items import CompactionParam
 from openresponses_bridge.protocol.items import CompactionItem
 from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_bridge.tools.declarations import active_tools
 from openresponses_server.compaction.condensing import asks_for_compaction
 from openresponses_server.sessions.base import UpstreamResponse
 from openresponses_server.sessions.history import own_input

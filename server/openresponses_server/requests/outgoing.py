@@ -13,11 +13,11 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.dialects.base import History, Inbound, Outgoing
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.tools.agent_tools import ModelCapabilities, ToolCallMode, tool_call_mode
-from openresponses_bridge.tools.identity import ToolIdentityMap
 from openresponses_server.compaction.condensing import Condensing, asks_for_compaction, condensing_request
 from openresponses_server.compaction.opening import COMPACTIONS, open_compactions
 from openresponses_server.requests.abilities import fitted, offers_tools

@@ -10,12 +10,12 @@ import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostic, Diagnostics
 from openresponses_bridge.dialects.base import History, configured
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import Response
-from openresponses_bridge.tools.identity import ToolIdentityMap
 from openresponses_bridge.wire import choose_wire
 from openresponses_server.budget import Hold, hand_over
 from openresponses_server.limits import check_conversation, check_request

@@ -11,12 +11,12 @@ from typing import Any
 
 from msgspec import Struct
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.emitter.tool_calls import is_another
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.tools import AllowedToolChoice, FunctionToolChoice
 from openresponses_bridge.protocol.unknown import UnknownToolChoice
-from openresponses_bridge.tools.identity import ToolIdentityMap
 
 # choices of one tool by a type of its own; other types are hosted tools, which their upstream looks after
 _NAMELESS = frozenset({"shell", "local_shell", "apply_patch"})

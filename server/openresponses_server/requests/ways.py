@@ -9,10 +9,10 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import History
 from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_bridge.tools.identity import ToolIdentityMap
 from openresponses_server.off_loop import on_thread
 from openresponses_server.requests.betas import with_betas
 from openresponses_server.requests.client_traits import ClientTraits

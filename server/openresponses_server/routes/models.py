@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse
 
 from openresponses_bridge.dialects.anthropic_messages import model_body, model_page
 from openresponses_bridge.dialects.base import invalid
-from openresponses_bridge.model_information import EnrichedModelData
+from openresponses_bridge.models.information import EnrichedModelData
 from openresponses_server.errors import is_anthropic_client
 from openresponses_server.service import service_of
 from openresponses_server.upstreams.routing import unknown_model

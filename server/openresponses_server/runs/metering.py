@@ -16,13 +16,13 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from openresponses_bridge.model_information import EnrichedModelData
+from openresponses_bridge.models.information import EnrichedModelData
+from openresponses_bridge.models.token_counter import AnyItem, ContentCache, TokenCounter, TokenEstimator
+from openresponses_bridge.models.tokens import Cost, Measured, measured_output, measured_request
 from openresponses_bridge.protocol.items import Item
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.protocol.usage import Usage
-from openresponses_bridge.token_counter import AnyItem, ContentCache, TokenCounter, TokenEstimator
-from openresponses_bridge.token_estimate import Cost, Measured, measured_output, measured_request
 from openresponses_server.tokenizers import ExactCounter
 from openresponses_server.upstreams.targets import Target
 from openresponses_server.usage import UsageBook

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from openresponses_bridge.emitter.failures import error_event
 from openresponses_bridge.emitter.finished import beginnings
 from openresponses_bridge.errors import BridgeError
+from openresponses_bridge.models.tokens import measured_output, measured_request
 from openresponses_bridge.protocol import events as ev
 from openresponses_bridge.protocol.errors import ErrorPayload, ResponseError
 from openresponses_bridge.protocol.events import Event
@@ -19,7 +20,6 @@ from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import IncompleteDetails, Response
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.state import TERMINAL_EVENT, WIRES
-from openresponses_bridge.token_estimate import measured_output, measured_request
 from openresponses_server.errors import HttpError
 
 INTERRUPTED: Final = ResponseError(

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from openresponses_bridge.model_identity import nearest_model
+from openresponses_bridge.models.identity import nearest_model
 from openresponses_server.settings import Capabilities
 from openresponses_server.upstreams.reported import ReportedModel
 
@@ -59,7 +59,7 @@ def capabilities_of(
 ) -> Capabilities:
     """What is known of a model, field by field. In the config `vendor/model` and `model:tag` are known as
     `model` is; in the table that ships with the server models are known by any name (see
-    `openresponses_bridge.model_identity`), a new one as the newest of its family."""
+    `openresponses_bridge.models.identity`), a new one as the newest of its family."""
     found = _NOTHING
     for name in dict.fromkeys((model, bare_name(model))):
         pattern = best_match(name, configured)

@@ -9,7 +9,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, Final
 
-from openresponses_bridge.model_information import EnrichedModelData
+from openresponses_bridge.models.information import EnrichedModelData
 
 MOST_MODELS: Final = 500
 """Models that are described: each has its instructions with it."""

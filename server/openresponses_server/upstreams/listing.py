@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import structlog
 
-from openresponses_bridge.model_information import EnrichedModelData
+from openresponses_bridge.models.information import EnrichedModelData
 from openresponses_server.errors import UpstreamError
 from openresponses_server.upstreams.base import Upstream
 from openresponses_server.upstreams.codex_models import MOST_MODELS, codex_model

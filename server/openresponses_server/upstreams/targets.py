@@ -11,10 +11,10 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 from msgspec import Struct
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.dialects.base import History, Outgoing, RequestContext, Traits
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.seal import Sealer
-from openresponses_bridge.tools.identity import ToolIdentityMap
 from openresponses_server.config import expanded
 from openresponses_server.settings import (
     SOCKET,

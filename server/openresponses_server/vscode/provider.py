@@ -32,11 +32,11 @@ from openresponses_bridge.dialects.vscode import (
     read_message,
 )
 from openresponses_bridge.errors import BridgeError
+from openresponses_bridge.models.token_counter import TokenCounter, TokenEstimator
+from openresponses_bridge.models.usage import UsageTracker
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.input_items import InputItem
 from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_bridge.token_counter import TokenCounter, TokenEstimator
-from openresponses_bridge.usage import UsageTracker
 from openresponses_server.upstreams.listing import Listing
 from openresponses_server.vscode.tokens import count
 

@@ -8,6 +8,7 @@ from typing import Any, is_typeddict
 import pytest
 from msgspec.structs import replace
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.conformance.validator import StreamValidator
 from openresponses_bridge.dialects.base import Dialect, RequestContext, Traits
 from openresponses_bridge.dialects.table import TABLE, dialects
@@ -16,7 +17,6 @@ from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import decode_request
 from openresponses_bridge.protocol.events import Event, OutputTextDelta
 from openresponses_bridge.seal import Sealer
-from openresponses_bridge.tools.identity import ToolIdentityMap
 from tests.support.model_frames import frames
 from tests.support.model_scripts import SCRIPTS
 from tests.support.shared import REPOSITORY

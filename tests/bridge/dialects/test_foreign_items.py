@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.dialects.base import configured
 from openresponses_bridge.dialects.base.agents import is_readable
 from openresponses_bridge.dialects.chat_completions import to_chat
@@ -14,7 +15,6 @@ from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import decode_request, encode
 from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam
 from openresponses_bridge.seal import Sealer
-from openresponses_bridge.tools.identity import ToolIdentityMap
 from tests.bridge.dialects.test_outcomes import COLUMNS, drive
 
 HI = {"type": "message", "role": "user", "content": "Hi"}

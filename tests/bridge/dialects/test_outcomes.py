@@ -7,6 +7,7 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.dialects import anthropic_messages, chat_completions, codex, responses
 from openresponses_bridge.dialects.anthropic_messages import ModelFacts
 from openresponses_bridge.dialects.base import (
@@ -28,7 +29,6 @@ from openresponses_bridge.protocol.request import (
     TextParam,
 )
 from openresponses_bridge.seal import Sealer
-from openresponses_bridge.tools.identity import ToolIdentityMap
 
 FACTS = ModelFacts(32_000, "adaptive", structured=True, efforts=("low",))
 COLUMNS: dict[str, tuple[UpstreamSide | None, dict[str, Any]]] = {

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
 from openresponses_bridge.protocol import content as ct
 from openresponses_bridge.protocol import items as it
 from openresponses_bridge.protocol.unknown import UnknownItem
-from openresponses_bridge.tools.identity import ToolIdentityMap, ToolKind
 from tests.support.machines import Run, plain
 
 CUT, WHOLE = '{"command":', '{"command":"ls"}'

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.codec import encode_sse
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.state import LIFECYCLE_METHODS, OUTPUT_METHODS
-from openresponses_bridge.tools.identity import ToolIdentityMap, ToolKind
 from tests.support.machines import WIRES, Run, machine
 from tests.support.model_scripts import SCRIPTS, played
 from tests.support.snapshots import snapshots

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
 from openresponses_bridge.protocol.events import OutputItemDone
 from openresponses_bridge.protocol.items import FunctionCall
-from openresponses_bridge.tools.identity import ToolIdentityMap, ToolKind
 from tests.support.machines import Run, plain
 
 LONE_HIGH, LONE_LOW = "\ud83d", "\ude00"

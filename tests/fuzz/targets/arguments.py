@@ -6,8 +6,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from openresponses_bridge.tools.json_input import JsonInputReader
-from openresponses_bridge.tools.json_text import JsonState, json_state
+from openresponses_bridge.calls.json_input import JsonInputReader
+from openresponses_bridge.calls.json_text import JsonState, json_state
 from tests.fuzz.core import Target
 
 

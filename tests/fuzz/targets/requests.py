@@ -8,11 +8,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.dialects.anthropic_messages import MessagesOptions, from_messages, to_messages
 from openresponses_bridge.dialects.chat_completions import answer_options, from_chat, to_chat
 from openresponses_bridge.dialects.responses import to_responses
 from openresponses_bridge.dialects.vscode import decode_chat, from_vscode, to_vscode
 from openresponses_bridge.errors import BridgeError, WireError
+from openresponses_bridge.models.tokens import request_tokens
 from openresponses_bridge.protocol.beyond import with_beyond
 from openresponses_bridge.protocol.codec import (
     decode_compact_request,
@@ -22,8 +24,6 @@ from openresponses_bridge.protocol.codec import (
 )
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.seal import Sealer
-from openresponses_bridge.token_estimate import request_tokens
-from openresponses_bridge.tools.identity import ToolIdentityMap
 from tests.fuzz.core import Target
 
 Read = Callable[[bytes], CreateResponse]

@@ -11,9 +11,9 @@ import anyio
 import pytest
 
 from openresponses_bridge.errors import LocalError
+from openresponses_bridge.loop import CallEnded, CallsBegun, LoopEnd, RoundMade, ToolCallLimitBehavior
 from openresponses_bridge.prompt import PromptRenderer
 from openresponses_bridge.tools.cancellation import CancellationToken
-from openresponses_bridge.tools.loop import CallEnded, CallsBegun, LoopEnd, RoundMade, ToolCallLimitBehavior
 from openresponses_bridge.tools.registry import Tool, ToolRegistry
 from openresponses_server.agent.folder import Folder
 from openresponses_server.agent.sample_tools import sample_tools

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from openresponses_bridge.loop import JournalError, LoopBegun, LoopEnded, RoundMade, ToolCallRound
 from openresponses_bridge.prompt.raw import ChatMessage
-from openresponses_bridge.tools.loop import JournalError, LoopBegun, LoopEnded, RoundMade, ToolCallRound
 from openresponses_server.agent.journal_file import JournalFile
 
 

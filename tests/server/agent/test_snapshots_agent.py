@@ -9,10 +9,10 @@ from msgspec import to_builtins
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
+from openresponses_bridge.loop import AskModel, CallsBegun, LoopEntry, LoopView
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.tools.errors import ToolDeclinedError, ToolFailureEncountered
 from openresponses_bridge.tools.invocation import ToolCallOutcome
-from openresponses_bridge.tools.loop import AskModel, CallsBegun, LoopEntry, LoopView
 from openresponses_bridge.tools.results import LanguageModelToolResult
 from openresponses_server.agent.html import html_of
 from openresponses_server.agent.panels import render, usage_line

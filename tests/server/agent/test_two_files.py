@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from openresponses_bridge.tools.loop import LoopEnd, LoopResult
+from openresponses_bridge.loop import LoopEnd, LoopResult
 from openresponses_server.agent.folder import Folder
 from openresponses_server.agent.sample_tools import sample_tools
 from tests.support.agents import DIALECTS, MODEL, agent, scripted

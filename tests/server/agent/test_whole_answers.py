@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from openresponses_bridge.loop import LoopEnd
 from openresponses_bridge.prompt import PromptRenderer
 from openresponses_bridge.tools.invocation import ToolInvocationContext
-from openresponses_bridge.tools.loop import LoopEnd
 from openresponses_bridge.tools.registry import ToolRegistry
 from openresponses_server.agent.folder import Folder
 from openresponses_server.agent.sample_tools import sample_tools

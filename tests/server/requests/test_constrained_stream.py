@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.conformance import StreamValidator
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 from openresponses_bridge.errors import StreamStateError
 from openresponses_bridge.protocol.codec import decode_request, encode
-from openresponses_bridge.tools.identity import ToolIdentityMap
 from openresponses_server.requests.constraints import ConstrainedStream, machine_for
 
 ALLOWED = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "look"}]}

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from openresponses_bridge.models.token_counter import TokenEstimator
 from openresponses_bridge.protocol.codec import decode_request
 from openresponses_bridge.seal import Sealer
-from openresponses_bridge.token_counter import TokenEstimator
 from openresponses_server.requests.abilities import Fitted
 from openresponses_server.requests.truncation import Shortener, kept_of
 from openresponses_server.settings import Capabilities, Settings, UpstreamSettings

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from openresponses_bridge.model_information import EnrichedModelData
+from openresponses_bridge.models.information import EnrichedModelData
 from openresponses_bridge.seal import Sealer
 from openresponses_server.settings import Capabilities, Settings, UpstreamSettings
 from openresponses_server.upstreams import listing

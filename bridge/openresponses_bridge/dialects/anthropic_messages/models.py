@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from openresponses_bridge.model_identity import model_identity, nearest_model
+from openresponses_bridge.models.identity import model_identity, nearest_model
 
 Thinking = Literal["none", "budget", "adaptive"]
 

@@ -32,7 +32,7 @@ from openresponses_bridge.dialects.base.failures import (
     name,
 )
 from openresponses_bridge.dialects.base.fields import Fields, body_of, extension, invalid, number_of
-from openresponses_bridge.dialects.base.foreign_items import TRIGGER, is_answered_trigger, understood
+from openresponses_bridge.dialects.base.items import TRIGGER, is_answered_trigger, understood
 from openresponses_bridge.dialects.base.outcomes import (
     EFFORTS,
     METADATA_OF_CHAT,

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base.entries import AnyItem
 from openresponses_bridge.dialects.base.outcomes import Outcomes
@@ -20,7 +21,6 @@ from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.seal import Sealer
-from openresponses_bridge.tools.identity import ToolIdentityMap
 
 History = Sequence[AnyItem]
 

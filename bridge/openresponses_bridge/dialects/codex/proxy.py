@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from openresponses_bridge.calls.notifications import CALL_TYPES, item_of
+from openresponses_bridge.calls.recent import Recent
 from openresponses_bridge.dialects.base import counts_of
 from openresponses_bridge.dialects.codex.proxy_calls import ProxyCalls
 from openresponses_bridge.dialects.codex.turn import Turn
@@ -26,8 +28,6 @@ from openresponses_bridge.dialects.codex.types import (
 )
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.events import Event, OutputItemAdded
-from openresponses_bridge.tools.notifications import CALL_TYPES, item_of
-from openresponses_bridge.tools.recent import Recent
 
 _TEXTS = ("message", "reasoning")
 _FINAL_STATUS = {"failed": "response.failed", "incomplete": "response.incomplete"}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from openresponses_bridge.calls.aggregated import AggregatedCall
+from openresponses_bridge.calls.aggregator import ToolCallAggregator
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.protocol.events import Event
-from openresponses_bridge.tools.aggregated import AggregatedCall
-from openresponses_bridge.tools.aggregator import ToolCallAggregator
 
 
 class ProxyCalls:

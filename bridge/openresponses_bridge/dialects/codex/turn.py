@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, get_args
 
+from openresponses_bridge.calls.recent import Recent
 from openresponses_bridge.dialects.base import counted
 from openresponses_bridge.dialects.codex import errors
 from openresponses_bridge.dialects.codex.hosted import HostedItem
@@ -22,7 +23,6 @@ from openresponses_bridge.protocol.errors import ErrorPayload
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import MessagePhase
 from openresponses_bridge.state import ResponseStreamPhase
-from openresponses_bridge.tools.recent import Recent
 
 _LIVE = ResponseStreamPhase.IN_PROGRESS
 IN_PROGRESS = "in_progress"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
+from openresponses_bridge.calls.json_input import INPUT_KEY
+from openresponses_bridge.calls.unwrap import wrap_input
 from openresponses_bridge.decoder.call_ids import unique_call_id
 from openresponses_bridge.dialects.copilot.growing import GrowingText
 from openresponses_bridge.dialects.copilot.types import BeginToolCall, ToolCall, ToolCallUpdate
 from openresponses_bridge.protocol.items import CustomToolCall, FunctionCall
-from openresponses_bridge.tools.json_input import INPUT_KEY
-from openresponses_bridge.tools.unwrap import wrap_input
 
 AnyCall = FunctionCall | CustomToolCall
 _BEGIN_INPUT = f'{{"{INPUT_KEY}":"'

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from openresponses_bridge.calls.choice import meant, named, plain_choice
+from openresponses_bridge.calls.declarations import FunctionView, Placed, active_tools, present_tools
+from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import (
     HISTORY,
@@ -21,9 +24,6 @@ from openresponses_bridge.dialects.responses.request_items import InputItems, pl
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.beyond import names_of, put_back
 from openresponses_bridge.protocol.request import CreateResponse, ForeignFields
-from openresponses_bridge.tools.choice import meant, named, plain_choice
-from openresponses_bridge.tools.declarations import FunctionView, Placed, active_tools, present_tools
-from openresponses_bridge.tools.identity import ToolIdentityMap
 
 SMALLEST_LIMIT = 16  # tokens, schema CreateResponseBody
 _ENCRYPTED = "reasoning.encrypted_content"

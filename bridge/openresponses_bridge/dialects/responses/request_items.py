@@ -7,15 +7,15 @@ from typing import Any
 
 import msgspec
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.calls.pairing import pair
+from openresponses_bridge.calls.presentation import CallView, OutputView, call_view, output_view
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import Entry
 from openresponses_bridge.dialects.responses.options import ResponsesOptions
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.unknown import UnknownItem, enc_hook
 from openresponses_bridge.seal import is_envelope
-from openresponses_bridge.tools.identity import ToolIdentityMap
-from openresponses_bridge.tools.pairing import pair
-from openresponses_bridge.tools.presentation import CallView, OutputView, call_view, output_view
 
 _SLUG = "openai:"
 # the items that every server knows, and their fields which every server knows

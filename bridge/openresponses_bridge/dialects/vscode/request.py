@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.decoder import CALL_ID_PREFIX, LanguageModelTextPart
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import AnyItem, entries_of
@@ -17,7 +18,6 @@ from openresponses_bridge.dialects.vscode.tools import offered, tool_choice, too
 from openresponses_bridge.dialects.vscode.types import ChatMessage, ChatRequest, Role
 from openresponses_bridge.protocol.beyond import names_of
 from openresponses_bridge.protocol.request import CreateResponse, ReasoningOptions
-from openresponses_bridge.tools.identity import ToolIdentityMap
 
 _DISGUISED = "You are "
 # our field → the names under which extensions pass it in modelOptions, the first is the one we write

@@ -7,6 +7,9 @@ from typing import Any
 
 import msgspec
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.calls.pairing import pair
+from openresponses_bridge.calls.presentation import call_view, output_view
 from openresponses_bridge.decoder import (
     LanguageModelDataPart,
     LanguageModelThinkingPart,
@@ -25,9 +28,6 @@ from openresponses_bridge.dialects.vscode.tool_results import content_parts
 from openresponses_bridge.protocol import input_items as params
 from openresponses_bridge.protocol import items as it
 from openresponses_bridge.protocol.unknown import UnknownItem
-from openresponses_bridge.tools.identity import ToolIdentityMap
-from openresponses_bridge.tools.pairing import pair
-from openresponses_bridge.tools.presentation import call_view, output_view
 
 _ROLES = {
     "user": vs.Role.USER,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
+from openresponses_bridge.calls.choice import plain_choice
+from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.vscode.types import ChatTool, ToolMode
 from openresponses_bridge.protocol.tools import (
@@ -16,8 +18,6 @@ from openresponses_bridge.protocol.tools import (
     ToolChoice,
     ToolParam,
 )
-from openresponses_bridge.tools.choice import plain_choice
-from openresponses_bridge.tools.identity import ToolIdentityMap, ToolKind
 
 _LEGAL = re.compile(r"[\w-]{1,64}", re.ASCII)
 _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.dialects.anthropic_messages import Inbound, to_messages
 from openresponses_bridge.protocol.codec import decode_request, encode
 from openresponses_bridge.seal import Sealer
-from openresponses_bridge.tools.identity import ToolIdentityMap
 from tests.support.anthropic import closed, opened, start, stop, text, thinking, tool
 from tests.support.anthropic_requests import PNG, blocks, roles, said, user, words
 from tests.support.anthropic_rules import violations

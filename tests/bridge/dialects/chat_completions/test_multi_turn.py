@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.calls.unwrap import wrap_input
 from openresponses_bridge.dialects.chat_completions import Inbound, to_chat
 from openresponses_bridge.protocol.codec import decode_request, encode
 from openresponses_bridge.protocol.events import CustomToolCallInputDelta
 from openresponses_bridge.seal import Sealer
-from openresponses_bridge.tools.identity import ToolIdentityMap
-from openresponses_bridge.tools.unwrap import wrap_input
 from tests.support.chat import calls, chunk
 from tests.support.chat import part as fragment
 from tests.support.chat_rules import violations

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from openresponses_bridge import Diagnostics, ResponseStreamPhase
+from openresponses_bridge.calls.aggregator import ToolCallAggregator
+from openresponses_bridge.calls.recent import MOST_RECENT, Recent
 from openresponses_bridge.dialects.codex import Inbound
-from openresponses_bridge.tools.aggregator import ToolCallAggregator
-from openresponses_bridge.tools.recent import MOST_RECENT, Recent
 from tests.support.codex import item, legacy, proxied
 from tests.support.fed import Fed, Frame
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
 from openresponses_bridge.dialects.responses import Inbound, Outbound
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.codec import encode
@@ -24,7 +25,6 @@ from openresponses_bridge.protocol.request import (
 )
 from openresponses_bridge.protocol.tools import CustomTool, FunctionToolParam, NamespaceTool
 from openresponses_bridge.protocol.unknown import UnknownTool
-from openresponses_bridge.tools.identity import ToolIdentityMap, ToolKind
 from tests.support.machines import CLOCK, WIRES, Run, machine, plain
 
 words = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6)

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.responses import ResponsesOptions, to_responses
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import decode_request, encode, item_from
 from openresponses_bridge.seal import Sealer
-from openresponses_bridge.tools.identity import ToolIdentityMap, ToolKind
 from tests.support.shared import shared_files
 
 Json = dict[str, Any]

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
 from openresponses_bridge.decoder import LanguageModelToolCallPart, encode_part
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.vscode import ChatMessage, ChatRequest, ToolMode, from_vscode, to_vscode
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import decode_request, encode
 from openresponses_bridge.protocol.items import CompactionItem, FunctionCall, FunctionCallOutput, Message
-from openresponses_bridge.tools.identity import ToolIdentityMap, ToolKind
 
 
 def translated(**fields: Any) -> tuple[ChatRequest, Diagnostics]:

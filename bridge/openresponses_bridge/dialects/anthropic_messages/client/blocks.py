@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.calls.presentation import call_view
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.anthropic_messages import envelopes
 from openresponses_bridge.dialects.anthropic_messages import types as t
@@ -14,8 +16,6 @@ from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.items import CompactionItem, Item, ReasoningItem
 from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_bridge.seal import Sealer, SealError
-from openresponses_bridge.tools.identity import ToolIdentityMap
-from openresponses_bridge.tools.presentation import call_view
 
 _CONDENSED = ("content", "encrypted_content")
 

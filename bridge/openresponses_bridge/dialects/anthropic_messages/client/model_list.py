@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from openresponses_bridge.dialects.base import invalid
-from openresponses_bridge.model_identity import model_identity
-from openresponses_bridge.model_information import EnrichedModelData
+from openresponses_bridge.models.identity import model_identity
+from openresponses_bridge.models.information import EnrichedModelData
 
 _DEFAULT_LIMIT: Final = 20
 _MOST: Final = 1000

@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from typing import Any, get_args
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.calls.json_input import INPUT_KEY
+from openresponses_bridge.calls.presentation import called_name
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.anthropic_messages import types as t
 from openresponses_bridge.dialects.anthropic_messages.client.blocks import BlockWriter, ItemWriter
@@ -29,9 +32,6 @@ from openresponses_bridge.protocol.items import (
 )
 from openresponses_bridge.protocol.unknown import UnknownEvent, UnknownItem
 from openresponses_bridge.seal import Sealer
-from openresponses_bridge.tools.identity import ToolIdentityMap
-from openresponses_bridge.tools.json_input import INPUT_KEY
-from openresponses_bridge.tools.presentation import called_name
 
 _Handler = Callable[[Any], list[t.Chunk]]
 _THINKING = {"type": "thinking", "thinking": "", "signature": ""}

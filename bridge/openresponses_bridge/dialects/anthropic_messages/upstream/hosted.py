@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from openresponses_bridge.calls.json_text import JsonState, json_state
 from openresponses_bridge.dialects.anthropic_messages import types as t
 from openresponses_bridge.dialects.anthropic_messages.envelopes import seal_block
 from openresponses_bridge.dialects.anthropic_messages.types import SLUG
@@ -14,7 +15,6 @@ from openresponses_bridge.protocol.codec import decode_json
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import CompactionItem
 from openresponses_bridge.protocol.unknown import UnknownItem
-from openresponses_bridge.tools.json_text import JsonState, json_state
 
 
 class CompactionBlock:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.calls.pairing import pair
+from openresponses_bridge.calls.presentation import CallView, OutputView, call_view, output_view
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.anthropic_messages import envelopes
 from openresponses_bridge.dialects.anthropic_messages.carried import JOINT, NOTHING, Carried, place
@@ -15,9 +18,6 @@ from openresponses_bridge.dialects.anthropic_messages.upstream.turns import Turn
 from openresponses_bridge.dialects.base import HISTORY, Entry
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.seal import Sealer, SealError
-from openresponses_bridge.tools.identity import ToolIdentityMap
-from openresponses_bridge.tools.pairing import pair
-from openresponses_bridge.tools.presentation import CallView, OutputView, call_view, output_view
 
 Block = dict[str, Any]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from openresponses_bridge.calls.declarations import active_tools, present_tools
+from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.anthropic_messages.carried import Carried, carried_by
 from openresponses_bridge.dialects.anthropic_messages.models import (
@@ -27,8 +29,6 @@ from openresponses_bridge.dialects.base import HISTORY, apply, configured, effor
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.seal import Sealer
-from openresponses_bridge.tools.declarations import active_tools, present_tools
-from openresponses_bridge.tools.identity import ToolIdentityMap
 
 _HOTTEST = 1.0  # Anthropic's temperatures end where OpenAI's have their middle
 # what may stand in `include` and comes anyway

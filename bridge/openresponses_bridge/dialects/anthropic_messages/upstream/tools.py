@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from openresponses_bridge.calls.choice import meant, named, plain_choice
+from openresponses_bridge.calls.declarations import FunctionView, Placed
+from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.anthropic_messages.models import ModelFacts
 from openresponses_bridge.dialects.anthropic_messages.types import SLUG
@@ -13,9 +16,6 @@ from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam
 from openresponses_bridge.protocol.response import JsonObjectFormat, TextFormat
 from openresponses_bridge.protocol.unknown import UnknownTool, UnknownToolChoice
-from openresponses_bridge.tools.choice import meant, named, plain_choice
-from openresponses_bridge.tools.declarations import FunctionView, Placed
-from openresponses_bridge.tools.identity import ToolIdentityMap
 
 _MODES: Final = {"auto": "auto", "required": "any", "none": "none"}
 FORCING: Final = frozenset({"any", "tool"})

@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.calls.presentation import call_view
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import CUT, failure
 from openresponses_bridge.dialects.chat_completions.client.chunks import (
@@ -53,8 +55,6 @@ from openresponses_bridge.protocol.errors import ErrorPayload
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.protocol.unknown import UnknownEvent
-from openresponses_bridge.tools.identity import ToolIdentityMap
-from openresponses_bridge.tools.presentation import call_view
 
 _CALLS = (it.FunctionCall, it.CustomToolCall)
 _NOBODY = ToolIdentityMap()

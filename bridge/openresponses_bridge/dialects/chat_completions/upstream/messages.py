@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.calls.pairing import pair
+from openresponses_bridge.calls.presentation import CallView, OutputView, call_view, output_view
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import Entry
 from openresponses_bridge.dialects.chat_completions.types import ChatFunction, ChatMessage, ChatToolCall
@@ -20,9 +23,6 @@ from openresponses_bridge.protocol import content as ct
 from openresponses_bridge.protocol import input_items as params
 from openresponses_bridge.protocol import items
 from openresponses_bridge.protocol.unknown import UnknownItem
-from openresponses_bridge.tools.identity import ToolIdentityMap
-from openresponses_bridge.tools.pairing import pair
-from openresponses_bridge.tools.presentation import CallView, OutputView, call_view, output_view
 
 
 class MessagesBuilder:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from openresponses_bridge.calls.declarations import active_tools, present_tools
+from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import (
     HISTORY,
@@ -26,8 +28,6 @@ from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam
 from openresponses_bridge.protocol.response import JsonObjectFormat, TextFormat
 from openresponses_bridge.protocol.unknown import UnknownFormat
-from openresponses_bridge.tools.declarations import active_tools, present_tools
-from openresponses_bridge.tools.identity import ToolIdentityMap
 
 _LOGPROBS = "message.output_text.logprobs"
 # what may stand in `include` and is either kept or nothing that an upstream could add

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from openresponses_bridge.calls.json_text import JsonState, json_state
+from openresponses_bridge.calls.nesting import Nesting
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.chat_completions.types import ChatFunction, ChatToolCall
-from openresponses_bridge.tools.json_text import JsonState, json_state
-from openresponses_bridge.tools.nesting import Nesting
 
 LEGACY_INDEX = -1  # the one call of the old `function_call` field
 _WHERE = "tool_calls"

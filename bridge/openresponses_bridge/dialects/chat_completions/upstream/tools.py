@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from openresponses_bridge.calls.choice import meant, named, plain_choice
+from openresponses_bridge.calls.declarations import FunctionView
+from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.chat_completions.types import ChatFunctionDefinition, ChatTool
 from openresponses_bridge.errors import InvalidRequestError
-from openresponses_bridge.tools.choice import meant, named, plain_choice
-from openresponses_bridge.tools.declarations import FunctionView
-from openresponses_bridge.tools.identity import ToolIdentityMap
 
 
 class Chosen(NamedTuple):

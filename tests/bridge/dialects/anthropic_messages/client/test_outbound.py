@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
 from openresponses_bridge.dialects.anthropic_messages import Outbound, encode_sse, error_body
 from openresponses_bridge.dialects.anthropic_messages.envelopes import open_sealed, seal_block
 from openresponses_bridge.protocol import items as it
@@ -21,7 +22,6 @@ from openresponses_bridge.protocol.response import IncompleteDetails, replace
 from openresponses_bridge.protocol.unknown import UnknownEvent, UnknownItem
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.seal import Sealer
-from openresponses_bridge.tools.identity import ToolIdentityMap, ToolKind
 from tests.support.anthropic import add_up, parse_sse
 from tests.support.machines import machine
 

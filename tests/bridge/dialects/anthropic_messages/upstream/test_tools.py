@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from openresponses_bridge.tools.identity import ToolIdentityMap, ToolKind
+from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
 from tests.support.anthropic_requests import (
     ADAPTIVE,
     BUDGET,

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
 from openresponses_bridge.dialects.chat_completions import Inbound
 from openresponses_bridge.dialects.chat_completions.types import ChatChoice, ChatDelta, ChatOutput
 from openresponses_bridge.dialects.chat_completions.upstream import inbound as inbounds
@@ -22,7 +23,6 @@ from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.sse import encode_data
-from openresponses_bridge.tools.identity import ToolIdentityMap, ToolKind
 from tests.support.chat import DONE, calls, chunk, frame, new_machine, part, run
 from tests.support.shared import shared_files
 

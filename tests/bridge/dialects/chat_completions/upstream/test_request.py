@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from openresponses_bridge import ResponseStreamStateMachine
+from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.chat_completions import ChatOptions, to_chat
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import decode_create_message, decode_item, decode_request, encode
-from openresponses_bridge.tools.identity import ToolIdentityMap, ToolKind
 from tests.support.shared import shared_root
 
 USER = {"role": "user", "content": "Hi"}

@@ -1,0 +1,1 @@
+"""What a tool call is on the wire: ids, aggregation, streamed JSON, declarations."""

@@ -1,0 +1,249 @@
+"""`ToolCallAggregator`: tool calls put together out of the fragments that a stream brings.
+
+A fragment names its call by any of three aliases: the output index, the item id, the call id. The index
+counts first, since some servers make a new id for every event; an id counts over the index only where
+another open call is known by it, which happens on servers that leave the index out or repeat it.
+
+`ingest_delta` takes the notifications of a stream as they come; the other methods are for readers that know
+what their fragments say. Buffers are bounded and finished calls leave, so memory follows the open calls and
+not the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NoReturn
+
+from openresponses_bridge.calls.aggregated import AggregatedCall, ToolCallDelta, size_of
+from openresponses_bridge.calls.notifications import Step, ToolCallNotification, read_notification
+from openresponses_bridge.calls.recent import Recent
+from openresponses_bridge.errors import ToolError
+
+MAX_ARGUMENT_BYTES: Final = 1_000_000
+"""UTF-8 bytes of arguments that one call may have."""
+
+
+class ToolCallAggregator:
+    """The open calls of one response.
+
+    Every method that takes arguments raises ToolError (`bridge.tools.arguments_too_large`) once those of
+    one call exceed `max_argument_bytes`; that call is then forgotten.
+    """
+
+    __slots__ = ("_by_id", "_by_output", "_calls", "_completed", "_drained", "_limit", "_next")
+
+    def __init__(self, max_argument_bytes: int = MAX_ARGUMENT_BYTES) -> None:
+        self._limit = max_argument_bytes
+        self._calls: dict[int, AggregatedCall] = {}
+        self._by_output: dict[int, AggregatedCall] = {}
+        self._by_id: dict[str, AggregatedCall] = {}
+        self._completed: dict[int, AggregatedCall] = {}
+        self._drained: Recent[None] = Recent()
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def __iter__(self) -> Iterator[AggregatedCall]:
+        """The open calls, in order of first appearance."""
+        return iter(list(self._calls.values()))
+
+    @property
+    def begun(self) -> int:
+        """How many calls there have been so far: their indexes are below this."""
+        return self._next
+
+    def at(self, index: int) -> AggregatedCall | None:
+        """The call of this index, if it is open."""
+        return self._calls.get(index)
+
+    def ingest_delta(self, notification: Mapping[str, Any]) -> ToolCallDelta | None:
+        """One notification, as a JSON object: `response.output_item.added` and `.done`,
+        `response.function_call_arguments.delta` and `.done`, and the same of `custom_tool_call_input`, named
+        by `type` or by `method` with `params`. A call goes by `call_id`, `item_id`, `id` or `output_index`.
+
+        None when it adds nothing: it is about something else, about a call that was drained, or comes after
+        the arguments were done. Arguments that come with an announcement wait until they are streamed or the
+        call is done. Pieces that were streamed stand, whatever is said of the whole afterwards.
+        """
+        said = read_notification(notification)
+        if said is None or said.item_id in self._drained or said.call_id in self._drained:
+            return None
+        if said.step is Step.ADDED:
+            return ToolCallDelta(self._announced(said))
+        if said.step is Step.DONE:
+            call = self._announced(said)
+            change = self._settle(call, said.text)
+            self._complete(call)
+            return change
+        known = self.find(said.output_index, said.item_id, said.call_id)
+        if said.step is Step.ARGUMENTS_DONE:
+            return None if known is None else self._settle(known, said.text)
+        if not said.text or (known is not None and known.arguments_done):
+            return None
+        return ToolCallDelta(self.append(said.text, said.output_index, said.item_id, said.call_id), said.text)
+
+    def find(
+        self, output_index: int | None = None, item_id: str = "", call_id: str = ""
+    ) -> AggregatedCall | None:
+        """The open call that goes by these aliases, or None."""
+        call = None if output_index is None else self._by_output.get(output_index)
+        if call is not None and call.item_id == item_id:
+            return call
+        named = self._by_id.get(item_id) or self._by_id.get(call_id)
+        if named is None or (call is not None and call.answers_to(item_id, call_id)):
+            return call
+        return named
+
+    def begin(
+        self,
+        output_index: int | None = None,
+        item_id: str = "",
+        call_id: str = "",
+        name: str = "",
+        arguments: str = "",
+        custom: bool = False,
+    ) -> AggregatedCall:
+        """A call is announced. One that is open under the same identity is filled in (a fragment came
+        first, or it is announced twice); another one at a busy index is a call of its own (field
+        case 2)."""
+        call = self.find(output_index, item_id, call_id)
+        if call is None or not _is_same(call, output_index, item_id, call_id):
+            call = self._open(output_index, item_id, call_id)
+        self._identify(call, item_id, call_id, name)
+        call.custom = custom
+        if arguments and not call.size and call.announced_with(arguments) > self._limit:
+            self._refuse(call)
+        return call
+
+    def append(
+        self, delta: str, output_index: int | None = None, item_id: str = "", call_id: str = ""
+    ) -> AggregatedCall:
+        """The next piece of a call's arguments; a call that was not announced begins without a name. A piece
+        after the arguments were said to be done is left out."""
+        call = None if output_index is None else self._by_output.get(output_index)
+        if call is None or call.item_id != item_id:
+            call = self.find(output_index, item_id, call_id) or self._open(output_index, item_id, call_id)
+        if not call.arguments_done and call.take(delta) > self._limit:
+            self._refuse(call)
+        return call
+
+    def finish_arguments(
+        self, arguments: str = "", output_index: int | None = None, item_id: str = "", call_id: str = ""
+    ) -> AggregatedCall:
+        """A call's arguments are whole. The text given here counts over the pieces, unless it is empty
+        (field case 7)."""
+        call = self.find(output_index, item_id, call_id) or self._open(output_index, item_id, call_id)
+        call.arguments_done = True
+        if arguments and call.replace(arguments) > self._limit:
+            self._refuse(call)
+        return call
+
+    def complete(
+        self,
+        output_index: int | None = None,
+        item_id: str = "",
+        call_id: str = "",
+        name: str = "",
+        arguments: str = "",
+        custom: bool = False,
+    ) -> AggregatedCall:
+        """A call's item is done: it can be drained. What is named here counts over what came before."""
+        call = self.finish_arguments(arguments, output_index, item_id, call_id)
+        self._identify(call, item_id, call_id, name)
+        call.call_id = call_id or call.call_id
+        call.name = name or call.name
+        call.custom = custom
+        self._complete(call)
+        return call
+
+    def drain_completed_calls(self) -> list[AggregatedCall]:
+        """The completed calls, in order of their index; they are evicted. `ingest_delta` leaves out what
+        comes later about one of them, as long as it is among the last that were drained."""
+        drained = [self._completed[index] for index in sorted(self._completed)]
+        for call in drained:
+            self.evict(call)
+            for alias in (call.item_id, call.call_id):
+                if alias:
+                    self._drained[alias] = None
+        return drained
+
+    def evict(self, call: AggregatedCall) -> None:
+        """Forget a call and all its aliases."""
+        self._calls.pop(call.index, None)
+        self._completed.pop(call.index, None)
+        for key in (call.item_id, call.call_id):
+            if self._by_id.get(key) is call:
+                del self._by_id[key]
+        if call.output_index is not None and self._by_output.get(call.output_index) is call:
+            del self._by_output[call.output_index]
+
+    def clear(self) -> None:
+        """Forget all calls. Indexes go on from where they stood."""
+        self._calls.clear()
+        self._completed.clear()
+        self._by_id.clear()
+        self._by_output.clear()
+
+    def _announced(self, said: ToolCallNotification) -> AggregatedCall:
+        call = self.begin(said.output_index, said.item_id, said.call_id, said.name, custom=said.custom)
+        call.namespace = said.namespace or call.namespace
+        return call
+
+    def _settle(self, call: AggregatedCall, whole: str) -> ToolCallDelta:
+        """The arguments are whole; what was not streamed of them follows (field case 7). Looks at the pieces
+        only if the whole is as long, so that saying it again and again costs no more than what is said."""
+        rest, differs = "", False
+        if whole:
+            differs = size_of(whole) < call.size or (call.arguments_done and size_of(whole) > call.size)
+            sent = whole if differs else call.arguments
+            differs = differs or not whole.startswith(sent)
+            rest = "" if differs else whole[len(sent) :]
+        if rest and call.take(rest) > self._limit:
+            self._refuse(call)
+        call.arguments_done = call.size > 0
+        return ToolCallDelta(call, rest, differs)
+
+    def _complete(self, call: AggregatedCall) -> None:
+        call.completed = True
+        self._completed[call.index] = call
+
+    def _open(self, output_index: int | None, item_id: str, call_id: str) -> AggregatedCall:
+        call = AggregatedCall(self._next, output_index, "", "")
+        self._next += 1
+        self._calls[call.index] = call
+        if output_index is not None:
+            self._by_output[output_index] = call
+        self._identify(call, item_id, call_id, "")
+        return call
+
+    def _identify(self, call: AggregatedCall, item_id: str, call_id: str, name: str) -> None:
+        """Fill in what is not known yet. An id that another open call has stays that call's alias."""
+        call.name = call.name or name
+        if item_id and not call.item_id:
+            call.item_id = item_id
+            self._by_id.setdefault(item_id, call)
+        if call_id and not call.call_id:
+            call.call_id = call_id
+            self._by_id.setdefault(call_id, call)
+
+    def _refuse(self, call: AggregatedCall) -> NoReturn:
+        self.evict(call)
+        raise ToolError(
+            ToolError.ARGUMENTS_TOO_LARGE,
+            f"the arguments of tool call {call.name or call.call_id or call.item_id or call.index!r} exceed "
+            f"{self._limit:,} bytes",
+            index=call.index,
+            limit=self._limit,
+        )
+
+
+def _is_same(call: AggregatedCall, output_index: int | None, item_id: str, call_id: str) -> bool:
+    """Whether an announcement that was routed to this open call is about it."""
+    here = output_index is None or call.output_index is None or output_index == call.output_index
+    if not call.name or not (item_id or call_id):
+        return True
+    if item_id and item_id == call.item_id:
+        return not call_id or not call.call_id or call_id == call.call_id
+    # one call_id at two indexes may be two calls: only their arguments can show it
+    return here and call.answers_to("", call_id)

@@ -1,0 +1,279 @@
+"""The one text in a function call's arguments, separated from all else in them while they stream."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from openresponses_bridge.calls.json_string import JsonStringReader
+
+INPUT_KEY: Final = "input"
+
+# Keys whose text is the input for certain, so that it streams on sight.
+_STREAMED: Final = frozenset({INPUT_KEY, "patch", "content", "code"})
+# Keys that may as well describe the input: used, in this order, when no better one came.
+_FALLBACKS: Final = ("text", "command")
+# What begins like this is the input under any key.
+_PATCH: Final = "*** Begin Patch"
+
+_SPACE: Final = re.compile(r"[ \t\r\n]*")
+_BETWEEN_MEMBERS: Final = re.compile(r"[ \t\r\n,]*")
+_STRUCTURE: Final = re.compile(r'["{}\[\],]')
+_DEPTH_STEP: Final = {"{": 1, "[": 1, "}": -1, "]": -1, ",": 0}
+_LONGEST_KEY_SHOWN: Final = 40
+
+
+class JsonInputReader:
+    """Finds the input in arguments that come in fragments, as early as it is certain.
+
+    `notes` names, in order and once each, how they differ from ``{"input": "…"}``. Time and memory are
+    linear in the arguments; once the input is found nothing is kept.
+    """
+
+    __slots__ = (
+        "_depth",
+        "_found",
+        "_held",
+        "_key",
+        "_key_parts",
+        "_members",
+        "_out",
+        "_raw",
+        "_reader",
+        "_step",
+        "notes",
+    )
+
+    def __init__(self) -> None:
+        self.notes: dict[str, None] = {}
+        self._step: Callable[[JsonInputReader, str, int], int] = JsonInputReader._begin
+        self._found = False
+        # All fragments so far, while they may yet have to pass as they are.
+        self._raw: list[str] = []
+        self._out: list[str] = []
+        # Texts under keys that are not certain to be the input.
+        self._held: dict[str, list[str]] = {}
+        self._key = ""
+        self._key_parts: list[str] = []
+        self._members = 0
+        self._depth = 0
+        self._reader = JsonStringReader()
+
+    @property
+    def cut(self) -> bool:
+        """Whether the JSON that was begun has not ended."""
+        return self._step not in _MAY_END
+
+    def feed(self, fragment: str) -> str:
+        """Take the next fragment; return the text that it makes known, surrogates not joined."""
+        if not self._found:
+            self._raw.append(fragment)
+        position, end = 0, len(fragment)
+        while position < end:
+            position = self._step(self, fragment, position)
+        return self._take()
+
+    def close(self) -> str:
+        """The arguments have ended: return the best text that was held, if it was not used yet."""
+        if self.cut and not self._found:
+            self._use_held()
+        return self._take()
+
+    def _take(self) -> str:
+        if not self._out:
+            return ""
+        text = "".join(self._out)
+        self._out.clear()
+        return text
+
+    # --- what the arguments are ---
+
+    def _begin(self, text: str, position: int) -> int:
+        position = _end_of(_SPACE, text, position)
+        mark = text[position : position + 1]
+        if mark == "{":
+            self._step = JsonInputReader._next_member
+        elif mark == '"':
+            self._note("json_string")
+            self._stream()
+        elif mark:
+            return self._pass_raw(text, "raw_text")
+        return position + 1
+
+    def _pass_raw(self, text: str, note: str) -> int:
+        """It is not a wrapper: hand out all there is, and what follows as it comes."""
+        self._note(note)
+        self._out += self._raw
+        self._decide()
+        self._step = JsonInputReader._copy
+        return len(text)
+
+    def _copy(self, text: str, position: int) -> int:
+        self._out.append(text[position:])
+        return len(text)
+
+    def _ignore(self, text: str, position: int) -> int:
+        return len(text)
+
+    def _finished(self, text: str, position: int) -> int:
+        if _end_of(_SPACE, text, position) < len(text):
+            self._note("trailing_text")
+        return len(text)
+
+    # --- the members of an object ---
+
+    def _next_member(self, text: str, position: int) -> int:
+        position = _end_of(_BETWEEN_MEMBERS, text, position)
+        mark = text[position : position + 1]
+        if mark == '"':
+            self._members += 1
+            self._key_parts.clear()
+            self._reader = JsonStringReader()
+            self._step = JsonInputReader._read_key
+        elif mark == "}":
+            return self._end_object(text, position + 1)
+        elif mark:
+            return self._malformed(text)
+        return position + 1
+
+    def _read_key(self, text: str, position: int) -> int:
+        position = self._reader.read(text, position, self._key_parts)
+        if self._reader.closed:
+            self._key = "".join(self._key_parts)
+            self._step = JsonInputReader._read_colon
+        return position
+
+    def _read_colon(self, text: str, position: int) -> int:
+        position = _end_of(_SPACE, text, position)
+        mark = text[position : position + 1]
+        if mark == ":":
+            self._step = JsonInputReader._begin_value
+        elif mark:
+            return self._malformed(text)
+        return position + 1
+
+    def _begin_value(self, text: str, position: int) -> int:
+        position = _end_of(_SPACE, text, position)
+        mark = text[position : position + 1]
+        if mark and (mark != '"' or self._found):
+            self._step = JsonInputReader._skip_value
+            return position
+        if mark:
+            if self._key in _STREAMED:
+                self._use(self._key)
+                self._stream()
+            else:
+                self._held[self._key] = []
+                self._reader = JsonStringReader()
+                self._step = JsonInputReader._probe_value
+        return position + 1
+
+    def _read_value(self, text: str, position: int) -> int:
+        position = self._reader.read(text, position, self._out)
+        self._end_string_if_closed()
+        return position
+
+    def _hold_value(self, text: str, position: int) -> int:
+        position = self._reader.read(text, position, self._held[self._key])
+        self._end_string_if_closed()
+        return position
+
+    def _probe_value(self, text: str, position: int) -> int:
+        """Hold a text until enough of it came to see whether it is a patch."""
+        texts = self._held[self._key]
+        position = self._reader.read(text, position, texts)
+        begun = "".join(texts)
+        if begun.startswith(_PATCH):
+            self._use(self._key)
+            self._out.append(begun)
+            self._decide()
+            self._step = JsonInputReader._read_value
+        elif not _PATCH.startswith(begun):
+            self._step = JsonInputReader._hold_value
+        self._end_string_if_closed()
+        return position
+
+    def _skip_value(self, text: str, position: int) -> int:
+        """Go to the end of a value that is not the input."""
+        match = _STRUCTURE.search(text, position)
+        if match is None:
+            return len(text)
+        mark = match[0]
+        if mark == '"':
+            self._reader = JsonStringReader()
+            self._step = JsonInputReader._skip_string
+        elif self._depth == 0 and mark in ",}]":
+            self._step = JsonInputReader._next_member
+            return match.start()
+        else:
+            self._depth += _DEPTH_STEP[mark]
+        return match.end()
+
+    def _skip_string(self, text: str, position: int) -> int:
+        position = self._reader.read(text, position, [])
+        if self._reader.closed:
+            self._step = JsonInputReader._skip_value
+        return position
+
+    # --- decisions ---
+
+    def _stream(self) -> None:
+        self._decide()
+        self._reader = JsonStringReader()
+        self._step = JsonInputReader._read_value
+
+    def _decide(self) -> None:
+        self._found = True
+        self._raw.clear()
+        self._held.clear()
+
+    def _end_string_if_closed(self) -> None:
+        if self._reader.repaired:
+            self._note("invalid_escape")
+        if self._reader.closed:
+            # A string at top level is not inside an object.
+            self._step = JsonInputReader._next_member if self._members else JsonInputReader._finished
+
+    def _end_object(self, text: str, position: int) -> int:
+        self._step = JsonInputReader._finished
+        if self._found or not self._members or self._use_held():
+            if self._members > 1:
+                self._note("other_members")
+            return position
+        return self._pass_raw(text, "no_wrapper")
+
+    def _use_held(self) -> bool:
+        """Take the best of the texts that were held, if one is better than the others."""
+        single = tuple(self._held) if len(self._held) == 1 else ()
+        for key in (*_FALLBACKS, *single):
+            if key in self._held:
+                self._use(key)
+                self._out += self._held[key]
+                self._decide()
+                return True
+        return False
+
+    def _use(self, key: str) -> None:
+        if key != INPUT_KEY:
+            self._note(f"wrapper_key:{key[:_LONGEST_KEY_SHOWN]}")
+
+    def _malformed(self, text: str) -> int:
+        if not self._found:
+            return self._pass_raw(text, "malformed_json")
+        self._note("malformed_json")
+        self._step = JsonInputReader._ignore
+        return len(text)
+
+    def _note(self, repair: str) -> None:
+        self.notes[repair] = None
+
+
+_MAY_END: Final = frozenset(
+    {JsonInputReader._begin, JsonInputReader._copy, JsonInputReader._ignore, JsonInputReader._finished}
+)
+
+
+def _end_of(pattern: re.Pattern[str], text: str, position: int) -> int:
+    match = pattern.match(text, position)
+    return position if match is None else match.end()

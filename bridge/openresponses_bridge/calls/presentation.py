@@ -1,0 +1,133 @@
+"""Calls of the client's tools and their outputs as a model sees them that knows functions only.
+
+One shape for calls, one for outputs: each dialect puts these into its own words. `ToolIdentityMap`
+remembers what was what, so that the way back is exact (law E11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from openresponses_bridge.calls.declarations import declared
+from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
+from openresponses_bridge.calls.unwrap import wrap_input
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.tools import NamespaceTool
+from openresponses_bridge.protocol.unknown import Unknown
+
+_SEARCH: Final = ToolKind.TOOL_SEARCH.value
+
+
+class CallView(NamedTuple):
+    """A call in the history as a function call: `arguments` is JSON text, whole unless it was `cut`;
+    `item_id` is the item's own id, "" when it has none."""
+
+    call_id: str
+    name: str
+    arguments: str
+    cut: bool = False
+    item_id: str = ""
+
+
+class OutputView(NamedTuple):
+    """What a call brought back: text, or parts in the protocol's own structs."""
+
+    call_id: str
+    output: str | list[Any]
+    failed: bool = False
+
+
+def call_view(item: Any, identities: ToolIdentityMap) -> CallView | None:
+    """A call of any kind as a function call; None when the item is not a call that a client answers."""
+    make = _CALLS.get(item.type)
+    view = None if make is None or isinstance(item, Unknown) else make(item, identities)
+    if view is None:
+        return None
+    cut = getattr(item, "status", None) == "incomplete"
+    return CallView(view.call_id, view.name, view.arguments, cut, item.id or "")
+
+
+def called_name(name: str, namespace: str | None, identities: ToolIdentityMap) -> str:
+    """The upstream's name for the tool that a call in the history names. The published wire does not have
+    namespaces, so there a call came with the upstream's own name and goes back with it."""
+    upstream = identities.upstream_name(name, namespace)
+    return name if upstream not in identities and name in identities else upstream
+
+
+def output_view(item: Any, identities: ToolIdentityMap) -> OutputView | None:
+    """A tool's answer of any kind; None for other items. Clients name the call by `call_id`,
+    else by `id` (field case 40)."""
+    view = _OUTPUTS.get(item.type)
+    return None if view is None or isinstance(item, Unknown) else view(item, identities)
+
+
+def _function_call(item: Any, identities: ToolIdentityMap) -> CallView:
+    name = called_name(item.name, item.namespace or None, identities)
+    return CallView(item.call_id, name, item.arguments if item.arguments.strip() else "{}")
+
+
+def _custom_call(item: Any, identities: ToolIdentityMap) -> CallView:
+    name = called_name(item.name, item.namespace or None, identities)
+    return CallView(item.call_id, name, wrap_input(item.input))
+
+
+def _action_call(kind: ToolKind, field: str) -> Callable[[Any, ToolIdentityMap], CallView]:
+    def view(item: Any, identities: ToolIdentityMap) -> CallView:
+        arguments = dict(msgspec.to_builtins(getattr(item, field)))
+        if kind is ToolKind.LOCAL_SHELL:
+            arguments.pop("type", None)  # always `exec`: nothing a model has to say
+        return CallView(item.call_id, identities.upstream_name(kind.value), encode(arguments).decode())
+
+    return view
+
+
+def _search_call(item: Any, identities: ToolIdentityMap) -> CallView | None:
+    if not item.call_id:
+        return None  # run by the server: nobody answers it
+    arguments = item.arguments if isinstance(item.arguments, str) else encode(item.arguments).decode()
+    return CallView(item.call_id, identities.upstream_name(_SEARCH), arguments or "{}")
+
+
+def _output(item: Any, _identities: ToolIdentityMap) -> OutputView:
+    failed = getattr(item, "status", None) in ("failed", "incomplete")
+    return OutputView(item.call_id or item.id or "", item.output or "", failed)
+
+
+def _shell_output(item: Any, _identities: ToolIdentityMap) -> OutputView:
+    printed = item.output if isinstance(item.output, str) else encode(item.output).decode()
+    return OutputView(item.call_id, printed)
+
+
+def _search_output(item: Any, identities: ToolIdentityMap) -> OutputView | None:
+    """What was found, by the names under which the model can call it."""
+    if not item.call_id:
+        return None
+    names = [name for tool in map(declared, item.tools) for name in _found(tool, identities)]
+    return OutputView(item.call_id, encode({"tools": names}).decode())
+
+
+def _found(tool: Any, identities: ToolIdentityMap) -> list[str]:
+    if isinstance(tool, NamespaceTool):
+        return [identities.upstream_name(member.name, tool.name) for member in tool.tools]
+    return [identities.upstream_name(tool.name)] if hasattr(tool, "name") else []
+
+
+_CALLS: Final[dict[str, Callable[[Any, ToolIdentityMap], CallView | None]]] = {
+    "function_call": _function_call,
+    "custom_tool_call": _custom_call,
+    "shell_call": _action_call(ToolKind.SHELL, "action"),
+    "local_shell_call": _action_call(ToolKind.LOCAL_SHELL, "action"),
+    "apply_patch_call": _action_call(ToolKind.APPLY_PATCH, "operation"),
+    "tool_search_call": _search_call,
+}
+_OUTPUTS: Final[dict[str, Callable[[Any, ToolIdentityMap], OutputView | None]]] = {
+    "function_call_output": _output,
+    "custom_tool_call_output": _output,
+    "local_shell_call_output": _output,
+    "apply_patch_call_output": _output,
+    "shell_call_output": _shell_output,
+    "tool_search_output": _search_output,
+}

@@ -1,0 +1,66 @@
+"""The loop from a question to its answer: ask the model, run the tools that it calls, ask again.
+
+Sans-IO: `ToolCallingLoop.run` yields what is to be done and takes what came of it. What happened is a list of
+entries, from which a loop goes on, also after a crash.
+"""
+
+from openresponses_bridge.loop.actions import (
+    Action,
+    AskModel,
+    AskUser,
+    LoopEnd,
+    LoopError,
+    LoopResult,
+    RunToolCalls,
+    ToolCallLimitBehavior,
+)
+from openresponses_bridge.loop.answer import AnswerReader, FinishedCallback, ModelAnswer, ModelFailure
+from openresponses_bridge.loop.journal import (
+    CallEnded,
+    CallsBegun,
+    JournalError,
+    LimitRaised,
+    LoopBegun,
+    LoopEnded,
+    LoopEntry,
+    LoopState,
+    RoundMade,
+)
+from openresponses_bridge.loop.lines import decode_entries, encode_entry
+from openresponses_bridge.loop.loop import ToolCallingLoop
+from openresponses_bridge.loop.view import LoopView, RoundView, ToolResultElement, ToolStatus
+from openresponses_bridge.prompt.rounds import ThinkingDataItem, ToolCall, ToolCallRound
+
+__all__ = [
+    "Action",
+    "AnswerReader",
+    "AskModel",
+    "AskUser",
+    "CallEnded",
+    "CallsBegun",
+    "FinishedCallback",
+    "JournalError",
+    "LimitRaised",
+    "LoopBegun",
+    "LoopEnd",
+    "LoopEnded",
+    "LoopEntry",
+    "LoopError",
+    "LoopResult",
+    "LoopState",
+    "LoopView",
+    "ModelAnswer",
+    "ModelFailure",
+    "RoundMade",
+    "RoundView",
+    "RunToolCalls",
+    "ThinkingDataItem",
+    "ToolCall",
+    "ToolCallLimitBehavior",
+    "ToolCallRound",
+    "ToolCallingLoop",
+    "ToolResultElement",
+    "ToolStatus",
+    "decode_entries",
+    "encode_entry",
+]

@@ -1,0 +1,338 @@
+"""`ToolCallingLoop`: rounds of asking the model and running the tools that it calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import groupby
+from time import time
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.errors import BridgeError
+from openresponses_bridge.loop.actions import (
+    Action,
+    AskUser,
+    Ended,
+    LoopEnd,
+    LoopError,
+    LoopResult,
+    RunToolCalls,
+    ToolCallLimitBehavior,
+)
+from openresponses_bridge.loop.answer import FinishedCallback
+from openresponses_bridge.loop.asking import Asking, Renderer
+from openresponses_bridge.loop.journal import (
+    CallEnded,
+    CallsBegun,
+    LimitRaised,
+    LoopBegun,
+    LoopEnded,
+    LoopEntry,
+    LoopState,
+    RoundMade,
+)
+from openresponses_bridge.prompt.context import PromptContext
+from openresponses_bridge.prompt.renderer import BuildPromptResult
+from openresponses_bridge.prompt.rounds import ToolCall, ToolCallRound
+from openresponses_bridge.prompt.summary import SummaryRequest
+from openresponses_bridge.protocol.usage import Usage
+from openresponses_bridge.tools.cancellation import CancellationToken
+from openresponses_bridge.tools.errors import ToolCallCancelledError
+from openresponses_bridge.tools.invocation import TokenizationOptions, ToolCallOutcome
+from openresponses_bridge.tools.results import LanguageModelToolResult
+
+_TOO_LONG: Final = "context_length_exceeded"
+_SHORTER: Final = 0.75
+Steps = Generator[Action, Any, LoopResult]
+LIMIT_REACHED: Final = "Tool call limit reached"
+INTERRUPTED: Final = "bridge.loop.call_interrupted"
+
+
+class ToolCallingLoop:
+    """From a question to its answer.
+
+    `context` has what stays the same over the rounds: system text, tools, the question. `state` is what an
+    earlier loop's entries came to; the loop goes on from there. `record` gets each entry before what it
+    announces is done, and has to have kept it when it returns. `parallel` says of which tools calls may run
+    side by side. `retries` is how often a request is sent again that failed or was interrupted.
+    `model_summaries` has the model write the summary of a conversation that passes its budget; without, and
+    when it gives none, the renderer does. A prompt that the model refuses as too long is sent once more
+    within three quarters of its tokens, which are the budget from then on. `clock` gives seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        context: PromptContext,
+        renderer: Renderer,
+        *,
+        state: LoopState | None = None,
+        record: Callable[[LoopEntry], object] = lambda entry: None,
+        finished_cb: FinishedCallback | None = None,
+        parallel: Callable[[str], bool] = lambda tool_name: False,
+        tool_call_limit: int = 25,
+        limit_behavior: ToolCallLimitBehavior = ToolCallLimitBehavior.CONFIRM,
+        retries: int = 2,
+        retry_delay: float = 1.0,
+        token: CancellationToken | None = None,
+        settings: dict[str, str] | None = None,
+        stateful: bool = False,
+        model_summaries: bool = False,
+        clock: Callable[[], float] = time,
+    ) -> None:
+        if tool_call_limit < 1:
+            raise LoopError(LoopError.INVALID, "tool_call_limit is not above 0")
+        self.token = token or CancellationToken()
+        self.state = state or LoopState()
+        self._context = context
+        self._renderer = renderer
+        self._keep = record
+        self._parallel = parallel
+        self._tool_call_limit = tool_call_limit
+        self._limit_behavior = limit_behavior
+        self._settings = settings or {}
+        self._model_summaries = model_summaries
+        self._clock = clock
+        self._asking = Asking(
+            finished_cb, self.token, retries=retries, retry_delay=retry_delay, stateful=stateful
+        )
+
+    @property
+    def diagnostics(self) -> Diagnostics:
+        """Why the model was asked again."""
+        return self._asking.diagnostics
+
+    @property
+    def tool_call_rounds(self) -> list[ToolCallRound]:
+        """The rounds of this question so far."""
+        return self.state.rounds
+
+    @property
+    def tool_call_results(self) -> dict[str, LanguageModelToolResult]:
+        """The results so far, by internal id."""
+        return self.state.results
+
+    def run(self) -> Steps:
+        """Yields what is to be done, is sent what came of it, returns how it ended. Raises LoopError for an
+        outcome that does not fit; nothing else."""
+        try:
+            yield from self._rounds()
+        except Ended as end:
+            return self._end(end.end, end.message, end.error)
+        except ToolCallCancelledError as error:
+            return self._end(LoopEnd.CANCELLED, error.message)
+        return self._end(LoopEnd.DONE)
+
+    def _rounds(self) -> Generator[Action, Any, None]:
+        if self.state.query is None or (self._context.query and self._context.query != self.state.query):
+            begun = self._context
+            self._record(LoopBegun(begun.query, self._settings, begun.attachments, begun.references))
+        while True:
+            if self.tool_call_rounds:
+                last = self.tool_call_rounds[-1]
+                if not last.tool_calls:
+                    return self._look_at_the_last()
+                yield from self.invoke_tools(last)
+                self.token.check()
+                if self.hit_tool_call_limit() and not (yield from self.handle_tool_call_limit()):
+                    raise Ended(LoopEnd.LIMIT, LIMIT_REACHED)
+            yield from self.run_one(self.create_prompt_context())
+
+    def _look_at_the_last(self) -> None:
+        """A round without calls is the last: the answer, when all of it came."""
+        if self.state.trimmed:
+            raise Ended(LoopEnd.TRIMMED, "reading was stopped")
+        if self.state.incomplete:
+            raise Ended(LoopEnd.INCOMPLETE, f"the model's answer is incomplete: {self.state.incomplete}")
+
+    def create_prompt_context(self) -> PromptContext:
+        """What the next prompt is made of: the question and all that came of it so far."""
+        last = self.tool_call_rounds[-1] if self.tool_call_rounds else None
+        return replace(
+            self._context,
+            query=self.state.query or "",
+            attachments=self.state.attachments,
+            references=self.state.references,
+            history=[*self._context.history, *self.state.history],
+            tool_call_rounds=list(self.tool_call_rounds),
+            tool_call_results=dict(self.tool_call_results),
+            summary=self.state.summary or self._context.summary,
+            stateful_marker=self._context.stateful_marker if last is None else last.stateful_marker,
+        )
+
+    # ── asking ─────────────────────────────────────────────────────────────────────────────────────
+    def run_one(self, context: PromptContext) -> Generator[Action, Any, ToolCallRound]:
+        """One round: the prompt, the model's answer, its calls, not run yet."""
+        index = len(self.tool_call_rounds)
+        prompt, summing = yield from self._prompt(context, index)
+        try:
+            answer, usage = yield from self._asking.answer(prompt, index)
+        except Ended as end:
+            if end.error is None or end.error.code != _TOO_LONG:
+                raise
+            self._renderer = self._renderer.within(int(prompt.token_count * _SHORTER))
+            self._asking.too_long(index)
+            try:
+                prompt, more = yield from self._prompt(replace(context, stateful_marker=None), index)
+            except Ended:
+                raise end from None
+            summing = _sum(summing, more)
+            answer, usage = yield from self._asking.answer(prompt, index)
+        usage = _sum(usage, summing)
+        made = ToolCallRound(
+            id=f"round_{len(self.state.history) + 1}_{index + 1}",
+            prompt=prompt.messages,
+            response=answer.text,
+            tool_calls=[
+                ToolCall(self.create_internal_tool_call_id(number), call.name, call.arguments, call.id)
+                for number, call in enumerate(answer.tool_calls, self.state.number_of_calls + 1)
+            ],
+            stateful_marker=answer.stateful_marker,
+            thinking=answer.thinking_of_round(index),
+            timestamp=int(self._clock() * 1000),
+        )
+        self._record(RoundMade(made, usage, prompt.summary, answer.incomplete, answer.trimmed))
+        return made
+
+    def _prompt(
+        self, context: PromptContext, index: int
+    ) -> Generator[Action, Any, tuple[BuildPromptResult, Usage | None]]:
+        """The prompt, and what its summary cost. A new summary is not in what the model's server has stored,
+        so that nothing is gone on from there."""
+        usage: Usage | None = None
+        before = context.summary
+        try:
+            request = self._renderer.summary_request(context) if self._model_summaries else None
+            if request is not None:
+                text, usage = yield from self._summary(request, index)
+                if text:
+                    context = self._renderer.summarized(context, request, text)
+            prompt = self._renderer.render(context)
+        except BridgeError as error:
+            if isinstance(error, ToolCallCancelledError | LoopError):
+                raise
+            raise Ended(LoopEnd.FAILED, error.message, error) from error
+        if prompt.summary != before:
+            prompt = replace(prompt, stateful_marker=None)
+        return prompt, usage
+
+    def _summary(
+        self, request: SummaryRequest, index: int
+    ) -> Generator[Action, Any, tuple[str, Usage | None]]:
+        """The model's summary; "" when it gave none, and then the renderer makes one by itself."""
+        try:
+            asked = self._renderer.summary_prompt(request)
+            answer, usage = yield from self._asking.answer(asked, index, shown=False)
+        except Ended as end:
+            self.diagnostics.warning(f"rounds[{index}].summary", f"not by the model: {end.message}")
+            return "", None
+        return answer.text.strip(), usage
+
+    @staticmethod
+    def create_internal_tool_call_id(number: int) -> str:
+        """The id under which a call's result is kept: models use their own ids twice."""
+        return f"internal_call_{number:03d}"
+
+    # ── tools ──────────────────────────────────────────────────────────────────────────────────────
+    def invoke_tools(self, made: ToolCallRound) -> Generator[Action, Any, None]:
+        """Run the calls of a round that were not run. One that was begun when an earlier process stopped is
+        not run again: nobody knows whether it had its effect, and the model is asked to look."""
+        for call in self.state.pending():
+            if call.id in self.state.begun:
+                self._record(CallEnded(call.id, _INTERRUPTED, INTERRUPTED))
+        for calls in self._batches(self.state.pending()):
+            self.token.check()
+            self._record(CallsBegun([call.id for call in calls]))
+            yield RunToolCalls(calls, self._room())
+            for call in calls:
+                if call.id not in self.tool_call_results:
+                    self._record(CallEnded(call.id, _CANCELLED, ToolCallCancelledError.CANCELLED))
+
+    def _room(self) -> TokenizationOptions | None:
+        """The room that is left, in equal parts for the calls whose results it still has to hold."""
+        room = self._renderer.result_room(self.create_prompt_context())
+        if room is None:
+            return None
+        return TokenizationOptions(room.token_budget // len(self.state.pending()), room.count_tokens)
+
+    def call_ended(self, call_id: str, outcome: ToolCallOutcome) -> None:
+        """A call of the action that is being done has ended. Raises LoopError for any other call."""
+        failure = "" if outcome.failure is None else outcome.failure.error.code
+        if call_id not in self.state.begun:
+            raise LoopError(LoopError.INVALID, f"the call {call_id!r} was not begun")
+        self._record(CallEnded(call_id, outcome.result, failure, list(outcome.notes)))
+
+    def retry_attempt(self, call: ToolCall) -> int:
+        """How often this tool has failed since it last succeeded, in this question's rounds."""
+        earlier = [
+            each
+            for made in self.tool_call_rounds
+            for each in made.tool_calls
+            if each.name == call.name and each.id in self.tool_call_results and each.id != call.id
+        ]
+        failed = 0
+        for each in reversed(earlier):
+            if each.id not in self.state.failures:
+                break
+            failed += 1
+        return failed
+
+    def _batches(self, calls: Iterable[ToolCall]) -> Iterator[list[ToolCall]]:
+        for parallel, together in groupby(calls, lambda call: self._parallel(call.name)):
+            if parallel:
+                yield list(together)
+            else:
+                yield from ([call] for call in together)
+
+    # ── limits ─────────────────────────────────────────────────────────────────────────────────────
+    def hit_tool_call_limit(self) -> bool:
+        """Whether as many rounds were made as may be without asking."""
+        return len(self.tool_call_rounds) >= (self.state.limit or self._tool_call_limit)
+
+    def handle_tool_call_limit(self) -> Generator[Action, Any, bool]:
+        """Whether to go on; with CONFIRM the user is asked, and allows as many rounds again."""
+        if self._limit_behavior is ToolCallLimitBehavior.STOP:
+            return False
+        made = len(self.tool_call_rounds)
+        answer = yield AskUser(f"{made} rounds of tool calls were made. Continue with more tool calls?")
+        self.token.check()
+        if answer is not True:
+            return False
+        self._record(LimitRaised(made + self._tool_call_limit))
+        return True
+
+    # ── the end ────────────────────────────────────────────────────────────────────────────────────
+    def _record(self, entry: LoopEntry) -> None:
+        try:
+            self.state.apply(entry)
+        except ValueError as error:
+            raise LoopError(LoopError.INVALID, f"the {type(entry).__name__} {error}") from error
+        self._keep(entry)
+
+    def _end(self, end: LoopEnd, message: str = "", error: BridgeError | None = None) -> LoopResult:
+        if self.state.end is None or self.state.end.end != end:
+            self._record(LoopEnded(end, message))
+        response = self.tool_call_rounds[-1].response if self.tool_call_rounds else ""
+        return LoopResult(
+            end,
+            response,
+            message,
+            error,
+            self.tool_call_rounds,
+            self.tool_call_results,
+            self.state.usage,
+        )
+
+
+def _sum(first: Usage | None, second: Usage | None) -> Usage | None:
+    if first is None or second is None:
+        return first or second
+    return first.plus(second)
+
+
+_CANCELLED: Final = LanguageModelToolResult.failure("Error: Cancelled - the user ended the run")
+_INTERRUPTED: Final = LanguageModelToolResult.failure(
+    "Error: Interrupted - the run stopped while this tool was running. It may have had its effect: look "
+    "before calling it again."
+)

@@ -1,0 +1,203 @@
+"""What a person sees of a loop: rounds with their thinking, text and calls, as data.
+
+Fed with the deltas of the callback, the journal's entries and the tools' progress, in the order in which they
+come; entries alone give a finished run again.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from openresponses_bridge.dialects.copilot import ResponseDelta
+from openresponses_bridge.loop.journal import (
+    CallEnded,
+    CallsBegun,
+    LoopBegun,
+    LoopEnded,
+    LoopEntry,
+    RoundMade,
+)
+from openresponses_bridge.prompt.rounds import ToolCallRound
+from openresponses_bridge.tools.errors import ToolCallCancelledError, ToolDeclinedError
+
+_MOST_PROGRESS = 100  # lines of progress that are kept of one call
+
+
+class ToolStatus(StrEnum):
+    """How far a call is."""
+
+    CALLING = "calling"  # the model is still writing its arguments
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETE = "complete"
+    FAILED = "failed"
+    DECLINED = "declined"
+    CANCELLED = "cancelled"
+
+
+_STATUS_OF_FAILURE = {
+    ToolDeclinedError.DECLINED: ToolStatus.DECLINED,
+    ToolCallCancelledError.CANCELLED: ToolStatus.CANCELLED,
+}
+
+
+class ToolResultElement(Struct, rename="camel", kw_only=True):
+    """A call as it is shown. `id` is the internal id, "" before the call is whole; `call_id` is the model's.
+    `input` is the arguments parsed, or their text as far as it came where that is not JSON. `result` is text,
+    `error` why there is none; `progress` the newest lines of what the tool reported, `notes` what was done to
+    the arguments."""
+
+    name: str
+    call_id: str
+    id: str = ""
+    status: ToolStatus = ToolStatus.CALLING
+    input: Any = None
+    progress: list[str] = field(default_factory=list)
+    result: str | None = None
+    error: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+class RoundView(Struct, rename="camel", kw_only=True):
+    """A round as it is shown. `thinking` is for a section that is folded at first."""
+
+    thinking: str = ""
+    text: str = ""
+    elements: list[ToolResultElement] = field(default_factory=list)
+    retries: list[str] = field(default_factory=list)
+
+    @property
+    def is_calling(self) -> bool:
+        """The model is writing a call: "Calling tools…"."""
+        return any(element.status is ToolStatus.CALLING for element in self.elements)
+
+
+class LoopView:
+    """Everything of one question. `end` is the LoopEnd, "" as long as the loop goes on, `message` why it
+    ended other than with an answer."""
+
+    def __init__(self) -> None:
+        self.query = ""
+        self.end = ""
+        self.message = ""
+        self._rounds: list[RoundView] = []
+        self._open: RoundView | None = None
+        self._text: list[str] = []
+        self._thinking: list[str] = []
+        self._elements: dict[str, ToolResultElement] = {}
+
+    @property
+    def rounds(self) -> list[RoundView]:
+        """The rounds so far, the one that is being made with its text as far as it came."""
+        if self._open is not None:
+            self._open.text = "".join(self._text)
+            self._open.thinking = "".join(self._thinking).strip()
+        return self._rounds
+
+    def element(self, call_id: str) -> ToolResultElement | None:
+        """The element of a whole call, by its internal id."""
+        return self._elements.get(call_id)
+
+    def as_json(self) -> dict[str, Any]:
+        """`{"query", "rounds", "end", "message"}`."""
+        shown = {"query": self.query, "rounds": self.rounds, "end": self.end, "message": self.message}
+        plain: dict[str, Any] = msgspec.to_builtins(shown, enc_hook=str)
+        return plain
+
+    def delta(self, delta: ResponseDelta) -> None:
+        """What the callback got."""
+        if delta.retry_reason is not None:
+            self._again(str(delta.retry_reason))
+        self._current()
+        if delta.text:
+            self._text.append(delta.text)
+        if delta.thinking is not None and delta.thinking.text:
+            self._thinking.append(delta.thinking.text)
+        for begun in delta.begin_tool_calls or ():
+            self._calling(begun.name, begun.id)
+        for update in delta.copilot_tool_call_stream_updates or ():
+            self._calling(update.name, update.id).input = update.arguments
+        for call in delta.copilot_tool_calls or ():
+            element = self._calling(call.name, call.id)
+            element.status, element.input = ToolStatus.PENDING, _parsed(call.arguments)
+
+    def progress(self, call_id: str, text: str) -> None:
+        """What a tool reports while it runs."""
+        element = self._elements.get(call_id)
+        if element is not None:
+            element.progress = [*element.progress[1 - _MOST_PROGRESS :], text]
+
+    def entry(self, entry: LoopEntry) -> None:
+        """What was recorded."""
+        if isinstance(entry, LoopBegun):
+            self._rounds, self._open, self._elements = [], None, {}
+            self.query, self.end, self.message = entry.query, "", ""
+        elif isinstance(entry, RoundMade):
+            self._round(entry.round)
+        elif isinstance(entry, CallsBegun):
+            for call_id in entry.ids:
+                self._elements[call_id].status = ToolStatus.RUNNING
+        elif isinstance(entry, CallEnded):
+            self._ended(entry)
+        elif isinstance(entry, LoopEnded):
+            self.end, self.message, self._open = entry.end, entry.message, None
+
+    def _current(self) -> RoundView:
+        if self._open is None:
+            self._open = RoundView()
+            self._rounds.append(self._open)
+            self._text, self._thinking = [], []
+        return self._open
+
+    def _again(self, why: str) -> None:
+        current = self._current()
+        current.retries.append(why)
+        current.elements.clear()
+        self._text, self._thinking = [], []
+
+    def _calling(self, name: str, call_id: str) -> ToolResultElement:
+        elements = self._current().elements
+        for element in elements:
+            if element.call_id == call_id:
+                return element
+        elements.append(ToolResultElement(name=name, call_id=call_id))
+        return elements[-1]
+
+    def _round(self, made: ToolCallRound) -> None:
+        """A round as it was kept takes the place of what its deltas showed."""
+        current = self._current()
+        current.text = made.response
+        current.thinking = "" if made.thinking is None else made.thinking.thinking
+        current.elements = [
+            ToolResultElement(
+                name=call.name,
+                call_id=call.call_id,
+                id=call.id,
+                status=ToolStatus.PENDING,
+                input=_parsed(call.arguments),
+            )
+            for call in made.tool_calls
+        ]
+        self._elements.update((element.id, element) for element in current.elements)
+        self._open = None
+
+    def _ended(self, entry: CallEnded) -> None:
+        element, text = self._elements[entry.id], entry.result.text
+        failed = ToolStatus.FAILED if entry.failure or entry.result.is_error else ToolStatus.COMPLETE
+        element.notes = entry.notes
+        element.status = _STATUS_OF_FAILURE.get(entry.failure, failed)
+        if failed is ToolStatus.COMPLETE:
+            element.result = text
+        else:
+            element.error = text
+
+
+def _parsed(arguments: str) -> Any:
+    try:
+        return msgspec.json.decode(arguments)
+    except (msgspec.DecodeError, RecursionError):
+        return arguments

@@ -1,0 +1,1 @@
+"""Models: their identity and abilities, tokens and usage."""

@@ -1,0 +1,87 @@
+"""A model as VS Code's `LanguageModelChatInformation` shows it, whatever is known of it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec import Struct
+
+from openresponses_bridge.models.identity import model_identity
+
+UNKNOWN_CONTEXT: Final = 128_000
+UNKNOWN_OUTPUT: Final = 8_192
+"""Tokens that a model counts as having while nobody has said; VS Code wants numbers."""
+
+
+class EnrichedModelData(Struct, frozen=True, kw_only=True):
+    """A model with its limits and abilities filled in. Limits are tokens.
+
+    `id` is what requests ask for, `name` is for people, `upstream` is where it is served. `family` and
+    `version` are read from the id. `context_window` is input and output together. `reasoning` is None when it
+    is not known; `limits_known` says whether the limits are the model's or only likely."""
+
+    id: str
+    name: str
+    upstream: str
+    family: str
+    version: str
+    context_window: int
+    max_input_tokens: int
+    max_output_tokens: int
+    tools: bool
+    images: bool
+    reasoning: bool | None
+    limits_known: bool
+
+    @classmethod
+    def of(
+        cls,
+        id: str,
+        upstream: str,
+        *,
+        model: str = "",
+        title: str = "",
+        context_window: int | None = None,
+        max_input_tokens: int | None = None,
+        max_output_tokens: int | None = None,
+        tools: bool | None = None,
+        images: bool | None = None,
+        reasoning: bool | None = None,
+    ) -> EnrichedModelData:
+        """From what is known; None is not known. `model` is the name under which requests go out, which says
+        the family where `id` is an alias. Tools are assumed, since a model without them can still be
+        reached (they are left out of its requests), images are not."""
+        identity = model_identity(model or id)
+        window = context_window or max_input_tokens or UNKNOWN_CONTEXT
+        output = min(max_output_tokens or UNKNOWN_OUTPUT, window)
+        room = max(window - output, window // 2)
+        return cls(
+            id=id,
+            name=title or id,
+            upstream=upstream,
+            family=identity.family or id,
+            version=identity.version or identity.date or "1",
+            context_window=window,
+            max_input_tokens=min(max_input_tokens, window) if max_input_tokens else room,
+            max_output_tokens=output,
+            tools=tools is not False,
+            images=images is True,
+            reasoning=reasoning,
+            limits_known=bool(context_window or max_input_tokens),
+        )
+
+    def information(self) -> dict[str, Any]:
+        """In VS Code's names."""
+        limits = f"{self.max_input_tokens:,} tokens in, {self.max_output_tokens:,} out"
+        limits = limits if self.limits_known else "its limits are not known"
+        return {
+            "id": self.id,
+            "name": self.name,
+            "family": self.family,
+            "version": self.version,
+            "maxInputTokens": self.max_input_tokens,
+            "maxOutputTokens": self.max_output_tokens,
+            "capabilities": {"imageInput": self.images, "toolCalling": self.tools},
+            "tooltip": f"{self.id}: {limits}",
+            "detail": self.upstream,
+        }
