@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from openresponses_bridge.backend import Output
 from openresponses_server.backend import ResponseOptions
-from openresponses_server.cli import main
+from openresponses_server.commands.cli import main
 from openresponses_server.settings import KEYS_VARIABLES, WORKER_SETTINGS
 from tests.support.readme import blocks
 from tests.support.shared import REPOSITORY

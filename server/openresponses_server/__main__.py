@@ -18,7 +18,7 @@ def main() -> None:
     if not sys.flags.safe_path and os.path.isdir(sys.path[0] or os.curdir):
         del sys.path[0]  # `python -m` put the working directory there, a script the folder in which it lies
     try:
-        from openresponses_server.cli import main as commands
+        from openresponses_server.commands.cli import main as commands
 
         commands()
     except ModuleNotFoundError as error:

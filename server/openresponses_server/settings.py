@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from openresponses_bridge.protocol.request import Restart
-from openresponses_server.config import (
+from openresponses_server.settings.files import (
     ConfigError,
     about,
     expanded,
@@ -28,8 +28,8 @@ from openresponses_server.config import (
     substituted,
     wrong_fields,
 )
-from openresponses_server.hosts import named_host
-from openresponses_server.setting_tables import (
+from openresponses_server.settings.hosts import named_host
+from openresponses_server.settings.setting_tables import (
     Capabilities,
     CodexSettings,
     Count,

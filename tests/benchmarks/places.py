@@ -12,13 +12,13 @@ import psycopg
 import pytest
 import redis
 
-from openresponses_server.event_logs.base import EventLog
-from openresponses_server.event_logs.memory import MemoryLog
-from openresponses_server.event_logs.redis import RedisLog
-from openresponses_server.sessions.base import ResponseStore
-from openresponses_server.sessions.sql.locations import database_url
-from openresponses_server.sessions.sql.migrate import upgrade
-from openresponses_server.sessions.stores import open_store
+from openresponses_server.store.base import ResponseStore
+from openresponses_server.store.logs.base import EventLog
+from openresponses_server.store.logs.memory import MemoryLog
+from openresponses_server.store.logs.redis import RedisLog
+from openresponses_server.store.sql.locations import database_url
+from openresponses_server.store.sql.migrate import upgrade
+from openresponses_server.store.stores import open_store
 from tests.support.services import postgres_database, redis_server
 
 _MOST_RECORDS = 100_000  # the store in memory forgets none of a run

@@ -18,10 +18,10 @@ from typing import Final, NamedTuple
 from openresponses_bridge import ResponseStreamStateMachine, encode_sse
 from openresponses_bridge.protocol.codec import decode_response, encode
 from openresponses_bridge.protocol.events import Event
-from openresponses_server.frames import Frames
-from openresponses_server.sessions.base import Lease, StoredResponse
-from openresponses_server.sessions.persistence import ResponseSessionPersistenceTransformer as Transformer
-from openresponses_server.sessions.records import InputRow, decode_input, input_rows
+from openresponses_server.store.base import Lease, StoredResponse
+from openresponses_server.store.frames import Frames
+from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer as Transformer
+from openresponses_server.store.records import InputRow, decode_input, input_rows
 from tests.benchmarks.awaited import Spent, Work, best, cpu, table, wall
 from tests.benchmarks.places import Place, Services, opened, services
 from tests.benchmarks.streams import TOKEN

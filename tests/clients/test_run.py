@@ -17,9 +17,9 @@ from click.testing import CliRunner
 
 from openresponses_bridge.models.information import EnrichedModelData
 from openresponses_bridge.protocol.usage import InputTokensDetails, OutputTokensDetails, Usage
-from openresponses_server.cli import main
-from openresponses_server.config import hashed
+from openresponses_server.commands.cli import main
 from openresponses_server.settings import Capabilities, Settings, UpstreamSettings
+from openresponses_server.settings.files import hashed
 from openresponses_server.upstreams.codex_models import codex_model
 from tests.support.loops import Answer
 from tests.support.rules_of_models import Rule, Seen, named, ruled

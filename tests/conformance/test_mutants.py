@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from openresponses_bridge.conformance import RULES
-from openresponses_server.cli import main
+from openresponses_server.commands.cli import main
 from tests.support.scripts import CITATION, USAGE, Event, Script, renumber
 from tests.support.shared import shared_files
 

@@ -8,8 +8,8 @@ import pytest
 from msgspec import Struct
 from sqlalchemy import Connection, Engine, event
 
-from openresponses_server.sessions.persistence import ResponseSessionPersistenceTransformer
 from openresponses_server.settings import Settings
+from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
 from tests.support.crashes import wait_until_settled
 from tests.support.serving import Reply, call, respond, serving, violations
 from tests.support.workers import Reader, type_of

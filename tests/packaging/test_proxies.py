@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from openresponses_server.config import hashed
 from openresponses_server.settings import Settings
+from openresponses_server.settings.files import hashed
 from tests.support.proxies import PROXIES, proxied
 from tests.support.raw import HANDSHAKE, raw
 from tests.support.serving import call, serving

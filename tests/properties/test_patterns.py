@@ -138,14 +138,14 @@ ROWS: dict[str, tuple[Any, ...]] = {
         ("<<'", "a", ""),
         ("applypatch", " ", ""),
     ),
-    "server/openresponses_server/agent/folder.py:_HEAD_SAYS": ("match", "r", "a", "ref"),
-    "server/openresponses_server/agent/patching.py:_RANGE": (
+    "server/openresponses_server/agents/tools/folder.py:_HEAD_SAYS": ("match", "r", "a", "ref"),
+    "server/openresponses_server/agents/tools/files.py:_RANGE": (
         "match",
         ("@@ -", "1", ""),
         ("@@ -1,", "1", " "),
         ("@@ -1 +", "1", "x"),
     ),
-    "server/openresponses_server/agent/searching.py:_Search[0]": (
+    "server/openresponses_server/agents/tools/search.py:_Search[0]": (
         "match",
         "a",
         "b",
@@ -153,30 +153,39 @@ ROWS: dict[str, tuple[Any, ...]] = {
         ("a", "bc", "x"),
         ("ab", "x.p", ""),
     ),
-    "server/openresponses_server/agent/semantic.py:_HUMP": ("sub", "a", "A", "aA"),
-    "server/openresponses_server/agent/semantic.py:_WORD": ("findall", "a", "_", "a "),
-    "server/openresponses_server/agent/surroundings.py:_NAMED": (
+    "server/openresponses_server/agents/tools/semantic.py:_HUMP": ("sub", "a", "A", "aA"),
+    "server/openresponses_server/agents/tools/semantic.py:_WORD": ("findall", "a", "_", "a "),
+    "server/openresponses_server/agents/surroundings.py:_NAMED": (
         "findall",
         "#file:",
         (" ", '#file:"', ""),
         (" ", '#file:"a ', ""),
         ('#file:"', "a", "\n"),
     ),
-    "server/openresponses_server/agent/usages.py:_WORDS": ("findall", "a", "!", "a "),
-    "server/openresponses_server/captures/reader.py:_SSE_LINE": ("match", ("data", " ", "x"), "data"),
-    "server/openresponses_server/captures/reader.py:_FIELD": ("match", "data"),
-    "server/openresponses_server/captures/reader.py:_STRINGS": ("sub", '"', ('"', "a", ""), '"a'),
-    "server/openresponses_server/coding_agents/running.py:_VARIABLE": (
+    "server/openresponses_server/agents/tools/usages.py:_WORDS": ("findall", "a", "!", "a "),
+    "server/openresponses_server/observation/recordings/captures.py:_SSE_LINE": (
+        "match",
+        ("data", " ", "x"),
+        "data",
+    ),
+    "server/openresponses_server/observation/recordings/captures.py:_FIELD": ("match", "data"),
+    "server/openresponses_server/observation/recordings/captures.py:_STRINGS": (
+        "sub",
+        '"',
+        ('"', "a", ""),
+        '"a',
+    ),
+    "server/openresponses_server/agents/coding/running.py:_VARIABLE": (
         "findall",
         "$",
         "${",
         ("${", "A", ""),
         "${A",
     ),
-    "server/openresponses_server/coding_agents/table.py:_VERSION": ("search", "1", "1.", "1.1", "12345678."),
-    "server/openresponses_server/config.py:_VARIABLE": ("sub", "$", "${", "${A", ("${A:-", "a", "")),
-    "server/openresponses_server/config.py:_HASH": ("fullmatch", ("sha256:", "a", "")),
-    "server/openresponses_server/connections/answering.py:_LINES": (
+    "server/openresponses_server/agents/coding/table.py:_VERSION": ("search", "1", "1.", "1.1", "12345678."),
+    "server/openresponses_server/settings/files.py:_VARIABLE": ("sub", "$", "${", "${A", ("${A:-", "a", "")),
+    "server/openresponses_server/settings/files.py:_HASH": ("fullmatch", ("sha256:", "a", "")),
+    "server/openresponses_server/http/answering.py:_LINES": (
         "fullmatch",
         "a",
         ("a\0", "b", ""),
@@ -184,53 +193,63 @@ ROWS: dict[str, tuple[Any, ...]] = {
         ("", "a\0b\r\n", "x"),
     ),
     "server/openresponses_server/errors.py:_ERROR_STATUS": ("fullmatch", "4"),
-    "server/openresponses_server/hosts.py:_AUTHORITY": ("fullmatch", "a", ("[", "1:", ""), ("a:", "1", "")),
-    "server/openresponses_server/recordings/masking.py:_RATE_LIMITS": (
+    "server/openresponses_server/settings/hosts.py:_AUTHORITY": (
+        "fullmatch",
+        "a",
+        ("[", "1:", ""),
+        ("a:", "1", ""),
+    ),
+    "server/openresponses_server/observation/recordings/masking.py:_RATE_LIMITS": (
         "fullmatch",
         ("x-ratelimit-", "a", ""),
         ("x-ratelimit-", "a", "!"),
     ),
-    "server/openresponses_server/recordings/masking.py:_SECRET_NAME": (
+    "server/openresponses_server/observation/recordings/masking.py:_SECRET_NAME": (
         "search",
         "api_",
         "access",
         "auth",
         "refresh",
     ),
-    "server/openresponses_server/recordings/masking.py:_SECRET_PARAMETER": ("search", "ke", "toke", "secre"),
-    "server/openresponses_server/recordings/writer.py:_NOT_IN_A_NAME": ("sub", "a", "/"),
-    "server/openresponses_server/requests/json_bounds.py:_STRINGS": ("sub", '"', ('"', "a", ""), '"a'),
-    "server/openresponses_server/traces/folder.py:_ID": ("fullmatch", "a"),
-    "server/openresponses_server/middleware.py:_USABLE": ("fullmatch", "a"),
-    "server/openresponses_server/origins.py:_ORIGIN": ("fullmatch", "a", ("a://", "a", "")),
-    "server/openresponses_server/routes/openapi.py:_CONVERTER": ("sub", ":", (":", "a", ""), ":a"),
+    "server/openresponses_server/observation/recordings/masking.py:_SECRET_PARAMETER": (
+        "search",
+        "ke",
+        "toke",
+        "secre",
+    ),
+    "server/openresponses_server/observation/recordings/writer.py:_NOT_IN_A_NAME": ("sub", "a", "/"),
+    "server/openresponses_server/http/bodies.py:_STRINGS": ("sub", '"', ('"', "a", ""), '"a'),
+    "server/openresponses_server/observation/trace_folder.py:_ID": ("fullmatch", "a"),
+    "server/openresponses_server/api/middleware.py:_USABLE": ("fullmatch", "a"),
+    "server/openresponses_server/api/origins.py:_ORIGIN": ("fullmatch", "a", ("a://", "a", "")),
+    "server/openresponses_server/api/openapi/openapi.py:_CONVERTER": ("sub", ":", (":", "a", ""), ":a"),
     "bridge/openresponses_bridge/schemas/checking.py:_INDEX": ("fullmatch", "1"),
-    "server/openresponses_server/sessions/listing.py:_MODEL": (
+    "server/openresponses_server/store/listing.py:_MODEL": (
         "search",
         '"model":"',
         ('"model":"', "a", ""),
         ('"model":"', "\\a", ""),
     ),
-    "server/openresponses_server/sessions/listing.py:_TEXT": (
+    "server/openresponses_server/store/listing.py:_TEXT": (
         "search",
         '"text":"',
         ('"text":"', "a", ""),
         ('"text":"', "\\a", ""),
     ),
-    "server/openresponses_server/sessions/listing.py:_UNFINISHED_ESCAPE": ("sub", "\\", "\\u00"),
-    "server/openresponses_server/sessions/sql/failures.py:_SERVERS_WORDS": (
+    "server/openresponses_server/store/listing.py:_UNFINISHED_ESCAPE": ("sub", "\\", "\\u00"),
+    "server/openresponses_server/store/sql/failures.py:_SERVERS_WORDS": (
         "findall",
         "failed: ",
         ("failed: ", "a", ""),
         "failed: a:",
     ),
-    "server/openresponses_server/sessions/sql/failures.py:_NETWORKS_WORDS": (
+    "server/openresponses_server/store/sql/failures.py:_NETWORKS_WORDS": (
         "findall",
         "failed: ",
         "a",
         "\n",
     ),
-    "server/openresponses_server/sessions/sql/failures.py:_REFUSALS": (
+    "server/openresponses_server/store/sql/failures.py:_REFUSALS": (
         "search",
         "does not ",
         "authentication ",
@@ -381,8 +400,8 @@ def compiled(found: Found) -> Any:
 
 
 # patterns of somebody else, which run in a process that is killed when they take too long
-# (tests/server/agent/test_sample_tools.py::test_a_pattern_that_backtracks_is_stopped)
-ELSEWHERE = {"server/openresponses_server/agent/searching.py:matches"}
+# (tests/server/agents/test_sample_tools.py::test_a_pattern_that_backtracks_is_stopped)
+ELSEWHERE = {"server/openresponses_server/agents/tools/search.py:matches"}
 FOUND = {each.key: each for each in patterns() if each.key not in ELSEWHERE}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from openresponses_server.cli import main
+from openresponses_server.commands.cli import main
 from tests.support.agents import MODEL, scripted
 from tests.support.loops import Answer
 from tests.support.upstream import ScriptedUpstream, refusal

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from openresponses_server.cli import main
+from openresponses_server.commands.cli import main
 from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support.serving import serving
 from tests.support.upstream import Script, ScriptedUpstream, refusal, text

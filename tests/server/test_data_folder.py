@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from openresponses_server.coding_agents.running import folder_of
+from openresponses_server.agents.coding.running import folder_of
 from openresponses_server.commands.checks import _folder
-from openresponses_server.data_folder import data_folder, make_private
-from openresponses_server.recordings.writer import RecordingFile
-from openresponses_server.sealing import kept_key
-from openresponses_server.sessions.sql.locations import database_url, make_private_file
+from openresponses_server.observation.recordings.writer import RecordingFile
+from openresponses_server.settings.data_folder import data_folder, make_private
+from openresponses_server.settings.sealing import kept_key
+from openresponses_server.store.sql.locations import database_url, make_private_file
 from openresponses_server.upstreams.codex.folders import Folders
 
 FIRST: dict[str, Callable[[], object]] = {

@@ -130,7 +130,7 @@ def test_internal_error_is_500_without_a_traceback(
     def broken(*_: object) -> None:
         raise RuntimeError("a secret of the inside")
 
-    monkeypatch.setattr("openresponses_server.routes.responses.decode_request", broken)
+    monkeypatch.setattr("openresponses_server.api.responses.decode_request", broken)
     reply = respond(bridged, model="x")
     assert reply.status == 500
     assert reply.error == {

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from click import Context, Group
 
-from openresponses_server.captures import sinks, sources
-from openresponses_server.cli import main as commands
 from openresponses_server.commands import flags
-from openresponses_server.sessions.sql.locations import database_url
-from openresponses_server.sessions.sql.migrate import upgrade
+from openresponses_server.commands.cli import main as commands
+from openresponses_server.observation.recordings import dialects, sources
+from openresponses_server.store.sql.locations import database_url
+from openresponses_server.store.sql.migrate import upgrade
 from openresponses_server.upstreams.dialects import DIALECTS
 from tests.support.shared import REPOSITORY
 
@@ -29,7 +29,7 @@ HEAVY = {
     "uvicorn",
 }
 STREAM = 'data: {"choices":[{"delta":{"content":"Hi."},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
-APP = "from openresponses_server.app import create_app; from openresponses_server.settings import {0}; create_app({1})"
+APP = "from openresponses_server.api.app import create_app; from openresponses_server.settings import {0}; create_app({1})"
 UPSTREAM = "Settings(upstreams=[UpstreamSettings(url='http://127.0.0.1:9')])"
 
 
@@ -88,7 +88,7 @@ def test_help_loads_what_parses_flags_and_nothing_else(arguments: str) -> None:
 
 def test_the_names_in_help_are_those_of_captures() -> None:
     assert list(flags.SOURCES) == [sources.AUTO, *sources.DIALECTS]
-    assert list(flags.SINKS) == list(sinks.SINKS)
+    assert list(flags.SINKS) == list(dialects.SINKS)
     assert list(flags.DIALECTS) == list(DIALECTS)
 
 
@@ -126,7 +126,7 @@ def test_a_database_that_is_in_order_is_not_waited_for(tmp_path: Path) -> None:
     upgrade(database_url(f"sqlite:///{file}"))
     loaded = modules(APP.format("Settings", f"Settings(store='sqlite:///{file}')"))
     assert "sqlalchemy" not in loaded
-    assert "openresponses_server.sessions.later" in loaded
+    assert "openresponses_server.store.later" in loaded
 
 
 def test_a_database_that_is_used_loads_no_other(tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ from typing import Any
 import click
 import pytest
 
-from openresponses_server.agent.folder import Folder
-from openresponses_server.agent.sample_tools import sample_tools
-from openresponses_server.cli import main
+from openresponses_server.agents.tools import sample_tools
+from openresponses_server.agents.tools.folder import Folder
+from openresponses_server.commands.cli import main
 from openresponses_server.settings import Settings
 from tests.support.agents import MODEL, scripted
 from tests.support.loops import Answer

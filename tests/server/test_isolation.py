@@ -11,13 +11,13 @@ import pytest
 from openresponses_bridge.protocol.codec import decode_request
 from openresponses_bridge.protocol.items import ReasoningItem
 from openresponses_bridge.seal import SealError
-from openresponses_server.app import create_app
-from openresponses_server.auth import NOBODY, Keys
-from openresponses_server.config import hashed
+from openresponses_server.api.app import create_app
+from openresponses_server.http.auth import NOBODY, Keys
 from openresponses_server.requests.background import take
 from openresponses_server.requests.prepare import prepare
-from openresponses_server.service import Service
+from openresponses_server.requests.service import Service
 from openresponses_server.settings import Settings, UpstreamSettings
+from openresponses_server.settings.files import hashed
 from tests.support.serving import Reply, call, respond, serving
 from tests.support.sockets import opened_socket
 from tests.support.upstream import Script, ScriptedUpstream, refusal, text

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from openresponses_server.app import create_app
-from openresponses_server.auth import Keys, Operators
-from openresponses_server.config import hashed
-from openresponses_server.connections.registry import ConnectionRegistry
+from openresponses_server.api.app import create_app
 from openresponses_server.errors import HttpError
+from openresponses_server.http.auth import Keys, Operators
+from openresponses_server.http.registry import ConnectionRegistry
 from openresponses_server.serving.server import _config
 from openresponses_server.settings import Settings, UpstreamSettings, load_settings
+from openresponses_server.settings.files import hashed
 from tests.support.serving import call, serving
 
 pytestmark = pytest.mark.timeout(20)

@@ -16,10 +16,10 @@ from click.testing import CliRunner
 from syrupy.assertion import SnapshotAssertion
 
 from openresponses_bridge.protocol.codec import encode_sse
-from openresponses_server.captures.sinks import SINKS
-from openresponses_server.cli import main
-from openresponses_server.sessions.sql.revisions import REVISION
-from openresponses_server.sessions.stores import open_store
+from openresponses_server.commands.cli import main
+from openresponses_server.observation.recordings.dialects import SINKS
+from openresponses_server.store.sql.revisions import REVISION
+from openresponses_server.store.stores import open_store
 from openresponses_server.upstreams.profiles import names
 from tests.support.model_frames import frames
 from tests.support.model_scripts import SCRIPTS, Step, played
@@ -245,7 +245,7 @@ def test_serve(
 
     monkeypatch.setattr(uvicorn.Server, "run", end)
     monkeypatch.setattr("openresponses_server.settings.to_workers", lambda settings: None)
-    monkeypatch.setattr("openresponses_server.logs.configure_logs", lambda **_given: None)
+    monkeypatch.setattr("openresponses_server.observation.logs.configure_logs", lambda **_given: None)
     session.run("serve --port 0 --store memory://")
     upstream.models = ["large", "larger"]
     session.run(f"serve --port 0 --store memory:// --upstream {upstream.url} --model large")

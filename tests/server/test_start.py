@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 import pytest
 from sqlalchemy import make_url
 
-from openresponses_server.sessions.persistence import ResponseSessionPersistenceTransformer
-from openresponses_server.sessions.sql.locations import database_url
-from openresponses_server.sessions.sql.migrate import upgrade
 from openresponses_server.settings import Settings, UpstreamSettings
+from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
+from openresponses_server.store.sql.locations import database_url
+from openresponses_server.store.sql.migrate import upgrade
 from tests.support.processes import base_of, started
 from tests.support.services import own_postgres, own_redis, postgres_database, redis_server
 from tests.support.serving import Reply, call, respond, serving

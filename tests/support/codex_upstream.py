@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from openresponses_server.config import hashed
 from openresponses_server.settings import CodexSettings, Settings, Timeouts, UpstreamSettings
+from openresponses_server.settings.files import hashed
 from tests.support.in_process import InProcess
 
 SCRIPT = Path(__file__).with_name("codex_server.py")

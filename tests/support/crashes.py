@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from openresponses_bridge.conformance import StreamValidator
 from openresponses_bridge.sse import SSEDecoder
-from openresponses_server.sessions.stores import open_store
+from openresponses_server.store.stores import open_store
 from tests.support.serving import call
 from tests.support.workers import Reader, SocketReader, type_of
 

@@ -38,15 +38,15 @@ HOW: Final[dict[str, dict[str, str]]] = {
         ),
         "Keep and resume sessions": f"{_JOURNEYS}::test_keep_and_resume_sessions",
         "Test your own server": f"{_JOURNEYS}::test_test_your_own_server",
-        "Run an agent in the terminal": "tests/server/test_cli_agent.py::test_the_readmes_commands",
+        "Run an agent in the terminal": "tests/server/commands/test_cli_agent.py::test_the_readmes_commands",
     },
     "CONTRIBUTING.md": {"*": f"{_BLOCKS}::test_commands_of_contributors_are_there"},
     "docs/agent.md": {
-        "In the terminal": "tests/server/test_cli_agent.py::test_the_demo_model_needs_nothing",
+        "In the terminal": "tests/server/commands/test_cli_agent.py::test_the_demo_model_needs_nothing",
         "*": _PYTHON,
     },
     "docs/backend.md": {"*": _PYTHON},
-    "docs/backup.md": {"*": "tests/server/test_backup.py::test_restored_store_answers_as_before"},
+    "docs/backup.md": {"*": "tests/server/store/test_backup.py::test_restored_store_answers_as_before"},
     "docs/benchmarks.md": {"*": "tests/test_plots.py::test_the_commands_of_the_page_can_be_given"},
     "docs/clients/agents.md": {
         "Python": f"{_CLIENTS}::test_python",
@@ -65,14 +65,14 @@ HOW: Final[dict[str, dict[str, str]]] = {
     },
     "docs/clients/pydantic-ai.md": {"*": f"{_CLIENTS}::test_python"},
     "docs/clients/vscode.md": {
-        "*": "tests/server/test_vscode_package.py::test_the_page_installs_the_file_that_is_written"
+        "*": "tests/server/vscode/test_vscode_package.py::test_the_page_installs_the_file_that_is_written"
     },
     "docs/codex.md": {
         "Approvals": f"{_APPROVALS}::test_the_answer_of_the_page_is_taken",
         "*": f"{_BLOCKS}::test_configs_of_the_pages_can_be_used",
     },
     "docs/coding-agents.md": {"*": f"{_AGENTS}::test_the_commands_of_the_page"},
-    "docs/conformance.md": {"*": "tests/server/test_conform.py::test_the_commands_of_the_page"},
+    "docs/conformance.md": {"*": "tests/server/commands/test_conform.py::test_the_commands_of_the_page"},
     "docs/containers.md": {"*": f"{_BLOCKS}::test_the_commands_for_containers_are_those_of_the_files"},
     "docs/deploying.md": {
         "One host: socket activation": "not run: two units side by side, which need a systemd",
@@ -81,7 +81,7 @@ HOW: Final[dict[str, dict[str, str]]] = {
     "docs/observing.md": {
         "A dashboard": "not run: a part of Prometheus' own configuration, which needs a Prometheus",
         "Spans": "not run: it installs OpenTelemetry's own program; tests/server/telemetry has its library",
-        "Traces": "tests/server/traces/test_page.py::test_the_page_on_traces_is_true",
+        "Traces": "tests/server/observation/traces/test_page.py::test_the_page_on_traces_is_true",
     },
     "docs/dialects.md": {"*": "tests/test_new_dialect.py::test_it_is_held_to_what_all_dialects_are_held_to"},
     "docs/library.md": {"*": _PYTHON},
@@ -90,9 +90,11 @@ HOW: Final[dict[str, dict[str, str]]] = {
         "Does it buffer?": f"{_CONTAINER}::test_a_stream_passes_nginx_as_it_is_made",
         "*": f"{_BLOCKS}::test_what_deploying_shows_is_in_the_files",
     },
-    "docs/recording.md": {"*": "tests/server/test_cli_record.py::test_the_page_on_recordings_is_true"},
+    "docs/recording.md": {
+        "*": "tests/server/commands/test_cli_record.py::test_the_page_on_recordings_is_true"
+    },
     "docs/server.md": {
-        "VS Code's language models": "tests/server/test_provider.py::test_the_program_of_the_page_runs",
+        "VS Code's language models": "tests/server/vscode/test_provider.py::test_the_program_of_the_page_runs",
         "*": _CONFIGS,
     },
     "docs/sessions.md": {"*": f"{_BLOCKS}::test_python_for_the_sdk_runs"},
@@ -100,8 +102,10 @@ HOW: Final[dict[str, dict[str, str]]] = {
         "A real model": f"{_JOURNEYS}::test_a_real_model",
         "*": f"{_JOURNEYS}::test_start_in_five_minutes",
     },
-    "docs/terminal.md": {"*": "tests/server/terminal/test_page.py::test_its_commands_run"},
-    "docs/testing.md": {"*": "tests/server/test_pytest_plugin.py::test_the_examples_of_the_guide_pass"},
+    "docs/terminal.md": {"*": "tests/server/commands/test_page.py::test_its_commands_run"},
+    "docs/testing.md": {
+        "*": "tests/server/commands/test_pytest_plugin.py::test_the_examples_of_the_guide_pass"
+    },
     "docs/upstreams.md": {"*": f"{_BLOCKS}::test_every_upstream_of_the_page_can_be_configured"},
 }
 

@@ -4,11 +4,11 @@ import time
 from collections.abc import Callable
 from typing import Any, cast
 
-from openresponses_server.sessions.base import ResponseStore
-from openresponses_server.sessions.errors import StoreError
-from openresponses_server.sessions.listing import ListingStore
-from openresponses_server.sessions.memory import MemoryStore
-from openresponses_server.sessions.usage import UsageStore
+from openresponses_server.store.base import ResponseStore
+from openresponses_server.store.errors import StoreError
+from openresponses_server.store.listing import ListingStore
+from openresponses_server.store.memory import MemoryStore
+from openresponses_server.store.usage import UsageStore
 
 
 class FailingStore:

@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 import structlog
 
-from openresponses_server.app import create_app
+from openresponses_server.api.app import create_app
 from openresponses_server.settings import Settings
 from tests.support.logs import log_as_in_production
 from tests.support.serving import Reply

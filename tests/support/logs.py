@@ -6,7 +6,7 @@ from typing import TextIO
 
 import structlog
 
-from openresponses_server.logs import configure_logs
+from openresponses_server.observation.logs import configure_logs
 
 
 def log_as_in_production(file: TextIO | None = None) -> None:

@@ -8,9 +8,9 @@ import pytest
 from msgspec import Struct, field
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from openresponses_server.body_pieces import Write
-from openresponses_server.connections import pieces
-from openresponses_server.connections.websocket import WebSocketConnection
+from openresponses_server.http import pieces
+from openresponses_server.http.direct_writes import Write
+from openresponses_server.http.websocket import WebSocketConnection
 
 
 class Written(Struct):

@@ -11,11 +11,11 @@ from openresponses_bridge import ResponseStreamStateMachine
 from openresponses_bridge.protocol.codec import encode_sse
 from openresponses_bridge.protocol.input_items import InputItem, MessageParam
 from openresponses_bridge.protocol.response import Response
-from openresponses_server.frames import Frames
-from openresponses_server.sessions.base import ResponseStore, StoredResponse
-from openresponses_server.sessions.later import sqlite_later
-from openresponses_server.sessions.sql.sqlite_file import file_in_order
-from openresponses_server.sessions.stores import open_store
+from openresponses_server.store.base import ResponseStore, StoredResponse
+from openresponses_server.store.frames import Frames
+from openresponses_server.store.later import sqlite_later
+from openresponses_server.store.sql.sqlite_file import file_in_order
+from openresponses_server.store.stores import open_store
 
 
 class Place:

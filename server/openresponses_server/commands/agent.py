@@ -16,10 +16,10 @@ from openresponses_server.commands.serve import fields_of
 
 if TYPE_CHECKING:
     from openresponses_bridge.tools.registry import ToolRegistry
-    from openresponses_server.agent.call_log import CallLog
-    from openresponses_server.agent.folder import Folder
-    from openresponses_server.agent.journal_file import JournalFile
-    from openresponses_server.agent.running import Done
+    from openresponses_server.agents.call_log import CallLog
+    from openresponses_server.agents.journal_file import JournalFile
+    from openresponses_server.agents.running import Done
+    from openresponses_server.agents.tools.folder import Folder
     from openresponses_server.settings import Settings
 
 _ANSWERED, _NOT_ANSWERED, _CANCELLED = 0, 1, 130
@@ -152,9 +152,9 @@ def _run(
     import structlog
 
     from openresponses_bridge.loop import ToolCallLimitBehavior
-    from openresponses_server.agent.running import Task, run_task
-    from openresponses_server.agent.screen import Output, Screen
-    from openresponses_server.agent.surroundings import attached, global_context
+    from openresponses_server.agents.running import Task, run_task
+    from openresponses_server.agents.screen import Output, Screen
+    from openresponses_server.agents.surroundings import attached, global_context
 
     # what fails is shown as the run's end; a log line in between would tear the screen
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
@@ -209,7 +209,7 @@ def _settings(
 
 
 def _folder(opened: ExitStack, path: Path) -> Folder:
-    from openresponses_server.agent.folder import Folder
+    from openresponses_server.agents.tools.folder import Folder
 
     inside = Folder(path)
     opened.callback(inside.close)
@@ -217,8 +217,8 @@ def _folder(opened: ExitStack, path: Path) -> Folder:
 
 
 def _tools(tools: str | None, inside: Folder) -> ToolRegistry:
-    from openresponses_server.agent.running import tools_of
-    from openresponses_server.agent.sample_tools import sample_tools
+    from openresponses_server.agents.running import tools_of
+    from openresponses_server.agents.tools import sample_tools
 
     if tools is None:
         return sample_tools(inside)
@@ -240,12 +240,12 @@ def _check_names(registry: ToolRegistry, disabled: tuple[str, ...]) -> None:
 
 
 def _call_log(opened: ExitStack, path: Path | None) -> CallLog | None:
-    from openresponses_server.agent.call_log import CallLog
+    from openresponses_server.agents.call_log import CallLog
 
     return None if path is None else opened.enter_context(CallLog(path))
 
 
 def _journal(opened: ExitStack, resume: Path | None) -> JournalFile | None:
-    from openresponses_server.agent.journal_file import JournalFile
+    from openresponses_server.agents.journal_file import JournalFile
 
     return None if resume is None else opened.enter_context(JournalFile(resume))

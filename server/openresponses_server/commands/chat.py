@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from openresponses_bridge.protocol.response import Response
-    from openresponses_server.client import OpenResponsesError
-    from openresponses_server.coding_agents.running import Reached
+    from openresponses_server.agents.coding.running import Reached
+    from openresponses_server.openresponses_server_client import OpenResponsesError
 
 _ANSWERED, _NOT_ANSWERED, _CANCELLED = 0, 1, 130
 _HELP: Final = (
@@ -64,7 +64,7 @@ def command(
     --server and --upstream the server at its usual address is asked, else the demo model. Exit code 0: the
     model answered, 1: it did not, 2: something given is wrong, 130: it was cancelled.
     """
-    from openresponses_server.coding_agents.reaching import Unusable
+    from openresponses_server.agents.coding.reaching import Unusable
     from openresponses_server.commands.run import reached_server
     from openresponses_server.settings import SettingsError
 
@@ -90,8 +90,8 @@ def _talk(
 
     from rich.console import Console
 
-    from openresponses_server.terminal.attaching import attached
-    from openresponses_server.terminal.conversation import Conversation
+    from openresponses_server.commands.attaching import attached
+    from openresponses_server.commands.conversation import Conversation
 
     conversation = Conversation(instructions)
     conversation.attachments = [attached(path) for path in attachments]
@@ -121,7 +121,7 @@ class _Chat:
     def __init__(
         self, reached: Reached, conversation: Any, console: Console, model: str, as_json: bool
     ) -> None:
-        from openresponses_server.client import OpenResponsesClient
+        from openresponses_server.openresponses_server_client import OpenResponsesClient
 
         self._reached = reached
         self._conversation = conversation
@@ -165,7 +165,7 @@ class _Chat:
         """An answer, shown while it comes."""
         from openresponses_bridge.errors import BridgeError
         from openresponses_bridge.protocol.codec import encode
-        from openresponses_server.terminal.answering import AnswerView
+        from openresponses_server.commands.chatting import AnswerView
 
         view = AnswerView(self._console, quiet=self._as_json)
         try:
@@ -191,7 +191,7 @@ class _Chat:
         )
 
     def attach(self, name: str) -> None:
-        from openresponses_server.terminal.attaching import Unattachable, attached
+        from openresponses_server.commands.attaching import Unattachable, attached
 
         try:
             self._conversation.attachments.append(attached(Path(name).expanduser()))

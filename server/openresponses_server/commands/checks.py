@@ -12,9 +12,9 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from openresponses_server.coding_agents.base import CodingAgent, Start
-from openresponses_server.coding_agents.reaching import Unusable, listens, models_of
-from openresponses_server.coding_agents.table import installed
+from openresponses_server.agents.coding.base import CodingAgent, Start
+from openresponses_server.agents.coding.reaching import Unusable, listens, models_of
+from openresponses_server.agents.coding.table import installed
 from openresponses_server.commands.greeting import (
     Asked,
     asked_of,
@@ -23,13 +23,13 @@ from openresponses_server.commands.greeting import (
     missing_models,
     upstream_line,
 )
-from openresponses_server.data_folder import data_folder, make_private
 from openresponses_server.errors import Outage, UpstreamError
-from openresponses_server.event_logs.logs import open_event_log
-from openresponses_server.readiness import check_log
-from openresponses_server.sessions.base import NO_ID, ResponseStore
-from openresponses_server.sessions.stores import build_store, shown_store
 from openresponses_server.settings import Settings
+from openresponses_server.settings.data_folder import data_folder, make_private
+from openresponses_server.store.base import NO_ID, ResponseStore
+from openresponses_server.store.event_logs_logs import open_event_log
+from openresponses_server.store.readiness import check_log
+from openresponses_server.store.stores import build_store, shown_store
 from openresponses_server.upstreams.addresses import without_password
 from openresponses_server.upstreams.base import called
 

@@ -12,7 +12,7 @@ import click
 from openresponses_bridge.printing import printable
 from openresponses_server.commands.files import CLEAN, VIOLATIONS, give_up
 from openresponses_server.commands.flags import server_key_flag
-from openresponses_server.terminal.progress import progress
+from openresponses_server.commands.progress import progress
 
 if TYPE_CHECKING:
     from openresponses_bridge.conformance.published import WireName

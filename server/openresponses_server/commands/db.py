@@ -13,12 +13,12 @@ import click
 
 from openresponses_bridge.printing import printable
 from openresponses_server.commands.files import counted, force_flag, reading, written
-from openresponses_server.terminal.progress import CountedReader, progress
+from openresponses_server.commands.progress import CountedReader, progress
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
-    from openresponses_server.sessions.base import ResponseStore
+    from openresponses_server.store.base import ResponseStore
 
 _path = click.Path(dir_okay=False, path_type=Path)
 _store = click.option(
@@ -45,10 +45,10 @@ def upgrade_tables(store: str, create: bool) -> None:
     A SQLite file that is named has to be there, unless --create is given; the one in your data folder need
     not be.
     """
-    from openresponses_server.sessions.sql.locations import database_url, file_of, is_sqlite, shown
-    from openresponses_server.sessions.sql.migrate import upgrade
-    from openresponses_server.sessions.sql.sqlite_file import default_file
     from openresponses_server.settings import SettingsError
+    from openresponses_server.store.sql.locations import database_url, file_of, is_sqlite, shown
+    from openresponses_server.store.sql.migrate import upgrade
+    from openresponses_server.store.sql.sqlite_file import default_file
 
     with _failures_told(), progress("upgrading") as advance:
         url = database_url(store)
@@ -83,7 +83,7 @@ def sweep(store: str) -> None:
 @force_flag
 def export(store: str, file: Path | None, force: bool) -> None:
     """Write every stored response as lines of JSON, to FILE or standard output."""
-    from openresponses_server.sessions.export_lines import is_record
+    from openresponses_server.store.export_lines import is_record
 
     async def work(opened: ResponseStore) -> None:
         responses = size = 0
@@ -104,8 +104,8 @@ def export(store: str, file: Path | None, force: bool) -> None:
 def import_(store: str, file: str) -> None:
     """Add the responses of an export that are not there yet. Lines that can't be imported are named, and the
     exit code is 1 then; the others are imported."""
-    from openresponses_server.sessions.sql.importing import import_lines
-    from openresponses_server.sessions.sql.locations import database_url
+    from openresponses_server.store.sql.locations import database_url
+    from openresponses_server.store.sql.transfer import import_lines
 
     with (
         reading(file) as source,
@@ -123,7 +123,7 @@ def import_(store: str, file: str) -> None:
 @click.argument("file", type=_path)
 def backup(store: str, file: Path) -> None:
     """Copy a SQLite store to FILE while servers use it."""
-    from openresponses_server.sessions.sql.backup import back_up
+    from openresponses_server.store.sql.backup import back_up
 
     with _failures_told(), progress("copying"):
         size = back_up(_existing(store), file)
@@ -137,7 +137,7 @@ def _count(number: int, what: str) -> str:
 def _run(store: str, work: Callable[[ResponseStore], Awaitable[None]]) -> None:
     import asyncio
 
-    from openresponses_server.sessions.stores import open_store
+    from openresponses_server.store.stores import open_store
 
     async def run() -> None:
         opened = open_store(store)
@@ -153,9 +153,9 @@ def _run(store: str, work: Callable[[ResponseStore], Awaitable[None]]) -> None:
 
 def _existing(store: str) -> URL:
     """The address of a database that is there. Raises SettingsError and StoreError."""
-    from openresponses_server.sessions.sql.locations import database_url, shown
-    from openresponses_server.sessions.sql.migrate import is_set_up
     from openresponses_server.settings import SettingsError
+    from openresponses_server.store.sql.locations import database_url, shown
+    from openresponses_server.store.sql.migrate import is_set_up
 
     url = database_url(store)
     if not is_set_up(url):

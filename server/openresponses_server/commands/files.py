@@ -20,7 +20,7 @@ CLEAN, VIOLATIONS, UNREADABLE = 0, 1, 2
 @contextmanager
 def reading(file: str) -> Iterator[BinaryIO]:
     """The capture's bytes. A capture that can't be read ends the command with exit code 2 and says where."""
-    from openresponses_server.captures.reader import Unreadable
+    from openresponses_server.observation.recordings.captures import Unreadable
 
     name = "stdin" if file == "-" else file
     try:

@@ -24,10 +24,10 @@ _OF_UPSTREAM: Final = {
 _Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
 
 SOURCES: Final = ("auto", *(each.name for each in TABLE))
-"""What a capture may be in: the names in `openresponses_server.captures.sources`, which takes long to
-load."""
+"""What a capture may be in: the names in `openresponses_server.observation.recordings.sources`, which takes
+long to load."""
 SINKS: Final = ("responses", "openai", *(each.name for each in TABLE if each.client), "snapshot")
-"""What a capture may be turned into: the names in `openresponses_server.captures.sinks`."""
+"""What a capture may be turned into: the names in `openresponses_server.observation.recordings.dialects`."""
 
 DIALECTS: Final = tuple(each.name for each in reversed(TABLE) if each.upstream)
 """What an upstream may speak: the names in `openresponses_server.upstreams.dialects`, which takes long to
@@ -109,7 +109,7 @@ def parameter_of(path: str) -> str:
 def naming_flags(config: Path | None, fields: Mapping[str, Any]) -> Iterator[None]:
     """Every ConfigError in it names what it is about: the flag or variable that gave it, else the file and
     its line. `fields` are the settings that flags gave."""
-    from openresponses_server.config import ConfigError, located
+    from openresponses_server.settings.files import ConfigError, located
 
     try:
         with located(config, fields):

@@ -21,13 +21,13 @@ from urllib.parse import urlsplit
 import click
 
 from openresponses_bridge.printing import printable
+from openresponses_server.api.inspector import ROOT
 from openresponses_server.errors import UpstreamError
-from openresponses_server.hosts import is_loopback
-from openresponses_server.inspector import ROOT
-from openresponses_server.sealing import ServerSealer
-from openresponses_server.sessions.stores import shown_store
 from openresponses_server.settings import Settings, SettingsError, UpstreamSettings
-from openresponses_server.suggestions import did_you_mean
+from openresponses_server.settings.hosts import is_loopback
+from openresponses_server.settings.sealing import ServerSealer
+from openresponses_server.settings.suggestions import did_you_mean
+from openresponses_server.store.stores import shown_store
 from openresponses_server.upstreams.addresses import without_password
 from openresponses_server.upstreams.base import Upstream
 from openresponses_server.upstreams.catalog import capabilities_of, is_pattern

@@ -15,9 +15,9 @@ from openresponses_server.commands.files import CLEAN, UNREADABLE, VIOLATIONS, g
 from openresponses_server.commands.flags import SOURCES, SPEED, server_key_flag
 
 if TYPE_CHECKING:
-    from openresponses_server.captures.reader import Payload
-    from openresponses_server.terminal.inspection import Inspection
-    from openresponses_server.terminal.live import LiveView
+    from openresponses_server.commands.inspecting import Inspection
+    from openresponses_server.commands.live import LiveView
+    from openresponses_server.observation.recordings.captures import Payload
 
 _INTERRUPTED: Final = 130
 _FIRST: Final = 4096  # bytes of the first line that say whether this is a recording
@@ -48,7 +48,7 @@ def command(what: str, full: bool, as_json: bool, **flags: Any) -> None:
     """
     from rich.console import Console
 
-    from openresponses_server.terminal.tree import FINAL, WHOLE, tree
+    from openresponses_server.commands.tree import FINAL, WHOLE, tree
 
     console = Console(highlight=False)
     inspections, end = _inspect(what, console, as_json, flags)
@@ -71,9 +71,9 @@ def _inspect(
     """What was read, and an exit code, or what went wrong before the end."""
     import asyncio
 
-    from openresponses_server.terminal.inspection import Inspection
-    from openresponses_server.terminal.live import LiveView
-    from openresponses_server.terminal.tree import tree
+    from openresponses_server.commands.inspecting import Inspection
+    from openresponses_server.commands.live import LiveView
+    from openresponses_server.commands.tree import tree
 
     inspections: list[Inspection] = []
 
@@ -104,7 +104,7 @@ def _asked(
     if ask is not None and request is not None:
         raise click.UsageError("--ask and --request are two ways to say one thing")
     if "://" in what:
-        from openresponses_server.client.client import is_plain_id
+        from openresponses_server.client import is_plain_id
 
         address, found, response_id = what.rstrip("/").rpartition("/responses/")
         if found and is_plain_id(response_id) and not sends:
@@ -115,7 +115,7 @@ def _asked(
     if sends:
         raise click.UsageError("--ask and --request need the URL of a server")
     if what.startswith("resp") and not os.path.exists(what):
-        from openresponses_server.client.client import is_plain_id
+        from openresponses_server.client import is_plain_id
 
         return (server, what) if is_plain_id(what) else None
     return None
@@ -123,9 +123,9 @@ def _asked(
 
 def _read(file: str, speed: float | str | None, begin: Any, live: LiveView) -> int | str:
     """A file to its end."""
-    from openresponses_server.captures.reader import Unreadable
     from openresponses_server.commands.replaying import recording_of
-    from openresponses_server.recordings.records import is_recording
+    from openresponses_server.observation.recordings.captures import Unreadable
+    from openresponses_server.observation.recordings.records import is_recording
 
     with reading(file) as lines:
         first = lines.readline(_FIRST)
@@ -143,7 +143,7 @@ def _read(file: str, speed: float | str | None, begin: Any, live: LiveView) -> i
 
 
 def _feed(inspection: Inspection, lines: Iterable[bytes], live: LiveView) -> None:
-    from openresponses_server.captures.reader import Unreadable, read_capture
+    from openresponses_server.observation.recordings.captures import Unreadable, read_capture
 
     try:
         for payload in read_capture(lines):
@@ -157,9 +157,9 @@ def _feed(inspection: Inspection, lines: Iterable[bytes], live: LiveView) -> Non
 
 def _play(recording: Any, speed: float | str | None, begin: Any, live: LiveView) -> int | str:
     """Every answer of a recording, with the times at which it came."""
-    from openresponses_server.captures.reader import Unreadable
-    from openresponses_server.recordings.playing import Clock, body_lines, speed_of
-    from openresponses_server.recordings.reader import Changed
+    from openresponses_server.observation.recordings.captures import Unreadable
+    from openresponses_server.observation.recordings.playing import Clock, body_lines, speed_of
+    from openresponses_server.observation.recordings.reader import Changed
 
     clock = Clock(speed_of(speed or "max"))
     said = CLEAN
@@ -180,9 +180,9 @@ async def _fetch(
     """An answer of a server to its end."""
     import time
 
-    from openresponses_server.captures.reader import Unreadable
-    from openresponses_server.client.errors import OpenResponsesError
-    from openresponses_server.terminal.reaching import MissingKey, Server, key_in
+    from openresponses_server.client_errors import OpenResponsesError
+    from openresponses_server.commands.reaching import MissingKey, Server, key_in
+    from openresponses_server.observation.recordings.captures import Unreadable
 
     inspection = begin(time.monotonic)
     try:
@@ -220,7 +220,7 @@ async def _body(server: Any, flags: dict[str, Any]) -> Any:
 async def _payloads(reply: Any) -> Any:
     """What a reply has, as it comes: the frames of a stream, or one whole response."""
     from openresponses_bridge.sse import SSEDecoder
-    from openresponses_server.captures.reader import payload_of
+    from openresponses_server.observation.recordings.captures import payload_of
 
     if not reply.is_stream:
         yield payload_of(1, None, await reply.body())

@@ -116,9 +116,9 @@ async def _record(
 ) -> bool:
     """Ask all, one after the other; whether every answer came to its end."""
     from openresponses_bridge.errors import BridgeError
-    from openresponses_server.recordings.writer import RecordingFile
-    from openresponses_server.sealing import ServerSealer
+    from openresponses_server.observation.recordings.writer import RecordingFile
     from openresponses_server.settings import SettingsError
+    from openresponses_server.settings.sealing import ServerSealer
     from openresponses_server.upstreams.routing import build_router
 
     file = RecordingFile(output, settings.record_bytes)

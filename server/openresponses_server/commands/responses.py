@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from openresponses_bridge.printing import printable
+from openresponses_bridge.text import on_one_line
 from openresponses_server.commands.files import counted, force_flag, give_up, written
 from openresponses_server.commands.flags import server_key_flag, with_flags
-from openresponses_server.terminal.progress import progress
-from openresponses_server.terminal.text import on_one_line
+from openresponses_server.commands.progress import progress
 
 if TYPE_CHECKING:
-    from openresponses_server.terminal.reaching import Server
+    from openresponses_server.commands.reaching import Server
 
 T = TypeVar("T")
 _LISTED: Final = "/inspector/v1/responses"
@@ -102,8 +102,8 @@ def show(response_id: str, server: str | None, api_key_env: str | None, full: bo
         return
     from rich.console import Console
 
-    from openresponses_server.terminal.tree import FINAL, WHOLE, tree
-    from openresponses_server.terminal.watched import WatchedResponse
+    from openresponses_server.commands.tree import FINAL, WHOLE, tree
+    from openresponses_server.commands.watched import WatchedResponse
 
     watched = WatchedResponse()
     watched.whole(decode_response(encode(found)))
@@ -238,7 +238,7 @@ async def _input(at: Server, path: str) -> list[Any]:
 
 
 def _path(response_id: str) -> str:
-    from openresponses_server.client.client import is_plain_id
+    from openresponses_server.client import is_plain_id
 
     if not is_plain_id(response_id):
         raise click.UsageError(f"{printable(response_id[:100])!r} is not the id of a response")
@@ -249,9 +249,9 @@ def _asked(server: str | None, variable: str | None, work: Callable[[Server], Aw
     """What `work` gives. Exit code 2 for a server that can't be reached, 1 for one that refuses."""
     import asyncio
 
-    from openresponses_server.client.errors import OpenResponsesError
+    from openresponses_server.client_errors import OpenResponsesError
+    from openresponses_server.commands.reaching import Server, key_in
     from openresponses_server.errors import UpstreamError
-    from openresponses_server.terminal.reaching import Server, key_in
 
     async def run() -> T:
         async with Server(server, key_in(variable)) as at:

@@ -17,8 +17,8 @@ from openresponses_server.commands.flags import REACHED, config_flag, naming_fla
 from openresponses_server.commands.serve import fields_of
 
 if TYPE_CHECKING:
-    from openresponses_server.coding_agents.base import CodingAgent
-    from openresponses_server.coding_agents.running import Reached
+    from openresponses_server.agents.coding.base import CodingAgent
+    from openresponses_server.agents.coding.running import Reached
     from openresponses_server.settings import Settings
 
 _HOST: Final = "127.0.0.1"
@@ -53,8 +53,8 @@ def command(
     The agent gets a configuration of its own, in the data folder; the one in your home is neither read nor
     changed. Unless a server is used that runs already, one is started for this agent alone: on a free port of
     this machine, behind a key made for it, and it ends with the agent. The exit code is the agent's."""
-    from openresponses_server.coding_agents.reaching import Unusable
-    from openresponses_server.coding_agents.table import agent_named
+    from openresponses_server.agents.coding.reaching import Unusable
+    from openresponses_server.agents.coding.table import agent_named
 
     try:
         wanted = agent_named(agent)
@@ -70,8 +70,8 @@ def command(
 
 
 def _run(agent: CodingAgent, program: str | None, arguments: tuple[str, ...], **flags: Any) -> int:
-    from openresponses_server.coding_agents.running import run
-    from openresponses_server.coding_agents.table import program_of
+    from openresponses_server.agents.coding.running import run
+    from openresponses_server.agents.coding.table import program_of
 
     path = program_of(agent, program)
     if path is None:
@@ -95,7 +95,7 @@ def reached_server(
 ) -> Iterator[tuple[Reached, frozenset[str]]]:
     """The server to use, and the variables that no agent is to see. One that runs is used when it is named,
     or when nothing is said of upstreams and it is where `serve` puts it."""
-    from openresponses_server.coding_agents.running import own_server, secrets_of, served_at
+    from openresponses_server.agents.coding.running import own_server, secrets_of, served_at
     from openresponses_server.commands.greeting import a_model, check_upstreams
 
     if server is not None and (flags["upstream"] or flags["config"]):
@@ -124,8 +124,8 @@ def reached_server(
 def _found(key: str | None) -> Reached | None:
     """The server at the port of `serve`, when this user or root has started it. Raises Unusable when it
     refuses the key; something else that listens there does not matter."""
-    from openresponses_server.coding_agents.reaching import Unusable, is_of_this_user, listens
-    from openresponses_server.coding_agents.running import served_at
+    from openresponses_server.agents.coding.reaching import Unusable, is_of_this_user, listens
+    from openresponses_server.agents.coding.running import served_at
 
     if not listens(_HOST, _PORT) or not is_of_this_user(_PORT):
         return None

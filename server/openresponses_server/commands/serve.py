@@ -185,7 +185,7 @@ def _is_process(dialect: str) -> bool:
 
 def checked(settings: Settings) -> Any:
     """The application for these settings. Raises SettingsError for what can't be served."""
-    from openresponses_server.app import create_app
+    from openresponses_server.api.app import create_app
 
     _check_reach(settings)
     return create_app(settings)
@@ -196,7 +196,7 @@ def _serve(settings: Settings) -> None:
 
     with undisturbed():
         import_structlog()
-        from openresponses_server.logs import configure_logs
+        from openresponses_server.observation.logs import configure_logs
         from openresponses_server.serving.listening import allow_files, listen
         from openresponses_server.serving.server import Server
 
@@ -214,7 +214,7 @@ def _serve(settings: Settings) -> None:
         give_back_freed_memory()
         Server(app, settings, shared=listener.shared).run(sockets=[listener.socket])
     else:
-        from openresponses_server.metrics_folder import share_metrics
+        from openresponses_server.observation.metrics_folder import share_metrics
         from openresponses_server.serving.supervisor import supervise
         from openresponses_server.settings import to_workers
 
@@ -225,8 +225,8 @@ def _serve(settings: Settings) -> None:
 
 def _check_reach(settings: Settings) -> None:
     """Law S7: without keys only loopback is bound."""
-    from openresponses_server.hosts import is_loopback
     from openresponses_server.settings import SettingsError
+    from openresponses_server.settings.hosts import is_loopback
 
     host = settings.host
     if not settings.api_keys and not is_loopback(host):
@@ -242,7 +242,7 @@ def _check_foundations(settings: Settings) -> None:
     import asyncio
 
     from openresponses_server.errors import Outage
-    from openresponses_server.readiness import check_before_start
+    from openresponses_server.store.readiness import check_before_start
 
     try:
         outages = asyncio.run(check_before_start(settings))
@@ -255,7 +255,7 @@ def _check_foundations(settings: Settings) -> None:
 def _greet(settings: Settings, listener: socket.socket) -> None:
     """What a person wants to know first."""
     from openresponses_server.commands.greeting import greet
-    from openresponses_server.quotas.rates import rates_of
+    from openresponses_server.limits.rates import rates_of
 
     host, port = listener.getsockname()[:2]
     greet(settings, host, port)

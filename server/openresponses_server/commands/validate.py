@@ -39,8 +39,8 @@ def command(file: str, as_json: bool, wire: WireName, explain: str | None) -> No
         return
 
     from openresponses_bridge.protocol.codec import encode
-    from openresponses_server.captures.judging import CaptureJudge
-    from openresponses_server.captures.reader import read_capture
+    from openresponses_server.observation.recordings.captures import read_capture
+    from openresponses_server.observation.recordings.judging import CaptureJudge
 
     line: Callable[[Violation], bytes] = encode if as_json else lambda violation: str(violation).encode()
     judge = CaptureJudge(wire)

@@ -8,11 +8,11 @@ from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import Response
 from openresponses_server.errors import HttpError
-from openresponses_server.quotas.headers import Form, openai_headers
-from openresponses_server.service import Service
-from openresponses_server.sessions.errors import TooLarge
-from openresponses_server.sessions.history import own_input
+from openresponses_server.limits.headers import Form, openai_headers
+from openresponses_server.requests.service import Service
 from openresponses_server.settings import Limits
+from openresponses_server.store.errors import TooLarge
+from openresponses_server.store.history import own_input
 
 _BYTES_PER_TOKEN: Final = 4
 _COPIED: Final = 32  # bytes of what references stand for that are stored for each byte of an input

@@ -15,7 +15,7 @@ from openresponses_bridge.protocol.items import Message
 from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam
 from openresponses_bridge.protocol.response import JsonObjectFormat, Response
 from openresponses_bridge.schemas.checking import check_schema
-from openresponses_server.schemas.workers import ANY_OBJECT, Question, SchemaJudge
+from openresponses_server.runs.schema_workers import ANY_OBJECT, Question, SchemaJudge
 from openresponses_server.settings import Limits
 
 _FENCE: Final = "```"

@@ -12,14 +12,14 @@ import structlog
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.codec import decode_request
 from openresponses_bridge.protocol.response import Response
-from openresponses_server.event_logs.base import LogError
 from openresponses_server.requests.prepare import Taken, prepare
+from openresponses_server.requests.service import Service
 from openresponses_server.runs.run import Run
 from openresponses_server.runs.stored_request import wire_of
-from openresponses_server.service import Service
-from openresponses_server.sessions.base import Lease, StoredResponse
-from openresponses_server.sessions.endings import failed
-from openresponses_server.sessions.errors import StoreError, UnreadableRecord
+from openresponses_server.store.base import Lease, StoredResponse
+from openresponses_server.store.endings import failed
+from openresponses_server.store.errors import StoreError, UnreadableRecord
+from openresponses_server.store.logs.base import LogError
 
 _log = structlog.get_logger(__name__)
 

@@ -9,10 +9,10 @@ from typing import Final
 
 from openresponses_bridge.protocol.response import Response
 from openresponses_server.errors import HttpError
+from openresponses_server.requests.service import Service
 from openresponses_server.runs.stored_request import wire_of
-from openresponses_server.service import Service
-from openresponses_server.sessions.base import Lease
-from openresponses_server.sessions.endings import cancelled, is_cancelled
+from openresponses_server.store.base import Lease
+from openresponses_server.store.endings import cancelled, is_cancelled
 
 _PATIENCE: Final = 10.0  # seconds that the worker which makes it may take
 _LOOK_AGAIN: Final = 0.1

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from openresponses_bridge.dialects.base import invalid
 from openresponses_bridge.wire import ignores_comments
-from openresponses_server.auth import client_key
+from openresponses_server.http.auth import client_key
 from openresponses_server.requests.betas import betas_of
 from openresponses_server.requests.reasoning import FORMS
 from openresponses_server.upstreams.base import conversation_of

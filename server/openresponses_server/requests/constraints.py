@@ -21,10 +21,10 @@ from openresponses_bridge.protocol.errors import ErrorPayload
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import Item
 from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_server.compaction.condensing import asks_for_compaction
 from openresponses_server.requests.answer_format import AnswerFormat
+from openresponses_server.requests.compaction import asks_for_compaction
 from openresponses_server.requests.tool_rules import CallGate, Verdict, tool_rules
-from openresponses_server.schemas.workers import Question
+from openresponses_server.runs.schema_workers import Question
 
 # the types of calls that come without a name → the name of their tool
 _NAMELESS = {"shell_call": "shell", "local_shell_call": "local_shell", "apply_patch_call": "apply_patch"}

@@ -11,10 +11,10 @@ from openresponses_bridge.dialects.base import History
 from openresponses_bridge.protocol.input_items import CompactionParam
 from openresponses_bridge.protocol.items import CompactionItem
 from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_server.compaction.condensing import asks_for_compaction
-from openresponses_server.sessions.base import UpstreamResponse
-from openresponses_server.sessions.history import own_input
-from openresponses_server.sessions.records import can_be_id
+from openresponses_server.requests.compaction import asks_for_compaction
+from openresponses_server.store.base import UpstreamResponse
+from openresponses_server.store.history import own_input
+from openresponses_server.store.records import can_be_id
 from openresponses_server.upstreams.targets import Target
 
 

@@ -18,11 +18,11 @@ from openresponses_bridge.dialects.base import History, Inbound, Outgoing
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.tools.agent_tools import ModelCapabilities, ToolCallMode, tool_call_mode
-from openresponses_server.compaction.condensing import Condensing, asks_for_compaction, condensing_request
-from openresponses_server.compaction.opening import COMPACTIONS, open_compactions
 from openresponses_server.requests.abilities import fitted, offers_tools
 from openresponses_server.requests.answer_format import instructed
+from openresponses_server.requests.compaction import Condensing, asks_for_compaction, condensing_request
 from openresponses_server.requests.continuing import keeps_responses
+from openresponses_server.requests.opening import COMPACTIONS, open_compactions
 from openresponses_server.requests.reasoning import (
     RAW,
     REASONING,
@@ -35,7 +35,7 @@ from openresponses_server.requests.reasoning import (
 )
 from openresponses_server.requests.stops import with_stops
 from openresponses_server.requests.truncation import Shortener
-from openresponses_server.sessions.history import own_input
+from openresponses_server.store.history import own_input
 from openresponses_server.upstreams.targets import Target
 
 _FORMAT: Final = "text.format"

@@ -18,9 +18,10 @@ from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.wire import choose_wire
 from openresponses_server.budget import Hold, hand_over
-from openresponses_server.limits import check_conversation, check_request
+from openresponses_server.limits.headers import Form, openai_headers
+from openresponses_server.limits.requests import check_conversation, check_request
+from openresponses_server.observation.request import REQUEST
 from openresponses_server.off_loop import on_thread
-from openresponses_server.quotas.headers import Form, openai_headers
 from openresponses_server.requests.admission import admit, admit_references, check_references, spent
 from openresponses_server.requests.answer_format import check_format, check_patterns
 from openresponses_server.requests.background_rules import check_background
@@ -29,6 +30,7 @@ from openresponses_server.requests.constraints import ConstrainedStream, machine
 from openresponses_server.requests.continuing import continued_there, kept_by
 from openresponses_server.requests.losses import loss_header, losses_of, reported_losses
 from openresponses_server.requests.outgoing import Asked, ask, inbound
+from openresponses_server.requests.service import Service
 from openresponses_server.requests.stops import check_stops, stopping
 from openresponses_server.requests.truncation import Shortener, may_be_shortened
 from openresponses_server.requests.ways import Ways
@@ -36,10 +38,8 @@ from openresponses_server.runs.metering import Input, Meter
 from openresponses_server.runs.outcome import Outcome
 from openresponses_server.runs.run import Run
 from openresponses_server.runs.translation import Translation
-from openresponses_server.service import Service
-from openresponses_server.sessions.base import UpstreamResponse
-from openresponses_server.sessions.references import continued
-from openresponses_server.traces.request import REQUEST
+from openresponses_server.store.base import UpstreamResponse
+from openresponses_server.store.references import continued
 from openresponses_server.upstreams.attempts import Attempt, Attempts
 from openresponses_server.upstreams.base import UpstreamReply
 from openresponses_server.upstreams.targets import Target

@@ -13,7 +13,7 @@ from openresponses_bridge.emitter.stopping import StopFilter
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_server.compaction.condensing import asks_for_compaction
+from openresponses_server.requests.compaction import asks_for_compaction
 from openresponses_server.upstreams.targets import Target
 
 MOST_CHARACTERS: Final = 4096

@@ -20,12 +20,12 @@ from openresponses_bridge.protocol.errors import ErrorPayload
 from openresponses_bridge.protocol.events import ErrorEvent, ResponseFailed
 from openresponses_bridge.sse import DONE
 from openresponses_server.errors import HttpError
-from openresponses_server.event_logs.base import EventLog, LogError, LogGap, LogGone
-from openresponses_server.frames import Frames, sliced
 from openresponses_server.runs.settle import Settler
-from openresponses_server.sessions.base import NOBODY, Lease, ResponseStore, Standing, StoredResponse
-from openresponses_server.sessions.endings import INTERRUPTED
-from openresponses_server.sessions.errors import StoreError
+from openresponses_server.store.base import NOBODY, Lease, ResponseStore, Standing, StoredResponse
+from openresponses_server.store.endings import INTERRUPTED
+from openresponses_server.store.errors import StoreError
+from openresponses_server.store.frames import Frames, sliced
+from openresponses_server.store.logs.base import EventLog, LogError, LogGap, LogGone
 
 # Seconds without a frame after which the record is looked at: its worker may have stopped.
 _LOOK_AGAIN: Final = 2.0

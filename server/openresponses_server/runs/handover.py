@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from openresponses_server.event_logs.base import LogError
-from openresponses_server.sessions.base import ResponseStore
-from openresponses_server.sessions.errors import StoreError
+from openresponses_server.store.base import ResponseStore
+from openresponses_server.store.errors import StoreError
+from openresponses_server.store.logs.base import LogError
 
 if TYPE_CHECKING:
     from openresponses_server.runs.queue import RunQueue

@@ -14,9 +14,9 @@ from typing import Any, Final
 import structlog
 
 from openresponses_bridge.errors import BridgeError
-from openresponses_server.sessions.base import ResponseStore
-from openresponses_server.sessions.errors import StoreError
-from openresponses_server.sessions.persistence import ResponseSessionPersistenceTransformer
+from openresponses_server.store.base import ResponseStore
+from openresponses_server.store.errors import StoreError
+from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
 
 _AT_ONCE: Final = 8
 _LAST_SECONDS: Final = 3.0

@@ -18,11 +18,11 @@ from openresponses_bridge.dialects.base import CUT, EMPTY, INVALID_JSON, INVALID
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.response import Response
 from openresponses_server.errors import HttpError, Outage, UpstreamError
+from openresponses_server.observation.responses import Ended, Pace
+from openresponses_server.observation.watching import Said, Watch
 from openresponses_server.runs.metering import Meter
-from openresponses_server.runs.pace import Ended, Pace
 from openresponses_server.runs.translation import Translation
-from openresponses_server.runs.watching import Said, Watch
-from openresponses_server.sessions.endings import is_cancelled
+from openresponses_server.store.endings import is_cancelled
 from openresponses_server.upstreams.attempts import Attempts
 
 _LONGEST: Final = 200  # characters of a name that a client or an upstream gives

@@ -11,7 +11,7 @@ from openresponses_bridge.protocol.events import Event
 from openresponses_server.runs.client import Batch, Client, failing
 from openresponses_server.runs.eager import Rest, begin
 from openresponses_server.runs.order import Order
-from openresponses_server.sessions.persistence import ResponseSessionPersistenceTransformer
+from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
 
 T = TypeVar("T")
 

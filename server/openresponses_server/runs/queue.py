@@ -16,9 +16,9 @@ import structlog
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
-from openresponses_server.event_logs.base import LogError
-from openresponses_server.gate import Gate
-from openresponses_server.sessions.errors import StoreError
+from openresponses_server.limits.gate import Gate
+from openresponses_server.store.errors import StoreError
+from openresponses_server.store.logs.base import LogError
 
 Take = Callable[[str], Awaitable[None]]
 """Takes the run of the response with this id, unless it is taken already."""

@@ -6,10 +6,10 @@ import math
 from collections.abc import AsyncGenerator
 from typing import Final
 
-from openresponses_server.gate import Gate
+from openresponses_server.limits.gate import Gate
 from openresponses_server.runs.follow import Follower
 from openresponses_server.runs.run import Run
-from openresponses_server.sessions.base import Lease, Standing
+from openresponses_server.store.base import Lease, Standing
 
 _BEING_MADE: Final = Lease("", math.inf)
 

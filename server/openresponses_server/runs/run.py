@@ -14,17 +14,17 @@ from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.response import Response
 from openresponses_server.budget import Hold
 from openresponses_server.errors import HttpError, shutting_down, too_slow
-from openresponses_server.gate import Gate
+from openresponses_server.limits.gate import Gate
 from openresponses_server.runs.active import ActiveRuns
 from openresponses_server.runs.client import Client, Deliver
 from openresponses_server.runs.keeper import Keeper
 from openresponses_server.runs.outcome import Outcome
 from openresponses_server.runs.outlet import Outlet
 from openresponses_server.runs.reading import Reading
+from openresponses_server.runs.schema_workers import SchemaJudge
 from openresponses_server.runs.translation import Translation
-from openresponses_server.schemas.workers import SchemaJudge
-from openresponses_server.sessions.endings import LOST
-from openresponses_server.sessions.persistence import ResponseSessionPersistenceTransformer
+from openresponses_server.store.endings import LOST
+from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
 from openresponses_server.upstreams.attempts import Attempts
 
 

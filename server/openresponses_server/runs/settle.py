@@ -16,14 +16,14 @@ from openresponses_bridge.protocol.codec import decode_event, encode_sse
 from openresponses_bridge.protocol.events import TERMINAL_EVENTS, Event
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.sse import SSEDecoder
-from openresponses_server.event_logs.base import EventLog, LogError, LogGap, LogGone
-from openresponses_server.frames import Frames, joined
 from openresponses_server.runs.outcome import log_ended
-from openresponses_server.sessions.base import Lease, ResponseStore, StoredResponse
-from openresponses_server.sessions.endings import closing_events, interrupted
-from openresponses_server.sessions.errors import LeaseLost, StoreError
-from openresponses_server.sessions.record_writer import WAITING
-from openresponses_server.sessions.unseen import MAKINGS, makings
+from openresponses_server.store.base import Lease, ResponseStore, StoredResponse
+from openresponses_server.store.endings import closing_events, interrupted
+from openresponses_server.store.errors import LeaseLost, StoreError
+from openresponses_server.store.frames import Frames, joined
+from openresponses_server.store.logs.base import EventLog, LogError, LogGap, LogGone
+from openresponses_server.store.record_writer import WAITING
+from openresponses_server.store.unseen import MAKINGS, makings
 
 Renew = Callable[[], Awaitable[None]]
 """Renews the leases of this process' own runs."""

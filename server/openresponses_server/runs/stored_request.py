@@ -13,7 +13,7 @@ from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import OURS
 from openresponses_bridge.state import WIRES
-from openresponses_server.sessions.base import StoredResponse
+from openresponses_server.store.base import StoredResponse
 
 WIRE: Final = f"{OURS}wire"
 """The field that says which wire its client reads."""

@@ -14,11 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_server.event_logs.base import MARKED, LogError
-from openresponses_server.event_logs.logs import open_event_log
-from openresponses_server.gate import Gate
-from openresponses_server.measuring import measured_log
-from openresponses_server.metrics import Metrics
+from openresponses_server.limits.gate import Gate
+from openresponses_server.observation.metrics import Metrics
 from openresponses_server.runs.active import ActiveRuns
 from openresponses_server.runs.follow import Follower
 from openresponses_server.runs.handover import hand_over, is_anybodys
@@ -27,11 +24,14 @@ from openresponses_server.runs.settle import Rerun, Settler
 from openresponses_server.runs.signals import OnCancel, open_signals
 from openresponses_server.runs.stored_request import stored_request
 from openresponses_server.runs.translation import Translation
-from openresponses_server.sessions.base import NO_ID, ResponseStore, StoredResponse, UpstreamResponse
-from openresponses_server.sessions.errors import StoreError
-from openresponses_server.sessions.history import own_input
-from openresponses_server.sessions.persistence import ResponseSessionPersistenceTransformer
 from openresponses_server.settings import Settings, seconds_of
+from openresponses_server.store.base import NO_ID, ResponseStore, StoredResponse, UpstreamResponse
+from openresponses_server.store.errors import StoreError
+from openresponses_server.store.event_logs_logs import open_event_log
+from openresponses_server.store.history import own_input
+from openresponses_server.store.logs.base import MARKED, LogError
+from openresponses_server.store.measured import measured_log
+from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
 from openresponses_server.tasks import end_tasks
 
 if TYPE_CHECKING:

@@ -34,8 +34,9 @@ def undisturbed() -> Iterator[None]:
 
 
 def import_structlog() -> None:
-    """Import it without rich, which it looks for to colour tracebacks: `openresponses_server.logs` shows them
-    plainly. With Pygments those are 66 modules. To be called before anything else imports structlog."""
+    """Import it without rich, which it looks for to colour tracebacks:
+    `openresponses_server.observation.logs` shows them plainly. With Pygments those are 66 modules. To be
+    called before anything else imports structlog."""
     if "structlog" in sys.modules or "rich" in sys.modules:
         return
     sys.modules["rich"] = None  # type: ignore[assignment]  # an import of it fails

@@ -18,9 +18,9 @@ import structlog
 import uvicorn
 from starlette.applications import Starlette
 
-from openresponses_server.connections.http import HttpConnection
-from openresponses_server.connections.registry import ConnectionRegistry
-from openresponses_server.service import Service
+from openresponses_server.http.connection import HttpConnection
+from openresponses_server.http.registry import ConnectionRegistry
+from openresponses_server.requests.service import Service
 from openresponses_server.serving.ahead import import_for_requests
 from openresponses_server.serving.leaving import PACE_OF, Leaving, Pace
 from openresponses_server.serving.memory import GivingBack, look_less_for_garbage

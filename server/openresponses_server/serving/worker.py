@@ -12,8 +12,8 @@ from typing import Any, Final, cast
 
 from starlette.applications import Starlette
 
-from openresponses_server.app import create_app
-from openresponses_server.logs import configure_logs
+from openresponses_server.api.app import create_app
+from openresponses_server.observation.logs import configure_logs
 from openresponses_server.serving.accepting import OneByOne
 from openresponses_server.serving.leaving import Pace
 from openresponses_server.serving.memory import give_back_freed_memory

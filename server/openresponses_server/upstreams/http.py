@@ -11,6 +11,7 @@ from typing import Final
 
 from openresponses_bridge.protocol.codec import encode
 from openresponses_server.errors import UpstreamError
+from openresponses_server.observation.recordings.secrets import Secrets
 from openresponses_server.settings import Timeouts
 from openresponses_server.upstreams.addresses import without_password
 from openresponses_server.upstreams.base import (
@@ -28,7 +29,6 @@ from openresponses_server.upstreams.http1.pool import Connections
 from openresponses_server.upstreams.refusals import Clean, in_band_refusal, refusal, said_in
 from openresponses_server.upstreams.reply import HttpReply
 from openresponses_server.upstreams.reported import ReportedModel, reported_models
-from openresponses_server.upstreams.secrets import Secrets
 from openresponses_server.upstreams.whole_answers import WholeReply, is_whole_answer
 
 _MAX_REFUSAL: Final = 64 * 1024  # bytes read of a refusal's body

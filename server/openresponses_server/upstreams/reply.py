@@ -10,7 +10,7 @@ from openresponses_server.upstreams.base import Take, called
 from openresponses_server.upstreams.causes import words_of
 from openresponses_server.upstreams.connections import FAILURES, Answer
 from openresponses_server.upstreams.http1.body import Body
-from openresponses_server.upstreams.turns import PIECE
+from openresponses_server.upstreams.http1.turns import PIECE
 
 _LOOKS: Final = 4
 """How often it is looked in the seconds that a wait may last, which it may exceed by one such part."""

@@ -15,7 +15,8 @@ from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.dialects.base import History, Outgoing, RequestContext, Traits
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.seal import Sealer
-from openresponses_server.config import expanded
+from openresponses_server.observation.recordings.secrets import header_secrets
+from openresponses_server.observation.tracing import is_installed
 from openresponses_server.settings import (
     SOCKET,
     Capabilities,
@@ -27,19 +28,18 @@ from openresponses_server.settings import (
     api_key,
     recording_path,
 )
-from openresponses_server.suggestions import did_you_mean
-from openresponses_server.telemetry.tracing import is_installed
+from openresponses_server.settings.files import expanded
+from openresponses_server.settings.suggestions import did_you_mean
 from openresponses_server.upstreams.addresses import without_password
 from openresponses_server.upstreams.base import UNNAMED, Upstream, called
 from openresponses_server.upstreams.demo.upstream import MODELS, DemoUpstream
 from openresponses_server.upstreams.dialects import CHAT, DEFAULT, DIALECTS, HttpDialect, UpstreamDialect
-from openresponses_server.upstreams.options import options_of
 from openresponses_server.upstreams.profiles import Profile, profile
-from openresponses_server.upstreams.secrets import header_secrets
+from openresponses_server.upstreams.profiles.options import options_of
 from openresponses_server.upstreams.shared import SharedUpstream
 
 if TYPE_CHECKING:
-    from openresponses_server.recordings.writer import Tap
+    from openresponses_server.observation.recordings.writer import Tap
     from openresponses_server.upstreams.connections import Connect
     from openresponses_server.upstreams.recording.sources import Source
 
@@ -201,7 +201,7 @@ def configured(
 
             connect = recorded_connect(tap, dialect, url, secrets, connect)
         if given.trace_context and is_installed():
-            from openresponses_server.telemetry.upstreams import propagating
+            from openresponses_server.upstreams.spans import propagating
 
             connect = propagating(connect)
         client = HttpUpstream(

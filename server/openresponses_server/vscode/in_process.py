@@ -14,12 +14,12 @@ from openresponses_bridge.decoder import Cancellation
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_server.auth import NOBODY
-from openresponses_server.composition import compose, running
+from openresponses_server.http.auth import NOBODY
+from openresponses_server.requests.composition import compose, running
 from openresponses_server.requests.prepare import prepare
+from openresponses_server.requests.service import Service
 from openresponses_server.runs.client import Batch
 from openresponses_server.runs.run import Run
-from openresponses_server.service import Service
 from openresponses_server.settings import Settings
 from openresponses_server.vscode.provider import LanguageModelChatProvider, ProviderOptions
 

@@ -31,6 +31,7 @@ from openresponses_bridge.dialects.vscode import (
     from_vscode,
     read_message,
 )
+from openresponses_bridge.dialects.vscode.tokens import count
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.models.token_counter import TokenCounter, TokenEstimator
 from openresponses_bridge.models.usage import UsageTracker
@@ -38,7 +39,6 @@ from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.input_items import InputItem
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_server.upstreams.listing import Listing
-from openresponses_server.vscode.tokens import count
 
 Information = dict[str, Any]
 """VS Code's LanguageModelChatInformation, in its names; limits are tokens."""

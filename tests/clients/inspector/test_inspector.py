@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from openresponses_server.config import hashed
 from openresponses_server.settings import Settings, UpstreamSettings
+from openresponses_server.settings.files import hashed
 from tests.support.inspecting import cut_off, dropped, frames, picture, send
 from tests.support.serving import call, serving
 from tests.support.stores import streamed

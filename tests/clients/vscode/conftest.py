@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from openresponses_server.config import hashed
 from openresponses_server.settings import Capabilities, Settings, UpstreamSettings
+from openresponses_server.settings.files import hashed
 from openresponses_server.vscode.vsix import vsix
 from tests.clients.vscode.host import HERE, Host, require_host
 from tests.clients.vscode.hostile import ADDRESSES, ANSWERS, LISTS, Hostile

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from openresponses_bridge.conformance import StreamValidator
 from openresponses_bridge.protocol.codec import event_from
 from openresponses_bridge.sse import SSEDecoder, is_done
-from openresponses_server.config import hashed
 from openresponses_server.settings import Limits, Settings
+from openresponses_server.settings.files import hashed
 from tests.fuzz.core import Target
 from tests.support.in_process import InProcess
 from tests.support.serving import Reply

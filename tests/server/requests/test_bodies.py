@@ -17,13 +17,13 @@ from starlette.requests import Request
 
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import decode_json
-from openresponses_server.app import _ROUTES
+from openresponses_server.api.app import _ROUTES
 from openresponses_server.budget import room_for
-from openresponses_server.encodings import Compressed, decoding, zstd
 from openresponses_server.errors import HttpError
+from openresponses_server.http.bodies import check_json
+from openresponses_server.http.encodings import Compressed, decoding, zstd
 from openresponses_server.requests.bodies import read_json
-from openresponses_server.requests.json_bounds import check_json
-from openresponses_server.service import Service
+from openresponses_server.requests.service import Service
 from openresponses_server.settings import Limits, Settings
 from tests.support.serving import call, serving
 from tests.support.sockets import opened_socket
@@ -186,7 +186,7 @@ def some_json(source: random.Random, depth: int) -> Any:
 def test_s8_values_and_depth_are_counted_as_a_decoder_finds_them(
     monkeypatch: pytest.MonkeyPatch, piece: int
 ) -> None:
-    monkeypatch.setattr("openresponses_server.requests.json_bounds._PIECE", piece)
+    monkeypatch.setattr("openresponses_server.http.bodies._PIECE", piece)
     source = random.Random(piece)
     for _ in range(150):
         value = [some_json(source, 9)]

@@ -10,15 +10,15 @@ from openresponses_bridge import ResponseStreamStateMachine
 from openresponses_bridge.conformance import StreamValidator
 from openresponses_bridge.protocol.codec import encode, encode_sse
 from openresponses_server.errors import HttpError
-from openresponses_server.event_logs.memory import MemoryLog
-from openresponses_server.frames import Frames
 from openresponses_server.requests.cancelling import cancel_response
 from openresponses_server.runs.active import ActiveRuns
 from openresponses_server.runs.follow import Follower
 from openresponses_server.runs.settle import Settler
 from openresponses_server.runs.stored_request import WIRE
-from openresponses_server.sessions.base import NOBODY, Lease, StoredResponse
-from openresponses_server.sessions.memory import MemoryStore
+from openresponses_server.store.base import NOBODY, Lease, StoredResponse
+from openresponses_server.store.frames import Frames
+from openresponses_server.store.logs.memory import MemoryLog
+from openresponses_server.store.memory import MemoryStore
 
 pytestmark = pytest.mark.timeout(20)
 FAR = 4e9

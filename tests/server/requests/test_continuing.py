@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from openresponses_bridge.protocol.codec import decode_response, encode
-from openresponses_server.config import hashed
-from openresponses_server.sessions.base import UpstreamResponse
-from openresponses_server.sessions.records import linked, turn_of
 from openresponses_server.settings import Settings, UpstreamSettings
+from openresponses_server.settings.files import hashed
+from openresponses_server.store.base import UpstreamResponse
+from openresponses_server.store.records import linked, turn_of
 from tests.support.serving import Reply, call, respond, serving, stream, wait_for
 from tests.support.sockets import opened_socket
 from tests.support.upstream import JSON, Script, ScriptedUpstream, refusal

@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 import anyio
 import pytest
 
-from openresponses_server.app import create_app
-from openresponses_server.auth import Keys
+from openresponses_server.api.app import create_app
 from openresponses_server.budget import Budget
-from openresponses_server.config import hashed
-from openresponses_server.connections import http_protocol
-from openresponses_server.encodings import zstd
 from openresponses_server.errors import HttpError
+from openresponses_server.http import http_protocol
+from openresponses_server.http.auth import Keys
+from openresponses_server.http.encodings import zstd
 from openresponses_server.requests import bodies
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
-from tests.server.test_shares import eventually
+from openresponses_server.settings.files import hashed
+from tests.server.limits.test_shares import eventually
 from tests.support.raw import HANDSHAKE, Raw, answer, deflated, raw, ws_frame
 from tests.support.serving import call, serving_app
 from tests.support.sockets import opened_socket

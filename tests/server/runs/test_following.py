@@ -7,12 +7,12 @@ import pytest
 
 from openresponses_bridge.protocol.codec import encode_sse
 from openresponses_server.errors import HttpError
-from openresponses_server.event_logs.memory import MemoryLog
-from openresponses_server.frames import Frames
 from openresponses_server.runs import follow
 from openresponses_server.runs.follow import Follower
-from openresponses_server.sessions.base import NOBODY, Lease, StoredResponse
-from openresponses_server.sessions.endings import CUT_OFF, INTERRUPTED
+from openresponses_server.store.base import NOBODY, Lease, StoredResponse
+from openresponses_server.store.endings import CUT_OFF, INTERRUPTED
+from openresponses_server.store.frames import Frames
+from openresponses_server.store.logs.memory import MemoryLog
 from tests.server.runs.test_settling import Left
 
 pytestmark = pytest.mark.timeout(20)

@@ -10,14 +10,14 @@ import pytest
 
 from openresponses_bridge import ResponseStreamStateMachine
 from openresponses_bridge.protocol.events import Event
-from openresponses_server.event_logs.memory import MemoryLog
-from openresponses_server.frames import Frames
 from openresponses_server.runs.keeper import Keeper
-from openresponses_server.sessions.base import Lease, StoredResponse
-from openresponses_server.sessions.errors import StoreError
-from openresponses_server.sessions.memory import MemoryStore
-from openresponses_server.sessions.persistence import ResponseSessionPersistenceTransformer
-from openresponses_server.sessions.records import Row
+from openresponses_server.store.base import Lease, StoredResponse
+from openresponses_server.store.errors import StoreError
+from openresponses_server.store.frames import Frames
+from openresponses_server.store.logs.memory import MemoryLog
+from openresponses_server.store.memory import MemoryStore
+from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
+from openresponses_server.store.records import Row
 from openresponses_server.tasks import end_tasks
 from tests.support.waiting import until
 

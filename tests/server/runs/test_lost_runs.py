@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from openresponses_server.event_logs.memory import MemoryLog
 from openresponses_server.runs.settle import Settler
-from openresponses_server.sessions.stores import open_store
 from openresponses_server.settings import Settings
+from openresponses_server.store.logs.memory import MemoryLog
+from openresponses_server.store.stores import open_store
 from tests.support.serving import call, respond, serving, violations
 from tests.support.workers import Reader, type_of
 

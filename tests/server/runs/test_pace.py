@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 from openresponses_bridge.protocol.events import Event
-from openresponses_server.runs.pace import GAPS, Pace
+from openresponses_server.observation.responses import GAPS, Pace
 
 
 def events() -> tuple[list[Event], list[list[Event]]]:

@@ -10,17 +10,17 @@ import pytest
 import redis
 
 from openresponses_bridge import ResponseStreamStateMachine
-from openresponses_server.event_logs.base import LogError
-from openresponses_server.event_logs.memory import MemoryLog
-from openresponses_server.gate import Gate
+from openresponses_server.limits.gate import Gate
 from openresponses_server.runs.queue import RunQueue
 from openresponses_server.runs.settle import Settler
 from openresponses_server.runs.signals import RedisSignals
 from openresponses_server.runs.support import RunSupport
-from openresponses_server.sessions.base import NOBODY, Lease, StoredResponse
-from openresponses_server.sessions.memory import MemoryStore
-from openresponses_server.sessions.record_writer import WAITING
 from openresponses_server.settings import Limits, Settings
+from openresponses_server.store.base import NOBODY, Lease, StoredResponse
+from openresponses_server.store.logs.base import LogError
+from openresponses_server.store.logs.memory import MemoryLog
+from openresponses_server.store.memory import MemoryStore
+from openresponses_server.store.record_writer import WAITING
 from openresponses_server.tasks import end_tasks
 from tests.support.services import OwnRedis, own_redis
 from tests.support.waiting import until

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from openresponses_server.runs.support import RunSupport
-from openresponses_server.sessions.memory import MemoryStore
 from openresponses_server.settings import Settings, SettingsError, load_settings, seconds_of
+from openresponses_server.store.memory import MemoryStore
 from tests.support.serving import call, respond, serving
 from tests.support.sockets import opened_socket
 from tests.support.stores import record

@@ -15,9 +15,9 @@ from msgspec import Struct, field
 from openresponses_bridge import ResponseStreamStateMachine
 from openresponses_bridge.protocol.events import Event
 from openresponses_server.runs.client import Batch, Client
-from openresponses_server.sessions.memory import MemoryStore
-from openresponses_server.sessions.persistence import ResponseSessionPersistenceTransformer
 from openresponses_server.settings import Settings, Timeouts
+from openresponses_server.store.memory import MemoryStore
+from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
 from tests.support.serving import call, respond, serving, stream, wait_for
 from tests.support.workers import Reader, type_of
 

@@ -13,18 +13,18 @@ from openresponses_bridge.protocol.codec import encode, encode_sse
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_server.errors import HttpError
-from openresponses_server.event_logs.memory import MemoryLog
-from openresponses_server.frames import Frames
-from openresponses_server.gate import Gate
+from openresponses_server.limits.gate import Gate
 from openresponses_server.runs.follow import Follower
 from openresponses_server.runs.settle import Settler
 from openresponses_server.runs.support import RunSupport
-from openresponses_server.sessions.base import NOBODY, Lease, Standing, StoredResponse
-from openresponses_server.sessions.endings import CUT_OFF, failed
-from openresponses_server.sessions.errors import StoreError
-from openresponses_server.sessions.memory import MemoryStore
-from openresponses_server.sessions.unseen import RESTARTED
 from openresponses_server.settings import Limits, Settings
+from openresponses_server.store.base import NOBODY, Lease, Standing, StoredResponse
+from openresponses_server.store.endings import CUT_OFF, failed
+from openresponses_server.store.errors import StoreError
+from openresponses_server.store.frames import Frames
+from openresponses_server.store.logs.memory import MemoryLog
+from openresponses_server.store.memory import MemoryStore
+from openresponses_server.store.unseen import RESTARTED
 from tests.support.failing_store import FailingStore, as_store
 
 pytestmark = pytest.mark.timeout(20)

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from openresponses_server.sessions.errors import StoreError
-from openresponses_server.sessions.memory import MemoryStore
 from openresponses_server.settings import Settings, UpstreamSettings
+from openresponses_server.store.errors import StoreError
+from openresponses_server.store.memory import MemoryStore
 from tests.support.serving import call, respond, serving
 from tests.support.upstream import Script, ScriptedUpstream, Step, chunk, text
 from tests.support.waiting import wait_until

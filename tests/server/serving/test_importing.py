@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 from starlette.routing import Route
 
-from openresponses_server.app import _ROUTES
+from openresponses_server.api.app import _ROUTES
 from tests.support.processes import base_of
 from tests.support.serving import call
 from tests.support.shared import REPOSITORY

@@ -10,7 +10,7 @@ import pytest
 from openresponses_bridge import StreamValidator
 from openresponses_bridge.protocol.codec import decode_event
 from openresponses_bridge.sse import SSEDecoder
-from openresponses_server.data_folder import data_folder
+from openresponses_server.settings.data_folder import data_folder
 from openresponses_server.upstreams.codex import processes
 from openresponses_server.upstreams.codex.folders import Folders
 from tests.support.codex_upstream import MODEL, Codex, codex, text_of

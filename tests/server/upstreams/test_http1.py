@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from openresponses_server.encodings import zstd
 from openresponses_server.errors import UpstreamError
+from openresponses_server.http.encodings import zstd
 from openresponses_server.settings import Timeouts
 from openresponses_server.upstreams.http1.body import Body
 from openresponses_server.upstreams.http1.connection import Answer

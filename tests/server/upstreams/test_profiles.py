@@ -8,8 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from openresponses_bridge.seal import Sealer
-from openresponses_server.app import create_app
-from openresponses_server.config import located
+from openresponses_server.api.app import create_app
 from openresponses_server.settings import (
     Settings,
     SettingsError,
@@ -18,6 +17,7 @@ from openresponses_server.settings import (
     of_worker,
     to_workers,
 )
+from openresponses_server.settings.files import located
 from openresponses_server.upstreams.dialects import DIALECTS
 from openresponses_server.upstreams.profiles import names, profile
 from openresponses_server.upstreams.routing import build_router

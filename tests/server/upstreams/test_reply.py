@@ -10,8 +10,8 @@ import pytest
 from openresponses_server.errors import UpstreamError
 from openresponses_server.upstreams.base import Again
 from openresponses_server.upstreams.http1.body import Body
+from openresponses_server.upstreams.http1.turns import PIECE, Turns
 from openresponses_server.upstreams.reply import HttpReply
-from openresponses_server.upstreams.turns import PIECE, Turns
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from openresponses_bridge.seal import Sealer, SealError
-from openresponses_server.app import create_app
+from openresponses_server.api.app import create_app
 from openresponses_server.errors import HttpError
 from openresponses_server.settings import Capabilities, Settings, SettingsError, load_settings
 from openresponses_server.upstreams.catalog import capabilities_of

@@ -25,9 +25,9 @@ from openresponses_server.upstreams.http1.connection import Connection
 from openresponses_server.upstreams.http1.errors import ConnectionLost
 from openresponses_server.upstreams.http1.head import place_of
 from openresponses_server.upstreams.http1.proxies import Exceptions, Proxy, environment_proxy
+from openresponses_server.upstreams.http1.turns import Turns
 from openresponses_server.upstreams.http1.ways import Trust, Way, WayError, tls_context
 from openresponses_server.upstreams.targets import configured, secrets_of
-from openresponses_server.upstreams.turns import Turns
 from tests.support.certificates import Authority
 from tests.support.listening import listening
 from tests.support.proxy import ScriptedProxy

@@ -7,8 +7,8 @@ import sys
 from importlib import resources
 from typing import Final
 
-from openresponses_server.config import expanded
 from openresponses_server.settings import CodexSettings
+from openresponses_server.settings.files import expanded
 
 # folders, languages and certificates; keys and proxies with passwords are given by name in the settings
 _PASSED: Final = (

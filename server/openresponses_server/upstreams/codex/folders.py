@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Collection
 from pathlib import Path
 
-from openresponses_server.data_folder import data_folder, make_private
+from openresponses_server.settings.data_folder import data_folder, make_private
 
 _PREFIX = "openresponses-codex-"
 

@@ -11,8 +11,9 @@ import msgspec
 from msgspec import Struct
 
 from openresponses_bridge.protocol.codec import encode
-from openresponses_server.config import expanded
+from openresponses_server.observation.recordings.secrets import Secrets
 from openresponses_server.settings import CodexSettings, Timeouts
+from openresponses_server.settings.files import expanded
 from openresponses_server.upstreams.base import Take, UpstreamReply, UpstreamRequest
 from openresponses_server.upstreams.codex import errors
 from openresponses_server.upstreams.codex.places import Places
@@ -20,7 +21,6 @@ from openresponses_server.upstreams.codex.pool import Pool
 from openresponses_server.upstreams.codex.threads import TurnRequest
 from openresponses_server.upstreams.codex.turns import Turn
 from openresponses_server.upstreams.reported import ReportedModel
-from openresponses_server.upstreams.secrets import Secrets
 
 _ACCOUNT_LENGTH: Final = 32
 _MOST_MODELS: Final = 1000

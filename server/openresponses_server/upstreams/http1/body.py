@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Iterator
 from typing import Final, Protocol
 
-from openresponses_server.encodings import Compressed, decoding
 from openresponses_server.errors import HttpError
+from openresponses_server.http.encodings import Compressed, decoding
 from openresponses_server.upstreams.base import Take
 from openresponses_server.upstreams.http1.errors import InvalidAnswer
-from openresponses_server.upstreams.turns import PIECE, Turns
+from openresponses_server.upstreams.http1.turns import PIECE, Turns
 
 # Bytes that wait to be read, after which no more are taken from the system: to take and parse what many send
 # at once is work too, for which requests that begin would wait.

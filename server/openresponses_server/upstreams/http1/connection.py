@@ -12,7 +12,7 @@ import httptools
 
 from openresponses_server.upstreams.http1.body import Body, body_of
 from openresponses_server.upstreams.http1.errors import ConnectionLost, InvalidAnswer
-from openresponses_server.upstreams.turns import Turns
+from openresponses_server.upstreams.http1.turns import Turns
 
 _PIECE: Final = 256 * 1024  # bytes of a request that are written at once
 _LARGEST_HEAD: Final = 64 * 1024  # bytes before, between and behind a body's, which a parser may keep

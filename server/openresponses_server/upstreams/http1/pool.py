@@ -21,8 +21,8 @@ from openresponses_server.upstreams.http1.connection import Answer, Connection
 from openresponses_server.upstreams.http1.head import Origin, Place, head_of, place_of
 from openresponses_server.upstreams.http1.proxies import refused
 from openresponses_server.upstreams.http1.reaching import Reaching
+from openresponses_server.upstreams.http1.turns import Turns
 from openresponses_server.upstreams.http1.ways import Way
-from openresponses_server.upstreams.turns import Turns
 
 _WHO_ASKS: Final = 407  # Proxy Authentication Required (RFC 9110, 15.5.8)
 _IDLE: Final = 15.0  # seconds after which a connection that nobody needs is closed

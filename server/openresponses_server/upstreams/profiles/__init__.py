@@ -17,12 +17,12 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
-from openresponses_server.config import about, located, read_config, wrong_fields
 from openresponses_server.settings import SettingsError
-from openresponses_server.suggestions import did_you_mean
+from openresponses_server.settings.files import about, located, read_config, wrong_fields
+from openresponses_server.settings.suggestions import did_you_mean
 from openresponses_server.upstreams.addresses import without_password
 from openresponses_server.upstreams.dialects import DIALECTS, HttpDialect
-from openresponses_server.upstreams.options import options_of
+from openresponses_server.upstreams.profiles.options import options_of
 
 Table = TypeVar("Table", bound=Struct)
 _SUFFIX: Final = ".toml"

@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from openresponses_server.captures.reader import Unreadable
-from openresponses_server.recordings.reader import Exchange, Recording, read_recording
-from openresponses_server.recordings.writer import Tap
-from openresponses_server.setting_tables import Playback
+from openresponses_server.observation.recordings.captures import Unreadable
+from openresponses_server.observation.recordings.reader import Exchange, Recording, read_recording
+from openresponses_server.observation.recordings.writer import Tap
 from openresponses_server.settings import SettingsError, Timeouts
+from openresponses_server.settings.setting_tables import Playback
 from openresponses_server.upstreams.connections import Connect, Requests
 from openresponses_server.upstreams.dialects import HttpDialect
 from openresponses_server.upstreams.http1.pool import Connections
-from openresponses_server.upstreams.recording.player import PlayedRequests
-from openresponses_server.upstreams.recording.tap import RecordingRequests
+from openresponses_server.upstreams.recording.played import PlayedRequests
+from openresponses_server.upstreams.recording.recorded import RecordingRequests
 
 
 class Source:

@@ -8,8 +8,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final
 
 from openresponses_server.errors import UpstreamError, error_body
-from openresponses_server.recordings.records import Asked
-from openresponses_server.recordings.writer import ExchangeRecorder, Into
+from openresponses_server.observation.recordings.records import Asked
+from openresponses_server.observation.recordings.secrets import Secrets
+from openresponses_server.observation.recordings.writer import ExchangeRecorder, Into
 from openresponses_server.upstreams.base import (
     DRAIN_SECONDS,
     LOSSES_HEADER,
@@ -18,9 +19,8 @@ from openresponses_server.upstreams.base import (
     UpstreamReply,
     UpstreamRequest,
 )
-from openresponses_server.upstreams.recording.tap import LOST, TIMEOUT, UNREACHABLE, recorder_of
+from openresponses_server.upstreams.recording.recorded import LOST, TIMEOUT, UNREACHABLE, recorder_of
 from openresponses_server.upstreams.reported import ReportedModel
-from openresponses_server.upstreams.secrets import Secrets
 
 _LEFT: Final[tuple[Any, ...]] = ("left",)
 _NO_ANSWER = {UpstreamError.TIMEOUT: TIMEOUT, UpstreamError.UNREACHABLE: UNREACHABLE}

@@ -1,0 +1,96 @@
+"""A loop's requests, made as runs of the service in this process, so over every upstream that it knows."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import anyio
+import msgspec
+from msgspec.structs import replace
+
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.errors import BridgeError, HttpError
+from openresponses_bridge.loop import AskModel, ModelAnswer, ModelFailure
+from openresponses_bridge.prompt import BuildPromptResult, create_responses_request_body
+from openresponses_bridge.protocol.codec import decode_request
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.tools.cancellation import CancellationToken
+from openresponses_server.requests.prepare import prepare
+from openresponses_server.requests.service import Service
+from openresponses_server.runs.client import Batch, Deliver
+
+_THINKING = "reasoning.encrypted_content"
+_PREVIOUS = "previous_response_id"
+
+
+class ServiceModel:
+    """Asks `model`. Nothing is stored, unless `stateful`: then each round's response is, and the next request
+    goes on from it (its id is the stateful marker) with the new results alone.
+
+    `options` are further fields of the request, `max_output_tokens` say. `diagnostics` are what requests
+    could not express of their prompts: breakpoints of a cache, parts for other APIs.
+    """
+
+    def __init__(self, service: Service, model: str, *, stateful: bool = False, **options: object) -> None:
+        self._service = service
+        self._model = model
+        self._stateful = stateful
+        self._options = options
+        self.diagnostics = Diagnostics()
+
+    async def ask(self, action: AskModel, token: CancellationToken) -> ModelAnswer | ModelFailure:
+        """The answer, read as it comes. Cancelling the token, or the callback's wish to stop, ends the
+        request at its upstream."""
+        reader = action.reader()
+        with anyio.CancelScope() as reading:
+            dispose = token.on_cancellation_requested(reading.cancel)
+
+            async def deliver(batch: Batch) -> None:
+                for event in batch.events:
+                    if not reader.feed(event):
+                        reading.cancel()
+                        return
+
+            try:
+                await anyio.sleep(action.delay)
+                await self._run(action, deliver)
+            except BridgeError as error:
+                return reader.fail(error)
+            finally:
+                dispose()
+        if token.is_cancellation_requested:
+            return reader.fail(HttpError(499, "the run was cancelled"))
+        return reader.close()
+
+    async def _run(self, action: AskModel, deliver: Deliver) -> None:
+        marker = action.stateful_marker if self._stateful else None
+        if marker is not None:
+            try:
+                return await self._generate(self._continuing(action.prompt, marker), deliver)
+            except BridgeError as error:
+                if error.param != _PREVIOUS:
+                    raise  # else it is not stored any more, and the whole prompt does as well
+        await self._generate(self._request(action.prompt), deliver)
+
+    async def _generate(self, request: CreateResponse, deliver: Deliver) -> None:
+        prepared = await prepare(self._service, request, {}, f"agent_{uuid4().hex}")
+        run = prepared.run()
+        try:
+            await run.generate(deliver)
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):
+                await run.abandon()
+            raise
+
+    def _continuing(self, prompt: BuildPromptResult, marker: str) -> CreateResponse:
+        """A request for what follows the model's last message: the results of its calls."""
+        last = max(at for at, message in enumerate(prompt.messages) if message.role == "assistant")
+        rest = replace(prompt, messages=prompt.messages[last + 1 :])
+        return self._request(rest, **{_PREVIOUS: marker})
+
+    def _request(self, prompt: BuildPromptResult, **more: object) -> CreateResponse:
+        body = create_responses_request_body(
+            prompt, self._model, sealer=self._service.sealer, diagnostics=self.diagnostics
+        )
+        fields = {"stream": True, "store": self._stateful, "include": [_THINKING], **self._options, **more}
+        return decode_request(msgspec.json.encode(body | fields))

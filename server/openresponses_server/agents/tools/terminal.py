@@ -1,0 +1,155 @@
+"""run_in_terminal: a command in the folder, after the user has allowed it, with limits.
+
+The folder is where a command starts, not what holds it: what a command may do is what the user may do, and
+that is why each one is asked about. It runs in a process group of its own, which is killed when the command
+ends, takes too long, writes too much or is cancelled; what leaves the group on purpose (`setsid`) is not.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from contextlib import suppress
+from typing import Any, Final
+
+import anyio
+from anyio.abc import Process
+
+from openresponses_bridge.tools.errors import ToolInvocationError
+from openresponses_bridge.tools.registry import Tool
+from openresponses_bridge.tools.results import LanguageModelToolResult, ToolResultTextPart
+from openresponses_server.agents.tools.folder import Folder
+
+MOST_SECONDS: Final = 600
+_SECONDS: Final = 60
+_SHOWN: Final = 20_000  # bytes at the beginning, and as many at the end
+_MOST_OUTPUT: Final = 20_000_000
+_FILE_BLOCKS: Final = 2_097_152  # of 512 bytes: a file that a command writes
+_DRAIN: Final = 0.2  # seconds for what a command's children still write when it has ended
+# what commands need of the environment; keys and tokens are not among it
+_ENVIRONMENT: Final = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER")
+_LIMITED: Final = 'ulimit -c 0; ulimit -t "$1"; ulimit -f "$2"; exec /bin/sh -c "$3"'
+_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "command": {"type": "string", "minLength": 1, "maxLength": 10_000, "description": "For /bin/sh"},
+        "explanation": {"type": "string", "description": "What the command does, for the user"},
+        "timeout": {
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "maximum": MOST_SECONDS,
+            "description": f"Seconds that it may take, {_SECONDS} unless given",
+        },
+    },
+    "required": ["command"],
+}
+
+
+def terminal_tool(folder: Folder) -> Tool:
+    """run_in_terminal, whose commands start in this folder."""
+
+    async def run_in_terminal(given: dict[str, Any]) -> LanguageModelToolResult:
+        command = str(given["command"])
+        if "\0" in command:
+            raise ToolInvocationError("the command has a NUL in it")
+        return await _run(folder, command, float(given.get("timeout", _SECONDS)))
+
+    return Tool(
+        "run_in_terminal",
+        "Execute a shell command in the workspace; its output and exit code come back",
+        _SCHEMA,
+        run_in_terminal,
+        frozenset({"shell"}),
+        timeout=MOST_SECONDS + 5,
+        confirm=question,
+    )
+
+
+def question(given: dict[str, Any]) -> str:
+    """What the user is asked: the whole command, with what a terminal would obey instead of show escaped."""
+    command = "".join(
+        each if each.isprintable() or each == "\n" else repr(each)[1:-1] for each in given["command"]
+    )
+    return f"Run this command?\n{command}"
+
+
+class _Output:
+    """The beginning and the end of what a command writes."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._first = bytearray()
+        self._last = bytearray()
+
+    def take(self, data: bytes) -> None:
+        self.size += len(data)
+        room = _SHOWN - len(self._first)
+        self._first += data[:room]
+        self._last += data[room:] if room > 0 else data
+        if len(self._last) > 2 * _SHOWN:
+            del self._last[:-_SHOWN]
+
+    def text(self) -> str:
+        left_out = self.size - len(self._first) - len(self._last[-_SHOWN:])
+        middle = f"\n… ({left_out} bytes left out) …\n".encode() if left_out else b""
+        return (self._first + middle + self._last[-_SHOWN:]).decode(errors="replace")
+
+
+async def _run(folder: Folder, command: str, seconds: float) -> LanguageModelToolResult:
+    status = os.stat(folder.path)
+    if (status.st_dev, status.st_ino) != folder.identity:
+        raise ToolInvocationError("the folder was replaced by another one")
+    limits = [str(int(seconds) + 2), str(_FILE_BLOCKS)]
+    process = await anyio.open_process(
+        ["/bin/sh", "-c", _LIMITED, "sh", *limits, command],
+        cwd=folder.path,
+        env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ} | {"TERM": "dumb"},
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    output = _Output()
+    try:
+        with anyio.move_on_after(seconds) as limit:
+            await _finished(process, output)
+    finally:
+        _kill(process)
+        with anyio.CancelScope(shield=True):
+            await process.aclose()
+    if limit.cancelled_caught:
+        ending = f"stopped after {seconds:g} seconds"
+    elif output.size > _MOST_OUTPUT:
+        ending = f"stopped after {_MOST_OUTPUT} bytes of output"
+    else:
+        ending = f"exit code {process.returncode}"
+    failed = ending != "exit code 0"
+    text = output.text().rstrip("\n")
+    return LanguageModelToolResult([ToolResultTextPart(f"{text}\n[{ending}]".lstrip("\n"))], is_error=failed)
+
+
+async def _finished(process: Process, output: _Output) -> None:
+    """Until the command has ended, whether or not children of it still hold its output open."""
+    ended = anyio.Event()
+
+    async def read() -> None:
+        assert process.stdout is not None
+        async for data in process.stdout:
+            output.take(data)
+            if output.size > _MOST_OUTPUT:
+                _kill(process)
+                break
+        ended.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read)
+        await process.wait()
+        with anyio.move_on_after(_DRAIN):
+            await ended.wait()
+        tasks.cancel_scope.cancel()
+
+
+def _kill(process: Process) -> None:
+    """The whole group, also when its leader has ended."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,172 @@
+"""The ASGI application: endpoints, and how errors leave."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.types import ASGIApp
+
+from openresponses_bridge.errors import BridgeError
+from openresponses_server.api import (
+    chat_completions,
+    compact,
+    health,
+    messages,
+    models,
+    responses,
+    stored,
+    traces,
+    usage,
+    vscode,
+)
+from openresponses_server.api.direct import Direct, ErrorHandler
+from openresponses_server.api.inspector import inspection, inspector, routes
+from openresponses_server.api.middleware import Admission, Checked, RequestLog
+from openresponses_server.api.openapi import openapi
+from openresponses_server.api.origins import Origins
+from openresponses_server.api.websocket import PATH, connection
+from openresponses_server.errors import HttpError, error_body, surface_path
+from openresponses_server.http.auth import Authentication, Keys
+from openresponses_server.http.headers import fields_of
+from openresponses_server.limits.headers import EXPOSED
+from openresponses_server.requests.composition import compose, keys_of, running
+from openresponses_server.requests.service import Service
+from openresponses_server.settings import Settings
+
+# what most requests are for
+_DIRECT = [
+    Route("/v1/responses", responses.create, methods=["POST"]),
+    Route("/v1/chat/completions", chat_completions.create, methods=["POST"]),
+    Route("/v1/messages", messages.create, methods=["POST"]),
+]
+_ROUTES = [
+    *_DIRECT,
+    Route("/v1/responses", connection.upgrade_required, methods=["GET"]),
+    WebSocketRoute(PATH, connection.responses),
+    Route("/v1/responses/compact", compact.compact, methods=["POST"]),
+    Route("/v1/responses/input_tokens", compact.input_tokens, methods=["POST"]),
+    Route("/v1/responses/{id}", responses.Stored),
+    Route("/v1/responses/{id}/cancel", stored.cancel, methods=["POST"]),
+    Route("/v1/responses/{id}/trace", traces.trace, methods=["GET"]),
+    Route("/v1/responses/{id}/input_items", stored.input_items, methods=["GET"]),
+    Route("/vscode/v1/models", vscode.models, methods=["GET"]),
+    Route("/v1/messages/count_tokens", messages.count_tokens, methods=["POST"]),
+    Route("/v1/usage", usage.usage, methods=["GET"]),
+    Route("/vscode/v1/chat", vscode.chat, methods=["POST"]),
+    Route("/vscode/v1/tokens", vscode.tokens, methods=["POST"]),
+    Route("/v1/models", models.list_models, methods=["GET"]),
+    Route("/v1/models/{model:path}", models.get_model, methods=["GET"]),
+    Route("/healthz", health.live, methods=["GET"]),
+    Route("/readyz", health.ready, methods=["GET"]),
+    Route("/metrics", health.metrics, methods=["GET"]),
+    Route("/", inspector.home, methods=["GET"]),
+    Route("/inspector", inspector.page, methods=["GET"]),
+    Route("/inspector/v1/captures", inspection.capture, methods=["POST"]),
+    Route("/inspector/v1/context", routes.context, methods=["POST"]),
+    Route("/inspector/v1/responses", inspection.create, methods=["POST"]),
+    Route("/inspector/v1/responses", routes.listed, methods=["GET"]),
+    Route("/inspector/v1/responses/{id}/request", routes.request_of, methods=["GET"]),
+    Route("/inspector/v1/responses/{id}", inspection.stored, methods=["GET"]),
+    Route("/inspector/{file:path}", inspector.file, methods=["GET"]),
+    Route(openapi.PATH, openapi.openapi, methods=["GET"]),
+]
+
+
+def create_app(settings: Settings) -> Starlette:
+    """The application for these settings. Raises SettingsError when they can't be used."""
+    service = compose(settings)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with running(service):
+            yield
+
+    app = _Application(
+        routes=_ROUTES,
+        middleware=_middleware(service, keys_of(settings)),
+        lifespan=lifespan,
+    )
+    app.state.service = service
+    return app
+
+
+class _Application(Starlette):
+    def build_middleware_stack(self) -> ASGIApp:
+        """Without Starlette's own middleware for errors: `RequestLog` answers what is unforeseen."""
+        app: ASGIApp = ExceptionMiddleware(self.router, handlers=_HANDLERS)
+        app = Direct(app, _DIRECT, _HANDLERS)
+        for kind, args, kwargs in reversed(self.user_middleware):
+            app = kind(app, *args, **kwargs)
+        return app
+
+
+def _middleware(service: Service, keys: Keys) -> list[Middleware]:
+    """Outermost first. Browsers are answered only where the settings name their origin."""
+    origins = service.settings.cors_origins
+    admission = Admission(service.gate, service.settings.limits)
+    checks = admission.check, Origins(service.settings).check, Authentication(keys).check
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=origins,
+        allow_methods=["GET", "POST", "DELETE"],
+        allow_headers=["*"],
+        expose_headers=[
+            "x-request-id",
+            "openai-processing-ms",
+            "openresponses-losses",
+            "openresponses-trace",
+            "retry-after",
+            *EXPOSED,
+        ],
+    )
+    return [
+        Middleware(RequestLog, metrics=service.metrics),
+        *([cors] if origins else []),
+        Middleware(Checked, checks=checks),
+        *_tracing(service),
+    ]
+
+
+def _tracing(service: Service) -> list[Middleware]:
+    if service.traces is None:
+        return []
+    from openresponses_server.api.tracing import Tracing
+
+    return [Middleware(Tracing, traces=service.traces)]
+
+
+def _answer(request: Request, error: BridgeError, headers: dict[str, str] | None = None) -> Response:
+    path = surface_path(request.scope["path"], fields_of(request.scope))
+    return Response(error_body(error, path), error.http_status, headers, "application/json")
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, BridgeError)
+    return _answer(request, error, error.headers if isinstance(error, HttpError) else None)
+
+
+async def _not_served(request: Request, error: Exception) -> Response:
+    """Starlette's own 404 and 405, in our shape."""
+    assert isinstance(error, HTTPException)
+    message = f"{error.detail}: {request.method} {request.scope['path'][:200]}"
+    return _answer(request, HttpError(error.status_code, message), dict(error.headers or {}))
+
+
+async def _gone(request: Request, _error: Exception) -> Response:
+    return _answer(request, HttpError(400, "The client closed the connection within its request."))
+
+
+_HANDLERS: dict[type[Exception], ErrorHandler] = {
+    BridgeError: _refused,
+    HTTPException: _not_served,
+    ClientDisconnect: _gone,
+}

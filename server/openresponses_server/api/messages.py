@@ -1,0 +1,68 @@
+"""`POST /v1/messages` and `…/count_tokens`: any model for clients of Anthropic's API."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from openresponses_bridge.dialects.anthropic_messages import Outbound
+from openresponses_bridge.protocol.codec import encode, request_object
+from openresponses_server.api.answers import StreamedAnswer, WholeAnswer
+from openresponses_server.api.foreign import MESSAGES, ForeignForm
+from openresponses_server.http.headers import fields_of
+from openresponses_server.limits.headers import anthropic_headers
+from openresponses_server.limits.requests import check_conversation, check_request
+from openresponses_server.off_loop import on_thread
+from openresponses_server.requests.bodies import read_json
+from openresponses_server.requests.losses import loss_header, losses_of, reported_losses
+from openresponses_server.requests.prepare import prepare
+from openresponses_server.requests.service import service_of
+
+_ANY_LIMIT: Final = 1024
+
+
+async def count_tokens(request: Request) -> Response:
+    """About how many input tokens a request of this API is, as its upstream counts them."""
+    service = service_of(request)
+    owner = request.state.owner
+    sealer = service.sealer.bound(owner)
+    asked, losses = await read_json(
+        request, service, lambda body: MESSAGES.request(_with_limit(body), sealer)
+    )
+    target = service.router.target_of(asked.model, owner)
+    check_request(asked, service.settings.limits, place="messages")
+    check_conversation(asked, 0, service.settings.limits)
+    counter = service.meters.counter(owner)
+    tokens = await on_thread(lambda: counter.request(asked, model=target.model))
+    headers = loss_header(reported_losses(losses_of(losses)))
+    return Response(encode({"input_tokens": tokens}), headers=headers, media_type="application/json")
+
+
+def _with_limit(body: bytes) -> bytes:
+    """The body with the limit that a request for a message has to have and one to count does not."""
+    value = request_object(body)
+    return body if "max_tokens" in value else encode({**value, "max_tokens": _ANY_LIMIT})
+
+
+async def create(request: Request) -> ASGIApp:
+    """Events with `stream`, else one message. Nothing is stored: this API has no way to ask for it."""
+    service = service_of(request)
+    sealer = service.sealer.bound(request.state.owner)
+    asked, losses = await read_json(request, service, lambda body: MESSAGES.request(body, sealer))
+    prepared = await prepare(
+        service,
+        asked,
+        fields_of(request.scope),
+        request.state.request_id,
+        owner=request.state.owner,
+        losses=losses,
+        place="messages",
+        schema_param="output_config.format.schema",
+        limits_form=anthropic_headers,
+    )
+    answer = StreamedAnswer if asked.stream else WholeAnswer
+    form = ForeignForm(MESSAGES, Outbound(sealer, input_tokens=prepared.input_tokens), sealer)
+    return answer(prepared.run(), prepared.headers, service.settings.keep_alive, form)

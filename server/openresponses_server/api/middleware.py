@@ -1,0 +1,154 @@
+"""Around every request, as pure ASGI: a name for it, its limits, its time, one line in the log."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import structlog
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from openresponses_bridge.errors import BridgeError
+from openresponses_bridge.random_ids import random_hex
+from openresponses_server.api.direct import STATUS
+from openresponses_server.budget import hand_over
+from openresponses_server.errors import MESSAGES_PATH, HttpError, error_body, surface_path
+from openresponses_server.http.headers import fields_of
+from openresponses_server.limits.gate import Gate
+from openresponses_server.limits.requests import check_headers
+from openresponses_server.observation.metrics import Metrics
+from openresponses_server.settings import Limits
+
+_DEFECT: Final = HttpError(500, "The server failed.", code="internal_error")
+_log = structlog.get_logger(__name__)
+_HEADER: Final = b"x-request-id"
+_ANTHROPIC_HEADER: Final = b"request-id"  # what Anthropic's clients read, on errors too
+_EVENT_STREAM: Final = b"text/event-stream"
+_LOGGED_PATH: Final = 200  # characters: a client writes as much into the log as it likes otherwise
+_USABLE: Final = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
+# what is answered while the server stops: they report that it does
+_ALWAYS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+
+
+class RequestLog:
+    """Gives each request an id (the client's own if it sent a usable one), sends it in `x-request-id`
+    and the time to the first byte in `openai-processing-ms`, and logs and counts the outcome without
+    content.
+
+    An unforeseen error becomes status 500."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        request_id = _request_id(scope)
+        named = request_id.decode()
+        scope.setdefault("state", {})["request_id"] = named
+        status = 0
+        first_byte: float | None = None
+        streams = False
+
+        async def send_labelled(message: Message) -> None:
+            nonlocal status, first_byte, streams
+            if message["type"] == "http.response.start":
+                if not streams and _EVENT_STREAM in dict(message["headers"]).get(b"content-type", b""):
+                    streams = True
+                    self._metrics.streams += 1
+                status = scope["state"][STATUS] = message["status"]
+                first_byte = time.perf_counter() - started
+                spent = str(int(first_byte * 1000)).encode()
+                headers = [*message["headers"], (_HEADER, request_id), (b"openai-processing-ms", spent)]
+                if scope["path"].startswith(MESSAGES_PATH):
+                    headers.append((_ANTHROPIC_HEADER, request_id))
+                message = {**message, "headers": headers}
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_labelled)
+        except Exception:
+            # a defect in this server: the log has all of it, the client gets status 500
+            _log.exception("request.internal_error", request_id=named)
+            if status:
+                raise
+            await _answer(_DEFECT, scope)(scope, receive, send_labelled)
+        finally:
+            self._metrics.streams -= streams
+            hand_over()
+            seconds = time.perf_counter() - started
+            _log.info(
+                "request",
+                method=scope["method"],
+                path=scope["path"][:_LOGGED_PATH],
+                status=status or "none",
+                ms=round(seconds * 1000, 1),
+                request_id=named,
+            )
+            self._metrics.answered(_route(scope), status, first_byte, seconds)
+
+
+class Admission:
+    """Refuses what is too large in its headers, and everything while the server stops (law S8)."""
+
+    def __init__(self, gate: Gate, limits: Limits) -> None:
+        self._gate = gate
+        self._limits = limits
+
+    def check(self, scope: Scope) -> None:
+        """Raises HttpError."""
+        check_headers(scope["headers"], self._limits.header_bytes)
+        if scope["path"] not in _ALWAYS:
+            self._gate.check_open()
+
+
+class Checked:
+    """Refuses what one of the checks refuses, which are made in order; a WebSocket before its handshake. One
+    layer for all of them, since a request passes each layer twice."""
+
+    def __init__(self, app: ASGIApp, checks: Sequence[Callable[[Scope], None]]) -> None:
+        self._app = app
+        self._checks = checks
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] in ("http", "websocket"):
+            try:
+                for check in self._checks:
+                    check(scope)
+            except HttpError as error:
+                await _refuse(error, scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+async def _refuse(error: BridgeError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with this error, in the form of the surface; a WebSocket is refused at its handshake."""
+    if scope["type"] == "http" or "websocket.http.response" in scope.get("extensions", {}):
+        await _answer(error, scope)(scope, receive, send)
+    else:
+        await send({"type": "websocket.close", "code": 1008, "reason": error.code})
+
+
+def _answer(error: BridgeError, scope: Scope) -> Response:
+    headers = error.headers if isinstance(error, HttpError) else None
+    path = surface_path(scope["path"], fields_of(scope))
+    return Response(error_body(error, path), error.http_status, headers, "application/json")
+
+
+def _route(scope: Scope) -> str:
+    """The pattern of the path and not the path: paths that clients make up must not become metrics."""
+    return str(getattr(scope["route"], "path", "")) or "unknown" if "route" in scope else "unknown"
+
+
+def _request_id(scope: Scope) -> bytes:
+    for name, value in scope["headers"]:
+        if name == _HEADER and _USABLE.fullmatch(value):
+            given: bytes = value
+            return given
+    return f"req_{random_hex(24)}".encode()

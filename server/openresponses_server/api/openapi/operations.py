@@ -1,0 +1,236 @@
+"""The operations, as one table: method and path → what it takes and what it answers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from openresponses_bridge.dialects.vscode import LanguageModelErrorBody
+from openresponses_bridge.protocol.request import CompactRequest, CreateResponse
+from openresponses_bridge.protocol.response import CompactResource, Response
+from openresponses_server.api.openapi import resources
+from openresponses_server.api.openapi.inspector import INSPECTOR
+from openresponses_server.api.openapi.operation import Operation, Parameter
+from openresponses_server.api.openapi.schemas import STREAM_EVENT
+
+_EVENTS: Final = (
+    "Server-sent events: `data` is one event and `event` its type; the last frame's data is the literal "
+    "`[DONE]`."
+)
+_WEBSOCKET: Final = (
+    "A WebSocket when the request is an upgrade. Each text message of the client is a "
+    "ResponseCreateMessage; the server answers with StreamEvents, one per message, up to a terminal one, "
+    "or with a WebSocketError. One turn runs at a time."
+)
+_MODELS_OF_ANTHROPIC: Final = (
+    "In Anthropic's shape for its clients (header `anthropic-version`, or a key in `x-api-key`)"
+)
+_ID: Final = Parameter("id", "Id of a stored response.", {"type": "string"}, "path")
+_REFRESH: Final = Parameter("refresh", "Ask the upstreams for their models now.", {"type": "boolean"})
+_BODY: Final = (400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 502, 503, 504, 529)
+_STORED: Final = (400, 401, 403, 404, 409, 429, 500, 503)
+_KEYED: Final = (401, 403, 429, 500, 503)
+_BOOLEAN: Final = {"type": "boolean"}
+_TOOL: Final = {
+    "type": "function",
+    "name": "get_weather",
+    "parameters": {"type": "object", "properties": {"location": {"type": "string"}}},
+}
+_USER: Final = {"type": "message", "role": "user", "content": "Hello"}
+
+OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
+    ("post", "/v1/responses"): Operation(
+        id="create_response",
+        summary="Create a response",
+        request=CreateResponse,
+        answer=Response,
+        events=_EVENTS,
+        event_schema=STREAM_EVENT,
+        errors=_BODY,
+        leads_to=("retrieve_response", "list_input_items", "cancel_response", "delete_response"),
+        examples={
+            "whole": {"model": "demo", "input": [_USER]},
+            "streamed": {"model": "demo", "input": "Hello", "stream": True},
+            "tool": {
+                "model": "demo",
+                "input": "Weather in Lima?",
+                "tools": [_TOOL],
+                "tool_choice": "required",
+            },
+        },
+    ),
+    ("get", "/v1/responses"): Operation(
+        id="open_websocket",
+        summary="Open a WebSocket",
+        description=_WEBSOCKET,
+        success=101,
+        errors=(401, 403, 404, 405, 426, 503),
+    ),
+    ("get", "/v1/responses/{id}"): Operation(
+        id="retrieve_response",
+        summary="Retrieve a response, or stream it again",
+        answer=Response,
+        events=_EVENTS,
+        event_schema=STREAM_EVENT,
+        parameters=(
+            _ID,
+            Parameter("stream", "Its events instead of the response.", _BOOLEAN),
+            Parameter(
+                "starting_after",
+                "With `stream`: only events with a greater sequence_number.",
+                {"type": "integer", "minimum": 0},
+            ),
+        ),
+        errors=_STORED,
+    ),
+    ("delete", "/v1/responses/{id}"): Operation(
+        id="delete_response",
+        summary="Delete a response",
+        answer=resources.DeletedResponse,
+        parameters=(_ID,),
+        errors=_STORED,
+    ),
+    ("post", "/v1/responses/{id}/cancel"): Operation(
+        id="cancel_response",
+        summary="Cancel a response that runs in the background",
+        answer=Response,
+        parameters=(_ID,),
+        errors=_STORED,
+    ),
+    ("get", "/v1/responses/{id}/trace"): Operation(
+        id="get_trace",
+        summary="What passed of a response, where it was traced",
+        description="A recording in JSON lines, of what its client and its upstreams sent and were sent.",
+        text="application/jsonl",
+        parameters=(_ID,),
+        errors=_STORED,
+    ),
+    ("get", "/v1/responses/{id}/input_items"): Operation(
+        id="list_input_items",
+        summary="List a response's input items",
+        answer=resources.InputItemList,
+        parameters=(
+            _ID,
+            Parameter("limit", "Items per page.", {"type": "integer", "minimum": 1, "maximum": 100}),
+            Parameter("order", "By age.", {"type": "string", "enum": ["asc", "desc"]}),
+            Parameter("after", "Id of the item after which the page begins.", {"type": "string"}),
+        ),
+        errors=_STORED,
+    ),
+    ("post", "/v1/responses/compact"): Operation(
+        id="compact_conversation",
+        summary="Condense a conversation into a window that begins a new chain",
+        request=CompactRequest,
+        answer=CompactResource,
+        errors=_BODY,
+        examples={"whole": {"model": "demo", "input": [_USER]}},
+    ),
+    ("post", "/v1/responses/input_tokens"): Operation(
+        id="count_input_tokens",
+        summary="Count the tokens of an input",
+        request=CreateResponse,
+        answer=resources.InputTokens,
+        errors=_BODY,
+        examples={"whole": {"model": "demo", "input": "Hello"}},
+    ),
+    ("get", "/v1/models"): Operation(
+        id="list_models",
+        summary="List models",
+        answer=resources.ModelList,
+        parameters=(_REFRESH,),
+        errors=(*_KEYED, 400, 502, 504),
+        description=_MODELS_OF_ANTHROPIC + ", in pages (`limit`, `after_id`, `before_id`).",
+    ),
+    ("get", "/v1/models/{model}"): Operation(
+        id="retrieve_model",
+        summary="Retrieve a model",
+        answer=resources.Model,
+        parameters=(Parameter("model", "Name of the model.", {"type": "string"}, "path"), _REFRESH),
+        errors=(*_KEYED, 400, 404, 502, 504),
+        description=_MODELS_OF_ANTHROPIC + ".",
+    ),
+    ("post", "/v1/chat/completions"): Operation(
+        id="create_chat_completion",
+        summary="Create a chat completion",
+        request=resources.ChatCompletionRequest,
+        answer=resources.ChatCompletion,
+        events="Server-sent events of Chat Completions chunks; the last frame is the literal `[DONE]`.",
+        errors=_BODY,
+        examples={"whole": {"model": "demo", "messages": [{"role": "user", "content": "Hello"}]}},
+    ),
+    ("get", "/v1/usage"): Operation(
+        id="get_usage",
+        summary="What this key's responses spent",
+        answer=resources.UsageReport,
+        parameters=(
+            Parameter("since", "First day (UTC), as 2026-01-31.", {"type": "string", "format": "date"}),
+        ),
+        errors=(*_KEYED, 400),
+        description="Of the worker that answers, since its start; the oldest days are forgotten first.",
+    ),
+    ("post", "/v1/messages/count_tokens"): Operation(
+        id="count_message_tokens",
+        summary="Estimate the tokens of a message's input",
+        request=resources.CountTokensRequest,
+        answer=resources.MessageTokens,
+        error=resources.AnthropicError,
+        errors=_BODY,
+        examples={"whole": {"model": "demo", "messages": [{"role": "user", "content": "Hello"}]}},
+    ),
+    ("post", "/v1/messages"): Operation(
+        id="create_message",
+        summary="Create a message, in Anthropic's shape",
+        request=resources.MessagesRequest,
+        answer=resources.AnthropicMessage,
+        events="Server-sent events of the Messages API.",
+        errors=_BODY,
+        error=resources.AnthropicError,
+        examples={
+            "whole": {"model": "demo", "max_tokens": 64, "messages": [{"role": "user", "content": "Hello"}]}
+        },
+    ),
+    ("post", "/vscode/v1/chat"): Operation(
+        id="chat_in_parts",
+        summary="Answer in VS Code's language-model parts, one JSON line each",
+        request=resources.ChatRequest,
+        text="application/jsonl",
+        parameters=(
+            Parameter(
+                "errors",
+                "A failure after the first part: `text` for the user, or a last `line` with the error.",
+                {"enum": ["text", "line"]},
+            ),
+        ),
+        errors=_BODY,
+        error=LanguageModelErrorBody,
+        examples={"text": {"model": "demo", "messages": [{"role": 1, "content": "Hello"}]}},
+    ),
+    ("get", "/vscode/v1/models"): Operation(
+        id="list_language_models",
+        summary="List the models as VS Code's information objects",
+        answer=resources.LanguageModels,
+        parameters=(Parameter("since", "A version: what changed after it.", {"type": "string"}), _REFRESH),
+        errors=(400, *_KEYED),
+        error=LanguageModelErrorBody,
+    ),
+    ("post", "/vscode/v1/tokens"): Operation(
+        id="count_language_model_tokens",
+        summary="Estimate the tokens of a text or message",
+        request=resources.TokensRequest,
+        answer=resources.Tokens,
+        errors=(400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 503),
+        error=LanguageModelErrorBody,
+        examples={"text": {"model": "demo", "text": "How many?"}},
+    ),
+    ("get", "/metrics"): Operation(
+        id="metrics",
+        summary="Metrics of all workers of this host, for Prometheus",
+        description="For an operator's key; without operators' keys, for connections of the same machine.",
+        text="text/plain",
+        errors=_KEYED,
+    ),
+    ("get", "/healthz"): Operation(id="health", summary="Whether the process lives", answer=resources.Status),
+    ("get", "/readyz"): Operation(
+        id="readiness", summary="Whether it takes requests", answer=resources.Status, errors=(503,)
+    ),
+    **INSPECTOR,
+}

@@ -1,0 +1,115 @@
+"""Law S10: which hosts are answered, and which web pages may ask.
+
+A browser sends what any page wants to any address: the page's own computer included, and under a name that
+the page chose, since its name server may say that the name is 127.0.0.1. What the page can't choose are
+the headers `host`, `origin` and `sec-fetch-site`. `x-forwarded-host` can be set by any client, so it is not
+read.
+
+| | without keys | with keys |
+| --- | --- | --- |
+| another host than those known | refused | refused where `allowed_hosts` is set, except for probes |
+| a page of another origin (`null` is one), not in `cors_origins` | refused | refused |
+| `sec-fetch-site: cross-site` without an origin that may ask | refused | refused |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from starlette.types import Scope
+
+from openresponses_server.errors import HttpError
+from openresponses_server.http.headers import fields_of
+from openresponses_server.settings import Settings
+from openresponses_server.settings.hosts import LOOPBACK, Authority, authority_of, named_host
+
+_EVERY: Final = "*"
+_PORTS: Final = {"http": 80, "https": 443}
+_PROBED: Final = frozenset({"/healthz", "/readyz"})  # asked by an address or by the name of a pod
+_ORIGIN: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,63})://(.{1,320})")
+_OF_PAGES: Final = ("origin", "sec-fetch-site")  # what browsers send
+_SPELLINGS: Final = 16  # of hosts that are known, of which nothing needs to be read again
+_SHOWN: Final = 80  # characters
+
+
+class Origins:
+    """Refuses requests under other names than the server's own, and those of other servers' pages."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._every_page = _EVERY in settings.cors_origins
+        self._pages = frozenset(filter(None, map(_normal, settings.cors_origins)))
+        self._keyed = bool(settings.api_keys)
+        self._hosts: frozenset[str] | None = None
+        if settings.allowed_hosts or not self._keyed:
+            named = (*LOOPBACK, settings.host, *settings.allowed_hosts)
+            self._hosts = frozenset(filter(None, map(named_host, named)))
+        self._spelled: set[str] = set()
+
+    def check(self, scope: Scope) -> None:
+        """Raises HttpError."""
+        path, headers = scope["path"], fields_of(scope)
+        hosts = headers.getlist("host")
+        if len(hosts) == 1 and hosts[0] in self._spelled and headers.keys().isdisjoint(_OF_PAGES):
+            return
+        if len(hosts) > 1:
+            raise HttpError(400, "The request has several Host headers.", code="invalid_host")
+        authority = authority_of(hosts[0]) if hosts else None
+        if not self._knows(authority, path):
+            raise _unknown_host(hosts[0] if hosts else "")
+        if authority is not None and len(self._spelled) < _SPELLINGS and self._knows(authority, ""):
+            self._spelled.add(hosts[0])
+        self._check_page(authority, headers.getlist("origin"), headers.get("sec-fetch-site", ""))
+
+    def _knows(self, authority: Authority | None, path: str) -> bool:
+        if self._hosts is None or (self._keyed and path in _PROBED):
+            return True
+        return authority is not None and authority.host in self._hosts
+
+    def _check_page(self, authority: Authority | None, origins: Iterable[str], site: str) -> None:
+        asked = False
+        for origin in origins:
+            asked = True
+            if not self._may_ask(origin, authority):
+                raise _foreign(origin)
+        if not asked and site.strip().lower() == "cross-site" and not self._every_page:
+            raise _foreign("another site")
+
+    def _may_ask(self, origin: str, authority: Authority | None) -> bool:
+        normal = _normal(origin)
+        if self._every_page or (normal is not None and normal in self._pages):
+            return True
+        return normal is not None and authority is not None and normal == _origin_at(normal.scheme, authority)
+
+
+class _Origin(NamedTuple):
+    scheme: str
+    host: str
+    port: int | None
+
+
+def _normal(origin: str) -> _Origin | None:
+    """An origin with its port, the usual one of its scheme where none is said. None for what is not one:
+    `null`, and what a browser would not send."""
+    found = _ORIGIN.fullmatch(origin.strip())
+    authority = None if found is None else authority_of(found[2])
+    return None if found is None or authority is None else _origin_at(found[1].lower(), authority)
+
+
+def _origin_at(scheme: str, authority: Authority) -> _Origin:
+    """The origin of pages that this scheme brings from there: a proxy may speak TLS for the server."""
+    return _Origin(scheme, authority.host, _PORTS.get(scheme) if authority.port is None else authority.port)
+
+
+def _unknown_host(given: str) -> HttpError:
+    what = f"The server is not known as {given[:_SHOWN]!r}" if given else "The request names no host"
+    return HttpError(403, f"{what}: see --allowed-host.", code="host_not_allowed")
+
+
+def _foreign(origin: str) -> HttpError:
+    return HttpError(
+        403,
+        f"A web page of another origin ({origin[:_SHOWN]}) can't ask this server: see cors_origins.",
+        code="origin_not_allowed",
+    )

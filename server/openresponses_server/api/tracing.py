@@ -1,0 +1,76 @@
+"""Traces of requests over HTTP: what the client is sent passes here as it leaves."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from openresponses_server.http.direct_writes import withdraw
+from openresponses_server.http.headers import fields_of
+from openresponses_server.observation.recordings.records import Asked, How
+from openresponses_server.observation.request import REQUEST
+from openresponses_server.observation.trace_folder import HEADER, Traces
+
+# the paths whose requests become responses, and what their clients speak
+_DIALECTS: Final = {
+    "/v1/responses": "responses",
+    "/v1/responses/compact": "responses",
+    "/v1/chat/completions": "chat",
+    "/v1/messages": "anthropic",
+    "/vscode/v1/chat": "vscode",
+    "/inspector/v1/responses": "inspector",
+}
+
+
+class Tracing:
+    """Behind authentication: a trace is its owner's. An answer that is traced says where its trace is."""
+
+    def __init__(self, app: ASGIApp, traces: Traces) -> None:
+        self._app = app
+        self._traces = traces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        dialect = _DIALECTS.get(scope["path"]) if scope["type"] == "http" else None
+        if dialect is None or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        headers, state = fields_of(scope), scope["state"]
+        query = scope["query_string"].decode("latin-1")
+        asked = Asked(
+            0,
+            0,
+            dialect=dialect,
+            leg="client",
+            path=scope["path"] + (f"?{query}" if query else ""),
+            headers=dict(headers),
+            request_id=state["request_id"],
+        )
+        trace = self._traces.begin(asked, headers, state["owner"])
+        if trace is None:
+            await self._app(scope, receive, send)
+            return
+        withdraw(scope)
+        how: How = "left"
+
+        async def send_traced(message: Message) -> None:
+            nonlocal how
+            if message["type"] == "http.response.start":
+                if trace.name:
+                    where = f"/v1/responses/{trace.name}/trace"
+                    message = {**message, "headers": [*message["headers"], (HEADER.encode(), where.encode())]}
+                trace.answer(message["status"], MutableHeaders(raw=list(message["headers"])))
+            elif message["type"] == "http.response.body":
+                if body := message.get("body", b""):
+                    await trace.chunk(body)
+                if not message.get("more_body", False):
+                    how = "finished"
+            await send(message)
+
+        token = REQUEST.set(trace)
+        try:
+            await self._app(scope, receive, send_traced)
+        finally:
+            REQUEST.reset(token)
+            trace.end(how)

@@ -1,0 +1,221 @@
+"""`OpenResponsesClient`: requests to a Responses server, its events back.
+
+The server is not trusted: what it sends is bounded in size and time, redirects are not followed, and a
+stream that ends early is an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack, aclosing, suppress
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import urlsplit
+
+import msgspec
+
+from openresponses_bridge.decoder import Cancellation
+from openresponses_bridge.dialects.responses import ResponsesOptions, to_responses, whole_answer
+from openresponses_bridge.errors import BridgeError
+from openresponses_bridge.protocol.codec import decode_event, encode, event_from
+from openresponses_bridge.protocol.events import TERMINAL_EVENTS, ErrorEvent, Event, ResponseCreated
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.protocol.unknown import UnknownEvent
+from openresponses_bridge.sse import Frame, SSEDecoder, is_done
+from openresponses_server.cancelling import Watch
+from openresponses_server.client_errors import OpenResponsesError, cut_short, empty
+from openresponses_server.errors import UpstreamError, too_long
+from openresponses_server.settings import Retries, Timeouts
+from openresponses_server.upstreams.attempts import waiting_time
+from openresponses_server.upstreams.base import UpstreamReply, UpstreamRequest
+from openresponses_server.upstreams.dialects import RESPONSES
+from openresponses_server.upstreams.http import HttpUpstream
+from openresponses_server.upstreams.refusals import in_band_refusal
+from openresponses_server.upstreams.reported import ReportedModel
+
+MOST_BYTES: Final = 256 * 1024 * 1024
+TIMEOUTS: Final = Timeouts(first_byte=120.0, idle=120.0)
+RETRIES: Final = Retries(times=2)
+_CANCELLING: Final = 2.0  # seconds for a server to cancel what it keeps
+_LONGEST_ID: Final = 128
+# a server of the protocol keeps responses, and says itself what it does not take
+_OPTIONS: Final = ResponsesOptions(stateful=True)
+
+
+class OpenResponsesClient:
+    """A client of the server at `base_url` (with or without `/v1`). Used as an asynchronous context, or
+    closed by `close`; it belongs to the event loop in which it is first used.
+
+    `api_key` goes out as a bearer token, to that address alone; like the values of `headers` it is left out
+    of errors. `timeouts` are
+    for the connection, the first byte, each silence (`idle`) and one whole response; `retries` are made
+    only while no event has come, and `on_wait` is called before each with the seconds until then and with
+    what was refused. `most_bytes` bounds one answer.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeouts: Timeouts = TIMEOUTS,
+        retries: Retries = RETRIES,
+        most_bytes: int = MOST_BYTES,
+        on_wait: Callable[[float, OpenResponsesError], None] | None = None,
+    ) -> None:
+        self._timeouts = timeouts
+        self._retries = retries
+        self._most = most_bytes
+        self._on_wait = on_wait
+        given = {name.lower(): value for name, value in (headers or {}).items()}
+        self.server = HttpUpstream(
+            urlsplit(base_url).hostname or base_url,
+            base_url,
+            RESPONSES,
+            timeouts,
+            api_key=api_key,
+            headers=given,
+            secrets=list(given.values()),
+            key_is_ours=False,
+        )
+        """The server as one of our upstreams."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.server.close()
+
+    async def models(self) -> list[ReportedModel]:
+        """The models that the server lists. Raises OpenResponsesError."""
+        try:
+            return await self.server.models()
+        except BridgeError as error:
+            raise OpenResponsesError.of(error) from error
+
+    async def stream(
+        self, request: CreateResponse | Mapping[str, Any], cancel: Cancellation | None = None
+    ) -> AsyncGenerator[Event]:
+        """The events of one response up to its terminal event; after `cancel` it ends where it is, the
+        connection is closed, and a response that the server keeps is cancelled there, since such a one may
+        go on without its client. A mapping goes out as it is, as a streamed request.
+
+        Raises OpenResponsesError for a refusal, a failure to answer, and a stream that is cut or can't be
+        read; InvalidRequestError for a request that can't be sent.
+        """
+        body = _body(request)
+        async with Watch(cancel, self._timeouts.total) as watch:
+            for made in range(self._retries.times + 1):
+                begun = False
+                try:
+                    async with aclosing(self._once(body, watch)) as events:
+                        async for event in events:
+                            begun = True
+                            yield event
+                    return
+                except BridgeError as error:
+                    wait = None if begun or made == self._retries.times else self._wait(error, made)
+                    if wait is None:
+                        raise OpenResponsesError.of(error) from error
+                    if self._on_wait is not None:
+                        self._on_wait(wait, OpenResponsesError.of(error))
+                await watch.sleep(wait)
+
+    def _wait(self, error: BridgeError, made: int) -> float | None:
+        if not isinstance(error, UpstreamError):
+            return None
+        return waiting_time(error, made, self._retries, random.random())
+
+    async def _once(self, body: bytes, watch: Watch) -> AsyncGenerator[Event]:
+        request = UpstreamRequest(RESPONSES.path, body, f"req_{secrets.token_hex(12)}")
+        seen = _Seen()
+        try:
+            async with AsyncExitStack() as stack:
+                reply = await watch.unless_cancelled(
+                    lambda: stack.enter_async_context(self.server.open(request))
+                )
+                if reply is None:
+                    return
+                async with aclosing(self._events(reply, watch)) as events:
+                    async for event in events:
+                        seen.note(event)
+                        yield event
+        finally:
+            if watch.is_cancelled() and seen.runs and is_plain_id(seen.kept):
+                await self._cancel(seen.kept)
+
+    async def _events(self, reply: UpstreamReply, watch: Watch) -> AsyncGenerator[Event]:
+        frames, received = SSEDecoder(), 0
+        latest: Event | None = None
+        while (data := await watch.unless_cancelled(reply.read)) is not None:
+            received += len(data)
+            if received > self._most:
+                raise too_long(self._most)
+            for frame in frames.feed(data) if data else frames.close():
+                if (event := _event(frame)) is not None:
+                    latest = event
+                    yield event
+                    if type(event) in TERMINAL_EVENTS:
+                        return
+            if not data and isinstance(latest, ErrorEvent):
+                return  # the server said why
+            if not data:
+                raise empty() if latest is None else cut_short()
+
+    async def _cancel(self, response_id: str) -> None:
+        """As far as the server lets it be cancelled."""
+        path = f"{RESPONSES.path}/{response_id}/cancel"
+        with suppress(BridgeError, TimeoutError):
+            async with asyncio.timeout(_CANCELLING):
+                async with self.server.open(UpstreamRequest(path, b"{}", f"req_{secrets.token_hex(12)}")):
+                    pass
+
+
+class _Seen:
+    """What the events say of the response: its id if the server keeps it, and whether it still runs."""
+
+    kept = ""
+    runs = True
+
+    def note(self, event: Event) -> None:
+        if isinstance(event, ResponseCreated) and event.response.store:
+            self.kept = event.response.id
+        self.runs = type(event) not in TERMINAL_EVENTS
+
+
+def is_plain_id(response_id: str) -> bool:
+    """Whether an id that a server gave can stand in a path without meaning another one."""
+    plain = response_id.replace("_", "").replace("-", "")
+    return len(response_id) <= _LONGEST_ID and plain.isascii() and plain.isalnum()
+
+
+def _body(request: CreateResponse | Mapping[str, Any]) -> bytes:
+    if isinstance(request, CreateResponse):
+        body, _ = to_responses(msgspec.structs.replace(request, stream=True), options=_OPTIONS)
+        return encode(body)
+    return encode({**request, "stream": True})
+
+
+def _event(frame: Frame) -> Event | None:
+    """The event in a frame; None for one without. Raises what a server means that sends an error for an
+    event."""
+    if not frame.data or is_done(frame):
+        return None
+    event = decode_event(frame.data)
+    if not isinstance(event, UnknownEvent) or event.type:
+        return event
+    if (whole := whole_answer(event.raw)) is not None:
+        return event_from(whole)
+    if (refused := in_band_refusal(frame.data)) is not None:
+        raise refused
+    return event_from({**event.raw, "type": frame.event}) if frame.event else event

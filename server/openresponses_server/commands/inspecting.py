@@ -1,0 +1,99 @@
+"""Payloads of any dialect in, watched responses out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from openresponses_bridge.dialects import responses
+from openresponses_bridge.dialects.base import type_of
+from openresponses_bridge.errors import WireError
+from openresponses_bridge.protocol.codec import decode_event, decode_response
+from openresponses_bridge.protocol.events import Event, ResponseCreated
+from openresponses_server.commands.watched import WatchedResponse
+from openresponses_server.observation.recordings.captures import Payload, begins_response
+from openresponses_server.observation.recordings.judging import CaptureJudge
+from openresponses_server.observation.recordings.reported import Reported
+from openresponses_server.observation.recordings.sources import AUTO, Source, dialect_of, open_source
+
+_WIRE: Final = "openai"  # the spelling in which foreign tool calls keep their own names
+
+
+class Inspection:
+    """Reads one stream or capture. Events of the protocol are watched as they were sent and held to its
+    rules; those of other dialects as they are translated, with what had to be repaired or was lost.
+
+    `now` gives the time of what is fed, in seconds; without it nothing is said of times.
+    """
+
+    def __init__(self, source: str = AUTO, now: Callable[[], float] | None = None) -> None:
+        self.watched: list[WatchedResponse] = []
+        self._source_name = source
+        self._now = now
+        self._judge = CaptureJudge()
+        self._foreign: Source | None = None
+        self._reported: Reported | None = None
+        self._seen = False
+        self._over = False  # what begins now is another response
+
+    def feed(self, payload: Payload) -> None:
+        """The next payload. Raises Unreadable for what no dialect knows."""
+        if not self._seen and payload.value is not None:
+            self._seen = True
+            name = dialect_of(payload) if self._source_name == AUTO else self._source_name
+            if name != responses.DIALECT.name:
+                self._foreign = open_source(self._source_name, payload, _WIRE)
+        if self._foreign is not None:
+            self._take(self._foreign.feed(payload))
+        elif payload.value is None:
+            self._latest().accuse(self._judge.feed(payload))
+        else:
+            self._own(payload)
+
+    def close(self) -> None:
+        """It has ended."""
+        if self._foreign is not None:
+            self._take(self._foreign.close())
+            self._pin()
+        elif self.watched:
+            self.watched[-1].accuse(self._judge.close())
+
+    def _own(self, payload: Payload) -> None:
+        whole = payload.value is not None and "type" not in payload.value
+        if self._over and begins_response(payload):
+            # what the judge finds with this event is the new response's: what the old one lacks comes first
+            self.watched[-1].accuse(self._judge.close())
+            self._begin()
+        watched = self._latest()
+        found = self._judge.feed(payload)
+        try:
+            if whole:
+                watched.whole(decode_response(payload.data))
+            else:
+                watched.feed(decode_event(payload.data))
+        except WireError:  # the judge says what is wrong with it
+            watched.pass_over()
+        self._over = watched.ended or type_of(payload.value or {}) == "error"
+        watched.accuse(found)
+
+    def _take(self, events: Iterable[Event]) -> None:
+        for event in events:
+            if isinstance(event, ResponseCreated) and self.watched and self.watched[-1].ended:
+                self._pin()  # what showed at the end of the one before
+                self._reported = None  # each answer has a report of its own
+                self._begin()
+            self._latest().feed(event)
+            self._pin()
+
+    def _pin(self) -> None:
+        assert self._foreign is not None
+        self._reported = self._reported or Reported(self._foreign.cases)
+        if new := self._reported.new():
+            self._latest().pin(new)
+
+    def _latest(self) -> WatchedResponse:
+        return self.watched[-1] if self.watched else self._begin()
+
+    def _begin(self) -> WatchedResponse:
+        self.watched.append(WatchedResponse(self._now))
+        return self.watched[-1]

@@ -1,0 +1,120 @@
+"""Law S7: who a request is from, and who runs the server. Keys are compared by their hashes and never kept,
+logged or shown."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import ip_address
+from typing import Final
+
+from starlette.requests import HTTPConnection
+from starlette.types import Scope
+
+from openresponses_server.api.inspector import is_page
+from openresponses_server.errors import HttpError
+from openresponses_server.http.headers import fields_of
+from openresponses_server.off_loop import OWNER
+from openresponses_server.settings.files import hashed
+
+NOBODY: Final = ""
+"""The owner of everything where no keys are asked for."""
+_BEARER: Final = "bearer "
+_OWNER_LENGTH: Final = 32  # characters of the hash: enough to distinguish keys, too few to be a hash of one
+# `/metrics` asks for its own keys, see Operators
+_OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+# what proxies add: the peer is then the proxy, and who is behind it can't be known for sure
+_FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+
+
+def client_key(headers: Mapping[str, str]) -> str | None:
+    """The key that a client shows, as OpenAI's or as Anthropic's clients do."""
+    authorization = headers.get("authorization", "")
+    if authorization[: len(_BEARER)].lower() == _BEARER:
+        return authorization[len(_BEARER) :].strip() or None
+    return headers.get("x-api-key") or None
+
+
+class Keys:
+    """The keys that are asked for, as hashes; none means that every client is taken. With `pass_through`
+    there are none: keys are the upstream's to judge, and each one that is shown is an owner of its own."""
+
+    def __init__(self, hashes: Iterable[str], *, pass_through: bool = False) -> None:
+        self._hashes = list(hashes)
+        self._pass_through = pass_through
+
+    def owner(self, headers: Mapping[str, str]) -> str:
+        """Who shows these headers. Raises HttpError 401."""
+        if not self._hashes and not self._pass_through:
+            return NOBODY
+        key = client_key(headers)
+        if not self._hashes:
+            return NOBODY if key is None else _owner(key)
+        if key is None:
+            raise _refused("No API key was given: send `Authorization: Bearer KEY` or `x-api-key: KEY`.")
+        if not is_among(key, self._hashes):
+            raise _refused("The API key is not known here.")
+        return _owner(key)
+
+
+class Operators:
+    """Who may read what all clients together have done. `hashes` are the operators' keys; without any it is
+    clients on this machine that connect directly and not through a proxy."""
+
+    def __init__(self, hashes: Iterable[str], clients: Keys) -> None:
+        self._hashes = list(hashes)
+        self._clients = clients
+
+    def check(self, request: HTTPConnection) -> None:
+        """Raises HttpError 401 and 403."""
+        key = client_key(request.headers)
+        if key is not None and is_among(key, self._hashes):
+            return
+        self._clients.owner(request.headers)
+        if self._hashes:
+            raise _refused("Only an operator's key is shown this (setting `operator_keys`).")
+        if not _is_loopback(request) or any(name in request.headers for name in _FORWARDED):
+            what = (
+                "Only connections of this machine itself are shown this, and none that come through a proxy"
+            )
+            raise HttpError(403, f"{what}: set `operator_keys` and show one of them.")
+
+
+class Authentication:
+    """Puts the owner of each request into its state; refuses those without a known key."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+
+    def check(self, scope: Scope) -> None:
+        """Raises HttpError 401."""
+        is_open = scope["path"] in _OPEN_PATHS or is_page(scope["path"])
+        owner = NOBODY if is_open else self._keys.owner(fields_of(scope))
+        scope.setdefault("state", {})["owner"] = owner
+        OWNER.set(owner)
+
+
+def _owner(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()[:_OWNER_LENGTH]
+
+
+def is_among(key: str, hashes: Sequence[str]) -> bool:
+    """Whether one of these is the key's. Every hash is compared, so that the time reveals nothing; a hash is
+    not a key."""
+    shown = hashed(key)
+    known = [hmac.compare_digest(shown, each) for each in hashes]
+    return any(known) and not key.startswith("sha256:")
+
+
+def _is_loopback(request: HTTPConnection) -> bool:
+    """Whether the peer of the connection is this machine; a socket without addresses says nothing."""
+    try:
+        peer = ip_address(request.client.host if request.client is not None else "")
+    except ValueError:
+        return False
+    return (getattr(peer, "ipv4_mapped", None) or peer).is_loopback
+
+
+def _refused(message: str) -> HttpError:
+    return HttpError(401, message, headers={"www-authenticate": "Bearer"})

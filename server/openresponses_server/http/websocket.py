@@ -1,0 +1,314 @@
+"""One WebSocket: uvicorn's, with bounds on what a message takes and on what may wait to be read.
+
+What arrives is parsed in small pieces. When a message waits for the application, when the client takes
+nothing of what is sent to it, or when it sends a flood of tiny frames, the rest waits and reading stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from uvicorn import Config
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn.server import ServerState
+from websockets.exceptions import PayloadTooBig
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.protocol import OPEN
+from websockets.server import ServerProtocol
+
+from openresponses_server.budget import OF_SOCKET, Hold
+from openresponses_server.errors import HttpError
+from openresponses_server.http.direct_writes import offer, withdraw
+from openresponses_server.http.envelopes import envelope, too_large
+from openresponses_server.http.inflating import WholeMessageDeflate, WholeMessageDeflateFactory
+from openresponses_server.http.progress import Receiving, Sending, cut_off
+from openresponses_server.http.refusals import written
+from openresponses_server.off_loop import LARGE
+
+if TYPE_CHECKING:
+    from openresponses_server.http.registry import ConnectionRegistry
+
+_PIECE: Final = 4 * 1024  # bytes that are parsed at once: they inflate to 4 MB at most
+_USUAL: Final = 256  # bytes of a frame, on average, that do not count as a flood
+_FLOOD: Final = 1000  # frames beyond that in a second, after which the connection pauses
+_LINGER: Final = 2.0  # seconds in which a refused client can read why, before the connection is closed
+_TOO_SLOW: Final = HttpError(408, "The message took too long.")
+_UNREADABLE: Final = HttpError(
+    400, "The WebSocket's handshake has a body, a line of more than 8,192 bytes or more than 128 headers."
+)
+
+
+class WebSocketConnection(WebSocketsSansIOProtocol):
+    """Takes over the transport of an HttpConnection. A message that is too large or too slow is answered
+    with the error envelope before the connection is closed."""
+
+    frames: list[Any]
+
+    def __init__(
+        self,
+        registry: ConnectionRegistry,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._registry = registry
+        small = {"memLevel": 5}
+        deflate = WholeMessageDeflateFactory(
+            server_max_window_bits=12, client_max_window_bits=12, compress_settings=small
+        )
+        self.conn = ServerProtocol(
+            extensions=[deflate], max_size=registry.largest_message, logger=logging.getLogger("uvicorn.error")
+        )
+        self._rest = b""
+        self._tiny = 0.0
+        self._second = 0.0
+        self._pause: asyncio.TimerHandle | None = None
+        self._ended = False
+        self._receiving = Receiving(registry.limits.body_seconds, registry.limits.body_total_seconds)
+        self._unfinished = False
+        self._whole = 0  # bytes of the message that the application has, or that waits for it
+        self._held = False  # something is reserved
+
+    # ── asyncio's side ─────────────────────────────────────────────────────────────────────────────────
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._sending = Sending(self.transport, self._registry.limits.write_seconds)
+        self._registry.enter(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._registry.leave(self)
+        self._forget()
+        if self.handshake_initiated:
+            withdraw(self._scope)  # it refers to this object
+        if self._pause is not None:
+            self._pause.cancel()
+        super().connection_lost(exc)
+
+    def resume_writing(self) -> None:
+        self._sending.moved()
+        super().resume_writing()
+        self._wake()
+
+    def data_received(self, data: bytes) -> None:
+        if self._ended:
+            return
+        if self._rest:
+            self._rest += data  # what was on its way when reading was paused
+        else:
+            self._take(data)
+
+    # ── what arrives ───────────────────────────────────────────────────────────────────────────────────
+    def _take(self, data: bytes) -> None:
+        """Parse until something has to be waited for; the rest waits with it."""
+        for start in range(0, len(data), _PIECE):
+            if self._has_to_wait():
+                self._rest = data[start:]
+                self._pause_reading()
+                return
+            self._parse(data[start : start + _PIECE])
+            if self._ended or self.transport.is_closing():
+                return
+
+    def _parse(self, piece: bytes) -> None:
+        self.conn.receive_data(piece)
+        if self.conn.handshake_exc is not None:
+            self._refuse_handshake()
+        elif self.conn.parser_exc is not None:
+            self.handle_parser_exception()
+        else:
+            self._tiny += max(0.0, len(self.conn.events) - len(piece) / _USUAL)
+            self._receiving.got(len(piece))
+            self.handle_events()
+            if (self._held or self.frames or self.conn.reader.buffer) and not self._ended:
+                self._reserve()
+
+    def _has_to_wait(self) -> bool:
+        if not self.handshake_initiated:
+            return False
+        now = self.loop.time()
+        if now - self._second >= 1:
+            self._second, self._tiny = now, 0.0
+        if self._tiny > _FLOOD:
+            if self._pause is None:
+                self._pause = self.loop.call_at(self._second + 1, self._flood_over)
+            return True
+        return not self.queue.empty() or not self.writable.is_set()
+
+    def _flood_over(self) -> None:
+        self._pause = None
+        self._go_on()
+
+    def _pause_reading(self) -> None:
+        if not self.read_paused:
+            self.read_paused = True
+            self.transport.pause_reading()
+
+    def _wake(self) -> None:
+        if self._rest:
+            self._pause_reading()
+            self.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        if self._ended or self.transport.is_closing():
+            return
+        rest, self._rest = self._rest, b""
+        self._take(rest)
+        if self.read_paused and not self._rest and self.queue.empty():
+            self.read_paused = False
+            self.transport.resume_reading()
+
+    async def receive(self) -> Any:
+        """The application's next message; with it what waited behind it comes into play."""
+        if self._whole:
+            self._whole = 0
+            self._reserve()
+        message = await super().receive()
+        self._wake()
+        return message
+
+    def handle_connect(self, event: Any) -> None:
+        """A client asks for a WebSocket."""
+        super().handle_connect(event)
+        if not self.close_sent:
+            offer(self._scope, self._write)
+
+    @property
+    def _scope(self) -> dict[str, Any]:
+        return cast(dict[str, Any], getattr(self, "scope", {}))  # none where the handshake is refused
+
+    def _write(self, message: bytes) -> bool:
+        """One of text, where it waits for nothing (see
+        `server/openresponses_server/http/direct_writes.py`)."""
+        if self.disconnected or self.conn.state is not OPEN or not self.writable.is_set():
+            return False
+        self.conn.send_text(message)
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        return True
+
+    def handle_ping(self) -> None:
+        """Nothing is written behind our own end, also not for what came in the same piece."""
+        if not self._ended:
+            super().handle_ping()
+
+    def handle_cont(self, event: Frame) -> None:
+        """One buffer for all fragments: as objects, small ones would take a hundred times their size."""
+        if not isinstance(self.frames[0], bytearray):
+            self.frames[0] = bytearray(self.frames[0])
+        self.frames[0] += event.data
+        if event.fin:
+            self.send_receive_event_to_app()
+
+    def send_receive_event_to_app(self) -> None:
+        """A message is whole."""
+        (data,), self.frames = self.frames, []
+        if self.close_sent:
+            return
+        if len(data) > LARGE:
+            self._whole = len(data)
+            if not self._reserve():
+                return
+        if self.curr_msg_data_type == "bytes":
+            self.queue.put_nowait({"type": "websocket.receive", "bytes": bytes(data)})
+        else:
+            try:
+                text = data.decode()
+            except UnicodeDecodeError:
+                self._end(CloseCode.INVALID_DATA, HttpError(400, "The message is not UTF-8."))
+                return
+            self.queue.put_nowait({"type": "websocket.receive", "text": text})
+        self._pause_reading()
+
+    # ── what is held of it ─────────────────────────────────────────────────────────────────────────────
+    def _reserve(self) -> bool:
+        """Whether what has come may be held: an unfinished message, and the one that the application has.
+        What is small is not counted, as little as on a connection that brings a request."""
+        size = self._whole + len(self.conn.reader.buffer) + sum(each.waiting for each in self._deflates())
+        if self.frames:
+            size += len(self.frames[0])
+        if size <= LARGE and not self._held:
+            return True
+        hold: Hold | None = self._scope.get("state", {}).get(OF_SOCKET)
+        if hold is None:  # the handshake is not answered yet
+            return True
+        try:
+            hold.resize(size if size > LARGE else 0)
+        except HttpError as error:
+            self._end(CloseCode.TRY_AGAIN_LATER, error)
+            return False
+        self._held = size > LARGE
+        return True
+
+    def _deflates(self) -> list[WholeMessageDeflate]:
+        return [each for each in self.conn.extensions if isinstance(each, WholeMessageDeflate)]
+
+    def _forget(self) -> None:
+        """Nothing of what has come is kept."""
+        self._rest, self.frames, self._whole = b"", [], 0
+        self.conn.reader.buffer.clear()
+        for each in self._deflates():
+            each.forget()
+        if self._held:
+            self._held = False
+            self._scope["state"][OF_SOCKET].release()
+
+    # ── refusing ───────────────────────────────────────────────────────────────────────────────────────
+    def handle_parser_exception(self) -> None:
+        """The client does not keep to the protocol, or to the limit."""
+        is_large = isinstance(self.conn.parser_exc, PayloadTooBig)
+        self._end(None, too_large(self._registry.largest_message) if is_large else None)
+
+    def _refuse_handshake(self) -> None:
+        self._registry.refused("handshake_refused")
+        self.handshake_complete = self.close_sent = True
+        self.transport.write(written(_UNREADABLE, b"", self.default_headers))
+        self.transport.close()
+
+    def _end(self, code: CloseCode | None, error: HttpError | None) -> None:
+        """Close with the error for the client, and take nothing more from it. Without a code the library has
+        chosen its own."""
+        last = b""
+        if error is not None:
+            self._registry.refused(error.code)
+            last = Frame(Opcode.TEXT, envelope(error)).serialize(mask=False)
+        if code is not None and self.conn.state is OPEN:
+            self.conn.fail(code, error.code if error is not None else "")
+        sent = self.conn.close_sent
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": sent.code if sent else 1006})
+        self.stop_keepalive()
+        self.close_sent = self._ended = True
+        self.close_timer = self.loop.call_later(_LINGER, self.transport.close)
+        self._forget()
+        self.transport.write(last + b"".join(self.conn.data_to_send()))
+        self.transport.write_eof()
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+
+    # ── the registry's side ────────────────────────────────────────────────────────────────────────────────
+    def look(self, now: float) -> None:
+        """End what has taken too long."""
+        if not self.writable.is_set() or self.transport.is_closing():
+            if self._sending.is_stuck(now):
+                self._registry.refused("client_takes_nothing")
+                cut_off(self.transport)
+        elif self._ended or self.read_paused:
+            self._unfinished = False
+        elif self.frames or self.conn.reader.buffer or self.conn.cur_size is not None:
+            if not self._unfinished:
+                self._unfinished = True
+                self._receiving.begin(now)
+            elif self._receiving.is_slow(now):
+                self._end(CloseCode.POLICY_VIOLATION, _TOO_SLOW)
+        else:
+            self._unfinished = False
+
+    def retire(self) -> None:
+        """The application closes it, between two turns."""
+
+    def make_room(self) -> bool:
+        """A socket is never closed for another connection."""
+        return False

@@ -1,0 +1,130 @@
+"""Law S8 over time: requests and tokens a minute, and stored bytes, of each key.
+
+Without keys every client is the same owner, and none of these counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
+
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.response import Response
+from openresponses_server.errors import HttpError
+from openresponses_server.limits.gate import Gate
+from openresponses_server.limits.headers import Form, openai_headers
+from openresponses_server.limits.rates import Buckets, Rates, Verdict, rates_of, verdict
+from openresponses_server.limits.stock import Stock
+from openresponses_server.observation.metrics import Metrics
+from openresponses_server.settings import Settings
+from openresponses_server.store.base import ResponseStore
+from openresponses_server.tasks import end_tasks
+
+_WITHOUT_KEY: Final = ""  # the owner of everything where no keys are asked for
+_WHAT: Final = {
+    "requests": "may make {limit} requests a minute",
+    "tokens": "may use {limit} tokens a minute",
+}
+_FRAMES: Final = 3  # how often a stored stream has its output in it, about
+
+
+class Quotas:
+    """One per application; it works while `going` lasts. Over Redis all workers count together, and with
+    `gate` so do its shares; else each by itself."""
+
+    def __init__(self, settings: Settings, store: ResponseStore, gate: Gate, metrics: Metrics) -> None:
+        limits = settings.limits
+        self._rates: Rates = rates_of(limits)
+        self._limited = any(self._rates)
+        self._buckets = Buckets(self._rates)
+        most = limits.stored_bytes_per_key
+        self._stock = None if most is None else Stock(store, most)
+        self._refused: Callable[[str], None] = metrics.refused
+        self._shared = None
+        if settings.event_log.startswith("redis"):
+            # Redis' client takes a while to load
+            from openresponses_server.limits.redis_counts import SharedCounts
+
+            self._shared = SharedCounts(settings.event_log, self._rates, metrics.limits_failed)
+            for kind, share in gate.shares.items():
+                self._shared.count(kind, share)
+
+    @asynccontextmanager
+    async def going(self) -> AsyncIterator[None]:
+        """Count with the other workers, and measure what is stored."""
+        async with AsyncExitStack() as stack:
+            if self._shared is not None:
+                await stack.enter_async_context(self._shared.going())
+            if self._stock is not None:
+                measuring = asyncio.create_task(self._stock.keep())
+                stack.push_async_callback(end_tasks, [measuring])
+            yield
+
+    async def admit(
+        self, owner: str, *, size: Callable[[], int] | None = None, form: Form = openai_headers
+    ) -> dict[str, str]:
+        """One request more of this owner; `size` is how many bytes of it will be stored, None when it is not.
+        The headers of its answer. Raises HttpError 429 that names the limit."""
+        if owner == _WITHOUT_KEY:
+            return {}
+        if size is not None:
+            self.store(owner, size)
+        if not self._limited:
+            return {}
+        found = await self._decided(owner)
+        headers = dict(pair for standing in found.standings for pair in form(standing))
+        if found.over is None:
+            return headers
+        self._refused(found.over.name)
+        raise HttpError(
+            429,
+            f"One API key {_WHAT[found.over.name].format(limit=found.over.limit)}; try again later.",
+            code="rate_limit_exceeded",
+            headers={"retry-after": str(max(1, math.ceil(found.wait))), **headers},
+        )
+
+    def store(self, owner: str, size: Callable[[], int]) -> None:
+        """So many bytes more of this owner's will be stored. Raises HttpError 429."""
+        if self._stock is None or owner == _WITHOUT_KEY:
+            return
+        more = size()
+        try:
+            self._stock.check(owner, more)
+        except HttpError:
+            self._refused("stored_bytes")
+            raise
+        self._stock.grow(owner, more)
+
+    async def _decided(self, owner: str) -> Verdict:
+        """What this process has counted is part of what all have: what goes beyond a limit here, does so
+        everywhere, and Redis need not be asked."""
+        here = verdict(self._rates, self._buckets.used(owner))
+        if here.over is not None:
+            return here
+        elsewhere = None if self._shared is None else await self._shared.admit(owner)
+        if elsewhere is not None:
+            admitted, used = elsewhere
+            if admitted:
+                self._buckets.begin(owner)
+            return verdict(self._rates, used, admitted=admitted)
+        here = verdict(self._rates, self._buckets.used(owner))
+        if here.over is None:
+            return verdict(self._rates, self._buckets.begin(owner), admitted=True)
+        return here
+
+    def ended(self, owner: str, response: Response, tokens: Callable[[], int], *, stored: bool) -> None:
+        """A response is over that an upstream has begun. `tokens` estimates how many it took where the
+        upstream did not count them."""
+        if owner == _WITHOUT_KEY:
+            return
+        if self._rates.tokens is not None:
+            used = response.usage
+            spent = tokens() if used is None else max(used.input_tokens, 0) + max(used.output_tokens, 0)
+            self._buckets.spend(owner, spent)
+            if self._shared is not None:
+                self._shared.spend(owner, spent)
+        if self._stock is not None and stored:
+            self._stock.grow(owner, len(encode(response)) * _FRAMES)

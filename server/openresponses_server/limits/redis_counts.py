@@ -1,0 +1,243 @@
+"""Limits per key that several workers count together, in Redis.
+
+A request asks once before it begins and once for its place, and a second time before that is refused;
+nothing is asked while it runs. What is given back and what was spent goes out behind it. Each worker says
+itself how many it has, and says it all again now and then, so that a Redis that lost its memory knows it
+again; one that stopped counts for `lease` seconds at most. Without an answer in `patience` seconds each
+worker counts by itself, and only a beat asks Redis, until it answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, TypeVar
+
+import structlog
+from redis.asyncio import Redis
+from redis.asyncio.connection import BlockingConnectionPool
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from openresponses_server.limits.rates import LONGEST_DEBT, MINUTE, SLACK, Rates, Used
+from openresponses_server.limits.scripts import ADMIT, AGREE, BEAT, SAY, SPEND
+from openresponses_server.limits.shares import Share
+from openresponses_server.tasks import end_tasks
+
+T = TypeVar("T")
+
+_FAILURES: Final = (RedisError, OSError, TimeoutError)
+_CONNECTIONS: Final = 16
+_ASKED_AGAIN: Final = 0.05  # seconds: what another worker gives back is known a moment later
+_SAID_AGAIN: Final = 10  # beats
+_KEPT: Final = 60_000  # milliseconds that Redis keeps what nobody says again
+_UNAVAILABLE: Final = "limits_unavailable"
+_log = structlog.get_logger(__name__)
+
+
+class SharedCounts:
+    """In the Redis at `url`, under keys that begin with `prefix`. `failed` gets the name of each call that
+    failed and a code. Times are seconds."""
+
+    def __init__(
+        self,
+        url: str,
+        rates: Rates,
+        failed: Callable[[str, str], None],
+        prefix: str = "openresponses-bridge:{limits}",
+        *,
+        patience: float = 0.5,
+        beat: float = 1.0,
+        lease: float = 4.0,
+    ) -> None:
+        pool = BlockingConnectionPool.from_url(
+            url,
+            max_connections=_CONNECTIONS,
+            timeout=patience,
+            protocol=2,
+            socket_timeout=patience,
+            socket_connect_timeout=patience,
+            retry=Retry(NoBackoff(), 1),  # a connection that was closed while nobody used it
+        )
+        self._redis: Redis = Redis.from_pool(pool)
+        self._admit, self._spend, self._agree, self._said, self._beat = (
+            self._redis.register_script(each) for each in (ADMIT, SPEND, AGREE, SAY, BEAT)
+        )
+        self._rates = rates
+        self._failed = failed
+        self._prefix = prefix
+        self._patience = patience
+        self._interval = beat
+        self._lease = round(lease * 1000)
+        self._worker = secrets.token_hex(8)
+        self._shares: dict[str, Share] = {}
+        self._number = 0
+        self._asking: set[asyncio.Future[Any]] = set()
+        self._changed: dict[tuple[str, str], None] = {}
+        self._spent: dict[str, float] = {}
+        self._wake = asyncio.Event()
+        self.alone = True
+        """Redis does not answer, or has not yet."""
+
+    def count(self, kind: str, share: Share) -> None:
+        """Have this share counted over all workers."""
+        self._shares[kind] = share
+        share.others = _Others(self, kind)
+
+    async def admit(self, owner: str) -> tuple[bool, Used] | None:
+        """Whether one request more of this key may begin, and what it has used of its minute then; None
+        when Redis does not answer."""
+        limited = int(self._rates.tokens is not None)
+        arguments = [self._rates.request_seconds, limited, MINUTE, SLACK]
+        found: Any = await self._ask("admit", lambda: self._admit([self._bucket(owner)], arguments))
+        if found is None:
+            return None
+        return found[0] == 1, Used(float(found[1]), float(found[2]))
+
+    def spend(self, owner: str, tokens: int) -> None:
+        """So many tokens were used; Redis is sent it soon."""
+        self._spent[owner] = self._spent.get(owner, 0.0) + self._rates.token_seconds(tokens)
+        self._wake.set()
+
+    async def agree(self, kind: str, owner: str) -> bool:
+        """Whether this worker may have what it has of this key, with what the others have. True when Redis
+        does not answer."""
+
+        def call() -> Awaitable[Any]:
+            keys = [self._held(kind, owner), self._workers]
+            return self._agree(keys, [*self._now(kind, owner), self._shares[kind].per_key])
+
+        for pause in (_ASKED_AGAIN, None):
+            if await self._ask("agree", call) != 0:
+                return True
+            if pause is not None:
+                await asyncio.sleep(pause)
+        return False
+
+    def changed(self, kind: str, owner: str) -> None:
+        """This worker has fewer now; Redis is sent it soon."""
+        self._changed[kind, owner] = None
+        self._wake.set()
+
+    @asynccontextmanager
+    async def going(self) -> AsyncIterator[None]:
+        """Be one of the workers."""
+        await self._beat_once()
+        tasks = [asyncio.create_task(self._beat_for_ever()), asyncio.create_task(self._send_for_ever())]
+        try:
+            yield
+        finally:
+            await end_tasks(tasks)
+            await self._send()
+            await self._ask("leave", lambda: self._redis.zrem(self._workers, self._worker))
+            with suppress(*_FAILURES):
+                await self._redis.aclose(close_connection_pool=True)
+
+    async def _ask(self, name: str, call: Callable[[], Awaitable[T]], *, always: bool = False) -> T | None:
+        if self.alone and not always:
+            return None
+        asking = asyncio.ensure_future(call())
+        self._asking.add(asking)
+        asking.add_done_callback(self._answered)
+        # Apart, since the client may take a cancellation that comes at the moment of its own timeout for
+        # that, and whoever asks must be able to leave.
+        done, _ = await asyncio.wait([asking], timeout=self._patience)
+        if not done:
+            asking.cancel()
+        error = asking.exception() if done and not asking.cancelled() else TimeoutError()
+        if error is None:
+            return asking.result()
+        if not isinstance(error, _FAILURES):
+            raise error
+        self._failed(name, _UNAVAILABLE)
+        if not self.alone:
+            _log.warning("limits.alone", call=name, error=type(error).__name__)
+        self.alone = True
+        return None
+
+    def _answered(self, asking: asyncio.Future[Any]) -> None:
+        """Of a question that nobody waits for any more too."""
+        self._asking.discard(asking)
+        if not asking.cancelled():
+            asking.exception()
+
+    async def _beat_for_ever(self) -> None:
+        beats = 0
+        while True:
+            await asyncio.sleep(self._interval)
+            beats += 1
+            await self._beat_once(all_again=beats % _SAID_AGAIN == 0)
+
+    async def _beat_once(self, *, all_again: bool = False) -> None:
+        """This worker lives. Where that was not known, Redis may know nothing else either."""
+        if self.alone:  # what was connected to a Redis that is gone is of no use
+            with suppress(*_FAILURES):
+                await self._redis.connection_pool.disconnect(inuse_connections=False)
+        arguments: list[str | int | float] = [self._worker, self._lease, _KEPT]
+        new: Any = await self._ask("beat", lambda: self._beat([self._workers], arguments), always=True)
+        if new is None:
+            return
+        if self.alone:
+            _log.info("limits.shared")
+        if new or all_again or self.alone:
+            pairs = [(kind, owner) for kind, share in self._shares.items() for owner in share.held_by()]
+            self._changed.update(dict.fromkeys(pairs))
+            self._wake.set()
+        self.alone = False
+
+    async def _send_for_ever(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            await self._send()
+
+    async def _send(self) -> None:
+        """What has changed and what was spent; without an answer it is left to the next time that all is
+        said, and what was spent is lost."""
+        changed, self._changed = self._changed, {}
+        spent, self._spent = self._spent, {}
+        if not changed and not spent:
+            return
+
+        async def call() -> bool:
+            async with self._redis.pipeline(transaction=False) as pipe:
+                for kind, owner in changed:
+                    await self._said([self._held(kind, owner)], self._now(kind, owner), client=pipe)
+                for owner, seconds in spent.items():
+                    await self._spend([self._bucket(owner)], [seconds, MINUTE + LONGEST_DEBT], client=pipe)
+                await pipe.execute()
+            return True
+
+        await self._ask("send", call)
+
+    def _now(self, kind: str, owner: str) -> list[str | int | float]:
+        """What this worker says that it has."""
+        self._number += 1
+        return [self._worker, self._shares[kind].of(owner), self._number, _KEPT]
+
+    @property
+    def _workers(self) -> str:
+        return f"{self._prefix}:workers"
+
+    def _held(self, kind: str, owner: str) -> str:
+        return f"{self._prefix}:{kind}:{owner}"
+
+    def _bucket(self, owner: str) -> str:
+        return f"{self._prefix}:minute:{owner}"
+
+
+class _Others:
+    """What a share is asked of the other workers."""
+
+    def __init__(self, counts: SharedCounts, kind: str) -> None:
+        self._counts = counts
+        self._kind = kind
+
+    async def agree(self, owner: str) -> bool:
+        return await self._counts.agree(self._kind, owner)
+
+    def changed(self, owner: str) -> None:
+        self._counts.changed(self._kind, owner)

@@ -1,0 +1,197 @@
+"""What Prometheus reads at `/metrics`: counts and times by surface, upstream and model, never by client, key
+or content, so that no secret gets in and the number of series is bounded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from openresponses_server.errors import Outage
+from openresponses_server.limits.gate import Gate
+from openresponses_server.observation.metrics_folder import FOLDER, forget_stopped
+
+# behind metrics_folder, which makes the folder that it looks for
+from prometheus_client import CollectorRegistry, Gauge, generate_latest  # isort: skip
+from prometheus_client.multiprocess import MultiProcessCollector  # isort: skip
+
+from openresponses_server.observation.metrics_runs import RunMetrics  # isort: skip
+from openresponses_server.observation.metric_values import Count, Spread  # isort: skip
+
+_PREFIX: Final = "openresponses_bridge"
+_REFRESHED_EVERY: Final = 2.0  # seconds
+_CALL_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_SECONDS: Final = (0.005, 0.025, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
+
+
+class Metrics:
+    """One per application; `models` are those that the settings name."""
+
+    def __init__(self, gate: Gate, models: Collection[str] = ()) -> None:
+        self._registry = CollectorRegistry()
+        self.responses = RunMetrics(self._registry, _PREFIX, models)
+        self._requests = Count(
+            f"{_PREFIX}_requests",
+            "Requests that were answered.",
+            ["route", "status"],
+            registry=self._registry,
+        )
+        self._seconds = Spread(
+            f"{_PREFIX}_request_seconds",
+            "Time from a request to the end of its answer.",
+            ["route"],
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+        self._first = Spread(
+            f"{_PREFIX}_first_byte_seconds",
+            "Time from a request to the first byte of its answer.",
+            ["route"],
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+        self._asked = Count(
+            f"{_PREFIX}_upstream_requests",
+            "Requests to upstreams; the outcome is `accepted` or the status of the refusal.",
+            ["upstream", "outcome"],
+            registry=self._registry,
+        )
+        self._store_seconds = Spread(
+            f"{_PREFIX}_store_seconds",
+            "Time that calls of the session store took; `checkpoint` and `finish` keep runs.",
+            ["call"],
+            buckets=_CALL_SECONDS,
+            registry=self._registry,
+        )
+        self._log_seconds = Spread(
+            f"{_PREFIX}_event_log_seconds",
+            "Time that calls of the event log's server took, without those that a token waits for.",
+            ["call"],
+            buckets=_CALL_SECONDS,
+            registry=self._registry,
+        )
+        self._failures = Count(
+            f"{_PREFIX}_failures",
+            "Calls of the session store, the event log and the shared limits that failed, by code.",
+            ["part", "call", "code"],
+            registry=self._registry,
+        )
+        self._waited = Spread(
+            f"{_PREFIX}_background_wait_seconds",
+            "Time that background responses waited: in the `queue` for a worker, and at it for a `place`.",
+            ["where"],
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+        runs = f"{_PREFIX}_runs"
+        self._settled = Count(
+            f"{runs}_settled", "Responses of stopped workers that were ended here.", registry=self._registry
+        )
+        self._lost = Count(
+            f"{runs}_lost",
+            "Responses that were deleted, or settled by another worker, while they were made here.",
+            registry=self._registry,
+        )
+        self._refused = Count(
+            f"{_PREFIX}_refused",
+            "Requests beyond what their key may have: `requests`, `tokens` a minute, or `stored_bytes`.",
+            ["limit"],
+            registry=self._registry,
+        )
+        self._requests_of = cache(self._requests.labels)
+        self._seconds_of = cache(self._seconds.labels)
+        self._first_of = cache(self._first.labels)
+        self._asked_of = cache(self._asked.labels)
+        self.streams = 0
+        """Answers in server-sent events that are being sent."""
+        self.queued = 0
+        """Background responses that wait for any worker, as they were counted last."""
+        gate.waited = self._waited.labels("place").observe
+        self._gauges = [
+            (self._gauge(name, what, mode), value)
+            for name, what, mode, value in (
+                ("running", "Responses being made now.", "livesum", lambda: gate.runs.count),
+                (
+                    "waiting",
+                    "Background responses that wait for a place now.",
+                    "livesum",
+                    lambda: gate.waiting.count,
+                ),
+                ("readers", "Readers of stored responses now.", "livesum", lambda: gate.readers.count),
+                ("sockets", "Open WebSockets now.", "livesum", lambda: gate.sockets.count),
+                ("streams", "Streamed answers being sent now.", "livesum", lambda: self.streams),
+                (
+                    "queue_depth",
+                    "Background responses that wait for any worker.",
+                    "livemax",
+                    lambda: self.queued,
+                ),
+            )
+        ]
+
+    def _gauge(self, name: str, what: str, mode: Any) -> Gauge:
+        return Gauge(f"{_PREFIX}_{name}", what, registry=self._registry, multiprocess_mode=mode)
+
+    def answered(self, route: str, status: int, first_byte: float | None, seconds: float) -> None:
+        """A request has its answer; `status` 0 means that the client left before. Times are seconds."""
+        self._requests_of(route, str(status or "none")).inc()
+        self._seconds_of(route).observe(seconds)
+        if first_byte is not None:
+            self._first_of(route).observe(first_byte)
+
+    def asked(self, upstream: str, outcome: str) -> None:
+        """An upstream has taken a request or refused it."""
+        self._asked_of(upstream, outcome).inc()
+
+    def called(self, part: str, call: str, seconds: float, failure: str | None) -> None:
+        """The `store` or the `log` was called; `failure` is the code of its error."""
+        (self._store_seconds if part == "store" else self._log_seconds).labels(call).observe(seconds)
+        if failure is not None:
+            self._failures.labels(part, call, failure).inc()
+
+    def taken(self, seconds: float) -> None:
+        """A background response was taken out of the queue, after so long."""
+        self._waited.labels("queue").observe(max(seconds, 0.0))
+
+    def settled(self) -> None:
+        """A response of a stopped worker was ended."""
+        self._settled.inc()
+
+    def lost(self) -> None:
+        """A response that is made here is kept no more."""
+        self._lost.inc()
+
+    def refused(self, limit: str) -> None:
+        """A request goes beyond this limit of its key."""
+        self._refused.labels(limit).inc()
+
+    def limits_failed(self, call: str, code: str) -> None:
+        """The limits that workers count together could not be asked."""
+        self._failures.labels("limits", call, code).inc()
+
+    def refresh(self) -> None:
+        """Note what there is at once, for whichever worker is asked."""
+        for gauge, value in self._gauges:
+            gauge.set(value())  # type: ignore[no-untyped-call]
+
+    async def keep(self, depth: Callable[[], Awaitable[int]] | None) -> None:
+        """Note it for ever; `depth` counts what waits for any worker."""
+        while True:
+            if depth is not None:
+                with suppress(Outage):
+                    self.queued = await depth()
+            self.refresh()
+            await asyncio.sleep(_REFRESHED_EVERY)
+
+    def text(self) -> bytes:
+        """All of it in Prometheus' format: of all processes that share a folder, or of this one."""
+        self.refresh()
+        if FOLDER is None:
+            return generate_latest(self._registry)
+        forget_stopped(Path(FOLDER))
+        together = CollectorRegistry()
+        MultiProcessCollector(together, FOLDER)  # type: ignore[no-untyped-call]
+        return generate_latest(together)

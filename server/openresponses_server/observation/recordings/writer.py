@@ -1,0 +1,294 @@
+"""Writing a recording while an answer passes: what can't be written never holds up the answer.
+
+Only the user who runs this may read the file. A line is written whole or not at all; when that fails, or the
+file is as large as it may be, what follows is not recorded, and the exchanges that were open say so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Final, NamedTuple, Protocol
+
+import structlog
+from msgspec import Raw
+
+from openresponses_server.observation.recordings.masking import (
+    Finds,
+    StreamMask,
+    masked_address,
+    masked_body,
+    masked_headers,
+    without,
+)
+from openresponses_server.observation.recordings.records import (
+    VERSION,
+    Answered,
+    Asked,
+    Begun,
+    Chunk,
+    Ended,
+    How,
+    Noted,
+    Record,
+    chunk,
+    encode_record,
+)
+from openresponses_server.settings.data_folder import make_private
+
+MOST_BYTES: Final = 1 << 30
+_FULL: Final = "the recording is as large as it may be"
+_ROOM_FOR_ENDS: Final = 64 * 1024  # bytes that are left for the ends of open exchanges
+_NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9._-]")
+_LONGEST_NAME: Final = 80
+_AT_ONCE: Final = 64 * 1024  # bytes of an answer that are looked through in one go
+_log = structlog.get_logger(__name__)
+
+
+class RecordingFile:
+    """One recording, whose file is made with its first line. It may not exist before; `most` bounds it, in
+    bytes. `clock` is monotonic, in seconds. What can't be written is logged once."""
+
+    def __init__(
+        self,
+        path: Path,
+        most: int = MOST_BYTES,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.path = path
+        self._most = most
+        self._clock = clock
+        self._now = now
+        self._file: int | None = None
+        self._size = 0
+        self._began = 0.0
+        self._exchanges = 0
+        self._generator = f"openresponses-bridge {metadata.version('openresponses-bridge')}"
+        self._closed = False
+        self._counted = 0
+        self.answered = False
+        """Whether anybody has answered, be it with a refusal."""
+        self.failure = ""
+        """Why nothing is recorded any more; "" while it is."""
+
+    def begin(self, asked: Asked) -> int:
+        """Write the request; the number of its exchange, 0 when it could not be written. Number and time of
+        what is given do not count."""
+        self._exchanges += 1
+        self.create()
+        fields = {name: getattr(asked, name) for name in Asked.__struct_fields__}
+        written = self.write(Asked(**(fields | {"exchange": self._exchanges, "at": self.at})))
+        return self._exchanges if written else 0
+
+    @property
+    def at(self) -> float:
+        """Seconds since the recording began."""
+        return round(max(self._clock() - self._began, 0.0), 6)
+
+    def write(self, record: Record) -> bool:
+        """Whether the record is in the file."""
+        self.answered = self.answered or isinstance(record, Answered)
+        return self._put(encode_record(record), self._most - _ROOM_FOR_ENDS)
+
+    def end(self, record: Ended) -> None:
+        """The end of an exchange; it is tried even when nothing else is written any more."""
+        if self.failure:
+            record = Ended(record.exchange, record.at, "unrecorded", reason=self.failure)
+        self._put(encode_record(record), self._most, last=True)
+
+    def note(self, kind: str, where: str, what: str, times: int = 1, run: str = "") -> None:
+        """Write what happened beside the exchanges."""
+        self.write(Noted(self.at, kind, where, what, times, run))
+
+    def of_exchange(self, upstream: str) -> Place:
+        """It takes the exchanges with every upstream."""
+        return Place(self)
+
+    def rest(self) -> None:
+        """Hold no file open until there is something to write again."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def grown(self) -> int:
+        """Bytes that were written since this was asked last."""
+        grown, self._counted = self._size - self._counted, self._size
+        return grown
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+        self._closed = True
+
+    def discard(self) -> None:
+        """Remove the file that was made, if one was."""
+        self.close()
+        if self._size:
+            self.path.unlink(missing_ok=True)
+
+    def create(self) -> None:
+        """Make the file, if that has not been done. `failure` says why that can't be."""
+        if self._file is not None or self._size or self.failure or self._closed:
+            return
+        try:
+            make_private(self.path.parent)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            self._file = os.open(self.path, flags, 0o600)
+        except OSError as error:
+            self._fail(error.strerror or type(error).__name__)
+            return
+        created = self._now().astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        self._began = self._clock()
+        self.write(Begun(VERSION, created, self._generator))
+
+    def _put(self, line: bytes, most: int, *, last: bool = False) -> bool:
+        if (self.failure and not last) or not self._opened():
+            return False
+        assert self._file is not None
+        if self._size + len(line) > most:
+            self._fail(_FULL)
+            return False
+        rest = memoryview(line)
+        try:
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+        except OSError as error:
+            self._cut_back()
+            self._fail(error.strerror or type(error).__name__)
+            return False
+        self._size += len(line)
+        return True
+
+    def _opened(self) -> bool:
+        """Whether the file is open; one that rests is opened again, and stays gone when it was deleted."""
+        if self._file is None and self._size and not self._closed:
+            try:
+                self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+            except OSError as error:
+                self._closed = True
+                self.failure = self.failure or error.strerror or type(error).__name__
+        return self._file is not None
+
+    def _cut_back(self) -> None:
+        """Half a line makes the whole file unreadable."""
+        assert self._file is not None
+        try:
+            os.ftruncate(self._file, self._size)
+            os.lseek(self._file, self._size, os.SEEK_SET)
+        except OSError:
+            self.close()
+
+    def _fail(self, reason: str) -> None:
+        if not self.failure:
+            self.failure = reason
+            _log.warning("recording.stopped", file=str(self.path), reason=reason)
+
+
+class Place(NamedTuple):
+    """Where an exchange is recorded, the response that it belongs to, and further secrets to be masked. A
+    client who may read it does not learn where the upstream is: `shows_address` is for the operator's."""
+
+    file: RecordingFile
+    run: str = ""
+    secrets: Sequence[str] = ()
+    shows_address: bool = True
+
+
+class Into(Protocol):
+    """Says where exchanges are recorded."""
+
+    def of_exchange(self, upstream: str) -> Place | None:
+        """The place of the next exchange with this upstream; None when it is not recorded."""
+        ...
+
+    def close(self) -> None:
+        """There are no more of them."""
+        ...
+
+
+Files = Callable[[str], RecordingFile]
+"""The recording of an upstream by its name."""
+Tap = Callable[[str], Into]
+"""Where what passes between this server and an upstream is recorded, by the upstream's name."""
+
+
+class ExchangeRecorder:
+    """One exchange of a recording: what goes in is masked with `finds` and written in order."""
+
+    def __init__(self, file: RecordingFile, finds: Finds, asked: Asked, body: bytes | None = None) -> None:
+        """`asked` as it was; its headers, address and `body` are masked here."""
+        shown = masked_request(asked, body, finds)
+        self._file = file
+        self._finds = finds
+        self._mask = StreamMask(finds)
+        self._number = file.begin(shown)
+        self._ended = not self._number
+
+    def answer(self, status: int, headers: Mapping[str, str]) -> None:
+        """The status has come."""
+        if self._ended:
+            return
+        shown = {
+            name: without(value, self._finds) for name, value in masked_headers(headers, drop=True).items()
+        }
+        self._file.write(Answered(self._number, self._file.at, status, shown))
+
+    def chunk(self, data: bytes) -> None:
+        """Bytes of the body have been read."""
+        if not self._ended:
+            self._write(self._mask.feed(self._file.at, data))
+
+    async def take(self, data: bytes) -> None:
+        """The same; what is large in several chunks, between which the event loop serves others."""
+        for start in range(0, len(data), _AT_ONCE):
+            if start:
+                await asyncio.sleep(0)
+            self.chunk(data[start : start + _AT_ONCE])
+
+    def end(self, how: How, code: str = "", reason: str = "") -> None:
+        """It is over; what is said after the first end does not count."""
+        if self._ended:
+            return
+        self._ended = True
+        at = self._file.at
+        self._write(self._mask.close())
+        self._file.end(Ended(self._number, at, how, code, without(reason, self._finds)))
+
+    def _write(self, chunks: list[tuple[float, bytes]]) -> None:
+        for at, data in chunks:
+            record: Chunk = chunk(self._number, at, data)
+            self._file.write(record)
+
+
+def masked_request(asked: Asked, body: bytes | None, finds: Finds) -> Asked:
+    """The request with its secrets masked; without `body` it has its own, which is masked."""
+    fields: dict[str, Any] = {name: getattr(asked, name) for name in Asked.__struct_fields__}
+    fields["headers"] = {name: without(value, finds) for name, value in masked_headers(asked.headers).items()}
+    fields["address"] = without(masked_address(asked.address), finds)
+    if body is not None:
+        shown = masked_body(body, finds)
+        fields["body"] = Raw(b"null") if shown is None else shown
+        if shown is None:
+            fields["text"] = without(body.decode("utf-8", "backslashreplace"), finds)
+    return Asked(**fields)
+
+
+def files_in(folder: str, most: int = MOST_BYTES) -> Files:
+    """New recordings in this folder, each made with its first exchange. Nothing in the name of an upstream
+    leads out of it."""
+
+    def made(upstream: str) -> RecordingFile:
+        name = _NOT_IN_A_NAME.sub("_", upstream[:_LONGEST_NAME]).lstrip(".") or "upstream"
+        at = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+        return RecordingFile(Path(folder, f"{name}-{at}-{token_hex(4)}.jsonl"), most)
+
+    return made

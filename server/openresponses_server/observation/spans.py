@@ -1,0 +1,109 @@
+"""A span for each response, from its request to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from opentelemetry import context, trace
+from opentelemetry.context import Context
+from opentelemetry.trace import SpanKind, Status, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from openresponses_bridge.protocol.response import Response
+from openresponses_server.observation.responses import Ended
+from openresponses_server.observation.tracing import LONGEST, tracer
+from openresponses_server.observation.watching import Said
+
+_PROPAGATOR: Final = TraceContextTextMapPropagator()
+_TRACEPARENT: Final = "traceparent"
+_REASONS: Final = {"max_output_tokens": "length", "content_filter": "content_filter"}
+
+
+class Spans:
+    """Of one application."""
+
+    def __init__(self) -> None:
+        self._tracer = tracer()
+
+    def parent(self, headers: Mapping[str, str]) -> Context:
+        """Whose spans the responses to a request with these headers are: that of the span which is open here,
+        else of the one that its client names."""
+        current = context.get_current()
+        if current and trace.get_current_span(current).get_span_context().is_valid:
+            return current
+        return _PROPAGATOR.extract(headers) if _TRACEPARENT in headers else Context()
+
+    def response(self, parent: Any, model: str, request_id: str) -> ResponseSpan:
+        """The span of a response that is to be made: a `Watch`."""
+        return ResponseSpan(self._tracer, parent, model[:LONGEST], request_id)
+
+
+class ResponseSpan:
+    """While it is made the span is the current one: those of its upstreams are below it."""
+
+    def __init__(self, tracer: trace.Tracer, parent: Any, model: str, request_id: str) -> None:
+        self._tracer = tracer
+        self._parent = parent
+        self._model = model
+        self._request_id = request_id
+        self._span: trace.Span = trace.INVALID_SPAN
+        self._token: Any = None
+
+    def begin(self) -> None:
+        self._span = self._tracer.start_span(
+            f"chat {self._model}",
+            context=self._parent,
+            kind=SpanKind.SERVER,
+            attributes={
+                "gen_ai.operation.name": "chat",
+                "gen_ai.request.model": self._model,
+                "openresponses.request.id": self._request_id,
+            },
+        )
+        if self._span is not trace.INVALID_SPAN:  # nobody collects spans, and the client names none
+            self._token = context.attach(trace.set_span_in_context(self._span))
+
+    def end(self, ended: Ended, said: Said) -> None:
+        if self._token is not None:
+            context.detach(self._token)
+            self._token = None
+        span = self._span
+        if span is trace.INVALID_SPAN:
+            return
+        if span.is_recording():
+            span.set_attributes(_attributes(ended, said))
+            if said.status == "failed":
+                span.set_attribute("error.type", said.code or "_OTHER")
+                span.set_status(Status(StatusCode.ERROR, said.code))
+            for case in ended.noticed:
+                span.add_event(
+                    f"openresponses.{case.kind}",
+                    {"openresponses.where": case.where[:LONGEST], "openresponses.times": case.times},
+                )
+        span.end()
+
+
+def _attributes(ended: Ended, said: Said) -> dict[str, Any]:
+    response = ended.response
+    found: dict[str, Any] = {
+        "gen_ai.response.id": response.id,
+        "gen_ai.response.finish_reasons": [_finish_reason(response, said)],
+        "openresponses.response.status": said.status,
+    }
+    if ended.model:
+        found["gen_ai.response.model"] = ended.model[:LONGEST]
+        found["gen_ai.provider.name"] = ended.upstream
+    if response.usage is not None:
+        found["gen_ai.usage.input_tokens"] = response.usage.input_tokens
+        found["gen_ai.usage.output_tokens"] = response.usage.output_tokens
+    if ended.pace.first is not None:
+        found["openresponses.first_token_seconds"] = ended.pace.first
+    return found
+
+
+def _finish_reason(response: Response, said: Said) -> str:
+    if said.status == "completed":
+        calls = any(item.type.endswith("_call") for item in response.output)
+        return "tool_calls" if calls else "stop"
+    return _REASONS.get(said.code or "", "error" if said.status == "failed" else said.status)

@@ -1,0 +1,123 @@
+"""The parts of a service put together by its settings, and the tasks that go on while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from openresponses_server.budget import room_for
+from openresponses_server.http.auth import NOBODY, Keys, Operators
+from openresponses_server.limits.gate import Gate
+from openresponses_server.limits.quotas import Quotas
+from openresponses_server.observation.metrics import Metrics
+from openresponses_server.observation.tracing import is_installed
+from openresponses_server.requests.background import rerun, take
+from openresponses_server.requests.cancelling import hear
+from openresponses_server.requests.service import Service
+from openresponses_server.runs.metering import Meters
+from openresponses_server.runs.schema_workers import SchemaJudge
+from openresponses_server.runs.support import RunSupport
+from openresponses_server.settings import Settings, seconds_of
+from openresponses_server.settings.sealing import ServerSealer
+from openresponses_server.store.measured import measured_store
+from openresponses_server.store.openresponses_server_usage import UsageBook
+from openresponses_server.store.readiness import Watch
+from openresponses_server.store.stores import serving_store
+from openresponses_server.store.usage_book import UsageKeeper
+from openresponses_server.tasks import end_tasks
+from openresponses_server.upstreams.catalog import is_pattern
+from openresponses_server.upstreams.listing import Listing
+from openresponses_server.upstreams.routing import build_router
+from openresponses_server.upstreams.targets import secrets_of
+
+if TYPE_CHECKING:
+    from openresponses_server.observation.spans import Spans
+    from openresponses_server.observation.trace_folder import Traces
+
+
+def compose(settings: Settings) -> Service:
+    """The service of these settings. Raises SettingsError when they can't be used."""
+    sealer = ServerSealer(settings.sealing_key_env)
+    gate = Gate(settings.limits)
+    room = room_for(settings.limits)
+    router = build_router(settings, sealer)
+    metrics = Metrics(gate, named_models(settings))
+    store = measured_store(serving_store(settings), metrics.called)
+    runs = RunSupport(settings, store, metrics)
+    book = UsageBook(any_key=any(each.pass_through for each in settings.upstreams))
+    traces: Traces | None = None
+    if settings.trace.folder is not None:
+        from openresponses_server.observation.trace_folder import (
+            Traces,  # aiohttp: the demo model does without
+        )
+
+        traces = Traces(settings.trace, secrets_of(settings))
+    spans: Spans | None = None
+    if is_installed():
+        from openresponses_server.observation.spans import Spans
+
+        spans = Spans()
+    return Service(
+        settings=settings,
+        router=router,
+        listing=Listing(router, settings.discovery),
+        store=store,
+        runs=runs,
+        judge=SchemaJudge(settings.limits.schema_seconds),
+        meters=Meters(book, settings.tokenizers),
+        usage=UsageKeeper(book, store.usage, seconds_of(settings.usage_retention)),
+        sealer=sealer,
+        operators=Operators(settings.operator_keys, keys_of(settings)),
+        gate=gate,
+        quotas=Quotas(settings, store, gate, metrics),
+        room=room,
+        watch=Watch(store, runs.event_log),
+        metrics=metrics,
+        traces=traces,
+        spans=spans,
+    )
+
+
+def named_models(settings: Settings) -> set[str]:
+    """The models that the settings name, as their upstreams know them."""
+    named = (name for each in settings.upstreams for name in (each.model, *each.models))
+    return {name for name in named if name is not None and not is_pattern(name)}
+
+
+def keys_of(settings: Settings) -> Keys:
+    """The keys that clients show."""
+    return Keys(settings.api_keys, pass_through=any(each.pass_through for each in settings.upstreams))
+
+
+@asynccontextmanager
+async def running(service: Service) -> AsyncIterator[None]:
+    """What the service does by itself, as long as this lasts; its connections are closed in the end."""
+    gate = service.gate
+    try:
+        async with (
+            service.usage.going(),  # what the last of the runs have spent, too
+            service.quotas.going(),  # as long as anything runs
+            service.runs.going(gate, partial(rerun, service), partial(take, service), partial(hear, service)),
+            service.watch.going(),
+        ):
+            waiting = None if service.runs.queue is None else partial(_waiting, service)
+            keeping = [asyncio.create_task(service.metrics.keep(waiting))]
+            if service.traces is not None:
+                keeping.append(asyncio.create_task(service.traces.keep()))
+            try:
+                yield
+            finally:
+                await end_tasks(keeping)
+    finally:
+        service.judge.close()
+        await service.store.close()
+        await service.router.close()
+
+
+async def _waiting(service: Service) -> int:
+    """How many background responses wait for any worker."""
+    of_all, _ = await service.store.waiting(NOBODY, service.settings.limits.background)
+    return of_all

@@ -1,0 +1,61 @@
+"""What the endpoints share: the settings, the router and the store of this application."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+
+from openresponses_bridge.seal import Sealer
+from openresponses_server.budget import Room
+from openresponses_server.http.auth import Operators
+from openresponses_server.limits.gate import Gate
+from openresponses_server.limits.quotas import Quotas
+from openresponses_server.observation.metrics import Metrics
+from openresponses_server.runs.active import ActiveRuns
+from openresponses_server.runs.metering import Meters
+from openresponses_server.runs.schema_workers import SchemaJudge
+from openresponses_server.runs.support import RunSupport
+from openresponses_server.settings import Settings
+from openresponses_server.store.base import ResponseStore
+from openresponses_server.store.readiness import Watch
+from openresponses_server.store.usage_book import UsageKeeper
+from openresponses_server.upstreams.listing import Listing
+from openresponses_server.upstreams.routing import Router
+from openresponses_server.upstreams.versions import ListVersions
+
+if TYPE_CHECKING:
+    from openresponses_server.observation.spans import Spans
+    from openresponses_server.observation.trace_folder import Traces
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One per application."""
+
+    settings: Settings
+    router: Router
+    listing: Listing
+    store: ResponseStore
+    sealer: Sealer
+    operators: Operators
+    gate: Gate
+    quotas: Quotas
+    room: Room
+    metrics: Metrics
+    runs: RunSupport
+    judge: SchemaJudge
+    watch: Watch
+    meters: Meters
+    usage: UsageKeeper
+    traces: Traces | None = None
+    spans: Spans | None = None
+    running: ActiveRuns = field(default_factory=ActiveRuns)
+    lists: ListVersions = field(default_factory=ListVersions)
+
+
+def service_of(request: Request) -> Service:
+    """The service of the application that this request came to."""
+    service: Service = request.scope["app"].state.service
+    return service

@@ -1,5 +1,0 @@
-"""Stored responses and the conversations that they chain into."""
-
-from openresponses_server.sessions.persistence import ResponseSessionPersistenceTransformer
-
-__all__ = ["ResponseSessionPersistenceTransformer"]

@@ -1,0 +1,159 @@
+"""The TOML file as it is read: `${VARIABLE}` stands for an environment variable, `$${` for itself."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tomllib
+from collections.abc import Collection, Iterator, Set
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from openresponses_server.settings.suggestions import did_you_mean
+from openresponses_server.settings.toml_lines import line_of, lines_of
+
+_VARIABLE: Final = re.compile(r"\$(\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_UNKNOWN: Final = "Object contains unknown field `"
+_DEEPEST: Final = 32
+_PATTERN: Final = "Expected `str` matching regex "  # which times have, and nothing else
+_HASH: Final = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+class ConfigError(ValueError):
+    """A configuration that can't be used. `at` is the path of the field that it is about
+    (`$.upstreams[0].url`), `place` where that was given (`bridge.toml:3`), as far as they are known; `key` is
+    a name there that should not be."""
+
+    def __init__(self, message: str, at: str = "", place: str = "", key: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.at = at
+        self.place = place
+        self.key = key
+
+    def __str__(self) -> str:
+        place = f"{self.place}: " if self.place else ""
+        return f"{place}{self.message}" + (f" - at `{self.at}`" if self.at else "")
+
+
+@contextmanager
+def about(at: str) -> Iterator[None]:
+    """Every ConfigError in it is about what is at this path, or about the field of it that it names."""
+    try:
+        yield
+    except ConfigError as error:
+        error.at = at + error.at
+        raise
+
+
+@contextmanager
+def located(config: Path | None, overridden: Collection[str] = ()) -> Iterator[None]:
+    """Every ConfigError in it names the file and the line that it is about, unless that was `overridden`."""
+    try:
+        yield
+    except ConfigError as error:
+        path = f"{error.at or '$'}.{error.key}" if error.key else error.at
+        if config is not None and path and not error.place and _first_name(path) not in overridden:
+            line = line_of(path, lines_of(config.read_text("utf-8")))
+            error.place = f"{config}:{line}" if line else str(config)
+        raise
+
+
+def _first_name(path: str) -> str:
+    return path.removeprefix("$.").partition(".")[0].partition("[")[0]
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The file's fields. Raises ConfigError naming the file and the line."""
+    try:
+        read = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(str(error), place=str(path)) from error
+    except RecursionError:
+        read = None  # of lists and tables in each other; dotted keys nest without it
+    if read is None or _is_deep(read):
+        raise ConfigError(f"more than {_DEEPEST} tables and lists are in each other", place=str(path))
+    return read
+
+
+def _is_deep(fields: dict[str, Any]) -> bool:
+    """Whether more tables and lists are in each other than settings have: what reads them recurses."""
+    level: list[Any] = [fields]
+    for _ in range(_DEEPEST):
+        inner = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [value for values in inner for value in values if isinstance(value, dict | list)]
+    return bool(level)
+
+
+def wrong_fields(error: msgspec.ValidationError, kind: type[msgspec.Struct]) -> ConfigError:
+    """What msgspec says of fields that are not a `kind`, with the name that was probably meant."""
+    message, _, at = str(error).partition(" - at `")
+    at = at.removesuffix("`")
+    if message.startswith(_PATTERN):
+        endless = ", or forever" if "forever" in message else ""
+        return ConfigError(f"it is not a time such as 30s, 10m, 12h, 30d or 4w{endless}", at)
+    if not message.startswith(_UNKNOWN):
+        return ConfigError(message, at)
+    unknown = message.removeprefix(_UNKNOWN).removesuffix("`")
+    known = _names_at(at, msgspec.inspect.type_info(kind))
+    return ConfigError(f"{unknown!r} is not a setting{did_you_mean(unknown, known)}", at, key=unknown)
+
+
+def _names_at(path: str, kind: Any) -> list[str]:
+    """The fields of the struct at this path below a type."""
+    for step in path.replace("[...]", "[*]").replace("[", ".[").split(".")[1:]:
+        kind = _struct_or_list(kind)
+        if step.startswith("["):
+            kind = kind.value_type if isinstance(kind, msgspec.inspect.DictType) else kind.item_type
+        else:
+            kind = next(field.type for field in kind.fields if field.encode_name == step)
+    return [field.encode_name for field in _struct_or_list(kind).fields]
+
+
+def _struct_or_list(kind: Any) -> Any:
+    """Of an optional field: what it is when it is given."""
+    given = kind.types if isinstance(kind, msgspec.inspect.UnionType) else [kind]
+    return next(each for each in given if not isinstance(each, msgspec.inspect.NoneType))
+
+
+def substituted(value: Any, kept: Set[str] = frozenset(), where: str = "$") -> Any:
+    """The same with every variable in its strings put in. Fields named in `kept` stay as they are, but
+    their variables have to be there too. Raises ConfigError naming the field and the variable."""
+    if isinstance(value, str):
+        return expanded(value, where)
+    if isinstance(value, list):
+        return [substituted(each, kept, f"{where}[{at}]") for at, each in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    found = {name: substituted(each, kept, f"{where}.{name}") for name, each in value.items()}
+    return {name: value[name] if name in kept else each for name, each in found.items()}
+
+
+def expanded(text: str, where: str = "") -> str:
+    """The text with its variables put in; `${NAME:-otherwise}` gives what stands for one that is not set."""
+
+    def value(found: re.Match[str]) -> str:
+        escaped, name, otherwise = found.groups()
+        if escaped:
+            return str(escaped)
+        given = os.environ.get(name) or otherwise
+        if given is None:
+            raise ConfigError(f"the environment variable {name} is not set", where)
+        return given
+
+    return _VARIABLE.sub(value, text)
+
+
+def masked(text: str) -> str:
+    """A text that may have a secret in it: `***` and the variables in it; a variable alone stays."""
+    variables = [f"${{{name}}}" for _, name, _ in _VARIABLE.findall(text) if name]
+    return text if [text] == variables else " ".join(["***", *variables])
+
+
+def hashed(key: str) -> str:
+    """A key as it is kept: `sha256:` and its hash in hex; what is one already stays."""
+    return key if _HASH.fullmatch(key) else f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"

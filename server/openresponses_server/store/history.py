@@ -1,0 +1,106 @@
+"""What came before a request: the chain that `previous_response_id` points to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from openresponses_bridge.protocol.content import InputTextContent, OutputTextParam
+from openresponses_bridge.protocol.input_items import InputItem, MessageParam, items_of
+from openresponses_bridge.protocol.items import Item
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_server.budget import Hold, Room
+from openresponses_server.errors import HttpError
+from openresponses_server.store.base import ResponseStore, Turn, UpstreamResponse
+from openresponses_server.store.errors import TooLarge
+from openresponses_server.store.records import listed_ids
+
+_UNENDED: Final = ("queued", "in_progress")
+
+
+class Conversation(Struct, frozen=True):
+    """Items in order, those among them that have an id, by it, the ids of the responses that they come from,
+    oldest first, and how many bytes of JSON they are. `upstream` is the last response where its upstream
+    keeps it."""
+
+    items: list[InputItem | Item]
+    named: dict[str, InputItem | Item]
+    responses: list[str]
+    size: int = 0
+    upstream: UpstreamResponse | None = None
+
+    def with_turns(self, turns: Iterable[Turn], size: int) -> Conversation:
+        """This one and then these turns of so many bytes, oldest first: each one's input, then its output
+        (specification, `previous_response_id`). Their instructions are not carried over (field case 37)."""
+        items, named, responses = list(self.items), dict(self.named), list(self.responses)
+        upstream = self.upstream
+        for turn in turns:
+            output = turn.response.output
+            items += (*turn.input, *output)
+            responses.append(turn.response.id)
+            upstream = turn.upstream
+            named.update(zip(listed_ids(turn.response.id, turn.input), turn.input, strict=True))
+            named.update((item.id, item) for item in output if item.id)
+        return Conversation(items, named, responses, self.size + size, upstream)
+
+
+def empty_conversation() -> Conversation:
+    """What a conversation begins with."""
+    return Conversation([], {}, [])
+
+
+def own_input(request: CreateResponse) -> list[InputItem]:
+    """The request's own input as items."""
+    return [
+        item if type(item) is not MessageParam or type(item.content) is str else _spoken(item)
+        for item in items_of(request.input)
+    ]
+
+
+def _spoken(item: InputItem) -> InputItem:
+    """What a user said has the parts of an input again where it comes back from a compacted window, whose
+    texts are `output_text`: servers of models refuse those in a user's message."""
+    if not isinstance(item, MessageParam) or item.role == "assistant" or isinstance(item.content, str):
+        return item
+    if not any(isinstance(part, OutputTextParam) for part in item.content):
+        return item
+    parts = [
+        InputTextContent(part.text) if isinstance(part, OutputTextParam) else part for part in item.content
+    ]
+    return replace(item, content=parts)
+
+
+async def history_of(
+    store: ResponseStore, request: CreateResponse, owner: str, room: Room, hold: Hold
+) -> Conversation:
+    """The turns before. They are not read before there is room for them, and are in `hold` then.
+
+    Raises HttpError `previous_response_not_found` when a link is missing or another owner's (field case
+    39), `previous_response_in_progress` when the one before has not ended: an unfinished call can't be
+    answered (law E7), TooLarge, and 429 when too much is in memory.
+    """
+    if request.previous_response_id is None:
+        return empty_conversation()
+    size = await store.size(request.previous_response_id, owner)
+    if size > room.conversation:
+        raise TooLarge(TooLarge.CONVERSATION, size, room.conversation)
+    hold.grow(size)
+    turns = await store.chain(request.previous_response_id, owner)
+    if turns[-1].response.status in _UNENDED:
+        raise HttpError(
+            400,
+            f"Response '{turns[-1].response.id}' is still being made: it can be continued when it has ended.",
+            code="previous_response_in_progress",
+            param="previous_response_id",
+        )
+    return await shown(store, empty_conversation().with_turns(turns, size), owner)
+
+
+async def shown(store: ResponseStore, before: Conversation, owner: str) -> Conversation:
+    """The conversation, to be sent as a whole when a turn of it was deleted or has expired."""
+    if before.upstream is None or not await store.missing(before.responses, owner):
+        return before
+    return replace(before, upstream=None)

@@ -1,0 +1,195 @@
+"""Event logs as Redis Streams: what one worker appends, every worker reads.
+
+One stream per run, its entries as in `redis_entries`. Of a log that was discarded a last entry is left for a
+while, so that a writer elsewhere, which does not know that, does not begin it anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
+from itertools import chain
+from typing import Any, Final
+
+from redis.asyncio import Redis
+from redis.asyncio.connection import BlockingConnectionPool
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, ResponseError
+
+from openresponses_server.store.frames import Frames
+from openresponses_server.store.logs.base import LIFETIME, LINGER, MARKED, Answered, LogError, LogGone
+from openresponses_server.store.logs.redis_appends import Appends, Command
+from openresponses_server.store.logs.redis_calls import Calls, NotAbove
+from openresponses_server.store.logs.redis_entries import (
+    CLOSED,
+    DISCARD_MARK,
+    MARK,
+    OPENED,
+    entry_id,
+    fields_of,
+    is_discard_mark,
+)
+from openresponses_server.store.logs.redis_pages import Pages
+from openresponses_server.store.logs.redis_reading import Tails
+
+_WHERE_IT_IS: Final = ("NOMKSTREAM", "MAXLEN", "~")
+_PAGING: Final = 7
+"""Connections for all readers that are behind."""
+
+
+class RedisLog:
+    """Logs in the Redis at `url` (`redis://` or `rediss://`), under keys that begin with `prefix`.
+
+    A stream keeps about its last `max_entries` appends. Without answer from Redis a call is tried again
+    for `patience` seconds before it is a LogError. Any number of readers share a few connections.
+    """
+
+    at_hand = False
+
+    def __init__(
+        self,
+        url: str,
+        prefix: str = "openresponses-bridge",
+        linger: float = LINGER,
+        lifetime: float = LIFETIME,
+        max_entries: int = 100_000,
+        patience: float = 10.0,
+    ) -> None:
+        shared: dict[str, Any] = {
+            "protocol": 2,
+            "socket_connect_timeout": 5.0,
+            "socket_timeout": 5.0,
+            "health_check_interval": 30,
+            "retry": Retry(NoBackoff(), 0),  # how often and how long is for `Calls` to say
+        }
+        self._writer: Redis = Redis.from_url(url, **shared)
+        self._follower: Redis = Redis.from_url(url, **shared)
+        self._pager: Redis = Redis.from_pool(
+            BlockingConnectionPool.from_url(url, max_connections=_PAGING, timeout=None, **shared)
+        )
+        self._prefix = prefix
+        self._linger = _milliseconds(linger)
+        self._lifetime = _milliseconds(lifetime)
+        self._max_entries = max_entries
+        self._expiring: set[str] = set()
+        """Open logs of this worker that Redis will drop some day; none after an outage, as a Redis that was
+        restarted has forgotten them."""
+        self._persist = Calls(patience, self._expiring.clear)
+        self._appends = Appends(self._writer, self._expiring.clear)
+        self._pages = Pages(self._pager, self._persist)
+        self._tails = Tails(self._follower, self._persist, self._pages)
+
+    async def check(self) -> None:
+        try:
+            await self._writer.ping()
+        except BusyLoadingError as error:
+            raise LogError from error
+        except (AuthenticationError, ResponseError) as error:
+            raise LogError("The event log refuses access.", str(error), lasting=True) from error
+        except (RedisError, OSError) as error:
+            raise LogError from error
+
+    async def open(self, run_id: str) -> None:
+        key = self._key(run_id)
+
+        async def begin(instead: bool = False) -> None:
+            async with self._writer.pipeline(transaction=True) as pipe:
+                if instead:
+                    pipe.delete(key)
+                pipe.xadd(key, MARK, id=OPENED)
+                pipe.pexpire(key, self._lifetime, nx=True)
+                await pipe.execute()
+            self._expiring.add(run_id)
+
+        try:
+            await self._persist(begin)
+        except NotAbove as error:
+            last: Any = await self._persist(lambda: self._writer.xrevrange(key, count=1))
+            if last and is_discard_mark(last[0]):
+                raise LogGone(run_id) from error
+            await self._persist(lambda: begin(instead=True))
+
+    def add(self, run_id: str, frames: Frames, answered: Answered) -> bool:
+        on = partial(answered, frames)
+        if run_id not in self._expiring or not self._appends.ask(self._command(run_id, frames), on):
+            asyncio.get_running_loop().call_soon(on, False)
+        return False
+
+    async def append(self, run_id: str, frames: Frames) -> None:
+        if run_id in self._expiring and await self._appends.add(self._command(run_id, frames)):
+            return
+        key, entry, fields = self._key(run_id), entry_id(frames.last), fields_of(frames)
+
+        async def add() -> None:
+            bounds: dict[str, Any] = {"maxlen": self._max_entries, "approximate": True}
+            if run_id in self._expiring:
+                if await self._writer.xadd(key, fields, id=entry, nomkstream=True, **bounds) is not None:
+                    return
+                self._expiring.discard(run_id)  # Redis has lost it
+            async with self._writer.pipeline(transaction=True) as pipe:
+                pipe.xadd(key, fields, id=entry, **bounds)
+                pipe.pexpire(key, self._lifetime, nx=True)
+                await pipe.execute()
+            self._expiring.add(run_id)
+
+        try:
+            await self._persist(add)
+        except NotAbove as error:
+            # After an outage the last entry may be this very one, of which only the answer was lost.
+            if not await self._persist(lambda: self._writer.xrange(key, entry, entry)):
+                raise LogGone(run_id) from error
+
+    async def read(self, run_id: str, after: int = -1, *, wait: bool = True) -> AsyncIterator[Frames]:
+        key = self._key(run_id)
+        found = self._tails.read(key, run_id, after) if wait else self._pages.read(key, run_id, after)
+        async for frames in found:
+            yield frames
+
+    async def close(self, run_id: str) -> None:
+        key = self._key(run_id)
+
+        async def end() -> None:
+            async with self._writer.pipeline(transaction=False) as pipe:
+                pipe.xadd(key, MARK, id=CLOSED, nomkstream=True)
+                pipe.pexpire(key, self._linger)
+                await pipe.execute(raise_on_error=False)
+
+        await self._persist(end)
+        self._expiring.discard(run_id)
+
+    async def discard(self, run_id: str) -> None:
+        key = self._key(run_id)
+        self._expiring.discard(run_id)
+
+        async def bury() -> None:
+            async with self._writer.pipeline(transaction=True) as pipe:
+                pipe.delete(key)
+                pipe.xadd(key, DISCARD_MARK, id=CLOSED)
+                pipe.pexpire(key, _milliseconds(MARKED))
+                try:
+                    await pipe.execute()
+                except ResponseError:  # Redis is full, and deletes nothing where it may add nothing
+                    await self._writer.delete(key)
+
+        await self._persist(bury)
+
+    async def shutdown(self) -> None:
+        await self._tails.close()
+        self._appends.close()
+        await self._writer.aclose()
+        await self._follower.aclose()
+        await self._pager.aclose(close_connection_pool=True)
+
+    def _command(self, run_id: str, frames: Frames) -> Command:
+        """Adds these where a log is."""
+        fields = chain.from_iterable(fields_of(frames).items())
+        return ("XADD", self._key(run_id), *_WHERE_IT_IS, self._max_entries, entry_id(frames.last), *fields)
+
+    def _key(self, run_id: str) -> str:
+        return f"{self._prefix}:log:{run_id}"
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, round(seconds * 1000))

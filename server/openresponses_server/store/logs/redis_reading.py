@@ -1,0 +1,186 @@
+"""The ends of live logs in Redis, read once for all readers of this process.
+
+One task and one connection read all of them, so that what readers cost Redis does not depend on how many they
+are. What it reads stays for a while in a window per run. Who has fallen behind that reads pages of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import structlog
+from redis.asyncio import Redis
+
+from openresponses_server.store.frames import Frames
+from openresponses_server.store.logs.base import LogError, LogGap, LogGone
+from openresponses_server.store.logs.redis_calls import Calls
+from openresponses_server.store.logs.redis_entries import (
+    CLOSED,
+    Entry,
+    frames_in,
+    is_discard_mark,
+    last_number,
+    place_after,
+)
+from openresponses_server.store.logs.redis_pages import Pages
+from openresponses_server.store.logs.window import Window
+
+_ENTRIES_AT_ONCE: Final = 64  # of each log
+_BLOCK: Final = 0.1  # seconds that Redis waits for entries; a log that is new to the reading waits as long
+_CHECKED_EVERY: Final = 5.0  # seconds without an entry after which it is looked whether the log is there
+_UNREAD: Final = 1.0  # seconds that the end of a log is read on when its last reader has left
+_MOST: Final = 1024 * 1024  # bytes of one window
+_LEAST: Final = 128 * 1024
+_MOST_TOGETHER: Final = 64 * 1024 * 1024  # of all windows
+_CANCELLED_AGAIN: Final = 0.5  # seconds
+_log = structlog.get_logger(__name__)
+
+
+class Tail:
+    """What follows the event `start` of one log, from where `place` says on."""
+
+    def __init__(self, run_id: str, start: int) -> None:
+        self.start = start
+        self.place = place_after(start)
+        self.window = Window(run_id)
+        self.unread_since = time.monotonic()
+        self.seen_at = time.monotonic()
+        self._readers = 0
+
+    @contextmanager
+    def reader(self) -> Iterator[None]:
+        """It is read while this lasts."""
+        self._readers += 1
+        try:
+            yield
+        finally:
+            self._readers -= 1
+            self.unread_since = time.monotonic()
+
+    def wanted(self, now: float) -> bool:
+        """Whether there is anything to read for."""
+        unread = not self._readers and now - self.unread_since > _UNREAD
+        return not (unread or self.window.ended)
+
+    def take(self, entries: list[Entry], most: int) -> None:
+        """The next ones; the window keeps its newest `most` bytes."""
+        self.seen_at = time.monotonic()
+        for frames in frames_in(entries):
+            self.window.append(frames)
+        self.place = entries[-1][0]
+        if is_discard_mark(entries[-1]):
+            self.window.empty(LogGone(self.window.run_id))
+        elif self.place == CLOSED:
+            self.window.end()
+        if self.window.bytes > most:
+            self.window.cut(most * 3 // 4)
+
+
+class Tails:
+    """Those that have readers, by their keys. `pages` reads what lies before them."""
+
+    def __init__(self, redis: Redis, calls: Calls, pages: Pages) -> None:
+        self._redis = redis
+        self._calls = calls
+        self._pages = pages
+        self._tails: dict[str, Tail] = {}
+        self._reading: asyncio.Task[None] | None = None
+
+    async def read(self, key: str, run_id: str, after: int) -> AsyncIterator[Frames]:
+        """As `EventLog.read` that waits."""
+        tail = self._tails.get(key) or await self._begin(key, run_id, after)
+        with tail.reader():
+            until = tail.start
+            while True:
+                async for frames in self._pages.read(key, run_id, after, until):
+                    after = frames.last
+                    yield frames
+                try:
+                    async for frames in tail.window.read(after):
+                        after = frames.last
+                        yield frames
+                    return
+                except LogGap as gap:  # to this reader, or in the log: then the pages have it too
+                    until = gap.found - 1
+
+    async def close(self) -> None:
+        """End the reading; who still reads gets LogError."""
+        reading = self._reading
+        while reading is not None and not reading.done():
+            reading.cancel()  # again, since the client may take a cancellation for its own timeout
+            await asyncio.wait([reading], timeout=_CANCELLED_AGAIN)
+
+    async def _begin(self, key: str, run_id: str, after: int) -> Tail:
+        """The tail from there on, or from where the log ends now. Raises LogGone, LogError."""
+        last = await self._pages.last(key)
+        if not last or is_discard_mark(last[0]):
+            raise LogGone(run_id)
+        if key in self._tails:  # by another reader, meanwhile
+            return self._tails[key]
+        if last[0][0] == CLOSED:
+            whole = Tail(run_id, last_number(last[-1][0]))
+            whole.window.end()
+            return whole
+        tail = self._tails[key] = Tail(run_id, min(after, last_number(last[0][0])))
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read_all())
+        return tail
+
+    async def _read_all(self) -> None:
+        """For as long as there is anything to read for."""
+        failure: Exception = LogError()
+        try:
+            while self._look_over():
+                places: dict[Any, Any] = {key: tail.place for key, tail in self._tails.items()}
+                for key, entries in await self._calls(lambda at=places: self._next(at)):  # type: ignore[misc]
+                    if (tail := self._tails.get(key.decode())) is not None:
+                        tail.take(entries, self._room)
+                await self._check()
+        except LogError as error:
+            failure = error
+        except Exception:
+            _log.exception("event_log.reading_failed")
+        finally:
+            self._reading = None
+            tails, self._tails = self._tails, {}
+            for tail in tails.values():
+                tail.window.end(failure)
+
+    async def _next(self, places: dict[Any, Any]) -> Any:
+        return await self._redis.xread(places, count=_ENTRIES_AT_ONCE, block=round(_BLOCK * 1000)) or []
+
+    @property
+    def _room(self) -> int:
+        """Bytes that each window may have."""
+        return min(_MOST, max(_LEAST, _MOST_TOGETHER // max(len(self._tails), 1)))
+
+    def _look_over(self) -> bool:
+        """Leave out what nobody reads; whether anything is left."""
+        now = time.monotonic()
+        for key, tail in list(self._tails.items()):
+            if not tail.wanted(now):
+                del self._tails[key]
+        return bool(self._tails)
+
+    async def _check(self) -> None:
+        """Those that had nothing for a while may have been lost."""
+        now = time.monotonic()
+        quiet = {key: tail for key, tail in self._tails.items() if now - tail.seen_at > _CHECKED_EVERY}
+        if not quiet:
+            return
+
+        async def there() -> list[bool]:
+            async with self._redis.pipeline(transaction=False) as pipe:
+                for key in quiet:
+                    pipe.exists(key)
+                found: list[bool] = await pipe.execute()
+                return found
+
+        for tail, found in zip(quiet.values(), await self._calls(there), strict=True):
+            tail.seen_at = now
+            if not found:
+                tail.window.end(LogGone(tail.window.run_id))

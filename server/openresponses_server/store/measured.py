@@ -1,0 +1,89 @@
+"""Stores and event logs whose calls are measured: how long they take, and how they fail."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any, Final, cast
+
+from openresponses_server.errors import Outage
+from openresponses_server.store.base import ResponseStore
+from openresponses_server.store.logs.base import EventLog
+
+Called = Callable[[str, str, float, str | None], None]
+"""Called with the part, the name of the call, seconds, and the code of its failure or None."""
+
+_OF_STORE: Final = (
+    "acquire",
+    "chain",
+    "checkpoint",
+    "claim_orphans",
+    "claim_waiting",
+    "delete",
+    "finish",
+    "get",
+    "input_items",
+    "items",
+    "missing",
+    "put",
+    "renew",
+    "size",
+    "standing",
+    "stock",
+    "sweep",
+    "waiting",
+)
+_USAGE: Final = "usage"
+_OF_USAGE: Final = ("add_usage", "forget_usage", "usage_of")
+# not `append` and `add`: a token waits for them
+_OF_LOG: Final = ("check", "open", "close", "discard")
+_UNMEASURED: Final = ("add", "at_hand")  # which are found at once
+_TIMEOUT: Final = "timeout"
+
+
+class _Measured:
+    """Everything of `inner`; the calls of these names are measured."""
+
+    def __init__(self, part: str, inner: Any, names: tuple[str, ...], called: Called) -> None:
+        self._inner = inner
+        for name in names:
+            setattr(self, name, _timed(part, name, getattr(inner, name), called))
+        for name in _UNMEASURED:
+            if hasattr(inner, name):
+                setattr(self, name, getattr(inner, name))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def measured_store(store: ResponseStore, called: Called) -> ResponseStore:
+    """The same store."""
+    measured = _Measured("store", store, _OF_STORE, called)
+    setattr(measured, _USAGE, _Measured("store", store.usage, _OF_USAGE, called))
+    return cast(ResponseStore, measured)
+
+
+def measured_log(log: EventLog, called: Called) -> EventLog:
+    """The same log; one that is at hand as it is, since it neither fails nor waits."""
+    return log if log.at_hand else cast(EventLog, _Measured("log", log, _OF_LOG, called))
+
+
+def _timed(part: str, name: str, call: Callable[..., Awaitable[Any]], called: Called) -> Any:
+    @wraps(call)
+    async def timed(*args: Any, **options: Any) -> Any:
+        started = time.perf_counter()
+        failure: str | None = None
+        try:
+            return await call(*args, **options)
+        except Outage as error:
+            failure = error.code
+            raise
+        except asyncio.CancelledError:  # whoever called it waits no longer
+            failure = _TIMEOUT
+            raise
+        finally:
+            called(part, name, time.perf_counter() - started, failure)
+
+    return timed

@@ -1,0 +1,312 @@
+"""A store in this process: nothing survives it, and no other process sees it."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.input_items import InputItem
+from openresponses_bridge.protocol.response import Response
+from openresponses_server.store.base import (
+    ANY_SIZE,
+    NOBODY,
+    InputPage,
+    Lease,
+    Order,
+    Standing,
+    StoredResponse,
+    Turn,
+)
+from openresponses_server.store.errors import LeaseLost, StoreError, TooLarge
+from openresponses_server.store.export_lines import export_lines
+from openresponses_server.store.frames import Frames, Piece, pieces
+from openresponses_server.store.links import in_order
+from openresponses_server.store.lookups import items_at, output_names
+from openresponses_server.store.memory_listing import MemoryListing
+from openresponses_server.store.memory_records import (
+    Kept,
+    MemoryRecords,
+    is_made_by,
+    is_over,
+    owner_of,
+    waits,
+)
+from openresponses_server.store.paging import position, window
+from openresponses_server.store.presence import Alone, Presence
+from openresponses_server.store.records import (
+    id_bytes,
+    input_rows,
+    lease_of,
+    listed_item,
+    record_of,
+    row_of,
+    turn_of,
+)
+from openresponses_server.store.usage import MemoryUsage
+
+_MAX_BYTES: Final = 256 * 1024 * 1024
+
+
+class MemoryStore:
+    """Keeps the `limit` turns that were stored last, and fewer when they are more than `max_bytes`
+    together. Runs in progress are never forgotten."""
+
+    is_loaded = True
+
+    def __init__(
+        self, limit: int = 1000, max_bytes: int = _MAX_BYTES, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.name = f"memory-{secrets.token_hex(8)}"
+        self._records = MemoryRecords(limit, max_bytes)
+        self._clock = clock
+        self.usage = MemoryUsage()
+        self.listing = MemoryListing(self._records, clock)
+
+    async def now(self) -> float:
+        return self._clock()
+
+    async def get(self, response_id: str, owner: str = "") -> StoredResponse | None:
+        kept = self._of(response_id, owner)
+        return None if kept is None else _record(kept)
+
+    async def standing(self, response_id: str, owner: str = "") -> Standing | None:
+        kept = self._of(response_id, owner)
+        if kept is None:
+            return None
+        return Standing(response_id, owner, lease_of(kept.row), kept.row.last_sequence)
+
+    async def put(self, record: StoredResponse, frames: Frames | None = None) -> None:
+        row = row_of(record, self._clock(), frames.last if frames else -1)
+        there = self._records.get(row.id)
+        if there is not None and there.row.owner != row.owner:
+            raise StoreError(StoreError.CONFLICT, "A response with this id already exists.")
+        output = [] if record.lease else output_names(record.response)
+        self._records.add(Kept(row, input_rows(record), {frames.first: frames} if frames else {}, output))
+
+    async def checkpoint(
+        self,
+        response_id: str,
+        lease: Lease,
+        response: Response | None = None,
+        frames: Frames | None = None,
+    ) -> None:
+        kept = self._held_by(response_id, lease.worker)
+        if kept.row.lease_until is None:
+            raise LeaseLost(response_id, lease.worker)
+        self._update(kept, response, frames, lease.until)
+
+    async def renew(self, held: Mapping[str, str], until: float) -> set[str]:
+        lost = set()
+        for response_id, worker in held.items():
+            kept = self._records.get(response_id)
+            if kept is None or kept.row.lease_worker != worker or kept.row.lease_until is None:
+                lost.add(response_id)
+            else:
+                kept.row = replace(kept.row, lease_until=until)
+        return lost
+
+    async def finish(
+        self, response_id: str, worker: str, response: Response, frames: Frames | None = None
+    ) -> None:
+        kept = self._held_by(response_id, worker)
+        if kept.row.lease_until is not None:
+            self._records.name_output(kept, output_names(response))
+            self._update(kept, response, frames, None)
+
+    async def acquire(self, response_id: str, lease: Lease, now: float) -> StoredResponse | None:
+        kept = self._records.get(response_id)
+        if kept is None or not (is_over(kept.row, now) or waits(kept.row)):
+            return None
+        return self._hand_over(kept, lease)
+
+    async def claim_orphans(
+        self, lease: Lease, now: float, limit: int = 100, *, waiting: bool = True
+    ) -> list[StoredResponse]:
+        over = [kept for kept in self._records.all() if is_over(kept.row, now)]
+        orphans = [kept for kept in over if waiting or not waits(kept.row)]
+        return [self._hand_over(kept, lease) for kept in orphans[:limit]]
+
+    async def claim_of(self, process: str, lease: Lease, limit: int = 100) -> list[StoredResponse]:
+        left = [kept for kept in self._records.all() if is_made_by(kept.row, process)]
+        return [self._hand_over(kept, lease) for kept in left[:limit]]
+
+    async def give_back(self, held: Mapping[str, str], until: float) -> None:
+        lost = await self.renew(held, until)
+        for response_id in held.keys() - lost:
+            kept = self._records.get(response_id)
+            assert kept is not None
+            kept.row = replace(kept.row, lease_worker=NOBODY)
+
+    def presence(self, process: str, lease: float) -> Presence:
+        return Alone()
+
+    async def claim_waiting(
+        self, lease: Lease, before: float, limit: int = 1, not_of: Collection[str] = ()
+    ) -> list[StoredResponse]:
+        waiting = [
+            kept
+            for kept in self._records.all()
+            if waits(kept.row) and is_over(kept.row, before) and kept.row.owner not in not_of
+        ]
+        return [self._hand_over(kept, lease) for kept in waiting[:limit]]
+
+    async def waiting(self, owner: str, most: int) -> tuple[int, int]:
+        owners = [kept.row.owner for kept in self._records.all() if waits(kept.row)]
+        return min(len(owners), most), min(owners.count(owner), most)
+
+    async def frames(self, response_id: str, owner: str = "", after: int = -1) -> AsyncIterator[Piece]:
+        kept = self._of(response_id, owner)
+        for first in list(kept.frames) if kept is not None else ():
+            # looked up each time, since a slow reader must not keep what was let go
+            kept = self._of(response_id, owner)
+            if kept is None or first not in kept.frames:
+                return
+            for piece in pieces(kept.frames[first], after):
+                yield piece
+
+    async def chain(self, response_id: str, owner: str = "") -> list[Turn]:
+        turns = self._linked(response_id, owner)
+        links = {each: kept.row.previous_response_id for each, kept in turns.items()}
+        return [_turn(turns[each]) for each in in_order(response_id, links)]
+
+    async def size(self, response_id: str, owner: str = "") -> int:
+        return sum(
+            len(kept.row.response) + sum(len(row.item) for row in kept.input)
+            for kept in self._linked(response_id, owner).values()
+        )
+
+    async def stock(self) -> dict[str, int]:
+        held: Counter[str] = Counter()
+        for kept in self._records.all():
+            held[owner_of(kept)] += kept.size
+        return held
+
+    async def missing(
+        self, response_ids: Collection[str], owner: str = "", *, before: Collection[str] = ()
+    ) -> set[str]:
+        gone = {each for each in response_ids if self._of(each, owner) is None}
+        return gone | {each for each in before if self._context(each, owner) is None}
+
+    async def input_items(
+        self,
+        response_id: str,
+        owner: str = "",
+        *,
+        after: str | None = None,
+        before: str | None = None,
+        limit: int = 20,
+        order: Order = "desc",
+    ) -> InputPage | None:
+        kept = self._of(response_id, owner)
+        if kept is None:
+            return None
+        ids = [row.item_id for row in kept.input]
+        bounds = window(position(ids, "after", after), position(ids, "before", before), order)
+        low = 0 if bounds.low is None else bounds.low + 1
+        high = len(ids) if bounds.high is None else bounds.high
+        rows = kept.input[low:high]
+        if bounds.downwards:
+            rows.reverse()
+        page = [listed_item(response_id, row.item_id, row.item) for row in rows[:limit]]
+        if bounds.reverse:
+            page.reverse()
+        return InputPage(page, len(rows) > limit)
+
+    async def items(
+        self, item_ids: Collection[str], owner: str = "", *, most: int = ANY_SIZE
+    ) -> dict[str, InputItem]:
+        now = self._clock()
+        names = map(id_bytes, item_ids)
+        locations = {name: at for name in names if (at := self._records.locate(owner, name, now)) is not None}
+        made = {at.response_id for at in locations.values() if at.item is None}
+        bodies = {each: kept.row.response for each in made if (kept := self._records.get(each)) is not None}
+        size = sum(map(len, bodies.values()))
+        size += sum(len(at.item) for at in locations.values() if at.item is not None)
+        if size > most:
+            raise TooLarge(TooLarge.REFERENCES, size, most)
+        return items_at(locations, bodies)
+
+    async def delete(self, response_id: str, owner: str = "") -> bool:
+        kept = self._records.get(response_id)
+        if kept is None or kept.row.owner != owner:
+            return False
+        self._records.forget(kept)
+        return True
+
+    async def sweep(self, now: float) -> int:
+        expired = [kept for kept in self._records.all() if not kept.is_there(now)]
+        for kept in reversed(expired):  # the newest first: those before may have been held for it alone
+            self._records.forget(kept)
+        return len(expired)
+
+    async def export(self) -> AsyncIterator[bytes]:
+        for kept in self._records.all():
+            frames = [kept.frames[first] for first in sorted(kept.frames)]
+            for line in export_lines(kept.row, [row.item for row in kept.input], frames):
+                yield line
+
+    async def probe(self) -> None:
+        return None
+
+    async def close(self) -> None:
+        self._records.clear()
+
+    def _of(self, response_id: str, owner: str) -> Kept | None:
+        kept = self._records.get(response_id)
+        mine = kept is not None and kept.row.owner == owner and kept.is_there(self._clock())
+        return kept if mine else None
+
+    def _context(self, response_id: str, owner: str) -> Kept | None:
+        """The turn as what a later one stands on: deleted and expired ones too."""
+        kept = self._records.get(response_id)
+        return kept if kept is not None and owner_of(kept) == owner else None
+
+    def _linked(self, response_id: str, owner: str) -> dict[str, Kept]:
+        """The turns of a chain that are there, the newest first."""
+        turns: dict[str, Kept] = {}
+        kept = self._of(response_id, owner)
+        while kept is not None and kept.row.id not in turns:
+            turns[kept.row.id] = kept
+            kept = self._context(kept.row.previous_response_id or "", owner)
+        return turns
+
+    def _held_by(self, response_id: str, worker: str) -> Kept:
+        kept = self._records.get(response_id)
+        if kept is None or kept.row.lease_worker != worker:
+            raise LeaseLost(response_id, worker)
+        return kept
+
+    def _hand_over(self, kept: Kept, lease: Lease) -> StoredResponse:
+        kept.row = replace(kept.row, lease_worker=lease.worker, lease_until=lease.until)
+        return _record(kept)
+
+    def _update(
+        self, kept: Kept, response: Response | None, frames: Frames | None, lease_until: float | None
+    ) -> None:
+        more = 0
+        changes: dict[str, object] = {"updated_at": self._clock(), "lease_until": lease_until}
+        if response is not None:
+            body = encode(response)
+            more += len(body) - len(kept.row.response)
+            changes |= {"response": body, "status": response.status}
+        if frames is not None:
+            there = kept.frames.get(frames.first)
+            more += len(frames.data) - (len(there.data) if there else 0)
+            kept.frames[frames.first] = frames
+            changes["last_sequence"] = frames.last
+        kept.row = replace(kept.row, **changes)
+        self._records.grown(kept, more)
+
+
+def _record(kept: Kept) -> StoredResponse:
+    return record_of(kept.row, [row.item for row in kept.input])
+
+
+def _turn(kept: Kept) -> Turn:
+    return turn_of(kept.row.id, kept.row.response, (row.item for row in kept.input))

@@ -1,0 +1,298 @@
+"""`ResponseSessionPersistenceTransformer`: the events of a run pass through it and are kept.
+
+What passes goes to the event log at once, for those who read along, and to the store by checkpoints: the
+snapshot and the frames since the last one. The end passes when it is durable, and not before (law S1).
+Batches pass whole, and nothing is done per event but the encoding, which the client's answer needs anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from typing import Any, Final
+
+import structlog
+
+from openresponses_bridge.errors import BridgeError
+from openresponses_bridge.protocol.events import TERMINAL_EVENTS, Event, OutputItemDone
+from openresponses_bridge.protocol.response import Response
+from openresponses_server.store.base import ResponseStore, StoredResponse, UpstreamResponse
+from openresponses_server.store.endings import LOST, failed_instead
+from openresponses_server.store.errors import LeaseLost, StoreError, no_answer
+from openresponses_server.store.frames import Frames
+from openresponses_server.store.logs.base import EventLog
+from openresponses_server.store.record_writer import RecordWriter
+from openresponses_server.store.stored_end import is_there, stored_end
+from openresponses_server.store.unseen import shows_output
+from openresponses_server.store.withheld import Withheld, frames_of
+from openresponses_server.store.writers import LogWriter
+
+# bytes of a last batch, which a log would hold as one, beyond which readers find it in the store
+_LARGEST_LOGGED: Final = 8 * 1024 * 1024
+_OF_PATIENCE: Final = 0.8  # how much of it the end waits for a checkpoint
+_log = structlog.get_logger(__name__)
+
+
+class ResponseSessionPersistenceTransformer:
+    """Keeps one run's response.
+
+    `record` is what is stored besides the response: input, owner, request, expiry. `snapshot` gives the
+    response as it stands; `worker` is this run's own name (see `Lease`). A checkpoint is due `interval`
+    seconds after the last one and at each finished item; the owner of this object calls `checkpoint()` then,
+    and `wake` says that one is due now; `on_lost` is called when the record is no longer this run's.
+    `patience` is how many seconds the end may take to be stored before it is reported as not stored.
+    `stored`: the record exists already, held under `worker`. `shared`: other workers may make what this one
+    gives back. `withheld`: output of a response in the background is shown when it has ended.
+    """
+
+    def __init__(
+        self,
+        record: StoredResponse,
+        snapshot: Callable[[], Response],
+        store: ResponseStore,
+        log: EventLog,
+        worker: str,
+        *,
+        wire: str = "openresponses",
+        interval: float = 1.0,
+        lease: float = 10.0,
+        patience: float = 5.0,
+        stored: bool = False,
+        shared: bool = True,
+        withheld: bool = False,
+        wake: Callable[[], None] = lambda: None,
+        on_lost: Callable[[], None] = lambda: None,
+        upstream: Callable[[], UpstreamResponse | None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.response_id = record.response.id
+        self.worker = worker
+        self.batch = Frames(0, -1, b"")
+        """The frames of the batch that passed last: the bytes for those who read server-sent events."""
+        self.lost = False
+        """Another worker has settled the run, or it was deleted: nothing more can be stored. Its client is
+        sent the end that is stored, where there is one."""
+        self.upstream = upstream
+        self._in_background = record.request is not None
+        self._withheld = Withheld(self.response_id, wanted=withheld and self._in_background)
+        given: dict[str, Any] = {"lease": lease, "patience": patience, "stored": stored, "clock": clock}
+        shown = self._withheld.of(snapshot)
+        self._record = RecordWriter(record, shown, store, worker, upstream=upstream, **given)
+        self._log = LogWriter(log, self.response_id)
+        self._where = store, self.response_id, record.owner
+        self._patience = patience
+        self._wire = wire
+        self._interval = interval
+        self._wake = wake
+        self._on_lost = on_lost
+        self._clock = clock
+        self._shared = shared
+        self.seen = False
+        """Something of the response is stored that may have been sent; in the background, of its output."""
+        self.unheard = False
+        """Nothing of it is sent before its end, so that its beginning need not be stored before it passes:
+        it is stored with the first checkpoint that is due, or with the end."""
+        self._final: Response | None = None
+        self._ended_elsewhere = self._made_elsewhere = False
+        self._next_at = clock() + interval
+        self._writing = asyncio.Lock()
+
+    @property
+    def held(self) -> bool:
+        """There is a record, and it is this run's: it has a lease."""
+        return self._record.stored and not self.saved and not self.lost
+
+    @property
+    def flows(self) -> bool:
+        """What passes now waits for the log at most: the beginning is stored, or need not be yet."""
+        return self._log.opened if self.seen else self.unheard
+
+    @property
+    def saved(self) -> bool:
+        """The end is durable."""
+        return self._record.saved
+
+    async def transform(self, batches: AsyncIterable[list[Event]]) -> AsyncIterator[list[Event]]:
+        """A whole stream, checkpoints made in passing."""
+        async for events in batches:
+            kept = await self.take(events)
+            if self.due(self._clock()):
+                await self.checkpoint()
+            yield kept
+
+    async def queue(self, *, for_anybody: bool = False) -> None:
+        """Store the response before its run begins, here or, `for_anybody`, wherever a worker takes it.
+        Raises StoreError."""
+        if for_anybody:
+            await self._log.open()
+            await self._record.offer()
+        else:
+            await self.checkpoint(always=True)
+            await self._log.open()
+
+    async def begin(self) -> None:
+        """Store that the run of a queued response has begun, before its upstream is asked: a crash of its
+        worker counts then. Raises StoreError."""
+        async with self._writing:
+            try:
+                await self._record.begin_in_time()
+            except LeaseLost:
+                self._give_up()
+
+    async def give_back(self) -> bool:
+        """Let other workers make the response if nobody can have seen any of its output; whether they may.
+        Nothing more of it is stored here then."""
+        if self.seen or not (self._in_background and self._shared):
+            return False
+        async with self._writing:
+            if not self.held:
+                return False
+            try:
+                await self._record.give_back()
+            except StoreError:
+                return False
+            self._give_up()
+        return True
+
+    async def take(self, events: list[Event]) -> list[Event]:
+        """Keep a batch; what may leave instead of it, which differs when the end could not be stored.
+        Raises StoreError when not even the beginning can be stored, with the first output of a response in
+        the background: nothing of these events may be sent then. What is unheard may have passed before.
+        """
+        if type(events[-1]) in TERMINAL_EVENTS:
+            return await self._end(events)
+        if (kept := self.keep(events)) is not None:
+            await kept
+        return events
+
+    def keep(self, events: list[Event]) -> Awaitable[None] | None:
+        """The same of a batch that is not the last, in a plain call: None when it may leave, or what is to
+        be awaited first. While this `flows` that is a future, which raises nothing."""
+        if not self._withheld.idle and not (events := self._withheld.passing(events)):
+            return None
+        self._note(events)
+        if self.seen:
+            if OutputItemDone in map(type, events):
+                self._next_at = 0.0
+                self._wake()
+            return None if self.lost else self._log.append(self.batch)
+        if not self.unheard:
+            return self._keep_first(events)
+        self._record.check()
+        return None
+
+    async def _keep_first(self, events: list[Event]) -> None:
+        # Before it is sent: a response in the background is made again as long as no output is stored.
+        await self.checkpoint(always=True)
+        self.seen = not self._in_background or shows_output(events)
+        if not self.lost:
+            await self._log.written(self.batch)
+
+    def due(self, now: float) -> bool:
+        """Whether a checkpoint has something to do: frames to store, or an end to store after all. It does
+        not renew the lease of a run without new events (`Keeper` does)."""
+        kept = self.held or (self.unheard and not self.saved)
+        return kept and now >= self._next_at and (bool(self._record.pending) or self._final is not None)
+
+    async def checkpoint(self, *, always: bool = False) -> None:
+        """Store what has passed since the last one and renew the lease. A checkpoint that fails is made up
+        for by the next; with `always` it raises StoreError."""
+        async with self._writing:
+            if self.saved or self.lost:
+                return
+            try:
+                if self._final is not None:
+                    await self._record.end(self._final)
+                elif always:
+                    await self._record.progress_in_time()
+                else:
+                    await self._record.progress()
+                self.seen = self.seen or self.unheard
+            except StoreError as error:
+                if always:
+                    raise
+                _log.warning("checkpoint.failed", response_id=self.response_id, code=error.code)
+            except LeaseLost:
+                self._give_up()
+            self._next_at = self._clock() + self._interval
+        if self._final is not None:
+            await self._end_log()
+
+    async def _end(self, events: list[Event]) -> list[Event]:
+        deadline = self._clock() + self._patience
+        try:
+            async with asyncio.timeout(self._patience * _OF_PATIENCE):
+                await self._writing.acquire()
+        except TimeoutError:  # a checkpoint hangs
+            self.batch = self._withheld.batch(events)
+            events = self._unsaved(events, no_answer())
+        else:
+            try:
+                events = await self._store_end(events, deadline)
+            finally:
+                self._writing.release()
+        if self.lost:
+            events = await self._lost(events)
+        elif self._log.opened and (len(self.batch.data) <= _LARGEST_LOGGED or not self.saved):
+            await self._log.written(self.batch)
+        await self._end_log()
+        return events
+
+    async def _store_end(self, events: list[Event], deadline: float) -> list[Event]:
+        self._note(events)
+        try:
+            if self.lost:
+                raise LeaseLost(self.response_id, self.worker)
+            await self._record.insist_on_end(events[-1].response, deadline)  # type: ignore[union-attr]
+        except StoreError as error:
+            self._record.pending.pop()
+            return self._unsaved(events, error)
+        except LeaseLost:
+            self._give_up()
+        return events
+
+    def _unsaved(self, events: list[Event], error: StoreError) -> list[Event]:
+        events = self._failed(events, error)
+        if not self.lost:
+            self._record.pending.append(self.batch)
+        return events
+
+    async def _end_log(self) -> None:
+        """What is stored is read to its end; what was deleted leaves nothing behind; and what another worker
+        makes has a log that is that one's."""
+        if self.saved or self._ended_elsewhere:
+            await self._log.close()
+        elif self.lost:
+            await self._log.give_up(keep=self._made_elsewhere)
+
+    async def _lost(self, events: list[Event]) -> list[Event]:
+        """The end of a run that is another worker's now: the one that it has stored, so that all clients are
+        sent the same."""
+        found = await stored_end(*self._where, self.batch.first - 1, self._patience)
+        if found is None:
+            self._made_elsewhere = await is_there(*self._where, self._patience)
+            return self._failed(events, LOST)
+        self._ended_elsewhere = True
+        self.batch = found.frames
+        return found.events
+
+    def _failed(self, events: list[Event], error: BridgeError) -> list[Event]:
+        """The end to send when the real one could not be stored. It is stored when that is possible again."""
+        failed = failed_instead(events, error, self._wire)
+        self.batch = self._withheld.batch(failed)
+        self._final = failed[-1].response  # type: ignore[union-attr]
+        return failed
+
+    def _give_up(self) -> None:
+        if not self.lost:
+            self.lost = True
+            self._record.pending.clear()
+            _log.warning("run.lost", response_id=self.response_id)
+            self._on_lost()
+            self._wake()
+
+    def _note(self, events: list[Event]) -> None:
+        self.batch = frames_of(events) if self._withheld.idle else self._withheld.shown(events)
+        if not self.lost:
+            self._record.pending.append(self.batch)

@@ -1,0 +1,154 @@
+"""Whether what the settings name, the session store and the event log, can be used: looked at all the time in
+the background, so that a probe is answered at once, however slow they are."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+import structlog
+
+from openresponses_server.errors import Outage
+from openresponses_server.settings import Settings
+from openresponses_server.store.base import NO_ID, ResponseStore
+from openresponses_server.store.errors import StoreError
+from openresponses_server.store.event_logs_logs import open_event_log
+from openresponses_server.store.logs.base import EventLog, LogError
+from openresponses_server.store.sql.sqlite_file import file_in_order
+from openresponses_server.store.stores import build_store
+
+_INTERVAL: Final = 1.0  # seconds between two looks
+_PATIENCE: Final = 3.0  # seconds after which a store that does not answer counts as out
+_LONGEST: Final = 15.0  # seconds that one look may take: longer than a connection or a lock is waited for
+_LOG_PATIENCE: Final = 1.0
+_SILENT: Final = StoreError(StoreError.UNAVAILABLE, "The session store does not answer.")
+_UNKNOWN: Final = StoreError(StoreError.UNAVAILABLE, "The session store has not answered yet.")
+_log = structlog.get_logger(__name__)
+
+
+class Watch:
+    """Looks at a store and a log every `interval` seconds while `going` lasts. A store that has not answered
+    for `patience` seconds counts as out."""
+
+    def __init__(
+        self, store: ResponseStore, log: EventLog, interval: float = _INTERVAL, patience: float = _PATIENCE
+    ) -> None:
+        self._store = store
+        self._log = log
+        self._interval = interval
+        self._patience = patience
+        self._asked_at: float | None = None
+        self._store_outage: StoreError | None = _UNKNOWN
+        self._log_outage: LogError | None = None
+        self._unseen = 2
+        self._seen = asyncio.Event()
+
+    @property
+    def store_outage(self) -> StoreError | None:
+        """What is wrong with the store; None when it takes what is written."""
+        waited = 0.0 if self._asked_at is None else time.monotonic() - self._asked_at
+        return self._store_outage or (_SILENT if waited > self._patience else None)
+
+    @property
+    def log_outage(self) -> LogError | None:
+        """What is wrong with the event log; None when it answers."""
+        return self._log_outage
+
+    @asynccontextmanager
+    async def going(self) -> AsyncIterator[None]:
+        """Look, from now on; at each of the two by itself."""
+        looks = [asyncio.create_task(self._look(each)) for each in (self._look_at_store, self._look_at_log)]
+        enough = asyncio.get_running_loop().call_later(self._patience, self._seen.set)
+        try:
+            yield
+        finally:
+            enough.cancel()
+            for look in looks:
+                look.cancel()
+            await asyncio.wait(looks, timeout=_LOG_PATIENCE)
+
+    async def seen(self) -> None:
+        """Wait until the first looks are over, or have taken too long."""
+        await self._seen.wait()
+
+    async def _look(self, at: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await at()
+            except Exception:
+                _log.exception("readiness.internal_error")
+            self._unseen -= 1
+            if not self._unseen:
+                self._seen.set()
+            await asyncio.sleep(self._interval)
+
+    async def _look_at_store(self) -> None:
+        before = self._store_outage
+        self._asked_at = time.monotonic()
+        try:
+            async with asyncio.timeout(_LONGEST):
+                await self._store.probe()
+            self._store_outage = None
+        except StoreError as error:
+            self._store_outage = error
+        except TimeoutError:
+            self._store_outage = _SILENT
+        finally:
+            self._asked_at = None
+        if (before is None) != (self._store_outage is None) and before is not _UNKNOWN:
+            state = "ready" if self._store_outage is None else self._store_outage.code
+            _log.warning("readiness.changed", store=state)
+
+    async def _look_at_log(self) -> None:
+        try:
+            await check_log(self._log)
+            self._log_outage = None
+        except LogError as error:
+            self._log_outage = error
+
+
+async def check_log(log: EventLog) -> None:
+    """Ask whether the event log's server answers. Raises LogError."""
+    try:
+        async with asyncio.timeout(_LOG_PATIENCE):
+            await log.check()
+    except TimeoutError as error:
+        raise LogError from error
+
+
+async def check_before_start(settings: Settings) -> list[Outage]:
+    """What is out now and may come back. Raises Outage for what no waiting mends. A store that has to be
+    brought up to date is waited for."""
+    found = [await _outage(_check_store(settings)), await _outage(_check_log(settings))]
+    return [each for each in found if each is not None]
+
+
+async def _check_store(settings: Settings) -> None:
+    if file_in_order(settings.store) is not None:
+        return
+    store = build_store(settings)
+    try:
+        await store.get(NO_ID)
+    finally:
+        await store.close()
+
+
+async def _check_log(settings: Settings) -> None:
+    log = open_event_log(settings.event_log)
+    try:
+        await check_log(log)
+    finally:
+        await log.shutdown()
+
+
+async def _outage(check: Awaitable[object]) -> Outage | None:
+    try:
+        await check
+    except Outage as outage:
+        if outage.lasting:
+            raise
+        return outage
+    return None

@@ -1,0 +1,247 @@
+"""Records ↔ what stores keep: plain columns, and JSON as bytes.
+
+JSON is bytes and not text or a JSON type, because PostgreSQL's text can't hold U+0000 and because what was
+sent must come back unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from openresponses_bridge.errors import WireError
+from openresponses_bridge.protocol import vocabulary
+from openresponses_bridge.protocol.codec import decode_json, decode_response, encode
+from openresponses_bridge.protocol.input_items import InputItem, KnownInputItem
+from openresponses_bridge.protocol.lenient import Repairing, build
+from openresponses_bridge.protocol.response import Response, TextField, TextFormat
+from openresponses_server.store.base import Lease, ListedItem, StoredResponse, Turn, UpstreamResponse
+from openresponses_server.store.errors import StoreError, UnreadableRecord
+
+LONGEST_ID: Final = 512  # characters; more than any server gives, and what an index of PostgreSQL takes
+HIDDEN: Final = "~"
+"""Begins the owner of what was deleted and later turns stand on. Every look-up names an owner, and nobody
+asks as this one: only a chain that began at a turn of the owner's own goes on through it."""
+
+_UPSTREAM: Final = "openresponses-bridge:upstream"
+"""The field of a stored response that names the upstream's own. Responses are read without it, so that no
+client is shown it."""
+_MARK: Final = _UPSTREAM.encode()
+
+_input_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(list[KnownInputItem])
+_REFUSED: Final = (msgspec.MsgspecError, RecursionError, UnicodeError)
+
+
+class _Linked(Response, frozen=True, kw_only=True):
+    upstream: UpstreamResponse = msgspec.field(name=_UPSTREAM)
+
+
+class _Link(Struct, frozen=True):
+    upstream: UpstreamResponse | None = msgspec.field(default=None, name=_UPSTREAM)
+
+
+_link_decoder = msgspec.json.Decoder(_Link)
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """A record's columns; the names are those of the table."""
+
+    id: str
+    owner: str
+    previous_response_id: str | None
+    status: str
+    created_at: float
+    updated_at: float
+    expires_at: float | None
+    lease_worker: str | None
+    lease_until: float | None
+    last_sequence: int
+    request: bytes | None
+    response: bytes
+
+
+class InputRow(Struct, frozen=True):
+    """One input item: the id that it is listed under, as bytes (it may be any string), and its JSON."""
+
+    item_id: bytes
+    item: bytes
+
+
+def can_be_id(text: str) -> bool:
+    """Whether a store can hold this as an id: what it can't hold, it does not have."""
+    if not 0 < len(text) <= LONGEST_ID or "\0" in text:
+        return False
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def row_of(record: StoredResponse, now: float, last_sequence: int) -> Row:
+    """The columns of a record written now. Raises StoreError when a store can't hold its id."""
+    response = record.response
+    link = response.previous_response_id
+    if not can_be_id(response.id) or not (link is None or can_be_id(link)):
+        raise StoreError(StoreError.CONFLICT, "A response under this id can't be stored.")
+    if is_hidden(record.owner):
+        raise StoreError(StoreError.CONFLICT, "A response can't be stored for this owner.")
+    return Row(
+        id=response.id,
+        owner=record.owner,
+        previous_response_id=link,
+        status=response.status,
+        created_at=record.created_at or now,
+        updated_at=now,
+        expires_at=record.expires_at,
+        lease_worker=record.lease.worker if record.lease else None,
+        lease_until=record.lease.until if record.lease else None,
+        last_sequence=last_sequence,
+        request=record.request,
+        response=encode(response),
+    )
+
+
+def linked(response: Response, upstream: UpstreamResponse | None) -> Response:
+    """The response to be stored with the upstream's own. One that is not complete here may be another there,
+    and stays without."""
+    if upstream is None or response.status != "completed":
+        return response
+    fields = {name: getattr(response, name) for name in Response.__struct_fields__}
+    return _Linked(**fields, upstream=upstream)
+
+
+def _upstream_of(body: bytes) -> UpstreamResponse | None:
+    if _MARK not in body:
+        return None
+    try:
+        return _link_decoder.decode(body).upstream
+    except _REFUSED:
+        return None
+
+
+def is_hidden(owner: str) -> bool:
+    """Whether this is the owner of what was deleted."""
+    return owner.startswith(HIDDEN)
+
+
+def hidden_row(row: Row) -> Row:
+    """What stays of a response that was deleted and that later turns stand on: its link and its output. The
+    caller keeps its input, and neither its frames nor the names of its items."""
+    return replace(
+        row,
+        owner=row.owner if is_hidden(row.owner) else HIDDEN + row.owner,
+        expires_at=None,
+        lease_worker=None,
+        lease_until=None,
+        last_sequence=-1,
+        request=None,
+        response=_context_of(row.response),
+    )
+
+
+def _context_of(body: bytes) -> bytes:
+    """A response without what no later turn reads. What can't be read stays as it is."""
+    try:
+        response = decode_response(body)
+    except WireError:
+        return body
+    return encode(
+        replace(
+            response,
+            instructions=None,
+            tools=[],
+            tool_choice="auto",
+            text=TextField(TextFormat()),
+            metadata={},
+            safety_identifier=None,
+            prompt_cache_key=None,
+        )
+    )
+
+
+def record_of(row: Row, items: Iterable[bytes]) -> StoredResponse:
+    """The record that these columns and input items are. Raises UnreadableRecord."""
+    turn = turn_of(row.id, row.response, items)
+    return StoredResponse(
+        response=turn.response,
+        input=turn.input,
+        owner=row.owner,
+        request=row.request,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        expires_at=row.expires_at,
+        lease=lease_of(row),
+        last_sequence=row.last_sequence,
+    )
+
+
+def turn_of(response_id: str, body: bytes, items: Iterable[bytes]) -> Turn:
+    """The turn that this JSON is. Raises UnreadableRecord."""
+    with reading(response_id):
+        response = decode_response(body)
+        if response.id != response_id:
+            raise UnreadableRecord(response_id)
+        return Turn(response, decode_input(items), _upstream_of(body))
+
+
+@contextmanager
+def reading(response_id: str) -> Iterator[None]:
+    """What is wrong with stored JSON is reported as such, and not as a peer's fault."""
+    try:
+        yield
+    except WireError as error:
+        raise UnreadableRecord(response_id) from error
+
+
+def lease_of(row: Row) -> Lease | None:
+    """The lease, None when the run has ended (its last worker is kept, so that it may end it again)."""
+    return None if row.lease_until is None else Lease(row.lease_worker or "", row.lease_until)
+
+
+def input_rows(record: StoredResponse) -> list[InputRow]:
+    """The record's input, each item under the id that it is listed under."""
+    ids = listed_ids(record.response.id, record.input)
+    return [InputRow(id_bytes(listed), encode(item)) for listed, item in zip(ids, record.input, strict=True)]
+
+
+def listed_ids(response_id: str, items: Iterable[InputItem]) -> list[str]:
+    """The ids of a response's input items: their own, or made of the response's and their positions."""
+    owns = [getattr(item, "id", None) for item in items]
+    return [
+        own if isinstance(own, str) and own else f"item_{response_id}_{position}"
+        for position, own in enumerate(owns)
+    ]
+
+
+def id_bytes(item_id: str) -> bytes:
+    """An item's id as it is kept: any string, halves of surrogate pairs too."""
+    return item_id.encode("utf-8", "surrogatepass")
+
+
+def listed_item(response_id: str, item_id: bytes, item: bytes) -> ListedItem:
+    """The item of that response's input under its id. Raises UnreadableRecord."""
+    with reading(response_id):
+        (decoded,) = decode_input([item])
+    return ListedItem(item_id.decode("utf-8", "surrogatepass"), decoded)
+
+
+def decode_input(items: Iterable[bytes]) -> list[InputItem]:
+    """Input items out of their JSON. Raises WireError."""
+    pieces = list(items)
+    try:
+        return _input_decoder.decode(b"[" + b",".join(pieces) + b"]")  # type: ignore[no-any-return]
+    except _REFUSED:
+        return [build(vocabulary.INPUT_ITEMS, _object(piece), Repairing()) for piece in pieces]
+
+
+def _object(data: bytes) -> Any:
+    value = decode_json(data)
+    if isinstance(value, dict):
+        return value
+    raise WireError(WireError.INVALID_SHAPE, f"an item is an object, not {type(value).__name__}")

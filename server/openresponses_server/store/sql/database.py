@@ -1,0 +1,152 @@
+"""A database behind one interface: opened at first use, one transaction a call, failures as StoreError.
+
+Work is written once, as a function of a connection; each kind of database runs it in its own way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import URL, Connection, inspect, select, text
+from sqlalchemy.exc import DBAPIError
+
+from openresponses_server.store.errors import StoreError
+from openresponses_server.store.presence import Presence
+from openresponses_server.store.sql.failures import FAILURES, store_error
+from openresponses_server.store.sql.revisions import OLDEST, REVISION, VERSION_TABLE
+from openresponses_server.store.sql.tables import usable
+from openresponses_server.store.sql.usual_writes import UsualWrite
+from openresponses_server.tasks import in_time
+
+T = TypeVar("T")
+W = TypeVar("W")
+Work = Callable[[Connection], T]
+
+PATIENCE: Final = 10.0
+"""Seconds to wait for a connection or a lock."""
+
+_CALL_SECONDS: Final = 60.0  # for one transaction, 10 MB records over a slow network included
+
+
+class Database(ABC):
+    """One per store. Nothing is connected before the first call."""
+
+    def __init__(self) -> None:
+        self._opened = False
+        self._opening = asyncio.Lock()
+        self.was_full = False
+        """A call failed because there was not room for it, and none of that size has been tried since."""
+
+    async def open(self) -> None:
+        """Connect and see to the tables. Raises StoreError."""
+        async with self._opening:
+            if not self._opened or self._has_moved():
+                self._opened = False
+                try:
+                    await self._see_to_the_tables()
+                except FAILURES as error:
+                    raise store_error(error) from error
+                self._opened = True
+
+    async def now(self) -> float:
+        """The time, the same for all that use this database. Raises StoreError."""
+        return time.time()
+
+    async def read(self, work: Work[T]) -> T:
+        """Run single statements, each by itself."""
+        return await self._run(self._reading, work)
+
+    async def write(self, work: Work[T]) -> T:
+        """Run one transaction: all of it is durable afterwards, or nothing is."""
+        return await self._run(self._writing, work)
+
+    @abstractmethod
+    async def write_at_once(self, write: UsualWrite) -> bool:
+        """The same for a usual write; False when nothing was written, and the general way is to be gone.
+        Raises StoreError."""
+
+    @abstractmethod
+    def presence(self, process: str, lease: float, name: str) -> Presence:
+        """As `ResponseStore.presence`; `name` is the store's."""
+
+    def _has_moved(self) -> bool:
+        """Whether the address stands for another database than the one that was opened."""
+        return False
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close the connections."""
+
+    @abstractmethod
+    async def _reading(self, work: Work[T]) -> T: ...
+
+    @abstractmethod
+    async def _writing(self, work: Work[T]) -> T: ...
+
+    @abstractmethod
+    async def _see_to_the_tables(self) -> None: ...
+
+    async def _run(self, run: Callable[[W], Coroutine[Any, Any, T]], work: W) -> T:
+        if not self._opened or self._has_moved():
+            await self.open()
+        try:
+            return await self._once(run, work)
+        except DBAPIError as error:
+            if not error.connection_invalidated:
+                raise self._failure(error) from error
+        except FAILURES as error:
+            raise self._failure(error) from error
+        try:  # the server went away since the last call, and may be back; every call can be made again
+            return await self._once(run, work)
+        except FAILURES as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> StoreError:
+        failure = store_error(error)
+        self.was_full = self.was_full or failure.code == StoreError.FULL
+        return failure
+
+    async def _once(self, run: Callable[[W], Coroutine[Any, Any, T]], work: W) -> T:
+        # Also whoever cancels a call, for a time limit of its own, does not wait for the driver.
+        return await in_time(run(work), _CALL_SECONDS)
+
+
+def revision_of(connection: Connection) -> str | None:
+    """The migration that its tables are at; None without our tables."""
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return None
+    revision: str | None = connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}"))
+    return revision
+
+
+def check_usable(connection: Connection, revision: str) -> None:
+    """Raises StoreError when this code can't use tables of that migration."""
+    if revision > REVISION:
+        known = inspect(connection).has_table(usable.name)
+        oldest = connection.scalar(select(usable.c.oldest)) if known else None
+        if oldest is None or oldest > REVISION:
+            raise outdated(revision)
+    elif revision < OLDEST:
+        raise outdated(revision)
+
+
+def bring_up_to_date(url: URL) -> None:
+    """Run the migrations that are missing. Blocks. Raises StoreError."""
+    from openresponses_server.store.sql.migrate import (
+        upgrade,  # Alembic takes a while to load, and is seldom needed
+    )
+
+    upgrade(url)
+
+
+def outdated(revision: str) -> StoreError:
+    """The tables are of another version of this program."""
+    return StoreError(
+        StoreError.OUTDATED,
+        f"The session store is at revision {revision} and this version needs {REVISION}: "
+        "run `openresponses-bridge db upgrade` of the newest version.",
+    )

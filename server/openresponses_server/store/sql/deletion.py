@@ -1,0 +1,148 @@
+"""Deleting over a connection: what later turns stand on is hidden and goes with the last of them.
+
+A row is hidden by its owner (see `records.HIDDEN`). It needs no time to go at: whoever removes a row looks
+whether the one before was kept for it alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    FromClause,
+    Select,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    or_,
+    select,
+    update,
+)
+
+from openresponses_server.store.records import HIDDEN, hidden_row
+from openresponses_server.store.sql import queries
+from openresponses_server.store.sql.record_rows import row_in
+from openresponses_server.store.sql.tables import response_frames, response_output, response_pieces, responses
+
+_later: Final = responses.alias("later")
+_EXPIRED: Final = (responses.c.expires_at <= bindparam("now")) & responses.c.lease_until.is_(None)
+
+
+def _stands_on(turn: Any) -> ColumnElement[bool]:
+    """Whether `later` is a turn of the same owner that stands on this one."""
+    return and_(
+        _later.c.previous_response_id == turn.c.id,
+        _later.c.id != turn.c.id,
+        func.ltrim(_later.c.owner, HIDDEN) == func.ltrim(turn.c.owner, HIDDEN),
+    )
+
+
+_NEEDED: Final = exists().where(_stands_on(responses)).label("needed")
+_COLUMNS: Final = (responses.c.id, responses.c.owner, responses.c.previous_response_id, _NEEDED)
+_OWN: Final = (
+    select(*_COLUMNS)
+    .where(responses.c.id == bindparam("of_id"), responses.c.owner == bindparam("of_owner"))
+    .with_for_update()
+)
+_SOME_EXPIRED: Final = (
+    select(*_COLUMNS)
+    .where(_EXPIRED)
+    # the newest first: those before may be kept for it alone
+    .order_by(responses.c.expires_at.desc(), responses.c.id)
+    .limit(bindparam("most"))
+    .with_for_update(skip_locked=True)
+)
+_STILL_NEEDED: Final = select(*responses.c).where(responses.c.id == bindparam("of_id"), _NEEDED)
+_REMOVE: Final = delete(responses).where(responses.c.id.in_(bindparam("of_ids", expanding=True)))
+_HIDE: Final = update(responses).where(responses.c.id == bindparam("of_id"))
+_PARTS: Final = [
+    delete(table).where(table.c.response_id == bindparam("of_id"))
+    for table in (response_output, response_frames, response_pieces)
+]
+
+
+def _unneeded() -> Select[Any]:
+    """Of the turns with these ids, and then back from them, those that are deleted or expired and that
+    nothing stands on but what is found here already."""
+
+    def over(turn: FromClause) -> ColumnElement[bool]:
+        expired = (turn.c.expires_at <= bindparam("now")) & turn.c.lease_until.is_(None)
+        return or_(func.substr(turn.c.owner, 1, 1) == HIDDEN, expired)
+
+    last, before = responses.alias("last"), responses.alias("before")
+    found = (
+        select(last.c.id, last.c.owner, last.c.previous_response_id)
+        .where(last.c.id.in_(bindparam("of_ids", expanding=True)), over(last))
+        .where(~exists().where(_stands_on(last)).correlate(last))
+        .cte("found", recursive=True)
+    )
+    others = exists().where(_stands_on(before), _later.c.id != found.c.id).correlate(before, found)
+    back = (
+        select(before.c.id, before.c.owner, before.c.previous_response_id)
+        .join(found, before.c.id == found.c.previous_response_id)
+        .where(func.ltrim(before.c.owner, HIDDEN) == func.ltrim(found.c.owner, HIDDEN))
+        .where(over(before), ~others)
+    )
+    return select(found.union(back))
+
+
+_UNNEEDED: Final = _unneeded()
+
+
+def delete_response(connection: Connection, response_id: str, owner: str, now: float) -> bool:
+    """As `ResponseStore.delete`."""
+    found = connection.execute(_OWN, {"of_id": response_id, "of_owner": owner}).one_or_none()
+    if found is None:
+        return False
+    if found.needed:
+        _hide(connection, response_id)
+    else:
+        connection.execute(_REMOVE, {"of_ids": [response_id]})
+        _remove_unneeded(connection, {found.previous_response_id}, now)
+    return True
+
+
+def delete_expired(connection: Connection, now: float, most: int) -> int:
+    """Some of what expired at `now` or before; how many. 0 when nothing is left."""
+    found = connection.execute(_SOME_EXPIRED, {"now": now, "most": most}).all()
+    last = [row for row in found if not row.needed]
+    for ids in queries.portions(row.id for row in last):
+        connection.execute(_REMOVE, {"of_ids": ids})
+    removed = _remove_unneeded(connection, {row.previous_response_id for row in last}, now)
+    hidden = sum(_hide(connection, row.id) for row in found if row.needed)
+    return len(last) + removed + hidden
+
+
+def _hide(connection: Connection, response_id: str) -> bool:
+    """Keep of it what later turns stand on; False when none does any more."""
+    found = connection.execute(_STILL_NEEDED, {"of_id": response_id}).one_or_none()
+    if found is None:
+        return False
+    fields = msgspec.structs.asdict(hidden_row(row_in(found)))
+    del fields["id"]
+    connection.execute(_HIDE, {"of_id": response_id, **fields})
+    for statement in _PARTS:
+        connection.execute(statement, {"of_id": response_id})
+    return True
+
+
+def _remove_unneeded(connection: Connection, candidates: Collection[str | None], now: float) -> int:
+    """Remove those that nothing stands on any more, and what was kept for them alone; how many of them were
+    not deleted before."""
+    shown = 0
+    while candidates:
+        found: list[Any] = []
+        for ids in queries.portions(each for each in candidates if each is not None):
+            found += connection.execute(_UNNEEDED, {"of_ids": ids, "now": now}).all()
+        for ids in queries.portions(row.id for row in found):
+            connection.execute(_REMOVE, {"of_ids": ids})
+        shown += sum(not row.owner.startswith(HIDDEN) for row in found)
+        # two lines that went together met here: neither was alone on what comes before
+        candidates = {row.previous_response_id for row in found} - {row.id for row in found}
+    return shown

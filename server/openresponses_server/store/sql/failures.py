@@ -1,0 +1,92 @@
+"""A database's failure → the error that the client gets: what failed, without addresses or SQL. What only the
+operator may read is in the error's details, without passwords."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from typing import Final
+
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from openresponses_server.store.errors import StoreError
+
+FAILURES: Final = (DBAPIError, PoolTimeout, TimeoutError, OSError, sqlite3.Error)
+"""What a call into a database raises when it fails."""
+
+_FULL: Final = (StoreError.FULL, "The session store is full: nothing was stored.")
+_BUSY: Final = (StoreError.BUSY, "The session store is too busy: nothing was stored.")
+_UNREACHABLE: Final = (StoreError.UNAVAILABLE, "The session store can't be reached.")
+_READ_ONLY: Final = (StoreError.UNAVAILABLE, "The session store can only be read for now.")
+_REFUSED: Final = (StoreError.UNUSABLE, "The session store refuses access.")
+_FAILED: Final = (StoreError.FAILED, "The session store failed: nothing was stored.")
+
+_BY_SQLITE_CODE: Final = {
+    sqlite3.SQLITE_FULL: _FULL,
+    sqlite3.SQLITE_BUSY: _BUSY,
+    sqlite3.SQLITE_LOCKED: _BUSY,
+    sqlite3.SQLITE_READONLY: (StoreError.UNUSABLE, "The session store's file can't be written."),
+    sqlite3.SQLITE_CANTOPEN: (StoreError.UNUSABLE, "The session store's file can't be opened."),
+    sqlite3.SQLITE_NOTADB: (StoreError.UNUSABLE, "The session store's file is not a SQLite database."),
+    sqlite3.SQLITE_CORRUPT: (StoreError.UNUSABLE, "The session store's file is damaged."),
+}
+_BY_SQLSTATE: Final = {  # PostgreSQL, appendix "Error codes"
+    "25006": _READ_ONLY,
+    "28000": _REFUSED,
+    "28P01": _REFUSED,
+    "3D000": _REFUSED,
+    "42501": _REFUSED,
+    "53100": _FULL,
+    "53300": _BUSY,
+    "55P03": _BUSY,
+    "57014": _BUSY,
+}
+
+# libpq has no code for a connection that was not made, only words. The server's own follow its severity (in
+# its language) with two spaces, which keeps them apart from those of the network.
+_SERVERS_WORDS: Final = re.compile(r"failed: [^\s:]+:  (.+)")
+_NETWORKS_WORDS: Final = re.compile(r"^.*failed: (.+)$", re.MULTILINE)
+# What waiting does not mend. In other languages than English it counts as an outage, with the server's words
+# reported.
+_REFUSALS: Final = re.compile(
+    r"authentication failed|does not exist|no pg_hba\.conf entry|pg_hba\.conf rejects|no password supplied"
+    r"|not permitted to log in|permission denied"
+)
+
+
+def store_error(error: Exception) -> StoreError:
+    """The failure as a StoreError; the cause stays attached where it is raised from."""
+    if isinstance(error, PoolTimeout | TimeoutError):
+        return StoreError(*_BUSY)
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    if isinstance(cause, sqlite3.Error):
+        code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
+        return StoreError(*_BY_SQLITE_CODE.get(code, _FAILED), str(cause))
+    sqlstate = getattr(cause, "sqlstate", None)
+    unknown = _UNREACHABLE if isinstance(error, OSError | OperationalError | InterfaceError) else _FAILED
+    if sqlstate is not None:
+        said = getattr(getattr(cause, "diag", None), "message_primary", None)
+        return StoreError(*_BY_SQLSTATE.get(sqlstate, unknown), said or "")
+    return _not_connected(str(cause), unknown)
+
+
+def file_error(error: OSError) -> StoreError:
+    """SQLite's file can't be made; its path is for the operator."""
+    return StoreError(
+        StoreError.UNUSABLE,
+        "The session store's file can't be made.",
+        f"{error.filename}: {error.strerror}",
+    )
+
+
+def _not_connected(said: str, unknown: tuple[str, str]) -> StoreError:
+    words = _SERVERS_WORDS.findall(said)
+    if words and all(_REFUSALS.search(each) for each in words):
+        return StoreError(*_REFUSED, words[0])
+    if "no password supplied" in said:
+        return StoreError(*_REFUSED, "a password is needed, and none was given")
+    if "failed to resolve host" in said:
+        return StoreError(*unknown, "its host is not known")
+    network = _NETWORKS_WORDS.findall(said)
+    return StoreError(*unknown, next(iter([*words, *network]), ""))

@@ -1,0 +1,118 @@
+"""A SQLite file as a database, with threads of its own.
+
+Work runs there whole: a driver that goes to its thread with every statement, as aiosqlite does, costs several
+times as much.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Final
+
+from sqlalchemy import URL, Engine, create_engine, event
+
+from openresponses_server.store.presence import Presence
+from openresponses_server.store.sql.database import (
+    PATIENCE,
+    Database,
+    T,
+    Work,
+    bring_up_to_date,
+    check_usable,
+    revision_of,
+)
+from openresponses_server.store.sql.failures import file_error
+from openresponses_server.store.sql.locations import file_of, make_private_file
+from openresponses_server.store.sql.revisions import REVISION
+from openresponses_server.store.sql.sqlite_file import presence_at
+from openresponses_server.store.sql.usual_writes import UsualWrite, write_to_sqlite
+from openresponses_server.store.sql.watched_file import WatchedFile
+
+_READERS: Final = 4
+# Law S1: FULL makes a commit wait for the disk; in WAL mode that is one sync.
+_PRAGMAS: Final = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON")
+
+
+class Sqlite(Database):
+    """A SQLite file whose tables are brought up to date when it is opened. SQLite takes one writer at a time,
+    so writes queue for one thread (waiting inside SQLite would be polling); reads have their own."""
+
+    def __init__(self, url: URL) -> None:
+        super().__init__()
+        self._url = url
+        self._file = WatchedFile(file_of(url))
+        self._writer = _engine(url, 1)
+        self._reader = _engine(url, _READERS, isolation_level="AUTOCOMMIT")
+        for engine in (self._writer, self._reader):
+            self._file.watch(engine)
+        self._writing_thread = ThreadPoolExecutor(1, "session-writer")
+        self._reading_threads = ThreadPoolExecutor(_READERS, "session-reader")
+
+    async def close(self) -> None:
+        for engine, threads in (
+            (self._writer, self._writing_thread),
+            (self._reader, self._reading_threads),
+        ):
+            await asyncio.to_thread(threads.shutdown)
+            engine.dispose()
+
+    async def write_at_once(self, write: UsualWrite) -> bool:
+        return await self.write(partial(write_to_sqlite, write=write))
+
+    def presence(self, process: str, lease: float, name: str) -> Presence:
+        return presence_at(file_of(self._url), process)
+
+    async def _reading(self, work: Work[T]) -> T:
+        def run() -> T:
+            with self._reader.connect() as connection:
+                return work(connection)
+
+        return await asyncio.get_running_loop().run_in_executor(self._reading_threads, run)
+
+    async def _writing(self, work: Work[T]) -> T:
+        def run() -> T:
+            with self._writer.begin() as connection:
+                done = work(connection)
+                connected_to = connection.info
+            self._file.check(connected_to)
+            return done
+
+        return await asyncio.get_running_loop().run_in_executor(self._writing_thread, run)
+
+    def _has_moved(self) -> bool:
+        return self._file.has_moved
+
+    async def _see_to_the_tables(self) -> None:
+        if not self._file.known:
+            try:
+                make_private_file(self._url)
+            except OSError as error:
+                raise file_error(error) from error
+        self._file.know()
+        revision = await self._reading(revision_of)
+        if revision is not None and revision > REVISION:
+            await self._reading(partial(check_usable, revision=revision))
+        elif revision != REVISION:
+            await asyncio.to_thread(bring_up_to_date, self._url)
+
+
+def _engine(url: URL, connections: int, **options: Any) -> Engine:
+    engine = create_engine(
+        url,
+        connect_args={"timeout": PATIENCE},
+        pool_size=connections,
+        max_overflow=0,
+        pool_reset_on_return=None,
+        **options,
+    )
+    event.listen(engine, "connect", _set_pragmas)
+    return engine
+
+
+def _set_pragmas(dbapi_connection: Any, _record: Any) -> None:
+    cursor = dbapi_connection.cursor()
+    for pragma in _PRAGMAS:
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()

@@ -1,0 +1,240 @@
+"""What keys spent, in a database: a batch is one transaction, whatever is in it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, partial
+from typing import Any, Final
+
+from msgspec.structs import asdict
+from sqlalchemy import (
+    BigInteger,
+    BindParameter,
+    Column,
+    Connection,
+    Table,
+    bindparam,
+    case,
+    delete,
+    func,
+    inspect,
+    literal,
+    select,
+)
+
+from openresponses_server.store import usage
+from openresponses_server.store.sql.database import Database, outdated
+from openresponses_server.store.sql.queries import insert_into
+from openresponses_server.store.sql.usage_tables import agents, days, writers
+from openresponses_server.store.usage import (
+    MOST,
+    NAMES,
+    OTHERS,
+    AgentCounts,
+    Counts,
+    DayCounts,
+    Spent,
+    day_of,
+)
+
+_OWNERS_AT_ONCE: Final = 500  # of the parameters that one statement takes
+_BEFORE: Final = "0005"
+_OWNER: Final[BindParameter[str]] = bindparam("of_owner")
+_DAYS_OF: Final = select(*days.c).where(days.c.owner == _OWNER, days.c.day >= bindparam("since"))
+_AGENTS_OF: Final = select(*agents.c).where(agents.c.owner == _OWNER).order_by(agents.c.used_at)
+_SIZES: Final = (
+    select(days.c.owner, days.c.day, func.count().label("rows"))
+    .where(days.c.owner.in_(bindparam("of_owners", expanding=True)))
+    .group_by(days.c.owner, days.c.day)
+    .order_by(days.c.day)
+)
+_MODELS: Final = select(days.c.model).where(days.c.owner == _OWNER, days.c.day == bindparam("of_day"))
+_FORGET_DAY: Final = delete(days).where(days.c.owner == _OWNER, days.c.day == bindparam("of_day"))
+_LATEST: Final = (
+    select(agents.c.agent)
+    .where(agents.c.owner == _OWNER)
+    .order_by(agents.c.used_at.desc())
+    .limit(bindparam("most"))
+)
+_FORGET_AGENTS: Final = delete(agents).where(agents.c.owner == _OWNER, agents.c.agent.not_in(_LATEST))
+_FORGET_DAYS: Final = delete(days).where(days.c.day < bindparam("day"))
+_FORGET_UNUSED: Final = (
+    delete(agents).where(agents.c.used_at < bindparam("before")),
+    delete(writers).where(writers.c.written_at < bindparam("before")),
+)
+
+
+class SqlUsage:
+    """A `UsageStore`. Where a newer version's upgrade has not been run there are no sums: nothing is found,
+    and a batch is refused as `store_outdated`, to be added later."""
+
+    def __init__(self, database: Database, dialect: str, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._dialect = dialect
+        self._clock = clock
+        self._known = False
+
+    async def add_usage(self, writer: str, number: int, batch: Spent) -> None:
+        if not await self._has_tables():
+            raise outdated(_BEFORE)
+        numbered = {"writer": writer, "number": number, "written_at": self._clock()}
+        await self._database.write(partial(_add, dialect=self._dialect, numbered=numbered, batch=batch))
+
+    async def usage_of(self, owner: str, since: str = "") -> Spent:
+        if not await self._has_tables():
+            return Spent()
+        return await self._database.read(partial(_found, owner=owner, since=since))
+
+    async def forget_usage(self, before: float) -> None:
+        if await self._has_tables():
+            await self._database.write(partial(_forget, before=before))
+
+    async def _has_tables(self) -> bool:
+        if not self._known:
+            self._known = await self._database.read(_has_tables)
+        return self._known
+
+
+def _has_tables(connection: Connection) -> bool:
+    return inspect(connection).has_table(writers.name)
+
+
+def _found(connection: Connection, owner: str, since: str) -> Spent:
+    found = connection.execute(_DAYS_OF, {"of_owner": owner, "since": since})
+    rows = [DayCounts(row.owner, row.day, row.model, _counts_of(row)) for row in found]
+    used = [
+        AgentCounts(
+            row.owner,
+            row.agent,
+            row.model,
+            row.last_input_tokens,
+            row.max_input_tokens,
+            row.used_at,
+            _counts_of(row),
+        )
+        for row in connection.execute(_AGENTS_OF, {"of_owner": owner})
+    ]
+    return Spent(rows, used)
+
+
+def _forget(connection: Connection, before: float) -> None:
+    connection.execute(_FORGET_DAYS, {"day": day_of(before)})
+    for statement in _FORGET_UNUSED:
+        connection.execute(statement, {"before": before})
+
+
+def _counts_of(row: Any) -> Counts:
+    return Counts(*(getattr(row, name) for name in NAMES))
+
+
+def _add(connection: Connection, dialect: str, numbered: dict[str, Any], batch: Spent) -> None:
+    if not connection.execute(_number(dialect), numbered).rowcount:
+        return  # it was added before, and only the answer was lost
+    rows = _within_bounds(connection, batch.days)
+    # in one order everywhere: two transactions never wait for each other
+    rows.sort(key=lambda row: (row.owner, row.day, row.model))
+    if rows:
+        connection.execute(
+            _add_days(dialect),
+            [{"owner": row.owner, "day": row.day, "model": row.model, **asdict(row.counts)} for row in rows],
+        )
+    used = sorted(batch.agents, key=lambda agent: (agent.owner, agent.agent))
+    if used:
+        connection.execute(_add_agents(dialect), [_agent_values(agent) for agent in used])
+    for owner in sorted({agent.owner for agent in used}):
+        connection.execute(_FORGET_AGENTS, {"of_owner": owner, "most": usage.MAX_AGENTS})
+
+
+def _within_bounds(connection: Connection, rows: Sequence[DayCounts]) -> list[DayCounts]:
+    """These rows; further models of a day that has many become one, and days that an owner has no room for
+    are forgotten, the oldest first."""
+    sizes: dict[str, Counter[str]] = {}
+    for some in _portions({row.owner for row in rows}):
+        for found in connection.execute(_SIZES, {"of_owners": some}):
+            sizes.setdefault(found.owner, Counter())[found.day] = found.rows
+    by_day: dict[tuple[str, str], list[DayCounts]] = {}
+    for row in rows:
+        by_day.setdefault((row.owner, row.day), []).append(row)
+    bounded = []
+    for (owner, day), given in by_day.items():
+        held = sizes.setdefault(owner, Counter())
+        if held[day] + len(given) > usage.MAX_MODELS:
+            given = _fewer_models(connection, owner, day, given)
+        bounded += given
+        held[day] += len(given)
+        for oldest in sorted(held):
+            if held.total() <= usage.MAX_ROWS or oldest >= day:
+                break
+            connection.execute(_FORGET_DAY, {"of_owner": owner, "of_day": oldest})
+            del held[oldest]
+    return bounded
+
+
+def _agent_values(agent: AgentCounts) -> dict[str, Any]:
+    values = asdict(agent)
+    return values | asdict(values.pop("counts"))
+
+
+def _fewer_models(connection: Connection, owner: str, day: str, rows: Iterable[DayCounts]) -> list[DayCounts]:
+    known = set(connection.execute(_MODELS, {"of_owner": owner, "of_day": day}).scalars())
+    others = DayCounts(owner, day, OTHERS)
+    kept = []
+    for row in rows:
+        if row.model == OTHERS or (row.model not in known and len(known) >= usage.MAX_MODELS):
+            others.counts.add(row.counts)
+        else:
+            known.add(row.model)
+            kept.append(row)
+    return [*kept, others] if others.counts.requests else kept
+
+
+@cache
+def _number(dialect: str) -> Any:
+    """Note the batch; the row count is 0 when it was added before."""
+    statement = insert_into(dialect, writers)
+    excluded = statement.excluded
+    noted = statement.on_conflict_do_update(
+        index_elements=[writers.c.writer],
+        set_={"number": excluded.number, "written_at": excluded.written_at},
+        where=writers.c.number < excluded.number,
+    )
+    return noted.execution_options(preserve_rowcount=True)
+
+
+@cache
+def _add_days(dialect: str) -> Any:
+    statement = insert_into(dialect, days)
+    keys = [days.c.owner, days.c.day, days.c.model]
+    return statement.on_conflict_do_update(index_elements=keys, set_=_sums(days, statement))
+
+
+@cache
+def _add_agents(dialect: str) -> Any:
+    """The latest request's facts replace those before."""
+    statement = insert_into(dialect, agents)
+    later = statement.excluded.used_at >= agents.c.used_at
+    latest: dict[str, Any] = {
+        name: case((later, statement.excluded[name]), else_=agents.c[name])
+        for name in ("model", "last_input_tokens", "max_input_tokens", "used_at")
+    }
+    return statement.on_conflict_do_update(
+        index_elements=[agents.c.owner, agents.c.agent], set_=latest | _sums(agents, statement)
+    )
+
+
+def _sums(table: Table, statement: Any) -> dict[str, Any]:
+    """Each count with what is added, at most `MOST`: a sum never leaves its column's range."""
+    return {name: _sum(table.c[name], statement.excluded[name]) for name in NAMES}
+
+
+def _sum(there: Column[int], more: Any) -> Any:
+    most = literal(MOST, BigInteger)
+    return case((there > most - more, most), else_=there + more)
+
+
+def _portions(owners: Iterable[str]) -> Iterator[list[str]]:
+    rest = sorted(owners)
+    for start in range(0, len(rest), _OWNERS_AT_ONCE):
+        yield rest[start : start + _OWNERS_AT_ONCE]

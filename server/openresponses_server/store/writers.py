@@ -1,0 +1,222 @@
+"""The writing end of one run's event log. A log is a convenience: when it fails, the run goes on, and
+readers are served from the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Final
+
+import structlog
+
+from openresponses_server.store.frames import Frames, joined
+from openresponses_server.store.logs.base import CHUNK_BYTES, EventLog, LogError, LogGone
+
+_PATIENCE: Final = 0.5  # seconds that a run waits for its log, once
+_FIRST_PAUSE: Final = 0.5  # seconds until a log that failed is tried again, twice as many each time
+_LONGEST_PAUSE: Final = 10.0
+_TRIES_AFTER_END: Final = 6
+_MOST_WAITING: Final = 4 * 1024 * 1024  # bytes kept for a log that fails; readers find the rest in the store
+_log = structlog.get_logger(__name__)
+
+
+class LogWriter:
+    """Appends in order; while the log works, the run goes on when its frames are there. After a failure a
+    task of its own tries again, and what comes meanwhile waits there, not the run."""
+
+    def __init__(self, log: EventLog, run_id: str) -> None:
+        self._log = log
+        self._run_id = run_id
+        self.opened = False
+        self._gone = False
+        self._ended = False
+        self._waiting: list[Frames] = []
+        self._waiting_bytes = 0
+        self._failing = False
+        self._catching_up: asyncio.Task[None] | None = None
+        self._asked: Frames | None = None
+        """What the log has been given and has not answered yet."""
+        self._asked_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._answer: asyncio.Future[None] | None = None
+
+    async def open(self) -> None:
+        """Begin the log."""
+        self.opened = True
+        self._failing = not await self._tried(self._log.open(self._run_id))
+
+    def append(self, frames: Frames) -> Awaitable[None] | None:
+        """Add these, unless the log is gone: None when they are there, or have to wait for a log that fails;
+        else this is done then. It ends soon and without an error, and once the log was opened it is a future,
+        which needs no task."""
+        if not self.opened:
+            return self._begin(frames)
+        if self._gone:
+            return None
+        if self._failing or self._waiting or self._asked is not None:
+            return self._append_behind(frames)
+        try:
+            if self._log.add(self._run_id, frames, self._answered):  # the usual case
+                return None
+        except LogGone:
+            self._leave()
+            return None
+        loop = asyncio.get_running_loop()
+        self._asked, self._asked_at = frames, loop.time()
+        if self._timer is None:  # one for each of them would cost more than the log does
+            self._timer = loop.call_later(_PATIENCE, self._look)
+        self._answer = loop.create_future()
+        return self._answer
+
+    async def written(self, frames: Frames) -> None:
+        """The same, awaited."""
+        if (there := self.append(frames)) is not None:
+            await there
+
+    async def close(self) -> None:
+        """The run has ended and is stored."""
+        if self.opened and not self._gone:
+            self._ended = True
+            self._take_back()
+            if not self._failing:
+                self._failing = not await self._tried(self._pass_on())
+            if self._failing:
+                self._begin_to_catch_up(_FIRST_PAUSE)
+
+    async def give_up(self, *, keep: bool) -> None:
+        """The run was deleted: nothing of it is to be read here. With `keep` it is another worker's, and
+        a log that is shared is its log too."""
+        if self.opened:
+            self._leave()
+            if self._log.at_hand or not keep:
+                await self._tried(self._log.discard(self._run_id))
+
+    async def _begin(self, frames: Frames) -> None:
+        await self.open()
+        await self.written(frames)
+
+    def _append_behind(self, frames: Frames) -> asyncio.Future[None] | None:
+        """Add these behind what waits, or what may be there: a run that was interrupted does not know."""
+        self._take_back()
+        self._wait_with(frames)
+        if self._failing:
+            self._begin_to_catch_up(_FIRST_PAUSE)
+            return None
+        self._answer = asyncio.get_running_loop().create_future()
+        self._begin_to_catch_up(0.0)
+        return self._answer
+
+    def _answered(self, frames: Frames, there: bool) -> None:
+        if frames is not self._asked:
+            return  # it is not waited for any more
+        if there:
+            self._asked = None
+            self._go_on()
+        else:
+            self._take_back()
+            self._begin_to_catch_up(0.0)
+
+    def _look(self) -> None:
+        """Whether an answer has been waited for too long."""
+        self._timer = None
+        if self._asked is None:
+            return
+        loop = asyncio.get_running_loop()
+        left = self._asked_at + _PATIENCE - loop.time()
+        if left > 0:
+            self._timer = loop.call_later(left, self._look)
+            return
+        _log.warning("event_log.failed", response_id=self._run_id)
+        self._take_back()
+        self._begin_to_catch_up(_FIRST_PAUSE)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Nothing has to be waited for any more."""
+        answer, self._answer = self._answer, None
+        if answer is not None and not answer.done():
+            answer.set_result(None)
+
+    def _begin_to_catch_up(self, pause: float) -> None:
+        self._failing = True
+        if self._catching_up is None:
+            self._catching_up = asyncio.create_task(self._catch_up(pause))
+
+    async def _catch_up(self, pause: float) -> None:
+        """Until all that waits is there, or there was time enough."""
+        tries = _TRIES_AFTER_END
+        try:
+            while self._failing and tries:
+                await asyncio.sleep(pause)
+                pause = min(max(2 * pause, _FIRST_PAUSE), _LONGEST_PAUSE)
+                tries -= self._ended
+                self._failing = not await self._tried(self._pass_on())
+                self._go_on()
+            if self._failing:
+                self._leave()
+        finally:
+            self._catching_up = None
+            self._go_on()
+
+    async def _pass_on(self) -> None:
+        """Append what waits, and close behind the last."""
+        while self._waiting and not self._gone:
+            together = self._portion()
+            try:
+                await self._add(together)
+            except BaseException:
+                later, self._waiting, self._waiting_bytes = self._waiting, [], 0
+                for frames in (together, *later):
+                    self._wait_with(frames)
+                raise
+        if self._ended and not self._gone:
+            await self._log.close(self._run_id)
+
+    def _portion(self) -> Frames:
+        """The first of what waits, which does not wait any more: about as much as readers get at once."""
+        count, size = 1, len(self._waiting[0].data)
+        while count < len(self._waiting) and size + len(self._waiting[count].data) <= CHUNK_BYTES:
+            size += len(self._waiting[count].data)
+            count += 1
+        together = joined(self._waiting[:count])
+        assert together is not None
+        del self._waiting[:count]
+        self._waiting_bytes -= size
+        return together
+
+    def _take_back(self) -> None:
+        """What the log has not answered yet is to be appended."""
+        if self._asked is not None:
+            self._wait_with(self._asked)
+            self._asked = None
+
+    def _wait_with(self, frames: Frames) -> None:
+        self._waiting.append(frames)
+        self._waiting_bytes += len(frames.data)
+        if self._waiting_bytes > _MOST_WAITING:
+            self._waiting = [frames]
+            self._waiting_bytes = len(frames.data)
+
+    async def _add(self, frames: Frames) -> None:
+        try:
+            await self._log.append(self._run_id, frames)
+        except LogGone:
+            self._leave()
+
+    def _leave(self) -> None:
+        self._gone = True
+        self._asked = None
+        self._waiting.clear()
+        self._go_on()
+
+    async def _tried(self, call: Awaitable[None]) -> bool:
+        """Whether the log did it, in time."""
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await call
+        except LogGone:
+            self._leave()
+        except (LogError, TimeoutError):
+            _log.warning("event_log.failed", response_id=self._run_id)
+            return False
+        return True

@@ -1,0 +1,257 @@
+"""A recording in the place of an upstream's connections: each request is answered as a recorded one was, with
+its status, the ends of its chunks, its pauses and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any, Final
+
+import structlog
+
+from openresponses_bridge.errors import WireError
+from openresponses_bridge.protocol.codec import decode_json, encode
+from openresponses_bridge.protocol.errors import ErrorBody, ErrorPayload
+from openresponses_server.observation.recordings.matching import wanted
+from openresponses_server.observation.recordings.playing import speed_of
+from openresponses_server.observation.recordings.reader import Changed, Exchange, Recording
+from openresponses_server.observation.recordings.records import Answered, Chunk, Ended, Record
+from openresponses_server.settings.setting_tables import Playback
+from openresponses_server.upstreams.connections import Answer
+from openresponses_server.upstreams.http1.errors import ConnectionLost
+from openresponses_server.upstreams.recording.recorded import TIMEOUT
+
+NOT_RECORDED: Final = "not_recorded"
+CHANGED: Final = "recording_changed"
+_JSON: Final = {"content-type": "application/json"}
+_AT_ONCE: Final = 64  # records that are read together, on a thread
+_MOST_AT_ONCE: Final = 1024 * 1024  # characters, after which no more are read
+_NAMED: Final = 5  # models that a message names
+_log = structlog.get_logger(__name__)
+
+
+class PlayedRequests:
+    """Requests that these exchanges of a recording answer. `name` is the upstream's."""
+
+    def __init__(
+        self, recording: Recording, exchanges: Sequence[Exchange], playback: Playback, name: str
+    ) -> None:
+        self._recording = recording
+        self._queue = Queue(exchanges, playback)
+        self._speed = speed_of(playback.speed)
+        self._models = list(dict.fromkeys(each.asked.model for each in exchanges if each.asked.model))
+        self._name = name
+
+    async def request(
+        self, method: str, _url: str, *, headers: Mapping[str, str], data: bytes = b""
+    ) -> Answer:
+        """As it was answered then. Raises what a connection would, where there was no answer."""
+        if method != "POST":
+            listed = {"object": "list", "data": [{"id": model, "object": "model"} for model in self._models]}
+            return PlayedAnswer(200, _JSON, _Whole(encode(listed)))
+        exchange, refused = self._queue.next(data)
+        if exchange is None:
+            return self._error(404, NOT_RECORDED, f"the recording of {self._name!r} {refused}")
+        reading = _Reading(self._recording, exchange, self._speed)
+        try:
+            return await self._answer(reading)
+        except _Unreadable:
+            reading.close()
+            _log.warning("recording.unreadable", upstream=self._name, file=str(self._recording.path))
+            what = f"the recording of {self._name!r} has changed since it was read, or can't be read any more"
+            return self._error(502, CHANGED, what)
+        except BaseException:
+            reading.close()
+            raise
+
+    async def _answer(self, reading: _Reading) -> Answer:
+        while (record := await reading.next()) is not None:
+            if isinstance(record, Ended):
+                await reading.reach(record.at)
+                if record.code == TIMEOUT or record.how == "left":
+                    raise TimeoutError  # nobody waited any longer
+                raise ConnectionLost(record.reason)
+            if isinstance(record, Answered):
+                await reading.reach(record.at)
+                return PlayedAnswer(record.status, record.headers, _Played(reading))
+        raise ConnectionLost("the recording has no answer")
+
+    def _error(self, status: int, code: str, message: str) -> Answer:
+        body = encode(ErrorBody(ErrorPayload("invalid_request_error", code, message, None)))
+        return PlayedAnswer(status, _JSON, _Whole(body))
+
+    async def close(self) -> None:
+        return None
+
+
+class Queue:
+    """Which exchange answers the next request."""
+
+    def __init__(self, exchanges: Sequence[Exchange], playback: Playback) -> None:
+        self._by_request = playback.match == "request"
+        self._loop = playback.loop
+        self._lines: dict[Any, list[Exchange]] = {}
+        self._next: dict[Any, int] = {}
+        self._models = sorted({each.asked.model for each in exchanges})
+        for each in exchanges:
+            self._lines.setdefault(self._line(each.wanted), []).append(each)
+
+    def next(self, body: bytes) -> tuple[Exchange | None, str]:
+        """The exchange for a request with this body, else why there is none."""
+        try:
+            asked = wanted(decode_json(body))
+        except (WireError, RecursionError):
+            return None, "has no answer for what is not JSON"
+        line = self._line(asked)
+        exchanges = self._lines.get(line)
+        if exchanges is None:
+            return None, self._unknown(asked.model)
+        at = self._next.get(line, 0)
+        if at == len(exchanges) and not self._loop:
+            what = "such exchanges" if self._by_request else "exchanges"
+            return None, f"is at its end: all {len(exchanges)} {what} were played (`loop` repeats them)"
+        at %= len(exchanges)
+        self._next[line] = at + 1
+        return exchanges[at], ""
+
+    def _line(self, asked: Any) -> Any:
+        return asked if self._by_request else None
+
+    def _unknown(self, model: str) -> str:
+        if model not in self._models:
+            named = ", ".join(repr(each[:80]) for each in self._models[:_NAMED])
+            return f"has no exchange with the model {model[:80]!r}: it has {named}"
+        return (
+            f"has no exchange with the model {model[:80]!r} and this last input "
+            '(`match = "order"` answers in the order of the recording, whatever is asked)'
+        )
+
+
+class PlayedAnswer:
+    """An `Answer`."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], content: _Whole | _Played) -> None:
+        self.status = status
+        self.headers = headers
+        self.content = content
+
+    def close(self) -> None:
+        self.content.close()
+
+
+class _Whole:
+    """A body that is there at once."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    async def readany(self) -> bytes:
+        data, self._data = self._data, b""
+        return data
+
+    def set_exception(self, error: BaseException) -> None:
+        return None  # it never waits
+
+    def close(self) -> None:
+        return None
+
+
+class _Played:
+    """A recorded body. What breaks it off from outside, for being idle, does so while it waits too."""
+
+    def __init__(self, reading: _Reading) -> None:
+        self._reading = reading
+        self._over = False
+
+    async def readany(self) -> bytes:
+        if self._over:
+            return b""
+        record = await self._reading.next()
+        if record is not None:
+            await self._reading.reach(record.at)
+        if isinstance(record, Chunk):
+            return record.data
+        self._over = True
+        if isinstance(record, Ended) and record.how in ("finished", "left"):
+            return b""
+        if isinstance(record, Ended) and record.code == TIMEOUT:
+            raise TimeoutError
+        reason = record.reason if isinstance(record, Ended) else "the recording stops here"
+        raise ConnectionLost(reason)
+
+    def set_exception(self, error: BaseException) -> None:
+        self._reading.interrupt(error)
+
+    def close(self) -> None:
+        self._reading.close()
+
+
+class _Unreadable(ConnectionLost):
+    """The recording has changed, or can't be read any more."""
+
+
+class _Reading:
+    """The records of one exchange and its clock, which runs `speed` times as fast; without one nothing is
+    waited for."""
+
+    def __init__(self, recording: Recording, exchange: Exchange, speed: float | None) -> None:
+        self._records = recording.records(exchange)
+        self._ready: list[Record] = []
+        self._speed = speed
+        self._asked_at = exchange.asked.at
+        self._began = time.monotonic()
+        self._interrupted = asyncio.Event()
+        self._error: BaseException | None = None
+
+    async def next(self) -> Answered | Chunk | Ended | None:
+        """The next record but the request itself; None at the end."""
+        while True:
+            if not self._ready:
+                self._ready = (await self._several())[::-1]
+            if not self._ready:
+                return None
+            record = self._ready.pop()
+            if isinstance(record, Answered | Chunk | Ended):
+                return record
+
+    async def _several(self) -> list[Record]:
+        try:
+            return await asyncio.to_thread(_several, self._records)
+        except (Changed, OSError) as error:
+            raise _Unreadable("the recording can't be read any more") from error
+
+    async def reach(self, at: float) -> None:
+        """Wait until the recording was there. Raises what interrupts it."""
+        left = 0.0
+        if self._speed is not None:
+            left = self._began + (at - self._asked_at) / self._speed - time.monotonic()
+        if left > 0:
+            with suppress(asyncio.TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._interrupted.wait()
+        else:
+            await asyncio.sleep(0)
+        if self._error is not None:
+            raise self._error
+
+    def interrupt(self, error: BaseException) -> None:
+        self._error = error
+        self._interrupted.set()
+
+    def close(self) -> None:
+        with suppress(ValueError):  # a thread still reads: the file is closed when that is done
+            self._records.close()
+
+
+def _several(records: Iterator[Record]) -> list[Record]:
+    found: list[Record] = []
+    size = 0
+    for record in islice(records, _AT_ONCE):
+        found.append(record)
+        size += len(record.text or record.base64 or "") if isinstance(record, Chunk) else 0
+        if size >= _MOST_AT_ONCE:
+            break
+    return found

@@ -1,0 +1,169 @@
+"""Recording what an upstream over HTTP is asked and sends: it stands between the upstream and its connections
+and changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from openresponses_bridge.errors import WireError
+from openresponses_bridge.protocol.codec import decode_json
+from openresponses_server.observation.recordings.masking import MASK, masked_headers
+from openresponses_server.observation.recordings.records import Asked
+from openresponses_server.observation.recordings.secrets import LONG, SECRET_NAMES, Secrets
+from openresponses_server.observation.recordings.writer import ExchangeRecorder, Into, Place, masked_request
+from openresponses_server.off_loop import on_thread
+from openresponses_server.upstreams.addresses import without_password
+from openresponses_server.upstreams.causes import words_of
+from openresponses_server.upstreams.connections import FAILURES, Answer, Content, Requests
+
+TIMEOUT: Final = "timeout"
+UNREACHABLE: Final = "unreachable"
+LOST: Final = "lost"
+_LARGE: Final = 64 * 1024  # bytes
+_SCHEMES: Final = frozenset({"bearer", "basic"})
+
+
+class RecordingRequests:
+    """Requests that are recorded where `into` says, those for lists of models excepted. `dialect` is what the
+    upstream `name` speaks below `base`; `secrets` are masked beside what its headers carry."""
+
+    def __init__(
+        self,
+        requests: Requests,
+        into: Into,
+        name: str,
+        dialect: str,
+        base: str,
+        secrets: Iterable[str] = (),
+    ) -> None:
+        self._requests = requests
+        self._into = into
+        self._name = name
+        self._dialect = dialect
+        self._base = base
+        self._secrets = list(secrets)
+
+    async def request(
+        self, method: str, url: str, *, headers: Mapping[str, str], data: bytes = b""
+    ) -> Answer:
+        place = self._into.of_exchange(self._name) if method == "POST" else None
+        if place is None:
+            return await self._requests.request(method, url, headers=headers, data=data)
+        recorder = await self._begin(place, url, headers, data)
+        try:
+            answer = await self._requests.request(method, url, headers=headers, data=data)
+        except FAILURES as error:
+            late = isinstance(error, TimeoutError)
+            code, reason = (TIMEOUT, "it did not answer in time") if late else (UNREACHABLE, words_of(error))
+            recorder.end("failed", code, reason)
+            raise
+        except asyncio.CancelledError:
+            recorder.end("left", reason="nobody waited for the answer")
+            raise
+        recorder.answer(answer.status, answer.headers)
+        return _Recorded(answer, recorder)
+
+    async def _begin(
+        self, place: Place, url: str, headers: Mapping[str, str], body: bytes
+    ) -> ExchangeRecorder:
+        asked = Asked(
+            0,
+            0,
+            dialect=self._dialect,
+            upstream=self._name,
+            address=without_password(self._base) if place.shows_address else "",
+            path=url.removeprefix(self._base),
+            headers=dict(headers),
+            request_id=headers.get("x-request-id", ""),
+            run=place.run,
+        )
+        secrets = Secrets([*self._secrets, *place.secrets, *secrets_in(headers)])
+        return await recorder_of(place, secrets, asked, body)
+
+    async def close(self) -> None:
+        self._into.close()
+        await self._requests.close()
+
+
+class _Recorded:
+    """An answer whose body is recorded as it is read."""
+
+    def __init__(self, answer: Answer, recorder: ExchangeRecorder) -> None:
+        self._answer = answer
+        self._recorder = recorder
+        self._content = _RecordedContent(answer.content, recorder)
+        self.status = answer.status
+        self.headers = answer.headers
+
+    @property
+    def content(self) -> Content:
+        return self._content
+
+    def close(self) -> None:
+        self._recorder.end(*self._content.ending)
+        self._answer.close()
+
+
+class _RecordedContent:
+    def __init__(self, content: Content, recorder: ExchangeRecorder) -> None:
+        self._content = content
+        self._recorder = recorder
+        self.ending: tuple[Any, ...] = ("left",)
+        """How the exchange ends when it is closed now."""
+
+    async def readany(self) -> bytes:
+        try:
+            data = await self._content.readany()
+        except FAILURES as error:
+            code = TIMEOUT if isinstance(error, TimeoutError) else LOST
+            self.ending = ("cut", code, words_of(error))
+            raise
+        await self._note(data)
+        return data
+
+    def set_exception(self, error: BaseException) -> None:
+        self._content.set_exception(error)
+
+    async def _note(self, data: bytes) -> None:
+        if data:
+            await self._recorder.take(data)
+        else:
+            self._recorder.end("finished")
+
+
+async def recorder_of(place: Place, secrets: Secrets, asked: Asked, body: bytes) -> ExchangeRecorder:
+    """What records this exchange, with the model that the body names; a large body is masked on a thread, and
+    for many secrets any."""
+
+    def shown() -> Asked:
+        secrets.make_ready()
+        return masked_request(msgspec.structs.replace(asked, model=model_of(body)), body, secrets)
+
+    is_long = len(body) >= _LARGE or secrets.are_many
+    return ExchangeRecorder(place.file, secrets, await on_thread(shown) if is_long else shown())
+
+
+def model_of(body: bytes) -> str:
+    """The model that a request names, "" when it names none."""
+    try:
+        fields = decode_json(body)
+    except WireError:
+        return ""
+    model = fields.get("model") if isinstance(fields, dict) else None
+    return model if isinstance(model, str) else ""
+
+
+def secrets_in(headers: Mapping[str, str]) -> list[str]:
+    """What headers carry that is not shown, of a key without its scheme. A short value is a secret only
+    under a name for one: it could be a word of the answer."""
+    hidden = [
+        headers[name]
+        for name, shown in masked_headers(headers).items()
+        if shown == MASK and (len(headers[name]) >= LONG or any(word in name for word in SECRET_NAMES))
+    ]
+    parts = (value.partition(" ") for value in hidden)
+    return [key if scheme.lower() in _SCHEMES else scheme + space + key for scheme, space, key in parts]

@@ -1,0 +1,418 @@
+"""The inspector's page and what it asks the server: who may read what, and what the lines say."""
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from openresponses_server.api.inspector import files, inspection
+from openresponses_server.settings import Settings
+from openresponses_server.settings.files import hashed
+from tests.support.in_process import InProcess
+from tests.support.serving import Reply
+from tests.support.shared import REPOSITORY
+from tests.support.stores import streamed
+
+PAGE = REPOSITORY / "server/openresponses_server/api/inspector"
+CAPTURE = [(b"content-type", b"application/octet-stream")]
+ONE, TWO = [(b"authorization", b"Bearer one")], [(b"authorization", b"Bearer two")]
+_CHUNK = b'"object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":%b}]'
+CHAT = b'data: {"id":"c",' + _CHUNK + b"}\n\n"
+
+
+@pytest.fixture(scope="module")
+def app() -> Iterator[InProcess]:
+    running = InProcess(Settings(store="memory:", max_body_bytes=300_000))
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="module")
+def keyed() -> Iterator[InProcess]:
+    running = InProcess(Settings(store="memory:", api_keys=[hashed("one"), hashed("two")]))
+    yield running
+    running.close()
+
+
+def lines(reply: Reply) -> list[dict[str, Any]]:
+    assert reply.status == 200, reply.body
+    assert reply.headers["content-type"].startswith("application/x-ndjson")
+    return [json.loads(line) for line in reply.body.splitlines() if line]
+
+
+def findings(observed: list[dict[str, Any]]) -> list[tuple[int, str, str]]:
+    return [
+        (index, found["kind"], found.get("rule") or found["where"])
+        for index, line in enumerate(observed)
+        for found in line.get("findings", ())
+    ]
+
+
+def capture(app: InProcess, data: bytes, query: str = "", headers: Any = ()) -> Reply:
+    return app.call("POST", f"/inspector/v1/captures{query}", data, [*CAPTURE, *headers])
+
+
+# ── the page ───────────────────────────────────────────────────────────────────────────────────────────
+def test_the_page_needs_no_key_and_what_it_asks_for_does(keyed: InProcess) -> None:
+    assert keyed.call("GET", "/inspector").headers["location"] == "/inspector/index.html"
+    assert keyed.call("GET", "/inspector/index.html").status == 200
+    assert keyed.call("GET", "/inspector/v1/responses").status == 401
+    assert keyed.call("GET", "/inspector/v1/../v1/responses").status == 401
+    assert capture(keyed, CHAT % b"{}").status == 401
+    for path in (
+        "/inspector/missing.js",
+        "/inspector/__init__.py",
+        "/inspector/../app.py",
+        "/inspector/%2e%2e/app.py",
+    ):
+        assert keyed.call("GET", path).status == 404
+
+
+@pytest.mark.parametrize(
+    "accept", ["text/html", "text/html,application/xml;q=0.9,*/*;q=0.8", "a/b, TEXT/HTML;q=1"]
+)
+def test_a_browser_is_led_to_the_page(app: InProcess, keyed: InProcess, accept: str) -> None:
+    for served in (app, keyed):
+        reply = served.call("GET", "/", b"", [(b"accept", accept.encode())])
+        assert (reply.status, reply.headers["location"]) == (307, "/inspector/index.html")
+        assert reply.headers["vary"] == "accept"
+        assert "content-security-policy" in reply.headers
+
+
+@pytest.mark.parametrize("accept", [b"", b"*/*", b"application/json", b"text/html-like", b"x-text/html"])
+def test_nobody_else_is_led_anywhere(app: InProcess, keyed: InProcess, accept: bytes) -> None:
+    for served in (app, keyed):
+        reply = served.call("GET", "/", b"", [(b"accept", accept)] if accept else [])
+        assert (reply.status, "location" in reply.headers) == (404, False)
+        assert reply.json["error"]["message"] == "Not Found: GET /"
+        assert served.call("POST", "/", {}).status == 405
+
+
+def test_the_way_to_the_page_is_guarded_as_the_page_is(app: InProcess) -> None:
+    html = (b"accept", b"text/html")
+    for header in (
+        (b"origin", b"http://evil.example"),
+        (b"host", b"evil.example"),
+        (b"sec-fetch-site", b"cross-site"),
+    ):
+        replies = [app.call("GET", path, b"", [html, header]) for path in ("/", "/inspector")]
+        assert [reply.status for reply in replies] == [403, 403]
+    for path in ("//", "//evil.example", "/index.html", "/inspector/../"):
+        assert app.call("GET", path, b"", [html]).status == 404
+
+
+@pytest.mark.parametrize("name", sorted(files()))
+def test_each_file_may_do_nothing_but_show_itself(app: InProcess, name: str) -> None:
+    reply = app.call("GET", f"/inspector/{name}")
+    policy = reply.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'")
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    again = app.call("GET", f"/inspector/{name}", b"", [(b"if-none-match", reply.headers["etag"].encode())])
+    assert (again.status, again.body) == (304, b"")
+    assert "content-security-policy" in again.headers
+
+
+def test_the_page_has_no_script_within_and_no_address_without() -> None:
+    index = (PAGE / "index.html").read_text()
+    assert re.findall(r"<script(?![^>]*\bsrc=)|\son\w+=|\sstyle=|<style", index) == []
+    for name, file in files().items():
+        if not name.endswith(".md"):
+            text = file.data.decode()
+            addresses = set(re.findall(r"(?:https?:)?//[a-z][\w.-]+\.[a-z]{2,}[^\s\"'`]*", text))
+            assert addresses <= {"http://www.w3.org/2000/svg"} or name.startswith("vendor/"), name
+            assert not re.search(
+                r"innerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text
+            ) or name.startswith("vendor/")
+
+
+def test_every_module_that_is_imported_is_served() -> None:
+    served = files()
+    for name, file in served.items():
+        if name.endswith(".js") and not name.startswith("vendor/"):
+            folder = name.rpartition("/")[0]
+            for wanted in re.findall(r"from '\./([\w./-]+)'", file.data.decode()):
+                assert (f"{folder}/{wanted}" if folder else wanted) in served, (name, wanted)
+
+
+def test_modules_are_small_enough_to_read() -> None:
+    sizes = {name: file.data.count(b"\n") for name, file in files().items() if name.endswith((".js", ".css"))}
+    assert {name: size for name, size in sizes.items() if size > 300} == {}
+
+
+def test_the_page_of_another_site_and_another_name_are_refused(app: InProcess) -> None:
+    body = {"model": "demo", "input": "Hi"}
+    for headers in (
+        [(b"origin", b"http://evil.example")],
+        [(b"host", b"evil.example")],
+        [(b"sec-fetch-site", b"cross-site")],
+    ):
+        assert app.call("POST", "/inspector/v1/responses", body, headers).status == 403
+        assert app.call("GET", "/inspector/v1/responses", b"", headers).status == 403
+        assert app.call("GET", "/inspector/index.html", b"", headers).status == 403
+
+
+# ── streams ────────────────────────────────────────────────────────────────────────────────────────────
+def test_a_request_is_observed_as_it_is_answered_and_stored(app: InProcess) -> None:
+    observed = lines(
+        app.call("POST", "/inspector/v1/responses", {"model": "demo-reasoning", "input": "Hello"})
+    )
+    names = [line.get("event") for line in observed]
+    assert names[0] == "response.created"
+    assert names[-2:] == ["response.completed", None]
+    assert observed[-1]["ended"]
+    assert [line["data"]["sequence_number"] for line in observed[:-1]] == list(range(len(observed) - 1))
+    assert all(a["at"] <= b["at"] for a, b in pairwise(observed))
+    assert observed[0]["at"] > 0  # they count from the request
+    assert findings(observed) == []
+    assert "LanguageModelTextPart" in {part["type"] for line in observed for part in line.get("parts", ())}
+    response_id = observed[0]["data"]["response"]["id"]
+    again = lines(app.call("GET", f"/inspector/v1/responses/{response_id}"))
+    assert [line.get("data") for line in again] == [line.get("data") for line in observed]
+    rest = lines(app.call("GET", f"/inspector/v1/responses/{response_id}?starting_after=3"))
+    assert [line.get("data") for line in rest] == [line.get("data") for line in observed[4:]]
+    assert findings(rest) == []
+    assert app.call("GET", f"/inspector/v1/responses/{response_id}?starting_after=x").status == 400
+
+
+def test_a_response_in_the_background_is_followed(app: InProcess) -> None:
+    body = {"model": "demo", "input": "Hi", "background": True}
+    observed = lines(app.call("POST", "/inspector/v1/responses", body))
+    assert observed[0]["data"]["response"]["background"] is True
+    assert observed[-2]["event"] == "response.completed"
+
+
+def test_a_refused_request_is_an_error_and_not_a_line(app: InProcess) -> None:
+    reply = app.call("POST", "/inspector/v1/responses", {"model": "demo", "input": 3})
+    assert reply.status == 400
+    assert reply.error["param"] == "input"
+
+
+def test_what_is_of_another_key_is_not_found(keyed: InProcess) -> None:
+    observed = lines(keyed.call("POST", "/inspector/v1/responses", {"model": "demo", "input": "mine"}, ONE))
+    response_id = observed[0]["data"]["response"]["id"]
+    for path in ("", "/request"):
+        assert keyed.call("GET", f"/inspector/v1/responses/{response_id}{path}", b"", TWO).status == 404
+        assert keyed.call("GET", f"/inspector/v1/responses/{response_id}{path}", b"", ONE).status == 200
+    assert keyed.call("GET", "/inspector/v1/responses", b"", TWO).json["data"] == []
+    listed = keyed.call("GET", f"/inspector/v1/responses?conversation={response_id}", b"", TWO).json
+    assert listed == {"object": "list", "data": [], "next": None}
+    continued = {"model": "demo", "input": "x", "previous_response_id": response_id}
+    assert keyed.call("POST", "/inspector/v1/context", continued, TWO).status == 400
+
+
+# ── captures ───────────────────────────────────────────────────────────────────────────────────────────
+def test_a_violation_is_pinned_to_its_event_with_the_rule(app: InProcess) -> None:
+    data = streamed("Hi", 3)[1].data.replace(b'"sequence_number":3', b'"sequence_number":9')
+    observed = lines(capture(app, data))
+    assert {(index, kind) for index, kind, _ in findings(observed)} == {(3, "violation"), (4, "violation")}
+    (found, *_) = observed[3]["findings"]
+    assert found["rule"] in (REPOSITORY / "docs/rules.md").read_text()
+    assert found["asks"] in (REPOSITORY / "docs/rules.md").read_text()
+    assert observed[3]["line"] == 11
+
+
+def test_a_stream_that_is_cut_says_so_at_its_end(app: InProcess) -> None:
+    data = streamed("Hi", 3)[1].data
+    observed = lines(capture(app, data[: data.index(b"event: response.completed")]))
+    assert observed[-1]["ended"]
+    assert [kind for _, kind, _ in findings(observed[-1:])][:1] == ["violation"]
+
+
+def test_another_dialect_is_shown_as_events_with_what_they_are_made_of(app: InProcess) -> None:
+    data = (
+        CHAT % b'{"content":"Hi"}'
+        + CHAT % b'{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]}'
+        + b"data: [DONE]\n\n"
+    )
+    observed = lines(capture(app, data))
+    assert observed[0]["event"] == "response.created"
+    assert observed[0]["source"][0]["choices"][0]["delta"] == {"content": "Hi"}
+    assert {"repair", "loss", "warning", "violation"} & {kind for _, kind, _ in findings(observed)}
+    assert lines(capture(app, data, "?dialect=chat")) == observed
+
+
+def test_several_responses_in_one_capture_are_judged_one_by_one(app: InProcess) -> None:
+    observed = lines(capture(app, streamed("a")[1].data + streamed("b")[1].data))
+    assert [
+        line["event"] for line in observed if line.get("event") in ("response.created", "response.completed")
+    ] == [
+        "response.created",
+        "response.completed",
+    ] * 2
+    assert findings(observed) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "query", "status"),
+    [
+        (b"", "", 400),
+        (b"rubbish", "", 400),
+        (b"\xff\xfe\x00", "", 400),
+        (b'{"a":1}', "", 400),
+        (b"[" * 200_000, "", 400),
+        (b'data: {"type":"response.created","response":' + b'{"a":' * 50_000, "", 400),
+        (b"x" * 300_001, "", 413),
+        (b"{}", "?dialect=latin", 400),
+    ],
+)
+def test_a_capture_that_can_t_be_read_is_refused(
+    app: InProcess, data: bytes, query: str, status: int
+) -> None:
+    reply = capture(app, data, query)
+    assert reply.status == status
+    assert reply.error["message"]
+
+
+def test_a_capture_that_ends_in_rubbish_says_where(app: InProcess) -> None:
+    *_, last = lines(capture(app, streamed("Hi")[1].data + b"event: x\ndata: {\n\n"))
+    assert "line" in last["error"]
+
+
+@pytest.mark.parametrize("data", [b":\n\n" * 90_000, CHAT % b'{"content":"a"}' + b":\n\n" * 90_000])
+def test_a_capture_of_comments_is_read_in_pieces_while_its_client_waits(
+    app: InProcess, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = list[bool]()
+    piece = inspection._piece
+
+    def counted(lines: Iterator[bytes]) -> tuple[bytes, bool]:
+        found = piece(lines)
+        made.append(found[1])
+        return found
+
+    monkeypatch.setattr(inspection, "_piece", counted)
+    assert capture(app, data).status == (200 if b"data" in data else 400)
+    assert len(made) > 40
+    made.clear()
+    app.call("POST", "/inspector/v1/captures", data, CAPTURE, leaves=True)
+    assert len(made) <= 2
+
+
+def test_a_payload_is_bounded_in_values(app: InProcess) -> None:
+    reply = capture(app, CHAT % b'{"content":"a"}' + b"data: [" + b"1," * 60_000 + b"1]\n\n")
+    assert "more values than the limit of 50000" in lines(reply)[-1]["error"]
+
+
+def test_a_capture_has_its_own_content_type(app: InProcess) -> None:
+    assert app.call("POST", "/inspector/v1/captures", b"x", [(b"content-type", b"text/plain")]).status == 415
+
+
+def test_hostile_events_are_lines_all_the_same(app: InProcess) -> None:
+    odd = "</script><img src=x onerror=alert(1)>\u202e\u2066"
+    values: list[Any] = [
+        odd,
+        3,
+        None,
+        [],
+        {"type": odd},
+        {"type": "response.created", "response": 7},
+        {"type": "a:b", "x": "\ud800"},
+    ]
+    data = b"".join(
+        b"data: " + json.dumps(value).encode() + b"\n\n" for value in values if isinstance(value, dict)
+    )
+    observed = lines(capture(app, streamed("a")[1].data[:900].rpartition(b"\n\n")[0] + b"\n\n" + data))
+    assert [line["event"] for line in observed if odd in str(line.get("event"))] == [odd]
+    assert observed[-1]["ended"]
+
+
+# ── lists and contexts ─────────────────────────────────────────────────────────────────────────────────
+def test_stored_responses_are_listed_with_their_requests(app: InProcess) -> None:
+    first = app.call("POST", "/v1/responses", {"model": "demo", "input": "About Ganges"}).json
+    then = {
+        "model": "demo",
+        "input": "And Nile?",
+        "previous_response_id": first["id"],
+        "metadata": {"a": "b"},
+    }
+    second = app.call("POST", "/v1/responses", then).json
+    listed = app.call("GET", "/inspector/v1/responses?search=ganges&status=completed&model=demo").json
+    (row,) = listed["data"]
+    assert (row["id"], row["asked"], row["model"], listed["next"]) == (
+        first["id"],
+        "About Ganges",
+        "demo",
+        None,
+    )
+    turns = app.call("GET", f"/inspector/v1/responses?conversation={second['id']}").json["data"]
+    assert [turn["id"] for turn in turns] == [second["id"], first["id"]]
+    asked = app.call("GET", f"/inspector/v1/responses/{second['id']}/request").json
+    assert (asked["model"], asked["metadata"]) == ("demo", {"a": "b"})
+    assert asked["previous_response_id"] == first["id"]
+    assert "And Nile?" in json.dumps(asked["input"])
+    assert app.call("POST", "/inspector/v1/context", asked).json["tokens"] > 4
+    page = app.call("GET", "/inspector/v1/responses?limit=1").json
+    assert page["next"] == page["data"][0]["id"]
+
+
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=101", "limit=x", "since=x", "until=-1", f"search={'x' * 201}"]
+)
+def test_filters_that_are_none_are_refused(app: InProcess, query: str) -> None:
+    reply = app.call("GET", f"/inspector/v1/responses?{query}")
+    assert reply.status == 400
+    assert reply.error["param"] == query.partition("=")[0]
+
+
+def test_a_context_is_measured_piece_by_piece(app: InProcess) -> None:
+    first = app.call("POST", "/v1/responses", {"model": "demo", "input": "word " * 200}).json
+    tool = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}
+    body = {
+        "model": "demo",
+        "input": "short",
+        "instructions": "Be kind.",
+        "tools": [tool],
+        "previous_response_id": first["id"],
+    }
+    found = app.call("POST", "/inspector/v1/context", body).json
+    kinds = [(entry["from"], entry["kind"]) for entry in found["entries"]]
+    assert kinds[:2] == [("", "instructions"), ("", "tool")]
+    assert [place for place, _ in kinds[2:]] == ["earlier", "earlier", ""]
+    assert found["tokens"] == sum(entry["tokens"] for entry in found["entries"])
+    largest = max(found["entries"], key=lambda entry: entry["tokens"])
+    assert "word word" in largest["label"]
+    assert largest["tokens"] >= 190
+    assert largest["bytes"] > 1000
+
+
+def recording(*answers: tuple[int, str], **more: Any) -> bytes:
+    made: list[dict[str, Any]] = [{"type": "recording", "version": 1}]
+    for number, (status, text) in enumerate(answers):
+        at = 10 + number
+        made += [
+            {"type": "exchange", "exchange": number, "at": at, "dialect": "chat"} | more,
+            {"type": "answer", "exchange": number, "at": at, "status": status},
+            {"type": "chunk", "exchange": number, "at": at + 0.5, "text": text},
+            {"type": "end", "exchange": number, "at": at + 0.6, "how": "finished"},
+        ]
+    return b"".join(json.dumps(each).encode() + b"\n" for each in made)
+
+
+def test_a_recording_is_shown_with_its_times_and_refusals(app: InProcess) -> None:
+    text = (CHAT % b'{"content":"Hi"}' + b"data: [DONE]\n\n").decode()
+    observed = lines(capture(app, recording((429, "busy"), (200, text))))
+    assert (observed[0]["event"], observed[0]["data"]) == ("refused", "busy")
+    assert findings(observed)[0] == (0, "warning", "exchange 0")
+    assert observed[2]["event"] == "response.created"
+    assert observed[2]["at"] == 1.5  # since the first request
+    assert observed[-1]["ended"]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (recording(), "no exchanges"),
+        (recording((200, "data: {}"), dialect="klingon"), "line 2: dialect 'klingon'"),
+        (recording((200, "nonsense")), "line 2: the answer of exchange 0 can't be read: line 1"),
+        (recording((200, "x")) + b"{", "line 6"),
+    ],
+)
+def test_a_recording_that_cannot_be_read_names_the_line(app: InProcess, data: bytes, said: str) -> None:
+    reply = capture(app, data)
+    assert reply.status == 400
+    assert said in reply.json["error"]["message"]

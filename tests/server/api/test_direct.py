@@ -1,0 +1,102 @@
+"""The table before the router: what it takes, what goes on, and what becomes of errors."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
+
+from openresponses_server.api.direct import STATUS, Direct
+
+
+class Odd(Exception):
+    pass
+
+
+class Rarer(Odd):
+    pass
+
+
+async def elsewhere(scope: Scope, receive: Receive, send: Send) -> None:
+    await PlainTextResponse("router")(scope, receive, send)
+
+
+async def handler(_request: Request, error: Exception) -> Response:
+    return PlainTextResponse(type(error).__name__, 418)
+
+
+def answer_of(endpoint: Callable[[Request], Any], **scope: Any) -> tuple[int, bytes, Scope]:
+    """What leaves for a request, and its scope afterwards."""
+    direct = Direct(
+        elsewhere, [Route("/a", endpoint, methods=["POST"])], {Odd: handler, HTTPException: handler}
+    )
+    sent: list[Message] = []
+    asked = {"type": "http", "method": "POST", "path": "/a", "headers": [], "state": {}, **scope}
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            asked["state"][STATUS] = message["status"]
+        sent.append(message)
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    asyncio.run(direct(asked, receive, send))
+    return sent[0]["status"], b"".join(each.get("body", b"") for each in sent), asked
+
+
+async def here(_request: Request) -> Response:
+    return PlainTextResponse("direct")
+
+
+@pytest.mark.parametrize(
+    ("scope", "said"),
+    [
+        ({}, b"direct"),
+        ({"root_path": ""}, b"direct"),
+        ({"method": "GET"}, b"router"),
+        ({"path": "/a/"}, b"router"),
+        ({"root_path": "/a"}, b"router"),
+        ({"type": "websocket", "method": ""}, b"router"),
+    ],
+)
+def test_what_is_taken(scope: dict[str, Any], said: bytes) -> None:
+    if scope.get("type") == "websocket":
+        scope["extensions"] = {"websocket.http.response": {}}
+    status, body, asked = answer_of(here, **scope)
+    assert (status, body) == (200, said)
+    assert (getattr(asked.get("route"), "path", None) == "/a") == (said == b"direct")
+
+
+@pytest.mark.parametrize("error", [Odd(), Rarer(), HTTPException(404)])
+def test_errors_get_their_shape_and_keep_no_frames(error: Exception) -> None:
+    async def fail(_request: Request) -> Response:
+        raise error
+
+    assert answer_of(fail)[:2] == (418, type(error).__name__.encode())
+    assert error.__traceback__ is None
+
+
+def test_other_errors_pass() -> None:
+    async def fail(_request: Request) -> Response:
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        answer_of(fail)
+
+
+def test_no_second_answer_is_begun() -> None:
+    async def begins(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise Odd
+
+    async def endpoint(_request: Request) -> Any:
+        return begins
+
+    with pytest.raises(RuntimeError, match="had begun"):
+        answer_of(endpoint)

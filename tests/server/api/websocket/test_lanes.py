@@ -1,0 +1,271 @@
+"""Lanes of a connection: turns with one `stream_id` follow each other, others are made side by side."""
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from openai import OpenAI
+
+from openresponses_server.api.websocket.lanes import ACTIVE, LANES, WAITING
+from openresponses_server.settings import Limits, Settings, UpstreamSettings
+from tests.support.in_process import InProcess
+from tests.support.serving import serving
+from tests.support.sockets import LAST, Socket, opened_socket, violations
+from tests.support.upstream import Script, ScriptedUpstream, chunk, text
+
+pytestmark = pytest.mark.timeout(30)
+SLOW = [chunk(content="a"), 0.5, *text("b")]
+Events = list[dict[str, Any]]
+
+
+def lanes_of(socket: Socket, turns: int) -> dict[str | None, Events]:
+    """What comes until so many turns have ended, by lane."""
+    found: dict[str | None, Events] = defaultdict(list)
+    while turns:
+        event = socket.receive()
+        found[event.get("stream_id")].append(event)
+        turns -= event["type"] in LAST
+    return found
+
+
+def text_of(events: Events) -> str:
+    return "".join(each["delta"] for each in events if each["type"] == "response.output_text.delta")
+
+
+def test_lanes_are_made_side_by_side_and_each_event_says_its_lane(
+    bridged: str, upstream: ScriptedUpstream
+) -> None:
+    upstream.scripts["slow"] = Script(SLOW)
+    upstream.scripts["quick"] = Script(text("at once"))
+    with opened_socket(bridged) as socket:
+        socket.send(model="slow", input="x", stream_id="one")
+        socket.send(model="quick", input="x", stream_id="two")
+        socket.send(model="quick", input="x")
+        found = lanes_of(socket, 2)
+        assert found.keys() >= {"two", None}
+        assert "response.completed" not in [event["type"] for event in found["one"]]
+        first = [*found["one"], *lanes_of(socket, 1)["one"]]
+    assert [text_of(events) for events in (first, found["two"], found[None])] == ["ab", "at once", "at once"]
+    for events in (first, found["two"], found[None]):
+        assert violations(events) == []
+
+
+def test_turns_of_one_lane_follow_each_other(demo: str) -> None:
+    with opened_socket(demo) as socket:
+        for words in "abc":
+            socket.send(input=words, stream_id="one", store=False)
+        events = lanes_of(socket, 3)["one"]
+    assert [event["type"] for event in events if event["type"] in ("response.created", *LAST)] == [
+        "response.created",
+        "response.completed",
+    ] * 3
+    assert text_of(events) == "You said: aYou said: bYou said: c"
+
+
+def test_a_lane_forks_from_another_one(demo: str) -> None:
+    with opened_socket(demo) as socket:
+        first = socket.turn(input="One", store=False, stream_id="a").final["id"]
+        second = socket.turn(input="Two", store=False, stream_id="a", previous_response_id=first)
+        forked = socket.turn(
+            input="Three", store=False, stream_id="b", previous_response_id=second.final["id"]
+        )
+        on = socket.turn(input="Four", store=False, stream_id="a", previous_response_id=second.final["id"])
+        again = socket.turn(input="Five", store=False, stream_id="b", previous_response_id=forked.final["id"])
+    for turn, before in ((forked, "Two"), (on, "Two"), (again, "Three")):
+        assert f"Before that you said: {before}" in turn.text
+
+
+def test_a_wrong_lane_is_refused_by_name(demo: str) -> None:
+    with opened_socket(demo) as socket:
+        for wrong in (3, "", "x" * 65, ["a"]):
+            error = socket.turn(input="x", stream_id=wrong).error["error"]
+            assert (error["code"], error["param"]) == ("invalid_value", "stream_id")
+        assert socket.turn(input="x", stream_id="x" * 64).final["status"] == "completed"
+
+
+def test_a_broken_message_of_a_lane_is_an_error_of_that_lane(demo: str) -> None:
+    with opened_socket(demo) as socket:
+        error = socket.turn(input=3, stream_id="one").error
+        assert (error["stream_id"], error["error"]["param"]) == ("one", "input")
+        assert socket.raw('{"type":"response.create","stream_id":').error["status"] == 400
+
+
+# ── bounds ─────────────────────────────────────────────────────────────────────────────────────────────
+def test_a_thousand_lanes_are_not_made(bridged: str, upstream: ScriptedUpstream) -> None:
+    upstream.scripts["slow"] = Script(SLOW)
+    with opened_socket(bridged) as socket:
+        for number in range(1000):
+            socket.send(model="slow", input="x", store=False, stream_id=f"s{number}")
+        found = lanes_of(socket, 1000)
+    refused = [name for name, events in found.items() if events[-1]["type"] == "error"]
+    codes = {found[name][-1]["error"]["code"] for name in refused}
+    assert len(found) == 1000
+    assert LANES <= 1000 - len(refused) < 4 * LANES
+    assert codes == {"too_many_streams"}
+    assert all(text_of(events) == "ab" for name, events in found.items() if name not in refused)
+
+
+def test_idle_lanes_make_room(demo: str) -> None:
+    with opened_socket(demo) as socket:
+        for number in range(2 * LANES):
+            assert socket.turn(input="x", store=False, stream_id=f"s{number}").final["status"] == "completed"
+
+
+def test_what_waits_in_a_lane_is_bounded(bridged: str, upstream: ScriptedUpstream) -> None:
+    upstream.scripts["slow"] = Script(SLOW)
+    upstream.scripts["quick"] = Script(text("q"))
+    with opened_socket(bridged) as socket:
+        socket.send(model="slow", input="x", stream_id="one")
+        for _ in range(WAITING + 3):
+            socket.send(model="quick", input="x", store=False, stream_id="one")
+        events = lanes_of(socket, WAITING + 4)["one"]
+    errors = [event["error"]["code"] for event in events if event["type"] == "error"]
+    assert errors == ["too_many_waiting"] * 3
+    assert text_of(events) == "ab" + "q" * WAITING
+
+
+def test_turns_at_once_are_bounded_and_fair(upstream: ScriptedUpstream) -> None:
+    upstream.scripts["slow"] = Script([chunk(content="a"), 0.2, *text("b")])
+    settings = Settings(
+        upstreams=[UpstreamSettings(url=upstream.url, name="scripted")], limits=Limits(concurrent=100)
+    )
+    with serving(settings) as base, opened_socket(base) as socket:
+        for number in range(ACTIVE + 4):
+            socket.send(model="slow", input="x", store=False, stream_id=f"s{number}")
+        begun: list[str] = []
+        ended = 0
+        most = 0
+        while ended < ACTIVE + 4:
+            event = socket.receive()
+            if event["type"] == "response.created":
+                begun.append(event["stream_id"])
+            ended += event["type"] in LAST
+            most = max(most, len(begun) - ended)
+    assert most <= ACTIVE
+    assert set(begun[-4:]) == {f"s{number}" for number in range(ACTIVE, ACTIVE + 4)}
+
+
+# ── other messages ─────────────────────────────────────────────────────────────────────────────────────
+def test_a_turn_is_cancelled_and_the_other_lanes_go_on(bridged: str, upstream: ScriptedUpstream) -> None:
+    upstream.scripts["hangs"] = Script([chunk(content="a"), 20])
+    upstream.scripts["slow"] = Script(SLOW)
+    with opened_socket(bridged) as socket:
+        socket.send(model="hangs", input="x", stream_id="one", store=False)
+        while socket.receive()["type"] != "response.output_text.delta":
+            pass
+        socket.send(model="slow", input="x", stream_id="two")
+        socket.send(type="response.cancel", stream_id="one")
+        found = lanes_of(socket, 2)
+        assert found["one"][-1]["response"]["status"] in ("cancelled", "incomplete", "failed")
+        assert found["one"][-1]["type"] != "response.completed"
+        assert text_of(found["two"]) == "ab"
+        assert socket.turn(model="slow", input="x", stream_id="one").text == "ab"
+
+
+def test_a_cancel_that_comes_too_early_or_too_late_harms_nothing(
+    bridged: str, upstream: ScriptedUpstream
+) -> None:
+    upstream.scripts["hangs"] = Script([chunk(content="a"), 20])
+    upstream.scripts["quick"] = Script(text("q"))
+    with opened_socket(bridged) as socket:
+        socket.send(type="response.cancel")
+        assert socket.turn(model="quick", input="x").text == "q"
+        socket.send(type="response.cancel")
+        socket.send(type="response.cancel", response_id="resp_other")
+        assert socket.turn(model="quick", input="x").text == "q"
+        socket.send(model="hangs", input="x", store=False)
+        socket.send(type="response.cancel", response_id="resp_other")
+        socket.send(type="response.cancel")
+        assert socket.rest().types[-1] != "response.completed"
+
+
+def test_steering_is_answered_beside_the_turn(bridged: str, upstream: ScriptedUpstream) -> None:
+    upstream.scripts["slow"] = Script(SLOW)
+    said = [{"type": "message", "role": "user", "content": "Stop."}]
+    with opened_socket(bridged) as socket:
+        socket.send(model="slow", input="x")
+        created = socket.receive()
+        for number in range(3):
+            wanted = created["response"]["id"]
+            socket.send(type="response.steer", previous_response_id=wanted, input=said, number=number)
+        socket.send(type="response.steer", input=said)
+        socket.send(type="response.processed", response_id=created["response"]["id"])
+        events = [created, *lanes_of(socket, 1)[None]]
+    failed = [event for event in events if event["type"] == "response.steer.failed"]
+    assert [each["error"]["code"] for each in failed] == ["steering_not_supported"] * 3 + ["invalid_input"]
+    assert [each["sequence_number"] for each in failed] == [0, 1, 2, 3]
+    assert failed[0]["steer"] == {"previous_response_id": created["response"]["id"], "input": said}
+    turn = [event for event in events if event not in failed]
+    assert violations(turn) == []
+    assert text_of(turn) == "ab"
+
+
+def test_openai_s_client_steers_and_reads_lanes(demo: str) -> None:
+    client = OpenAI(base_url=f"{demo}/v1", api_key="none", max_retries=0)
+    with client.responses.connect() as connection:
+        connection.response.steer(input="Stop.", previous_response_id="resp_1")
+        failed = next(iter(connection))
+        assert failed.type == "response.steer.failed"
+        assert (failed.error.code, failed.steer.input) == ("steering_not_supported", "Stop.")
+        for lane in ("a", "b"):
+            connection.response.create(model="demo", input=lane, stream_id=lane)
+        done: dict[str, str] = {}
+        for event in connection:
+            if event.type == "response.completed":
+                done[str(event.stream_id)] = event.response.output_text
+            if len(done) == 2:
+                break
+    assert done == {"a": "You said: a", "b": "You said: b"}
+
+
+# ── a client that floods, stops reading and is cut off ─────────────────────────────────────────────────
+@pytest.fixture
+def quiet(upstream: ScriptedUpstream) -> Iterator[InProcess]:
+    server = InProcess(Settings(upstreams=[UpstreamSettings(url=upstream.url, name="scripted")]))
+    yield server
+    server.close()
+
+
+def test_a_client_that_does_not_read_is_not_read_either(quiet: InProcess) -> None:
+    """Answers to a flood wait for their reader, and so does the flood."""
+    taken = 0
+
+    async def flood() -> None:
+        nonlocal taken
+        steer = json.dumps({"type": "response.steer", "previous_response_id": "r", "input": "x" * 1000})
+
+        async def receive() -> dict[str, Any]:
+            nonlocal taken
+            taken += 1
+            if taken == 1:
+                return {"type": "websocket.connect"}
+            return {"type": "websocket.receive", "text": steer}
+
+        async def send(message: Any) -> None:
+            if message["type"] != "websocket.accept":
+                await asyncio.sleep(60)
+
+        from tests.support.in_process import _scope
+
+        scope = {**_scope("websocket", b"/v1/responses", []), "subprotocols": []}
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(quiet.app(scope, receive, send), 0.5)
+
+    quiet.run(flood())
+    assert taken == 2
+
+
+def test_lanes_end_with_their_connection(bridged: str, upstream: ScriptedUpstream) -> None:
+    upstream.scripts["hangs"] = Script([chunk(content="a"), 20])
+    with opened_socket(bridged) as socket:
+        for number in range(8):
+            socket.send(model="hangs", input="x", store=False, stream_id=f"s{number}")
+            socket.send(model="hangs", input="x", store=False, stream_id=f"s{number}")
+        begun = 0
+        while begun < 8:
+            begun += socket.receive()["type"] == "response.output_text.delta"
+        socket.send(type="response.cancel", stream_id="s0")
+    assert len(upstream.received) <= 9

@@ -1,0 +1,79 @@
+"""`init`: what is answered becomes a config that `serve` takes."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from openresponses_server.commands.cli import main
+from openresponses_server.settings import load_settings
+
+
+def run(path: Path, *answers: str, code: int = 0) -> str:
+    done = CliRunner().invoke(main, ["init", str(path)], input="\n".join(answers) + "\n")
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def test_a_local_server(tmp_path: Path) -> None:
+    path = tmp_path / "bridge.toml"
+    sent = run(path, "ollama", "", "", "", "", "")
+    assert f"serve --config {path}" in sent
+    settings = load_settings(path)
+    (upstream,) = settings.upstreams
+    assert (upstream.profile, upstream.name, upstream.models) == ("ollama", "ollama", [])
+    assert (settings.host, settings.port, settings.api_keys) == ("127.0.0.1", 8080, [])
+
+
+def test_several_upstreams_open_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("OPENAI_API_KEY", "MY_KEY"):
+        monkeypatch.setenv(variable, "k")
+    monkeypatch.delenv("CLIENTS", raising=False)
+    path = tmp_path / "bridge.toml"
+    first = ("openai", "", "gpt-*, o3", "y")
+    second = ("other", "http://127.0.0.1:9000/v1", "responses", "MY_KEY", "", "n")
+    sent = run(path, *first, *second, "y", "CLIENTS", "9001")
+    assert "CLIENTS is not set yet." in sent
+    assert "Before that: " in sent
+    monkeypatch.setenv("CLIENTS", "secret")
+    settings = load_settings(path)
+    openai, other = settings.upstreams
+    assert (openai.profile, openai.models, openai.api_key_env) == ("openai", ["gpt-*", "o3"], None)
+    assert (other.url, other.dialect, other.api_key_env) == (
+        "http://127.0.0.1:9000/v1",
+        "responses",
+        "MY_KEY",
+    )
+    assert (settings.host, settings.port, len(settings.api_keys)) == ("0.0.0.0", 9001, 1)
+    assert "secret" not in path.read_text()
+
+
+def test_a_file_that_is_there_is_kept_unless_forced(tmp_path: Path) -> None:
+    path = tmp_path / "bridge.toml"
+    path.write_text("port = 1")
+    run(path, "n", code=1)
+    assert path.read_text() == "port = 1"
+
+
+def test_what_is_answered_wrongly_is_asked_again(tmp_path: Path) -> None:
+    path = tmp_path / "bridge.toml"
+    upstream = ("other", "nonsense", "http://127.0.0.1:9/v1", "", "sk-a key", "MY_KEY", "", "n")
+    sent = run(path, *upstream, "n", "1")
+    assert "is not an http" in sent
+    assert "not the name of a variable" in sent
+    assert "sk-a key" not in path.read_text()
+    assert 'url = "http://127.0.0.1:9/v1"' in path.read_text()
+
+
+def test_the_end_of_input_ends_it_with_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "bridge.toml"
+    done = CliRunner().invoke(main, ["init", str(path)], input="ollama\n")
+    assert (done.exit_code, path.exists()) == (1, False)
+    assert done.stderr == f"\n{path} is not written.\n"
+
+
+def test_force_replaces_without_a_question(tmp_path: Path) -> None:
+    path = tmp_path / "bridge.toml"
+    path.write_text("port = 1")
+    done = CliRunner().invoke(main, ["init", "--force", str(path)], input="ollama" + "\n" * 6)
+    assert (done.exit_code, load_settings(path).port) == (0, 8080)

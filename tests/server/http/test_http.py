@@ -1,0 +1,362 @@
+"""Law S8, before a request is known: what a hostile HTTP client can hold open and make us read."""
+
+import asyncio
+import gc
+import json
+import socket
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from structlog.testing import capture_logs
+
+from openresponses_server.http.connection import HttpConnection
+from openresponses_server.settings import Limits, Settings, UpstreamSettings
+from tests.support.raw import Raw, answer, raw, request
+from tests.support.serving import call, serving
+from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk
+
+HASTY = Limits(header_seconds=0.4, body_seconds=0.4, write_seconds=0.4, idle_seconds=0.6, header_bytes=20_000)
+PATIENCE = 4.0
+CHUNKED = request("/v1/responses", None, "Content-Type: application/json", "Transfer-Encoding: chunked")
+HEALTH = request("/healthz", method="GET")
+BODY = (
+    b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99999\r\n\r\n{"
+)
+
+
+@pytest.fixture(scope="module")
+def hasty(upstream: ScriptedUpstream) -> Iterator[str]:
+    upstreams = [UpstreamSettings(url=upstream.url)]
+    with serving(Settings(limits=HASTY, upstreams=upstreams, keep_alive=0.3)) as base:
+        yield base
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of what is given to the parser."""
+    sizes: list[int] = []
+    parse = HttpConnection._parse
+
+    def counting(connection: HttpConnection, piece: bytes) -> bool:
+        sizes.append(len(piece))
+        return parse(connection, piece)
+
+    monkeypatch.setattr(HttpConnection, "_parse", counting)
+    return sizes
+
+
+def running(base: str) -> int:
+    number: int = call(base, "GET", "/readyz").json["running"]
+    return number
+
+
+def no_longer_running(base: str) -> bool:
+    ends = time.monotonic() + PATIENCE
+    while running(base):
+        if time.monotonic() > ends:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+# ── time ───────────────────────────────────────────────────────────────────────────────────────────────
+def test_s8_silent_connections_are_closed_and_keep_nobody_out(hasty: str) -> None:
+    with ExitStack() as stack:
+        silent = [stack.enter_context(raw(hasty)) for _ in range(300)]
+        assert call(hasty, "GET", "/healthz").status == 200
+        assert all(each.is_closed_within(PATIENCE) for each in silent)
+
+
+def test_s8_slow_headers_are_a_408(hasty: str) -> None:
+    with raw(hasty) as client:
+        client.send(b"POST /v1/messages HTTP/1.1\r\n")
+        begun = time.monotonic()
+        got = b""
+        while not got and time.monotonic() - begun < PATIENCE:
+            client.send(b"x-more: 1\r\n")
+            got = client.read(until=b"}}", seconds=0.1)
+        status, body = answer(got)
+        assert (status, body["error"]["type"]) == (408, "timeout_error")  # Anthropic's shape
+        assert b"\r\nconnection: close\r\n" in got
+        assert client.is_closed_within(PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"), [("/v1/responses", "server_error"), ("/v1/messages", "timeout_error")]
+)
+@pytest.mark.parametrize("dribbles", [False, True])
+def test_s8_slow_body_is_a_408(hasty: str, path: str, kind: str, dribbles: bool) -> None:
+    with raw(hasty) as client:
+        client.send(BODY % path.encode())
+        begun = time.monotonic()
+        got = b""
+        while not got and time.monotonic() - begun < PATIENCE:
+            got = client.read(until=b"}}", seconds=0.1)
+            if dribbles:
+                client.send(b" ")
+        status, body = answer(got)
+        assert (status, body["error"]["type"]) == (408, kind)
+        assert client.is_closed_within(PATIENCE)
+
+
+def test_s8_slow_honest_body_is_taken(hasty: str) -> None:
+    body = json.dumps({"model": "demo", "input": "x" * 6000}).encode()
+    with raw(hasty) as client:
+        head = f"Content-Length: {len(body)}", "Content-Type: application/json"
+        client.send(request("/v1/responses/input_tokens", None, *head))
+        for start in range(0, len(body), 500):
+            client.send(body[start : start + 500])
+            time.sleep(0.1)  # three times the time of a body, ten times that of each of its parts
+        assert answer(client.read(until=b"}"))[0] == 200
+
+
+def test_s8_kept_connection_is_closed_when_it_is_idle(hasty: str) -> None:
+    with raw(hasty) as client:
+        for _ in range(3):
+            client.send(HEALTH)
+            assert b" 200 " in client.read(until=b"}")
+            time.sleep(0.1)
+        assert client.is_closed_within(PATIENCE)
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /v1/resp", BODY % b"/v1/responses"])
+def test_half_closed_client_is_let_go(hasty: str, sent: bytes) -> None:
+    with raw(hasty) as client:
+        client.send(sent)
+        client.socket.shutdown(1)
+        assert client.is_closed_within(0.3)
+
+
+def test_s8_body_of_a_refused_request_is_not_read_for_ever(hasty: str) -> None:
+    with raw(hasty) as client:
+        client.send(b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000000\r\n\r\n")
+        assert b" 404 " in client.read(until=b"}}")
+        ends = time.monotonic() + PATIENCE
+        while client.send(b"x" * 1000) and time.monotonic() < ends:
+            time.sleep(0.01)
+        assert client.is_closed_within(0.1)
+
+
+# ── size ───────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /healthz HTTP/1.1\r\nx-long: " + b"a" * 5_000_000,
+        b"GET /" + b"a" * 5_000_000,
+        b"GET /healthz HTTP/1.1\r\n" + b"x" * 5_000_000,
+        b"GET /healthz HTTP/1.1\r\n" + b"a: b\r\n" * 800_000,
+        b"\r\n" * 2_500_000,
+        HEALTH + b"GET /healthz HTTP/1.1\r\nx-long: " + b"a" * 5_000_000,
+    ],
+    ids=["value", "path", "name", "many", "blank lines", "second request"],
+)
+def test_s8_head_beyond_the_limit_is_refused_unparsed(hasty: str, parsed: list[int], sent: bytes) -> None:
+    with raw(hasty) as client:
+        client.send(sent)
+        got = client.read(seconds=PATIENCE)
+    if sent.startswith(HEALTH):
+        assert got.count(b"HTTP/1.1 ") >= 1  # the first is answered
+        got = got.partition(b"}")[2] or got
+    if b" 431 " in got:
+        assert answer(got)[1]["error"]["code"] == "headers_too_large"
+    else:
+        assert sent.startswith(HEALTH)
+    assert sum(parsed) <= 2 * HASTY.header_bytes
+
+
+def test_s8_number_of_headers(hasty: str) -> None:
+    for number, status in ((200, 200), (300, 431)):
+        with raw(hasty) as client:
+            client.send(request("/healthz", None, *["a: b"] * number, method="GET"))
+            assert answer(client.read(until=b"}"))[0] == status
+
+
+@pytest.mark.parametrize(
+    "framing",
+    [b"2\r\n{}\r\n0\r\nx-trailer: " + b"a" * 3_000_000, b"2;" + b"a" * 3_000_000, b"0" * 3_000_000],
+    ids=["trailer", "extension", "chunk size"],
+)
+def test_s8_framing_of_a_body_is_bounded(hasty: str, parsed: list[int], framing: bytes) -> None:
+    with raw(hasty) as client:
+        client.send(CHUNKED + framing)
+        status, body = answer(client.read(until=b"}}"))
+        assert (status, body["error"]["type"]) == (400, "invalid_request_error")
+        assert client.is_closed_within(PATIENCE)
+    assert sum(parsed) <= 3 * HASTY.header_bytes
+
+
+def test_trailers_are_no_headers(hasty: str) -> None:
+    with raw(hasty) as client:
+        client.send(CHUNKED + b"2\r\n{}\r\n0\r\nx-request-id: trailing\r\n\r\n" + HEALTH)
+        got = client.read(until=b'"ok"', seconds=2)
+    assert b"trailing" not in got
+    assert got.count(b"HTTP/1.1 ") == 2
+
+
+# ── smuggling ──────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    "sent",
+    [
+        request("/v1/responses", {}, "Transfer-Encoding: chunked"),
+        request("/v1/responses", None, "Content-Length: 2", "Content-Length: 3") + b"{}",
+        request("/v1/responses", None, "Content-Length: +2") + b"{}",
+        CHUNKED.replace(b": chunked", b": xchunked") + b"2\r\n{}\r\n0\r\n\r\n",
+        request("/v1/responses", None, "Transfer-Encoding : chunked") + b"2\r\n{}\r\n0\r\n\r\n",
+        CHUNKED + b"g\r\n{}\r\n0\r\n\r\n",
+        CHUNKED + b"-2\r\n{}\r\n0\r\n\r\n",
+        CHUNKED + b"fffffffffffffffff\r\n{}\r\n0\r\n\r\n",
+        CHUNKED + b"2\r\n{}x0\r\n\r\n",
+        b"GET /healthz HTTP/1.1\nHost: localhost\n\n",
+        b"GET /healthz HTTP/9.9\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01",
+    ],
+)
+def test_what_is_not_http_is_one_400_and_the_end(hasty: str, sent: bytes) -> None:
+    with raw(hasty) as client:
+        client.send(sent + HEALTH)
+        got = client.read(seconds=PATIENCE)
+    assert got.count(b"HTTP/1.1 ") == 1
+    status, body = answer(got)
+    assert (status, body["error"]["code"]) == (400, "invalid_request")
+
+
+# ── pipelining ─────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(("sent", "answered"), [(12, 12), (40, 16)])
+def test_pipelined_requests_are_answered_in_order_until_there_are_too_many(
+    hasty: str, sent: int, answered: int
+) -> None:
+    with raw(hasty) as client:
+        client.send(b"".join(request(f"/v1/models/{number}", method="GET") for number in range(sent)))
+        got = client.read(seconds=PATIENCE)
+    places = [got.find(b"'%d'" % number) for number in range(answered)]
+    assert -1 not in places
+    assert places == sorted(places)
+    assert got.count(b"HTTP/1.1 ") == answered
+    assert (b"\r\nconnection: close\r\n" in got) == (answered < sent)
+
+
+def test_s8_what_is_pipelined_behind_a_stream_is_not_taken(
+    hasty: str, upstream: ScriptedUpstream, parsed: list[int]
+) -> None:
+    upstream.scripts["open"] = Script([chunk(content="a"), HANG])
+    with raw(hasty) as client:
+        client.send(request("/v1/responses", {"model": "open", "input": "x", "stream": True, "store": False}))
+        client.read(until=b"output_text.delta")
+        client.socket.settimeout(0.5)
+        assert not client.send(HEALTH * 500_000)
+        assert sum(parsed) < 100_000
+        assert running(hasty) == 1
+    assert no_longer_running(hasty)
+
+
+@pytest.mark.parametrize("behind", [HEALTH, HEALTH * 100, b"not HTTP at all\r\n"])
+def test_s3_client_that_pipelined_and_left_aborts_its_run(
+    hasty: str, upstream: ScriptedUpstream, behind: bytes
+) -> None:
+    upstream.scripts["dripping"] = Script([part for _ in range(80) for part in (chunk(content="a"), 0.05)])
+    asked = {"model": "dripping", "input": "x", "stream": True, "store": False}
+    with raw(hasty) as client:
+        client.send(request("/v1/responses", asked) + behind)
+        assert b" 400 " not in client.read(until=b"output_text.delta")
+    begun = time.monotonic()
+    assert no_longer_running(hasty)
+    assert time.monotonic() - begun < 2
+
+
+# ── number ─────────────────────────────────────────────────────────────────────────────────────────────
+def test_s8_connection_that_waits_makes_room_and_busy_ones_stay(upstream: ScriptedUpstream) -> None:
+    upstream.scripts["open"] = Script([chunk(content="a"), HANG])
+    asked = request("/v1/responses", {"model": "open", "input": "x", "stream": True, "store": False})
+    settings = Settings(limits=Limits(connections=3), upstreams=[UpstreamSettings(url=upstream.url)])
+    with capture_logs() as lines, serving(settings) as base, ExitStack() as stack:
+        busy, oldest, newest = (stack.enter_context(raw(base)) for _ in range(3))
+        busy.send(asked)
+        assert b" 200 " in busy.read(until=b"output_text.delta")
+        newest.send(b"GET /heal")
+        assert call(base, "GET", "/healthz").status == 200
+        assert oldest.is_closed_within(1)
+        newest.send(HEALTH.removeprefix(b"GET /heal"))
+        assert b" 200 " in newest.read(until=b"}")
+        more: list[Raw] = []
+        for _ in range(2):
+            more.append(stack.enter_context(raw(base)))
+            more[-1].send(asked)
+            assert b" 200 " in more[-1].read(until=b"output_text.delta")
+        late = stack.enter_context(raw(base))
+        got = late.read()
+        assert (answer(got)[0], b"\r\nretry-after: 1\r\n" in got) == (503, True)
+        assert busy.is_open()
+        time.sleep(1.1)
+    sums = [line for line in lines if line["event"] == "connections.refused"]
+    assert any("connection_evicted" in line for line in sums)
+    assert any("server_is_overloaded" in line for line in sums)
+    upstream.scripts.clear()
+
+
+# ── readers that stop ──────────────────────────────────────────────────────────────────────────────────
+LARGE = [chunk(content="x" * 500_000) for _ in range(24)]
+
+
+def stops_reading(base: str, asked: bytes) -> bytes:
+    """What came in all to a client that doesn't read for a while."""
+    with raw(base, reads_little=True) as client:
+        client.send(asked)
+        got = client.read(until=b"200 OK")
+        time.sleep(1.0)
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+        return got + client.read()
+
+
+def test_s8_client_that_stops_reading_is_cut_off(hasty: str, upstream: ScriptedUpstream) -> None:
+    upstream.scripts["large"] = Script([*LARGE, chunk("stop")])
+    asked = {"model": "large", "input": "x"}
+    stored = call(hasty, "POST", "/v1/responses", asked).json["id"]
+    live = request("/v1/responses", {**asked, "stream": True, "store": False})
+    for sent in (
+        live,
+        request("/v1/responses", asked),
+        request(f"/v1/responses/{stored}?stream=true", method="GET"),
+        request(f"/v1/responses/{stored}", method="GET"),
+    ):
+        got = stops_reading(hasty, sent)
+        assert b" 200 OK" in got
+        assert len(got) < 9_000_000, "it was sent all of it"
+    assert no_longer_running(hasty)
+
+
+def test_slow_reader_is_not_cut_off(hasty: str, upstream: ScriptedUpstream) -> None:
+    upstream.scripts["large"] = Script([*LARGE[:8], chunk("stop")])
+    asked = {"model": "large", "input": "x", "stream": True, "store": False}
+    size = 0
+    with raw(hasty, reads_little=True) as client:
+        client.send(request("/v1/responses", asked))
+        begun = time.monotonic()
+        while time.monotonic() - begun < 1.5:
+            size += len(client.socket.recv(2000))
+            time.sleep(0.02)
+        assert client.read(until=b"[DONE]").endswith(b"[DONE]\n\n\r\n0\r\n\r\n")
+    assert size < 1_000_000, "it was not slow"
+
+
+def test_nothing_of_a_connection_waits_for_garbage_to_be_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[weakref.ref[HttpConnection]] = []
+    begin = HttpConnection.connection_made
+
+    def noted(connection: HttpConnection, transport: asyncio.Transport) -> None:
+        begin(connection, transport)
+        made.append(weakref.ref(connection))
+
+    monkeypatch.setattr(HttpConnection, "connection_made", noted)
+    gc.disable()
+    try:
+        with serving(Settings()) as base:
+            assert call(base, "GET", "/healthz").status == 200
+            ends = time.monotonic() + PATIENCE
+            while any(each() is not None for each in made) and time.monotonic() < ends:
+                time.sleep(0.01)
+            assert [each() for each in made] == [None]
+    finally:
+        gc.enable()

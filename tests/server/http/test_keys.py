@@ -1,0 +1,123 @@
+"""Law S7: whose a response is, who may ask, and that no key gets anywhere else."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from openresponses_server.settings import Settings, SettingsError, UpstreamSettings, load_settings
+from openresponses_server.settings.files import hashed
+from tests.support.serving import call, respond, serving
+from tests.support.upstream import Script, ScriptedUpstream, refusal, text
+
+pytestmark = pytest.mark.timeout(20)
+ALICE = {"authorization": "Bearer key-of-alice"}
+BOB = {"x-api-key": "key-of-bob"}
+
+
+@pytest.fixture(scope="module")
+def keyed() -> Iterator[str]:
+    with serving(Settings(api_keys=[hashed("key-of-alice"), hashed("key-of-bob")])) as base:
+        yield base
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"authorization": "Bearer wrong"},
+        {"authorization": "Basic key-of-alice"},
+        {"authorization": "Bearer "},
+        {"x-api-key": "wrong"},
+        {"authorization": f"Bearer {hashed('key-of-alice')}"},
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions", "/v1/messages", "/v1/models"])
+def test_s7_without_a_known_key_it_is_401(keyed: str, headers: dict[str, str], path: str) -> None:
+    reply = call(keyed, "POST" if path != "/v1/models" else "GET", path, {"model": "demo"}, headers)
+    assert reply.status == 401
+    assert reply.error["type"] == "authentication_error"
+    assert reply.headers["www-authenticate"] == "Bearer"
+    assert b"wrong" not in reply.body
+    assert b"alice" not in reply.body
+
+
+def test_s7_either_header_is_taken(keyed: str) -> None:
+    for headers in (ALICE, BOB):
+        assert respond(keyed, headers, model="demo").status == 200
+
+
+def test_s7_another_key_s_response_is_not_found(keyed: str) -> None:
+    made = respond(keyed, ALICE, model="demo").json["id"]
+    path = f"/v1/responses/{made}"
+    assert call(keyed, "GET", path, headers=ALICE).status == 200
+    for method, below in (
+        ("GET", ""),
+        ("GET", "?stream=true&starting_after=0"),
+        ("GET", "/input_items"),
+        ("POST", "/cancel"),
+        ("DELETE", ""),
+    ):
+        reply = call(keyed, method, path + below, headers=BOB)
+        assert (reply.status, reply.error["code"]) == (404, "response_not_found"), below
+        guessed = call(keyed, method, "/v1/responses/resp_guessed" + below, headers=BOB)
+        assert (guessed.status, guessed.error["code"]) == (404, "response_not_found"), below
+    chained = respond(keyed, BOB, model="demo", previous_response_id=made)
+    assert (chained.status, chained.error["code"]) == (400, "previous_response_not_found")
+    assert respond(keyed, ALICE, model="demo", previous_response_id=made).status == 200
+    assert call(keyed, "DELETE", path, headers=ALICE).status == 200
+
+
+def test_health_asks_for_no_key_and_metrics_do(keyed: str) -> None:
+    assert call(keyed, "GET", "/healthz").status == 200
+    assert call(keyed, "GET", "/readyz").status == 200
+    assert call(keyed, "GET", "/metrics").status == 401
+
+
+def test_keys_come_from_the_file_or_the_environment_and_are_kept_as_hashes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("THE_KEY", "one")
+    path = tmp_path / "bridge.toml"
+    path.write_text(f'api_keys = ["${{THE_KEY}}", "{hashed("two")}"]')
+    assert load_settings(path).api_keys == [hashed("one"), hashed("two")]
+    monkeypatch.setenv("OPENRESPONSES_BRIDGE_API_KEYS", "three, four")
+    assert load_settings().api_keys == [hashed("three"), hashed("four")]
+    assert load_settings(path).api_keys == [hashed("one"), hashed("two")]
+
+
+def test_an_upstream_s_key_goes_out_in_its_header_and_nowhere_else(
+    upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UPSTREAM_KEY", "s3cret")
+    headers = {"authorization": "Bearer s3cret"}, {"x-api-key": "s3cret"}
+    for dialect, expected in zip(("chat", "anthropic"), headers, strict=True):
+        given = UpstreamSettings(url=upstream.url, dialect=dialect, api_key="${UPSTREAM_KEY}")
+        settings = Settings(upstreams=[given])
+        assert "s3cret" not in repr(settings)
+        upstream.scripts["m"] = refusal(401, message="Wrong key s3cret given")
+        with serving(settings) as base:
+            reply = respond(base, model="m")
+        assert expected.items() <= upstream.last("m").headers.items()
+        assert reply.error["message"] == "Wrong key [key] given"
+
+
+def test_pass_through_sends_the_client_s_key(
+    upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UPSTREAM_KEY", "fallback")
+    given = UpstreamSettings(url=upstream.url, pass_through=True, api_key_env="UPSTREAM_KEY")
+    upstream.scripts["m"] = Script(text("a"))
+    with serving(Settings(upstreams=[given])) as base:
+        respond(base, BOB, model="m")
+        assert upstream.last("m").headers["authorization"] == "Bearer key-of-bob"
+        respond(base, model="m")
+        assert upstream.last("m").headers["authorization"] == "Bearer fallback"
+
+
+def test_pass_through_and_own_keys_exclude_each_other() -> None:
+    from openresponses_server.api.app import create_app
+
+    given = UpstreamSettings(url="http://x", name="open", pass_through=True)
+    with pytest.raises(SettingsError, match="upstream open: pass_through and api_keys"):
+        create_app(Settings(upstreams=[given], api_keys=[hashed("k")]))

@@ -1,0 +1,177 @@
+"""Law S8: what all keys and each one may have at once, and whose turn it is."""
+
+import asyncio
+import contextlib
+import time
+
+import pytest
+
+from openresponses_server.errors import HttpError
+from openresponses_server.limits.gate import Gate
+from openresponses_server.settings import Limits
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.timeout(20)
+KINDS = {
+    "runs": ("concurrent", "too_many_concurrent_requests"),
+    "waiting": ("background", "too_many_background_requests"),
+    "readers": ("readers", "too_many_readers"),
+}
+
+
+def gate_with(kind: str, total: int, per_key: int) -> Gate:
+    name = KINDS[kind][0]
+    return Gate(Limits(**{name: total, f"{name}_per_key": per_key}))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_s8_one_key_does_not_starve_the_others(kind: str) -> None:
+    share = getattr(gate_with(kind, total=5, per_key=2), kind)
+    with contextlib.ExitStack() as held:
+        for _ in range(2):
+            held.enter_context(share.held("greedy"))
+        with pytest.raises(HttpError) as refused:
+            held.enter_context(share.held("greedy"))
+        assert (refused.value.http_status, refused.value.code) == (429, KINDS[kind][1])
+        assert refused.value.headers == {"retry-after": "1"}
+        assert "One API key has at most 2" in refused.value.message
+        for _ in range(2):
+            held.enter_context(share.held("modest"))
+        held.enter_context(share.held("third"))
+        with pytest.raises(HttpError, match="The server has 5"):
+            held.enter_context(share.held("fourth"))
+        assert (share.count, share.of("greedy"), share.of("third")) == (5, 2, 1)
+    assert (share.count, share.of("greedy")) == (0, 0)
+
+
+def test_s8_without_keys_only_the_sum_counts() -> None:
+    share = gate_with("runs", total=4, per_key=1).runs
+    with contextlib.ExitStack() as held:
+        for _ in range(4):
+            held.enter_context(share.held(""))
+        assert share.full
+        assert not share.has_room("")
+
+
+def test_s8_what_is_counted_leaves_nothing_behind() -> None:
+    share = gate_with("readers", total=5, per_key=5).readers
+    for number in range(1000):
+        with share.held(f"key-{number}"):
+            pass
+    assert share._held == {}
+
+
+class Line:
+    """Runs that wait at a gate, and the order in which they got their places."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
+        self.order: list[str] = []
+        self.ends = asyncio.Event()
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def wait(self, owner: str, name: str | None = None) -> asyncio.Task[None]:
+        async def run() -> None:
+            async with self.gate.place(owner, waits=True):
+                self.order.append(name or owner)
+                await self.ends.wait()
+
+        self.tasks.append(asyncio.create_task(run()))
+        return self.tasks[-1]
+
+    async def all_end(self) -> None:
+        self.ends.set()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+
+async def test_s8_a_long_line_of_one_key_holds_nobody_else_up() -> None:
+    line = Line(Gate(Limits(concurrent=1)))
+    async with line.gate.place("greedy", waits=False):
+        for _ in range(2000):
+            line.wait("greedy")
+        await asyncio.sleep(0)
+        line.wait("modest")
+        line.wait("third")
+        await asyncio.sleep(0)
+        assert line.order == []
+    line.ends.set()
+    await until(lambda: "third" in line.order)
+    assert line.order.index("modest") <= 1
+    assert line.order.index("third") <= 2
+    await line.all_end()
+    assert len(line.order) == 2002
+    assert line.gate.running == 0
+
+
+async def test_s8_those_of_one_key_keep_their_order() -> None:
+    line = Line(Gate(Limits(concurrent=1)))
+    line.ends.set()
+    async with line.gate.place("", waits=False):
+        for number in range(20):
+            line.wait("", str(number))
+        await asyncio.sleep(0)
+    await line.all_end()
+    assert line.order == [str(number) for number in range(20)]
+
+
+async def test_s8_a_key_at_its_limit_is_passed_over() -> None:
+    line = Line(Gate(Limits(concurrent=3, concurrent_per_key=2)))
+    for _ in range(5):
+        line.wait("greedy")
+    await asyncio.sleep(0)
+    assert line.order == ["greedy", "greedy"]
+    line.wait("modest")
+    await asyncio.sleep(0)
+    assert line.order == ["greedy", "greedy", "modest"]
+    await line.all_end()
+    assert line.gate.running == 0
+
+
+async def test_s8_who_stops_waiting_leaves_the_line() -> None:
+    line = Line(Gate(Limits(concurrent=1)))
+    async with line.gate.place("a", waits=False):
+        storm = [line.wait("a") for _ in range(2000)]
+        await asyncio.sleep(0)
+        begun = time.process_time()
+        for task in reversed(storm):
+            task.cancel()
+        await asyncio.wait(storm)
+        assert time.process_time() - begun < 5
+        assert line.gate._line == {}
+        line.wait("a")
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert line.order == ["a"]
+    await line.all_end()
+
+
+async def test_s8_who_stops_in_the_moment_of_its_turn_gives_its_place_on() -> None:
+    line = Line(Gate(Limits(concurrent=1)))
+    async with line.gate.place("a", waits=False):
+        first = line.wait("a", "first")
+        line.wait("a", "second")
+        await asyncio.sleep(0)
+    first.cancel()  # its place is given to it, and it has not run since
+    await until(lambda: line.order == ["second"])
+    await line.all_end()
+    assert line.gate.running == 0
+
+
+async def test_s8_what_waits_gets_its_turn_while_the_server_leaves_and_not_when_the_rest_is_cut_off() -> None:
+    """What another worker can make has gone there by then."""
+    line = Line(Gate(Limits(concurrent=1)))
+    async with line.gate.place("a", waits=False):
+        line.wait("a")
+        await asyncio.sleep(0)
+        line.gate.close()
+    await until(lambda: line.order == ["a"])
+    line.wait("b")
+    await asyncio.sleep(0)
+    line.gate.cut_off()
+    line.ends.set()
+    line.wait("c")
+    await asyncio.sleep(0.05)
+    assert (line.order, line.gate.running) == (["a"], 0)
+    for task in line.tasks:
+        task.cancel()
+    await line.all_end()

@@ -1,0 +1,330 @@
+"""Limits per key that several workers count together, in a Redis that fails in every way."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import redis
+
+from openresponses_server.errors import HttpError
+from openresponses_server.limits.gate import Gate
+from openresponses_server.limits.rates import LONGEST_DEBT, MINUTE, Buckets, Rates, Used, verdict
+from openresponses_server.limits.redis_counts import SharedCounts
+from openresponses_server.settings import Limits
+from tests.support.services import OwnRedis, own_redis
+
+pytestmark = pytest.mark.timeout(30)
+FREE = Rates(None, None)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[OwnRedis]:
+    with own_redis() as started:
+        yield started
+
+
+@pytest.fixture
+def own(server: OwnRedis) -> Iterator[OwnRedis]:
+    """Empty, and as it was in the end."""
+    redis.Redis.from_url(server.url).flushall()
+    yield server
+    server.thaw()
+
+
+class Worker:
+    """What one worker process counts with."""
+
+    def __init__(self, url: str, per_key: int = 2, rates: Rates = FREE, **options: Any) -> None:
+        self.gate = Gate(Limits(concurrent_per_key=per_key, readers_per_key=1))
+        self.failures: list[str] = []
+        options = {"patience": 0.3, "beat": 0.05, "lease": 0.4} | options
+        self.counts = SharedCounts(url, rates, lambda call, _code: self.failures.append(call), **options)
+        for kind, share in self.gate.shares.items():
+            self.counts.count(kind, share)
+        self._held: list[Any] = []
+
+    async def take(self, owner: str = "k", *, waits: bool = False) -> None:
+        place = self.gate.place(owner, waits=waits)
+        await place.__aenter__()
+        self._held.append(place)
+
+    async def give_back(self) -> None:
+        await self._held.pop().__aexit__(None, None, None)
+
+    async def refused(self, owner: str = "k") -> bool:
+        try:
+            await self.take(owner)
+        except HttpError as error:
+            return error.code == "too_many_concurrent_requests"
+        await self.give_back()
+        return False
+
+    async def stop_like_a_killed_one(self) -> None:
+        """It says nothing any more."""
+        self.counts._interval = 1000.0
+        self.counts._send = self.counts._beat_once = _nothing  # type: ignore[method-assign,assignment]
+
+
+async def _nothing(**_options: Any) -> None:
+    return None
+
+
+@asynccontextmanager
+async def workers(url: str, count: int = 2, **options: Any) -> AsyncIterator[list[Worker]]:
+    found = [Worker(url, **options) for _ in range(count)]
+    async with found[0].counts.going():
+        if count == 1:
+            yield found
+            return
+        async with found[1].counts.going():
+            yield found
+
+
+async def eventually(check: Any, seconds: float = 5.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not await check():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+
+
+async def test_s8_what_a_key_has_at_once_is_counted_over_all_workers(own: OwnRedis) -> None:
+    async with workers(own.url) as (one, other):
+        await one.take()
+        await other.take()
+        assert await one.refused()
+        assert await other.refused()
+        assert not await other.refused("another key")
+        assert (one.gate.runs.count, other.gate.runs.count) == (1, 1)
+        await one.give_back()
+        assert not await other.refused()  # at once: it was asked a second time
+        await other.give_back()
+
+
+async def test_s8_readers_and_sockets_are_counted_so_too(own: OwnRedis) -> None:
+    async with workers(own.url) as (one, other), one.gate.readers.shared("k"):
+        with pytest.raises(HttpError, match="at most 1 readers of stored responses"):
+            async with other.gate.readers.shared("k"):
+                pass
+        async with other.gate.sockets.shared("k"):
+            pass
+
+
+async def test_s8_many_at_once_never_pass_the_limit(own: OwnRedis) -> None:
+    async with workers(own.url, per_key=20) as both:
+        took = await asyncio.gather(
+            *(each.take() for _ in range(40) for each in both), return_exceptions=True
+        )
+        assert sum(each is None for each in took) <= 20
+        assert both[0].gate.runs.count + both[1].gate.runs.count == sum(each is None for each in took) >= 10
+
+
+async def test_s8_without_keys_redis_is_not_asked(own: OwnRedis) -> None:
+    async with workers(own.url, per_key=1) as (one, other):
+        for worker in (one, other, one):
+            await worker.take("")
+        assert redis.Redis.from_url(own.url).keys("*:runs:*") == []
+
+
+async def test_s8_the_share_of_a_killed_worker_comes_back_within_its_lease(own: OwnRedis) -> None:
+    async with workers(own.url, per_key=1) as (one, other):
+        await one.take()
+        assert await other.refused()
+        await one.stop_like_a_killed_one()
+        since = time.monotonic()
+
+        async def free() -> bool:
+            return not await other.refused()
+
+        await eventually(free)
+        assert time.monotonic() - since < 2.0
+
+
+async def test_s8_background_runs_wait_while_the_others_have_all(own: OwnRedis) -> None:
+    async with workers(own.url, per_key=1) as (one, other):
+        await one.take()
+        waiting = asyncio.create_task(other.take(waits=True))
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        assert other.gate.runs.count == 0
+        assert other.gate.runs.at_their_limit() == ["k"]
+        assert not await other.refused("another key")
+        await one.give_back()
+        await asyncio.wait_for(waiting, 5)
+        assert await one.refused()
+        assert not other.gate.runs._put_off
+
+
+async def test_s8_who_waits_for_other_workers_may_be_cancelled(own: OwnRedis) -> None:
+    async with workers(own.url, per_key=1) as (one, other):
+        await one.take()
+        for pause in (0.0, 0.02, 0.06, 0.3):
+            waiting = asyncio.create_task(other.take(waits=True))
+            await asyncio.sleep(pause)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+        assert other.gate.runs.count == 0
+
+
+async def test_s8_a_redis_that_lost_all_is_given_it_again(own: OwnRedis) -> None:
+    async with workers(own.url, per_key=1) as (one, other):
+        await one.take()
+        own.stop()
+        own.start()
+
+        async def knows() -> bool:
+            return not (one.counts.alone or other.counts.alone) and await other.refused()
+
+        await eventually(knows)
+
+
+async def test_s8_scripts_and_data_that_are_lost_are_sent_again(own: OwnRedis) -> None:
+    rates = Rates(2, 100)
+    async with workers(own.url, rates=rates) as (one, other):
+        client = redis.Redis.from_url(own.url)
+        client.script_flush()
+        assert await one.counts.admit("k") == (True, Used(30.0, 0.0))
+        client.flushall()
+        assert await other.counts.admit("k") == (True, Used(30.0, 0.0))
+        client.script_flush()
+        one.counts.spend("k", 50)
+        await asyncio.sleep(0.2)
+        found = await one.counts.admit("k")
+        assert found is not None
+        assert found[1].tokens == pytest.approx(30.0, abs=1)
+        assert not one.failures
+
+
+async def test_s8_a_frozen_redis_holds_up_nobody(own: OwnRedis) -> None:
+    async with workers(own.url, per_key=1, rates=Rates(100, None)) as (one, other):
+        own.freeze()
+        started = time.monotonic()
+        await asyncio.gather(one.take("a"), other.take("b"))
+        assert time.monotonic() - started < 1.0
+        assert (one.counts.alone, other.counts.alone) == (True, True)
+        started = time.monotonic()
+        for _ in range(50):  # nobody waits for it again
+            assert await one.counts.admit("k") is None
+            await one.take(f"key-{_}")
+            await one.give_back()
+        assert time.monotonic() - started < 0.2
+        assert await one.refused("a")  # each counts by itself
+        assert not await other.refused("a")
+        own.thaw()
+
+        async def together() -> bool:
+            return await other.refused("a")
+
+        await eventually(together)
+
+
+async def test_s8_a_redis_that_is_not_there_at_the_start_is_joined_later(own: OwnRedis) -> None:
+    own.stop()
+    async with workers(own.url, 1) as (one,):
+        assert one.counts.alone
+        await one.take()
+        own.start()
+
+        async def joined() -> bool:
+            return not one.counts.alone
+
+        await eventually(joined)
+        client = redis.Redis.from_url(own.url)
+
+        async def known() -> bool:
+            return [client.hvals(key)[0][:2] for key in client.keys("*:runs:k")] == [b"1 "]
+
+        await eventually(known)
+    assert client.keys("*:runs:k") != []  # of a worker that left, which does not count
+    assert client.zcard("openresponses-bridge:{limits}:workers") == 0
+
+
+async def test_s8_a_redis_that_is_full_or_refuses_is_done_without(own: OwnRedis) -> None:
+    async with workers(own.url, 1, rates=Rates(1, None)) as (one,):
+        client = redis.Redis.from_url(own.url)
+        client.config_set("maxmemory", "1")
+        try:
+            assert await one.counts.admit("k") is None
+            await one.take()
+            assert "admit" in one.failures
+        finally:
+            client.config_set("maxmemory", "0")
+
+
+async def test_s8_minutes_are_counted_together_and_as_in_a_process(own: OwnRedis) -> None:
+    rates = Rates(7, 1000)
+    async with workers(own.url, rates=rates) as both:
+        local = Buckets(rates)
+        for number in range(12):
+            found = await both[number % 2].counts.admit("k")
+            assert found is not None
+            here = verdict(rates, local.used("k"))
+            assert found[0] == (here.over is None)
+            used = local.begin("k") if here.over is None else local.used("k")
+            assert found[1].requests == pytest.approx(used.requests, abs=0.3)
+        assert number > 7
+
+
+async def test_s8_what_was_used_is_bounded_in_redis_too(own: OwnRedis) -> None:
+    rates = Rates(None, 10)
+    async with workers(own.url, rates=rates) as (one, other):
+        for _ in range(3):
+            one.counts.spend("k", 10**30)
+
+        async def known() -> bool:
+            found = await other.counts.admit("k")
+            return found is not None and not found[0]
+
+        await eventually(known)
+        found = await other.counts.admit("k")
+        assert found is not None
+        assert found[1].tokens <= MINUTE + LONGEST_DEBT
+        client = redis.Redis.from_url(own.url)
+        (key,) = client.keys("*:minute:k")
+        assert 0 < client.pttl(key) <= (MINUTE + LONGEST_DEBT + 2) * 1000
+
+
+async def test_s8_a_clock_of_redis_that_was_set_back_locks_nobody_out(own: OwnRedis) -> None:
+    rates = Rates(60, None)
+    async with workers(own.url, rates=rates) as (one, _other):
+        client = redis.Redis.from_url(own.url)
+        key = "openresponses-bridge:{limits}:minute:k"
+        ahead = round((time.time() + 1e6) * 1000)
+        client.hset(key, mapping={"requests": "60", "tokens": "0", "at": str(ahead)})
+        assert (await one.counts.admit("k") or (None,))[0] is False
+        assert int(client.hget(key, "at") or 0) < ahead
+        await asyncio.sleep(1.1)
+        assert (await one.counts.admit("k") or (None,))[0] is True
+
+
+async def test_s8_everything_in_redis_expires(own: OwnRedis) -> None:
+    async with workers(own.url, rates=Rates(5, 5), per_key=3) as (one, other):
+        for worker in (one, other):
+            await worker.take("ключ:{}*\n")
+            await worker.counts.admit("ключ:{}*\n")
+            worker.counts.spend("ключ:{}*\n", 3)
+        await asyncio.sleep(0.1)
+        client = redis.Redis.from_url(own.url)
+        assert len(client.keys("*")) == 3
+        assert all(client.pttl(key) > 0 for key in client.keys("*"))
+
+
+async def test_s8_failures_of_a_connection_that_closed_meanwhile_are_not_seen(own: OwnRedis) -> None:
+    async with workers(own.url, 1, rates=Rates(50, None), beat=100.0) as (one,):
+        assert await one.counts.admit("k") is not None
+        client = redis.Redis.from_url(own.url)
+        client.client_kill_filter(_type="normal", skipme=True)
+        assert await one.counts.admit("k") is not None
+        assert not one.failures
+
+
+async def test_nothing_is_raised_when_redis_is_gone_at_the_end(own: OwnRedis) -> None:
+    async with workers(own.url, 1) as (one,):
+        await one.take()
+        own.stop()
+        await one.give_back()
+        await asyncio.sleep(0.1)
+        assert one.counts.alone
+    own.start()

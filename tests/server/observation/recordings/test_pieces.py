@@ -1,0 +1,109 @@
+"""Captures are read in steps: whatever is in one, little of it is read between two things that come out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import pytest
+import server.captures.reader as reader
+
+from openresponses_server.http.bodies import check_json
+from openresponses_server.observation.recordings.captures import Unreadable, read_capture, with_pauses
+from openresponses_server.observation.recordings.observed import observed
+from openresponses_server.observation.recordings.recordings_observing import observed_file
+from openresponses_server.observation.recordings.records import Answered, Asked, Begun, Chunk, encode_record
+from openresponses_server.settings import Limits
+
+_CALL = b'{"index":0,"id":"c","function":{"name":"f","arguments":"{}"}}'
+CHAT = b'{"id":"c","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{%b}}]}'
+MANY = 30_000
+MOST = 4096
+
+
+def counted(lines: list[bytes], read: list[int]) -> Iterator[bytes]:
+    for line in lines:
+        read[0] += 1
+        yield line
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [b":\n", b"\n"],
+        [b"\n"],
+        [b"\r\n"],
+        [b": a\r\n", b"\r\n"],
+        [b"event: a\n", b"\n"],
+        [b"id: 1\n", b"\n"],
+        [b"data: [DONE]\n", b"\n"],
+        [b"HTTP/1.1 200 OK\n", b"\n"],
+        [b"data:\n"],
+        [b"retry: 1\n"],
+    ],
+)
+@pytest.mark.parametrize("after", [b"", b"data: " + CHAT % b'"content":"a"' + b"\n", b"{}\n"])
+def test_lines_without_payloads_are_pauses(lines: list[bytes], after: bytes) -> None:
+    read = [0]
+    hostile = [*filter(None, [after, after and b"\n"]), *lines * (MANY // len(lines))]
+    seen, steps = 0, 0
+    try:
+        for _ in observed(with_pauses(counted(hostile, read))):
+            assert read[0] - seen <= MOST
+            seen, steps = read[0], steps + 1
+    except Unreadable:
+        assert read[0] - seen <= MOST
+    assert steps >= MANY // MOST or read[0] < MANY
+
+
+def test_records_that_complete_no_line_are_pauses() -> None:
+    asked = [Begun(1), Asked(1, 0, dialect="chat"), Answered(1, 0, 200)]
+    data = b"".join(map(encode_record, [*asked, *[Chunk(1, 0, text="")] * MANY]))
+    pauses = sum(not line for line in _until_unreadable(observed_file(data)))
+    assert pauses >= 2 * (MANY // MOST)  # they are read twice
+
+
+def _until_unreadable(lines: Iterator[bytes]) -> Iterator[bytes]:
+    try:
+        yield from lines
+    except Unreadable:
+        return
+
+
+@pytest.mark.parametrize("said", [b"[", b"}", b"1", b'"', b"", b"[],"])
+def test_a_frame_of_many_lines_is_decoded_once(said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded = [0]
+    decode = reader.decode_json
+
+    def counting(data: bytes) -> Any:
+        decoded[0] += len(data)
+        return decode(data)
+
+    monkeypatch.setattr(reader, "decode_json", counting)
+    capture = [b"data: " + CHAT % b"" + b"\n", b"\n", *[b"data: " + said + b"\n"] * 5000]
+    with pytest.raises(Unreadable):
+        list(read_capture(capture))
+    assert decoded[0] <= 3 * len(b"".join(capture))
+
+
+def test_frames_over_several_lines_and_without_blank_lines_are_read() -> None:
+    several = [b"data:\n", b'data: {"a": "}{",\n', b'data: "b\\"[": [\n', b"data: 1]}\n"]
+    one = [b'data: {"a": 1}\n']
+    for lines in (
+        [*several, *one, *several, *one, *one],
+        [*several, b"\n", *several, b"\n", *one, *one, *one],
+    ):
+        found = [payload.value for payload in read_capture(lines)]
+        assert [value for value in found if value != {"a": 1}] == [{"a": "}{", 'b"[': [1]}] * 2
+        assert len(found) == 5
+
+
+def test_a_payload_of_too_many_values_is_refused_before_it_is_decoded() -> None:
+    check = partial(check_json, limits=Limits(json_values=50_000))
+    calls = b'"tool_calls":[' + b",".join([_CALL] * 20_000) + b"]"
+    few = b"data: " + CHAT % b'"content":"a"' + b"\n\n"
+    assert list(islice(observed_file(few, check=check), 3))
+    with pytest.raises(Unreadable, match="line 1: The JSON has more values than the limit of 50000"):
+        list(observed_file(b"data: " + CHAT % calls + b"\n\n", check=check))

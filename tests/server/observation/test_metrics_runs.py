@@ -1,0 +1,117 @@
+"""What `/metrics` says of responses, by upstream and model, and how many names can become labels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+
+from openresponses_server.observation.metric_values import Count, Spread
+from openresponses_server.observation.metrics_runs import Models
+from openresponses_server.observation.responses import GAPS
+from openresponses_server.settings import Settings, UpstreamSettings
+from tests.support.in_process import InProcess
+from tests.support.upstream import Script, ScriptedUpstream, chunk, refusal, text
+
+TURNS = [
+    {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "c", "output": "1"},
+]
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[ScriptedUpstream]:
+    scripts = {
+        "m": [Script([chunk(content="Hello"), 0.03, *text(" there", "!")])],
+        "counted": [Script(text("Hi"))],
+        "no": [refusal(404, message="unknown")],
+    }
+    with ScriptedUpstream(scripts) as running:
+        yield running
+
+
+@pytest.fixture
+def app(upstream: ScriptedUpstream) -> Iterator[InProcess]:
+    running = InProcess(Settings(upstreams=[UpstreamSettings(url=upstream.url, name="u")]))
+    yield running
+    running.close()
+
+
+def values(app: InProcess) -> dict[str, float]:
+    """Each series with its labels, and its value."""
+    shown = app.call("GET", "/metrics").body.decode()
+    return {
+        name: float(value)
+        for name, value in re.findall(r"^openresponses_bridge_(\S+) (\S+)$", shown, re.MULTILINE)
+    }
+
+
+def ask(app: InProcess, model: str, **more: object) -> int:
+    return app.call("POST", "/v1/responses", {"model": model, "input": "x", **more}).status
+
+
+def test_times_of_tokens_are_counted_by_upstream_and_model(app: InProcess) -> None:
+    assert ask(app, "m", stream=True) == 200
+    found = values(app)
+    which = 'model="m",upstream="u"'
+    assert found[f"first_token_seconds_count{{{which}}}"] == 1
+    assert found[f'token_gap_seconds_bucket{{le="+Inf",{which}}}'] >= 1
+    assert 0.02 < found[f"token_gap_seconds_sum{{{which}}}"] < 5
+    assert found[f"response_seconds_count{{{which}}}"] == 1
+    assert found['responses_total{model="m",status="completed",upstream="u"}'] == 1
+
+
+def test_tokens_and_what_was_lost_are_counted(app: InProcess) -> None:
+    assert ask(app, "counted", top_logprobs=3, input=TURNS, tools=[{"type": "web_search"}]) == 200
+    found = values(app)
+    assert found['tokens_total{kind="input",model="counted",upstream="u"}'] == 3
+    assert found['diagnostics_total{kind="loss",model="counted",upstream="u"}'] >= 1
+
+
+def test_a_model_that_no_upstream_has_gets_no_label(app: InProcess) -> None:
+    assert ask(app, "no") == 404
+    assert not [name for name in values(app) if '"no"' in name]
+
+
+def test_names_that_clients_make_up_do_not_multiply_series() -> None:
+    models = Models({"mine"}, most=2)
+    assert models.label("a", answered=False) == "other"
+    assert [models.label(name, answered=True) for name in "abcd"] == ["a", "b", "other", "other"]
+    assert models.label("a", answered=False) == "a"
+    assert models.label("mine", answered=False) == "mine"
+    assert models.label("x" * 81, answered=True) == "other"
+    assert models.label("", answered=False) == ""
+
+
+def test_what_is_gathered_is_as_if_it_had_been_observed() -> None:
+    seen = (0.0005, 0.001, 0.0011, 0.3, 99.0)
+    shown = []
+    for kind, added in ((Histogram, False), (Spread, False), (Spread, True)):
+        registry = CollectorRegistry()
+        histogram = kind("h", "what", ["a"], buckets=GAPS, registry=registry)
+        child = histogram.labels("1")
+        if added:
+            child.add([2, 1, *[0] * 8, 0, 1, 0, 0, 0, 0, 1], sum(seen))
+        else:
+            for value in seen:
+                child.observe(value)
+        shown.append(
+            [line for line in generate_latest(registry).decode().splitlines() if "created" not in line]
+        )
+    assert shown[0] == shown[1] == shown[2]
+
+
+def test_what_is_counted_reads_as_a_counter_of_prometheus() -> None:
+    shown = []
+    for kind in (Counter, Count):
+        registry = CollectorRegistry()
+        child = kind("c", "what", ["a"], registry=registry).labels("1")
+        child.inc()
+        child.inc(2.5)
+        shown.append(
+            [line for line in generate_latest(registry).decode().splitlines() if "created" not in line]
+        )
+    assert shown[0] == shown[1]
+    assert 'c_total{a="1"} 3.5' in shown[1]

@@ -1,0 +1,179 @@
+"""Event logs in Redis when Redis fails, forgets or is full (laws S2, S9)."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import redis
+
+from openresponses_server.store.logs.base import LogError, LogGap, LogGone
+from openresponses_server.store.logs.redis import RedisLog
+from tests.support.services import OwnRedis, own_redis
+from tests.support.stores import frames
+from tests.support.waiting import until
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[OwnRedis]:
+    with own_redis() as started:
+        yield started
+
+
+@pytest.fixture
+async def log(server: OwnRedis) -> AsyncIterator[RedisLog]:
+    server.stop()
+    server.start()
+    opened = RedisLog(server.url, patience=5.0)
+    yield opened
+    await opened.shutdown()
+
+
+async def read_all(log: RedisLog, after: int = -1, into: bytearray | None = None) -> bytes:
+    read = bytearray() if into is None else into
+    async for each in log.read("r", after):
+        read += each.data
+    return bytes(read)
+
+
+async def test_restart_leaves_a_gap_that_is_reported(server: OwnRedis, log: RedisLog) -> None:
+    await log.open("r")
+    await log.append("r", frames(0, 3))
+    read = bytearray()
+    reader = asyncio.create_task(read_all(log, into=read))
+    follower = asyncio.create_task(read_all(log, after=3))
+    await until(lambda: [tail.place for tail in log._tails._tails.values() if tail._readers == 2] == [b"4-0"])
+    await until(lambda: read == frames(0, 3).data)  # what it reads later is lost with the log
+    server.stop()
+    appending = asyncio.create_task(log.append("r", frames(4, 5)))
+    await asyncio.sleep(0.2)
+    assert not appending.done()
+    server.start()
+    await appending
+    await log.append("r", frames(6, 6))
+    await log.close("r")
+    assert await reader == frames(0, 6).data
+    assert await follower == frames(4, 6).data
+    with pytest.raises(LogGap) as gap:
+        await read_all(log)
+    assert (gap.value.expected, gap.value.found) == (0, 4)
+    assert await read_all(log, after=4) == frames(5, 6).data
+
+
+async def test_log_begun_anew_after_a_restart_goes_some_day(server: OwnRedis, log: RedisLog) -> None:
+    await log.open("r")
+    await log.append("r", frames(0, 3))
+    server.stop()
+    server.start()
+    await log.append("r", frames(4, 4))
+    with redis.Redis.from_url(server.url) as admin:
+        assert 0 < admin.pttl("openresponses-bridge:log:r") <= 86_400_000
+
+
+async def test_log_that_was_lost_is_gone(server: OwnRedis, log: RedisLog) -> None:
+    await log.open("r")
+    await log.append("r", frames(0, 3))
+    reader = log.read("r")
+    assert (await anext(reader)).last == 3
+    server.stop()
+    server.start()
+    with pytest.raises(LogGone):
+        await anext(reader)
+
+
+async def test_down_for_long_is_an_error_for_writer_and_reader(server: OwnRedis) -> None:
+    log = RedisLog(server.url, patience=0.3)
+    await log.open("r")
+    server.stop()
+    for call in (log.append("r", frames(0, 0)), log.open("s"), log.close("r"), read_all(log)):
+        with pytest.raises(LogError) as down:
+            await call
+        assert (down.value.http_status, down.value.code) == (503, "event_log_unavailable")
+    server.start()
+    await log.append("r", frames(0, 0))
+    await log.shutdown()
+
+
+async def test_append_made_again_is_there_once(log: RedisLog) -> None:
+    await log.open("r")
+    for _ in range(2):
+        await log.append("r", frames(0, 3))
+    await log.append("r", frames(2, 5))  # what came since, together with what may be there already
+    await log.close("r")
+    assert await read_all(log) == frames(0, 5).data
+
+
+async def test_log_holds_its_last_entries(server: OwnRedis) -> None:
+    log = RedisLog(server.url, max_entries=100)
+    await log.open("r")
+    for number in range(1000):
+        await log.append("r", frames(number, number))
+    await log.close("r")
+    with pytest.raises(LogGap) as gap:
+        await read_all(log)
+    assert 0 < gap.value.found <= 900
+    assert await read_all(log, gap.value.found + 5) == frames(gap.value.found + 6, 999).data
+    await log.shutdown()
+
+
+async def test_full_redis_is_reported(server: OwnRedis, log: RedisLog) -> None:
+    await log.open("r")
+    with redis.Redis.from_url(server.url) as admin:
+        admin.config_set("maxmemory", 1)
+        with pytest.raises(LogError):
+            await log.append("r", frames(0, 3))
+        admin.config_set("maxmemory", 0)
+    await log.append("r", frames(0, 3))
+    await log.close("r")
+    assert await read_all(log) == frames(0, 3).data
+
+
+async def test_every_log_goes_some_day(server: OwnRedis, log: RedisLog) -> None:
+    with redis.Redis.from_url(server.url) as admin:
+        await log.open("r")
+        opened = admin.pttl("openresponses-bridge:log:r")
+        await log.append("never_opened", frames(0, 3))
+        appended = admin.pttl("openresponses-bridge:log:never_opened")
+        await log.close("r")
+        closed = admin.pttl("openresponses-bridge:log:r")
+    assert 86_000_000 < opened <= 86_400_000
+    assert 86_000_000 < appended <= 86_400_000
+    assert 5_000 < closed <= 10_000
+
+
+async def test_discarded_log_leaves_nothing_of_the_run(server: OwnRedis, log: RedisLog) -> None:
+    """And what is left to know it by goes some day."""
+    other = RedisLog(server.url)
+    await log.open("r")
+    await log.append("r", frames(0, 3, "secret"))
+    await other.discard("r")
+    for writer, number in ((log, 4), (other, 4), (log, 5)):
+        with pytest.raises(LogGone):
+            await writer.append("r", frames(number, number, "secret"))
+    await log.close("r")
+    await other.shutdown()
+    with redis.Redis.from_url(server.url) as admin:
+        left = list(admin.scan_iter())
+        assert b"secret" not in b"".join(admin.dump(key) for key in left)
+        assert all(0 < admin.ttl(key) <= 300 for key in left)
+
+
+async def test_log_that_redis_forgot_begins_anew_and_goes_some_day(server: OwnRedis, log: RedisLog) -> None:
+    """While the connection stays: by FLUSHDB, or evicted because Redis was full."""
+    await log.open("r")
+    await log.append("r", frames(0, 3))
+    with redis.Redis.from_url(server.url) as admin:
+        admin.flushdb()
+        await log.append("r", frames(4, 5))
+        assert admin.pttl("openresponses-bridge:log:r") > 0
+    await log.close("r")
+    assert await read_all(log, 3) == frames(4, 5).data
+
+
+async def test_log_is_discarded_in_a_full_redis(server: OwnRedis, log: RedisLog) -> None:
+    await log.open("r")
+    await log.append("r", frames(0, 3))
+    with redis.Redis.from_url(server.url) as admin:
+        admin.config_set("maxmemory", 1)
+        await log.discard("r")
+        admin.config_set("maxmemory", 0)
+        assert list(admin.scan_iter()) == []

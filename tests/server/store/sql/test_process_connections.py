@@ -1,0 +1,149 @@
+"""A process of another machine that has stopped is known by its connection to PostgreSQL, when it does not
+come back and renews nothing."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import psycopg
+import pytest
+from sqlalchemy import make_url
+
+from openresponses_server.store.base import Lease, ResponseStore
+from openresponses_server.store.sql import process_connections
+from openresponses_server.store.sql.postgres import _one_connection
+from openresponses_server.store.sql.process_connections import NAME, ProcessConnections
+from openresponses_server.store.stores import open_store
+from tests.support.stores import emptied, record
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.timeout(30)
+PATIENCE = 0.2
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_connections, "_SHORTEST", PATIENCE)
+
+
+@pytest.fixture
+async def store(postgres_url: str) -> AsyncIterator[ResponseStore]:
+    opened = open_store(emptied(postgres_url))
+    yield opened
+    await opened.close()
+
+
+async def appeared(url: str, process: str) -> ProcessConnections:
+    made = ProcessConnections(lambda name: _one_connection(make_url(url), name), process, PATIENCE)
+    await made.appear()
+    return made
+
+
+@pytest.fixture
+async def two(postgres_url: str) -> AsyncIterator[tuple[ProcessConnections, ProcessConnections]]:
+    """One that watches and one that is watched, which have seen each other."""
+    made = await appeared(postgres_url, "watching"), await appeared(postgres_url, "other")
+    assert await made[0].departed() == set()
+    yield made
+    for each in made:
+        await each.leave()
+
+
+def cut(url: str, process: str) -> None:
+    """End the connection, from outside."""
+    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as admin:
+        named = (
+            "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND application_name = %s"
+        )
+        assert admin.execute(named, [NAME + process]).fetchone() == (1,)
+
+
+async def departed_soon(watching: ProcessConnections) -> bool:
+    """Whether the other is known to have stopped, within several times what it takes."""
+    deadline = time.monotonic() + 5 * PATIENCE
+    while time.monotonic() < deadline:
+        if await watching.departed() == {"other"}:
+            return True
+        await asyncio.sleep(PATIENCE / 10)
+    return False
+
+
+Two = tuple[ProcessConnections, ProcessConnections]
+
+
+async def test_process_whose_connection_ends_has_departed_after_a_while(postgres_url: str, two: Two) -> None:
+    watching, _ = two
+    cut(postgres_url, "other")
+    assert await watching.departed() == set()
+    assert await departed_soon(watching)
+    await watching.forget("other")
+    assert not await departed_soon(watching)
+
+
+async def test_process_that_is_connected_is_there(two: Two) -> None:
+    assert not await departed_soon(two[0])
+
+
+async def test_process_that_comes_back_has_not_departed(postgres_url: str, two: Two) -> None:
+    watching, other = two
+    cut(postgres_url, "other")
+    assert await watching.departed() == set()
+    assert await other.departed() == set()  # here it finds out
+    assert await other.departed() == set()
+    assert not await departed_soon(watching)
+
+
+async def test_process_that_renews_its_leases_has_not_departed(
+    store: ResponseStore, postgres_url: str, two: Two
+) -> None:
+    """It may have no connection to be known by: there is a limit to them."""
+    watching, _ = two
+    await store.put(record("r", lease=Lease("other-1", 1.0)))
+
+    async def renew() -> None:
+        for number in range(1000):
+            await store.renew({"r": "other-1"}, 2.0 + number)
+            await asyncio.sleep(PATIENCE / 4)
+
+    renewing = asyncio.create_task(renew())
+    cut(postgres_url, "other")
+    assert not await departed_soon(watching)
+    renewing.cancel()
+    assert await departed_soon(watching)
+
+
+async def test_outage_makes_nobody_departed(postgres_url: str, two: Two) -> None:
+    """All connections end in it, and who is not seen again afterwards may be slower to come back."""
+    watching, _ = two
+    for each in ("watching", "other"):
+        cut(postgres_url, each)
+    assert not await departed_soon(watching)
+
+
+async def test_process_that_was_never_seen_is_unknown(postgres_url: str, store: ResponseStore) -> None:
+    await store.put(record("r", lease=Lease("other-1", 1.0)))
+    watching = await appeared(postgres_url, "watching")
+    assert not await departed_soon(watching)
+    await watching.leave()
+
+
+async def test_without_a_server_nothing_is_known() -> None:
+    watching = await appeared("postgresql+psycopg://root@127.0.0.1:1/none", "watching")
+    assert await watching.departed() == set()
+    await watching.leave()
+
+
+async def test_connection_is_given_up(postgres_url: str, two: Two) -> None:
+    _, other = two
+    await other.leave()
+    with psycopg.connect(postgres_url.replace("+psycopg", ""), autocommit=True) as admin:
+        count = (
+            "SELECT count(*) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND application_name = %s"
+        )
+
+        def gone() -> bool:
+            return admin.execute(count, [f"{NAME}other"]).fetchone() == (0,)
+
+        await until(gone)

@@ -1,0 +1,470 @@
+"""`ResponseSessionPersistenceTransformer`: what passes is kept, and the end passes when it is durable."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from openresponses_bridge import ResponseStreamStateMachine
+from openresponses_bridge.decoder import ResponseAccumulator
+from openresponses_bridge.protocol.codec import encode_sse
+from openresponses_bridge.protocol.events import Event, ResponseFailed
+from openresponses_bridge.protocol.response import Response
+from openresponses_server.store import persistence
+from openresponses_server.store.base import NOBODY, Lease, StoredResponse
+from openresponses_server.store.endings import closing_events, interrupted
+from openresponses_server.store.errors import StoreError, no_answer
+from openresponses_server.store.frames import Frames, joined
+from openresponses_server.store.logs.base import LogGone
+from openresponses_server.store.logs.memory import MemoryLog
+from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
+from openresponses_server.store.stored_end import stored_end
+from tests.support.failing_store import FailingStore, as_store
+
+WORKER = "worker-1"
+
+
+class Time:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Bench:
+    """A machine, the transformer behind it, and what the client was sent."""
+
+    def __init__(
+        self,
+        wire: str = "openresponses",
+        request: bytes | None = None,
+        log: MemoryLog | None = None,
+        **more: Any,
+    ) -> None:
+        self.machine = ResponseStreamStateMachine("m", wire=wire)
+        self.time = Time()
+        self.store = FailingStore(self.time)
+        self.log = log or MemoryLog()
+        self.woken = 0
+        self.sent: list[Event] = []
+        self.kept = ResponseSessionPersistenceTransformer(
+            StoredResponse(self.machine.snapshot, [], request=request),
+            lambda: self.machine.snapshot,
+            as_store(self.store),
+            self.log,
+            WORKER,
+            wire=wire,
+            clock=self.time,
+            wake=self.wake,
+            **{"patience": 0.0, **more},
+        )
+
+    @property
+    def id(self) -> str:
+        return self.machine.response_id
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    async def take(self, events: list[Event]) -> list[Event]:
+        sent = await self.kept.take(events)
+        self.sent += sent
+        return sent
+
+    async def record(self) -> StoredResponse:
+        found = await self.store.kept.get(self.id)
+        assert found is not None
+        return found
+
+    async def stored_bytes(self) -> bytes:
+        return b"".join([frames.data async for frames in self.store.kept.frames(self.id)])
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+async def test_s1_record_is_there_before_the_first_event_passes(bench: Bench) -> None:
+    await bench.take(bench.machine.start())
+    record = await bench.record()
+    assert (record.response.status, record.last_sequence) == ("in_progress", 1)
+    assert record.lease is not None
+    assert record.lease.worker == WORKER
+
+
+async def test_s1_end_is_stored_before_it_passes(bench: Bench) -> None:
+    await bench.take(bench.machine.start() + bench.machine.text("Hello"))
+    end = bench.machine.finish("stop")
+    assert await bench.take(end) == end
+    record = await bench.record()
+    assert record.response == bench.machine.snapshot
+    assert record.lease is None
+    assert bench.kept.saved
+
+
+async def test_s2_frames_are_the_bytes_that_were_sent(bench: Bench) -> None:
+    await bench.take(bench.machine.start())
+    for word in ("a ", "b ", "c "):
+        await bench.take(bench.machine.text(word))
+        assert bench.kept.batch.data == encode_sse(bench.sent[bench.kept.batch.first :])
+    await bench.kept.checkpoint()
+    await bench.take(bench.machine.finish("stop"))
+    assert await bench.stored_bytes() == encode_sse(bench.sent)
+    logged = joined([frames async for frames in bench.log.read(bench.id)])
+    assert logged is not None
+    assert logged.data == encode_sse(bench.sent)
+
+
+async def test_s1_batch_is_in_a_log_of_this_process_when_the_plain_call_returns(bench: Bench) -> None:
+    begun = bench.kept.keep(bench.machine.start())
+    assert begun is not None
+    assert not bench.kept.flows
+    await begun
+    assert bench.kept.flows
+    for word in ("a ", "b "):
+        assert bench.kept.keep(bench.machine.text(word)) is None
+        logged = [frames.last async for frames in bench.log.read(bench.id, wait=False)]
+        assert logged[-1] == bench.kept.batch.last
+    await bench.kept.checkpoint()
+    assert (await bench.record()).last_sequence == bench.kept.batch.last
+
+
+async def test_s4_last_batch_that_is_very_long_is_left_to_the_store(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(persistence, "_LARGEST_LOGGED", 1024 * 1024)
+    await bench.take(bench.machine.start())
+    reader = bench.log.read(bench.id)
+    logged = [await anext(reader)]
+    await bench.take(bench.machine.text("x" * 400_000))
+    await bench.take(bench.machine.finish("stop"))
+    assert len(bench.kept.batch.data) > 1024 * 1024
+    logged += [frames async for frames in reader]
+    assert logged[-1].last == bench.kept.batch.first - 1
+    assert await bench.stored_bytes() == encode_sse(bench.sent)
+
+
+async def test_s2_long_end_that_is_not_stored_yet_is_in_the_log(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(persistence, "_LARGEST_LOGGED", 1024 * 1024)
+    await bench.take(bench.machine.start())
+    await bench.take(bench.machine.text("x" * 1_200_000))
+    bench.store.down = {"finish"}
+    await bench.take(bench.machine.finish("stop"))
+    logged = joined([frames async for frames in bench.log.read(bench.id, wait=False)])
+    assert logged is not None
+    assert logged.data == encode_sse(bench.sent)
+
+
+async def test_s2_reader_of_a_queued_response_is_served_from_its_first_event(bench: Bench) -> None:
+    await bench.kept.queue()
+    reader = bench.log.read(bench.id)
+    waiting = asyncio.create_task(anext(reader))
+    await asyncio.sleep(0)  # it looks for the log
+    await bench.take(bench.machine.start())
+    async with asyncio.timeout(5):
+        assert await waiting == bench.kept.batch
+
+
+async def test_s2_response_that_is_queued_for_any_worker_can_be_waited_for(bench: Bench) -> None:
+    await bench.kept.queue(for_anybody=True)
+    lease = (await bench.record()).lease
+    assert lease is not None
+    assert lease.worker == NOBODY
+    assert [each async for each in bench.log.read(bench.id, wait=False)] == []
+
+
+async def test_short_response_is_one_write(bench: Bench) -> None:
+    await bench.take(bench.machine.start() + bench.machine.text("Hi") + bench.machine.finish("stop"))
+    assert bench.store.calls == ["put"]
+    assert await bench.stored_bytes() == encode_sse(bench.sent)
+
+
+async def test_checkpoint_has_the_snapshot_and_the_frames_so_far(bench: Bench) -> None:
+    await bench.take(bench.machine.start())
+    await bench.take(bench.machine.text("Half of"))
+    await bench.kept.checkpoint()
+    record = await bench.record()
+    assert record.response == bench.machine.snapshot
+    assert record.response.output_text == "Half of"
+    assert await bench.stored_bytes() == encode_sse(bench.sent)
+
+
+async def test_checkpoint_is_due_after_the_interval_and_at_each_finished_item(bench: Bench) -> None:
+    await bench.take(bench.machine.start())
+    await bench.take(bench.machine.text("x"))
+    assert not bench.kept.due(bench.time())
+    assert bench.kept.due(bench.time() + 1.0)
+    await bench.take(bench.machine.tool_call(0, "call_1", "f"))  # ends the message
+    assert bench.woken == 1
+    assert bench.kept.due(bench.time())
+
+
+async def test_checkpoint_renews_the_lease_by_the_clock_of_the_store(bench: Bench) -> None:
+    await bench.take(bench.machine.start())
+    bench.time.now += 5.0
+    assert not bench.kept.due(bench.time())  # nothing has passed
+    await bench.kept.checkpoint()
+    lease = (await bench.record()).lease
+    assert lease is not None
+    assert lease.until == bench.time() + 10.0
+
+
+async def test_failed_checkpoint_is_made_up_for_by_the_next(bench: Bench) -> None:
+    await bench.take(bench.machine.start())
+    bench.store.down = {"checkpoint"}
+    for word in ("a ", "b "):
+        await bench.take(bench.machine.text(word))
+        await bench.kept.checkpoint()
+    assert (await bench.record()).last_sequence == 1
+    bench.store.down = set()
+    await bench.take(bench.machine.text("c "))
+    await bench.kept.checkpoint()
+    assert await bench.stored_bytes() == encode_sse(bench.sent)
+
+
+async def test_beginning_that_can_not_be_stored_is_refused(bench: Bench) -> None:
+    bench.store.down = {"put"}
+    with pytest.raises(StoreError):
+        await bench.take(bench.machine.start())
+    assert bench.sent == []
+
+
+@pytest.mark.parametrize("wire", ["openresponses", "openai"])
+async def test_s1_end_that_can_not_be_stored_is_reported_as_failed(wire: str) -> None:
+    bench = Bench(wire)
+    await bench.take(bench.machine.start() + bench.machine.text("All of it"))
+    bench.store.down = {"finish"}
+    await bench.take(bench.machine.finish("stop"))
+    types = [event.type for event in bench.sent]
+    assert types[-2:] == ["error", "response.failed"]
+    assert "response.completed" not in types
+    assert [event.sequence_number for event in bench.sent] == list(range(len(types)))  # type: ignore[union-attr]
+    failed = bench.sent[-1].response  # type: ignore[union-attr]
+    assert failed.error is not None
+    assert failed.error.code == "store_unavailable"
+    assert failed.output_text == "All of it"
+    folded = ResponseAccumulator()
+    for event in bench.sent:
+        folded.feed(event)
+    assert folded.response == failed
+
+
+async def test_s1_end_whose_answer_was_lost_stays_as_it_was_stored(bench: Bench) -> None:
+    """Others may have read it, and gone on from it."""
+    await bench.take(bench.machine.start() + bench.machine.text("All of it"))
+    bench.store.mute = {"finish"}
+    await bench.take(bench.machine.finish("stop"))
+    assert bench.sent[-1].type == "response.failed"
+    bench.store.mute = set()
+    await bench.kept.checkpoint()
+    assert bench.kept.saved
+    assert (await bench.record()).response == bench.machine.snapshot
+    assert (await bench.record()).response.status == "completed"
+
+
+async def test_end_that_was_sent_as_failed_is_stored_as_that_later(bench: Bench) -> None:
+    await bench.take(bench.machine.start() + bench.machine.text("All of it"))
+    bench.store.down = {"finish"}
+    await bench.take(bench.machine.finish("stop"))
+    assert not bench.kept.saved
+    bench.store.down = set()
+    bench.time.now += 1.0
+    assert bench.kept.due(bench.time())
+    await bench.kept.checkpoint()
+    assert bench.kept.saved
+    assert (await bench.record()).response == bench.sent[-1].response  # type: ignore[union-attr]
+    assert await bench.stored_bytes() == encode_sse(bench.sent)
+
+
+async def test_failed_response_stays_the_failure_that_it_was(bench: Bench) -> None:
+    await bench.take(bench.machine.start())
+    bench.store.down = {"finish"}
+    end = bench.machine.fail({"code": "upstream_failed", "message": "No."})
+    assert await bench.take(end) == end
+
+
+async def test_deleted_response_is_not_written_again_and_fails(bench: Bench) -> None:
+    await bench.take(bench.machine.start())
+    await bench.store.kept.delete(bench.id)
+    await bench.take(bench.machine.text("x"))
+    await bench.kept.checkpoint()
+    assert bench.kept.lost
+    sent = await bench.take(bench.machine.finish("stop"))
+    assert sent[-1].type == "response.failed"
+    assert sent[-1].response.error.code == "response_lost"  # type: ignore[union-attr]
+    assert await bench.store.kept.get(bench.id) is None
+
+
+async def settle_elsewhere(bench: Bench) -> Response:
+    """Another worker takes the run and ends it, with no more than was saved."""
+    await bench.store.kept.checkpoint(bench.id, Lease(WORKER, 1.0))
+    record = await bench.store.kept.acquire(bench.id, Lease("other", 9.0), bench.time.now)
+    assert record is not None
+    ended = interrupted(record.response, whole=True)
+    closing = closing_events(ended, record.last_sequence)
+    frames = Frames(closing[0].sequence_number, closing[-1].sequence_number, encode_sse(closing))
+    await bench.store.kept.finish(bench.id, "other", ended, frames)
+    return ended
+
+
+async def test_s1_client_of_a_run_that_is_settled_elsewhere_is_sent_the_end_that_is_stored(
+    bench: Bench,
+) -> None:
+    await bench.take(bench.machine.start())
+    ended = await settle_elsewhere(bench)
+    await bench.take(bench.machine.finish("stop"))
+    assert bench.kept.lost
+    assert bench.kept.batch.data == encode_sse(bench.sent[-1:])
+    assert await bench.stored_bytes() == encode_sse(bench.sent)
+    assert bench.sent[-1].response == ended  # type: ignore[union-attr]
+
+
+async def test_s1_client_that_saw_more_is_sent_the_same_end_under_its_next_number(bench: Bench) -> None:
+    await bench.take(bench.machine.start())
+    await bench.take(bench.machine.text("x") + bench.machine.text("y"))
+    ended = await settle_elsewhere(bench)
+    seen = bench.kept.batch.last
+    sent = await bench.take(bench.machine.finish("stop"))
+    assert [(type(each), each.sequence_number) for each in sent] == [(ResponseFailed, seen + 1)]
+    assert sent[0].response == ended  # type: ignore[union-attr]
+    assert bench.kept.batch.data == encode_sse(sent)
+
+
+async def test_s1_lost_run_waits_for_the_one_who_settles_it(bench: Bench) -> None:
+    await bench.take(bench.machine.start())
+    await bench.store.kept.checkpoint(bench.id, Lease(WORKER, 1.0))
+    record = await bench.store.kept.acquire(bench.id, Lease("other", 9.0), bench.time.now)
+    assert record is not None
+    waiting = asyncio.create_task(stored_end(as_store(bench.store), bench.id, "", 1, 5.0))
+    bench.store.down = {"standing"}
+    await asyncio.sleep(0.15)
+    bench.store.down = set()
+    assert await stored_end(as_store(bench.store), bench.id, "", 1, 0.0) is None
+    await bench.store.kept.finish(bench.id, "other", interrupted(record.response, whole=True))
+    found = await waiting
+    assert found is not None
+    assert [each.type for each in found.events] == ["response.failed"]
+    await bench.store.kept.delete(bench.id)
+    assert await stored_end(as_store(bench.store), bench.id, "", 1, 5.0) is None
+
+
+async def test_log_of_a_run_that_is_settled_elsewhere_is_left_to_its_readers(bench: Bench) -> None:
+    await bench.take(bench.machine.start())
+    await settle_elsewhere(bench)
+    await bench.take(bench.machine.finish("stop"))
+    async with asyncio.timeout(5):
+        logged = b"".join([frames.data async for frames in bench.log.read(bench.id)])
+    assert logged == encode_sse(bench.sent[:-1])
+
+
+async def test_log_that_is_gone_does_not_hold_up_the_run(bench: Bench) -> None:
+    await bench.take(bench.machine.start())
+    await bench.log.discard(bench.id)
+    await bench.take(bench.machine.text("x"))
+    await bench.take(bench.machine.finish("stop"))
+    assert bench.sent[-1].type == "response.completed"
+    assert await bench.stored_bytes() == encode_sse(bench.sent)
+
+
+async def test_a_whole_stream_is_wrapped(bench: Bench) -> None:
+    async def batches() -> AsyncIterator[list[Event]]:
+        yield bench.machine.start()
+        for word in ("a ", "b ", "c "):
+            bench.time.now += 2.0
+            yield bench.machine.text(word)
+        yield bench.machine.finish("stop")
+
+    sent = [event async for kept in bench.kept.transform(batches()) for event in kept]
+    assert await bench.stored_bytes() == encode_sse(sent)
+    assert bench.store.calls == ["put", "checkpoint", "checkpoint", "checkpoint", "finish"]
+
+
+async def test_deleted_run_leaves_nothing_in_the_log(bench: Bench) -> None:
+    """However the log came back after the deletion."""
+    await bench.take(bench.machine.start() + bench.machine.text("secret"))
+    await bench.store.kept.delete(bench.id)
+    await bench.kept.checkpoint()
+    logged = bench.log._bytes
+    await bench.take(bench.machine.text("secret"))
+    assert bench.log._bytes == logged
+    await bench.take(bench.machine.finish("stop"))
+    assert bench.kept.lost
+    assert bench.log._bytes == 0
+    with pytest.raises(LogGone):
+        await anext(bench.log.read(bench.id))
+
+
+async def test_log_is_closed_when_the_end_is_stored_after_all(bench: Bench) -> None:
+    await bench.take(bench.machine.start() + bench.machine.text("All of it"))
+    bench.store.down = {"finish"}
+    await bench.take(bench.machine.finish("stop"))
+    bench.store.down = set()
+    await bench.kept.checkpoint()
+    assert bench.kept.saved
+    async with asyncio.timeout(5):
+        logged = b"".join([frames.data async for frames in bench.log.read(bench.id)])
+    assert logged == encode_sse(bench.sent)
+
+
+# --- what nobody is sent before its end -------------------------------------------------------------------
+
+
+@pytest.fixture
+def unheard(bench: Bench) -> Bench:
+    bench.kept.unheard = True
+    return bench
+
+
+async def test_s1_what_nobody_hears_before_its_end_is_stored_once(unheard: Bench) -> None:
+    await unheard.take(unheard.machine.start())
+    await unheard.take(unheard.machine.text("Hello"))
+    assert unheard.kept.flows
+    assert not unheard.kept.due(unheard.time.now)
+    await unheard.take(unheard.machine.finish("stop"))
+    assert unheard.store.calls == ["put"]
+    record = await unheard.record()
+    assert (record.response, record.lease) == (unheard.machine.snapshot, None)
+    assert await unheard.stored_bytes() == encode_sse(unheard.sent)
+    with pytest.raises(LogGone):
+        await anext(unheard.log.read(unheard.id))
+
+
+async def test_s1_what_nobody_hears_is_stored_after_a_while(unheard: Bench) -> None:
+    """And from then on as any other response."""
+    await unheard.take(unheard.machine.start())
+    await unheard.take(unheard.machine.text("Hello"))
+    unheard.time.now += 1.0
+    assert unheard.kept.due(unheard.time.now)
+    assert not unheard.kept.seen
+    await unheard.kept.checkpoint()
+    record = await unheard.record()
+    assert (record.response.status, record.response.output_text) == ("in_progress", "Hello")
+    assert record.lease is not None
+    assert unheard.kept.seen
+    assert unheard.kept.held
+    await unheard.take(unheard.machine.text(" world"))
+    assert [frames.last async for frames in unheard.log.read(unheard.id, record.last_sequence, wait=False)]
+    await unheard.take(unheard.machine.finish("stop"))
+    assert unheard.store.calls == ["put", "finish"]
+    assert await unheard.stored_bytes() == encode_sse(unheard.sent)
+
+
+async def test_what_nobody_heard_and_cannot_be_stored_is_refused(unheard: Bench) -> None:
+    """Soon, before all of it is made; nothing of it was sent."""
+    await unheard.take(unheard.machine.start() + unheard.machine.text("Hello"))
+    unheard.store.down.add("put")
+    unheard.time.now += 1.0
+    await unheard.kept.checkpoint()
+    with pytest.raises(StoreError):
+        await unheard.take(unheard.machine.text(" world"))
+    assert not unheard.kept.seen
+    unheard.store.down.clear()
+    await unheard.take(unheard.machine.fail(no_answer()))
+    assert (await unheard.record()).response.status == "failed"

@@ -1,0 +1,129 @@
+"""`vscode package`: the extension as VS Code installs it. That it works is shown by `make vscode`."""
+
+import io
+import json
+import re
+import zipfile
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner, Result
+
+from openresponses_server.commands.cli import main
+from openresponses_server.vscode.vsix import extension_files, vsix
+from tests.support.readme import commands
+from tests.support.shared import REPOSITORY
+
+IN_MANIFEST = "{http://schemas.microsoft.com/developer/vsx-schema/2011}"
+IN_TYPES = "{http://schemas.openxmlformats.org/package/2006/content-types}"
+FOLDER = REPOSITORY / "server" / "openresponses_server" / "vscode" / "extension"
+PACKAGE: dict[str, Any] = json.loads((FOLDER / "package.json").read_text())
+SOURCES = sorted(FOLDER.rglob("*.js"))
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["vscode", "package", *arguments])
+
+
+@pytest.fixture(scope="module")
+def packed() -> zipfile.ZipFile:
+    return zipfile.ZipFile(io.BytesIO(vsix(extension_files())))
+
+
+def test_the_command_writes_the_file_that_it_names(tmp_path: Path) -> None:
+    result = run("--output", str(tmp_path))
+    path = tmp_path / f"openresponses-{metadata.version('openresponses-bridge')}.vsix"
+    assert result.exit_code == 0
+    assert f"code --install-extension {path}" in result.output
+    assert path.read_bytes() == vsix(extension_files())
+    assert run("-o", str(tmp_path / "mine.vsix")).exit_code == 0
+    assert (tmp_path / "mine.vsix").read_bytes() == path.read_bytes()
+
+
+def test_without_an_output_it_is_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run().exit_code == 0
+    assert [path.suffix for path in tmp_path.iterdir()] == [".vsix"]
+
+
+def test_the_page_installs_the_file_that_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    package, install = commands("docs/clients/vscode.md", "The extension")
+    program, *words = package.split()
+    assert program == "openresponses-bridge"
+    assert CliRunner().invoke(main, words).exit_code == 0
+    assert zipfile.is_zipfile(install.removeprefix("code --install-extension "))
+
+
+def test_a_place_that_can_t_be_written_is_named(tmp_path: Path) -> None:
+    result = run("-o", str(tmp_path / "missing" / "x.vsix"))
+    assert result.exit_code == 2
+    assert "x.vsix: No such file or directory" in result.output
+
+
+def test_every_file_of_the_extension_is_in_it(packed: zipfile.ZipFile) -> None:
+    files = {str(path.relative_to(FOLDER)): path for path in FOLDER.rglob("*") if path.is_file()}
+    names = {f"extension/{name}" for name in files}
+    assert set(packed.namelist()) == {"extension.vsixmanifest", "[Content_Types].xml", *names}
+    for name, path in files.items():
+        assert packed.read(f"extension/{name}") == path.read_bytes()
+
+
+def test_the_manifest_says_what_package_json_does(packed: zipfile.ZipFile) -> None:
+    manifest = ElementTree.fromstring(packed.read("extension.vsixmanifest"))
+    identity = manifest.find(f"{IN_MANIFEST}Metadata/{IN_MANIFEST}Identity")
+    assert identity is not None
+    given = {"Id": PACKAGE["name"], "Version": PACKAGE["version"], "Publisher": PACKAGE["publisher"]}
+    assert identity.attrib == {"Language": "en-US", **given}
+    properties = {each.get("Id"): each.get("Value") for each in manifest.iter(f"{IN_MANIFEST}Property")}
+    assert properties["Microsoft.VisualStudio.Code.Engine"] == PACKAGE["engines"]["vscode"]
+    for asset in manifest.iter(f"{IN_MANIFEST}Asset"):
+        assert asset.get("Path") in packed.namelist()
+
+
+def test_every_kind_of_file_has_a_media_type(packed: zipfile.ZipFile) -> None:
+    types = ElementTree.fromstring(packed.read("[Content_Types].xml"))
+    known = {each.get("Extension") for each in types.iter(f"{IN_TYPES}Default")}
+    assert {f".{name.rpartition('.')[2]}" for name in packed.namelist() if name[0] != "["} <= known
+
+
+def test_what_package_json_says_is_written_as_xml() -> None:
+    odd = {**PACKAGE, "description": 'a < b & "c"', "publisher": 'd"<'}
+    made = vsix({"package.json": json.dumps(odd).encode()})
+    manifest = ElementTree.fromstring(zipfile.ZipFile(io.BytesIO(made)).read("extension.vsixmanifest"))
+    description = manifest.find(f"{IN_MANIFEST}Metadata/{IN_MANIFEST}Description")
+    assert description is not None
+    assert description.text == 'a < b & "c"'
+
+
+def test_the_extension_has_the_version_of_the_project() -> None:
+    assert PACKAGE["version"] == metadata.version("openresponses-bridge")
+
+
+def test_the_docs_folder_has_the_same_files() -> None:
+    assert (REPOSITORY / "docs" / "vscode" / "extension").resolve() == FOLDER.resolve()
+
+
+def test_no_workspace_may_set_anything() -> None:
+    """The address decides who gets the key, options what is sent: both are the user's alone."""
+    settings = PACKAGE["contributes"]["configuration"]["properties"]
+    assert {each["scope"] for each in settings.values()} == {"application"}
+
+
+def test_commands_and_settings_are_those_of_the_code() -> None:
+    text = "".join(path.read_text() for path in SOURCES)
+    commands = {each["command"].partition(".")[2] for each in PACKAGE["contributes"]["commands"]}
+    assert set(re.findall(r"command\('(\w+)'", text)) == commands
+    settings = {name.partition(".")[2] for name in PACKAGE["contributes"]["configuration"]["properties"]}
+    assert set(re.findall(r"setting\('(\w+)'", text)) == settings
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.name)
+def test_sources_are_small_and_name_no_other_package(source: Path) -> None:
+    text = source.read_text()
+    assert len(text.splitlines()) <= 300
+    needed = re.findall(r"require\('([^']+)'\)", text)
+    assert all(name == "vscode" or (source.parent / f"{name}.js").is_file() for name in needed), needed
