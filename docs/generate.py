@@ -20,7 +20,7 @@ from drawn_upstreams import upstreams_page
 
 from openresponses_bridge import Event, ResponseStreamStateMachine, state
 from openresponses_bridge.conformance import RULES
-from openresponses_bridge.conformance.explaining import explanation
+from openresponses_bridge.conformance.examples import explanation
 from openresponses_bridge.dialects import anthropic_messages, chat_completions, codex, responses
 from openresponses_bridge.dialects.base import OTHER, Outcome, Outcomes
 

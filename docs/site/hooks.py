@@ -51,7 +51,7 @@ API = {
         [
             "openresponses_bridge.prompt",
             "openresponses_bridge.prompt.raw",
-            "openresponses_bridge.models.token_counter",
+            "openresponses_bridge.models.tokens",
         ],
     ),
     "client": ("A client", ["openresponses_server.openresponses_server_client"]),

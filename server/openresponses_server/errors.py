@@ -10,7 +10,7 @@ from openresponses_bridge.dialects import anthropic_messages, vscode
 from openresponses_bridge.errors import BridgeError, type_and_code
 from openresponses_bridge.errors import HttpError as HttpError
 from openresponses_bridge.protocol.codec import encode
-from openresponses_bridge.protocol.errors import ErrorBody, ErrorPayload, ResponseError
+from openresponses_bridge.protocol.response import ErrorBody, ErrorPayload, ResponseError
 
 # what an upstream says inside a stream that has not shown any output yet → the status it means
 _BY_CODE: Final = {

@@ -25,12 +25,11 @@ FRONT = {
     "openresponses_bridge.diagnostics",
     "openresponses_bridge.emitter",
     "openresponses_bridge.errors",
-    "openresponses_bridge.printing",
+    "openresponses_bridge.text",
     "openresponses_bridge.protocol",
     "openresponses_bridge.random_ids",
     "openresponses_bridge.sse",
     "openresponses_bridge.state",
-    "openresponses_bridge.surrogates",
     "openresponses_bridge.tools",
     "openresponses_bridge.models.usage",
 }
@@ -41,7 +40,6 @@ SHARED = {
     "openresponses_bridge.models.information",
     "openresponses_bridge.prompt",
     "openresponses_bridge.seal",
-    "openresponses_bridge.models.token_counter",
     "openresponses_bridge.models.tokens",
 }
 IO = {
@@ -132,8 +130,8 @@ def test_no_module_imports_anything_else_from_outside() -> None:
     assert ("bridge/openresponses_bridge/errors.py", "__future__") in found
     assert outside == {
         ("bridge/openresponses_bridge/seal.py", "cryptography"),
-        ("bridge/openresponses_bridge/schemas/dialects.py", "jsonschema_rs"),
-        ("bridge/openresponses_bridge/tools/repair.py", "json_repair"),
+        ("bridge/openresponses_bridge/schemas/checking.py", "jsonschema_rs"),
+        ("bridge/openresponses_bridge/tools/validation.py", "json_repair"),
     }
 
 

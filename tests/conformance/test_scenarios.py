@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from openresponses_bridge import ResponseStreamStateMachine, encode_sse
-from openresponses_bridge.conformance.exchange import Answer, Ask, Say, Step
-from openresponses_bridge.conformance.scenario import Broken, NotOffered, Target
+from openresponses_bridge.conformance.scenario import Answer, Ask, Broken, NotOffered, Say, Step, Target
 from openresponses_bridge.conformance.scenarios import SCENARIOS
 from openresponses_bridge.protocol.codec import decode_request, encode
 from openresponses_bridge.sse import DONE

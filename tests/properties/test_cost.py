@@ -10,7 +10,7 @@ import pytest
 
 from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
 from openresponses_bridge.decoder import ResponseAccumulator
-from openresponses_bridge.dialects.chat_completions.upstream.think_tags import ThinkTags
+from openresponses_bridge.dialects.chat_completions.upstream.deltas import ThinkTags
 from openresponses_bridge.emitter import ResponseStreamStateMachine
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_server.requests.answer_format import AnswerFormat

@@ -21,9 +21,9 @@ QUICK = 0.004  # seconds; what is quadratic takes far longer at so many characte
 
 ROWS: dict[str, tuple[Any, ...]] = {
     "bridge/openresponses_bridge/conformance/published.py:SLUG": ("fullmatch", "a", ("a:", "b", " "), ":"),
-    "bridge/openresponses_bridge/decoder/citations.py:_IN_TITLE": ("sub", "[", "\\", "a"),
-    "bridge/openresponses_bridge/decoder/citations.py:_IN_URL": ("sub", " ", "(", "a"),
-    "bridge/openresponses_bridge/dialects/anthropic_messages/upstream/content.py:_DATA_URL": (
+    "bridge/openresponses_bridge/decoder/prose.py:_IN_TITLE": ("sub", "[", "\\", "a"),
+    "bridge/openresponses_bridge/decoder/prose.py:_IN_URL": ("sub", " ", "(", "a"),
+    "bridge/openresponses_bridge/dialects/anthropic_messages/upstream/messages.py:_DATA_URL": (
         "fullmatch",
         ("data:", ";", "x"),
         ("data:", ";base64", "x"),
@@ -31,8 +31,12 @@ ROWS: dict[str, tuple[Any, ...]] = {
         ("data:", "a", ""),
         ("data:,", ",", ""),
     ),
-    "bridge/openresponses_bridge/dialects/anthropic_messages/upstream/turns.py:_ILLEGAL": ("sub", "a", "."),
-    "bridge/openresponses_bridge/dialects/base/agents.py:_ENCODED": ("fullmatch", "A", ("", "a=", " ")),
+    "bridge/openresponses_bridge/dialects/anthropic_messages/upstream/messages.py:_ILLEGAL": (
+        "sub",
+        "a",
+        ".",
+    ),
+    "bridge/openresponses_bridge/dialects/base/items.py:_ENCODED": ("fullmatch", "A", ("", "a=", " ")),
     "bridge/openresponses_bridge/dialects/base/fields.py:_NOT_IN_A_NAME": ("sub", "a", " "),
     "bridge/openresponses_bridge/dialects/chat_completions/upstream/tool_calls.py:_BEGINNING": (
         "match",
@@ -63,7 +67,7 @@ ROWS: dict[str, tuple[Any, ...]] = {
         ("data:", ";a", ""),
         ("data:", "a", ""),
     ),
-    "bridge/openresponses_bridge/dialects/vscode/tools.py:_LEGAL": ("fullmatch", "a"),
+    "bridge/openresponses_bridge/dialects/vscode/request.py:_LEGAL": ("fullmatch", "a"),
     "bridge/openresponses_bridge/emitter/arguments.py:_NOT_IN_A_TYPE": ("sub", "a", " "),
     "bridge/openresponses_bridge/emitter/arguments.py:EXTENSION": ("fullmatch", "a", ("a:", "b", " "), ":"),
     "bridge/openresponses_bridge/models/identity.py:_DATE": ("search", "-20", "-", "-2024-07", "1"),
@@ -91,16 +95,16 @@ ROWS: dict[str, tuple[Any, ...]] = {
         ("s.a.", "a", "==="),
         ("s.a.", "=", ""),
     ),
-    "bridge/openresponses_bridge/surrogates.py:_HALF": ("search", "a", "\ud800"),
-    "bridge/openresponses_bridge/surrogates.py:_PAIR": ("sub", "a", "\ud800", "\udc00"),
+    "bridge/openresponses_bridge/text.py:_HALF": ("search", "a", "\ud800"),
+    "bridge/openresponses_bridge/text.py:_PAIR": ("sub", "a", "\ud800", "\udc00"),
     "bridge/openresponses_bridge/tools/registry.py:_NAME": ("fullmatch", "a"),
     "bridge/openresponses_bridge/calls/identity.py:_ILLEGAL": ("sub", "a", "."),
     "bridge/openresponses_bridge/calls/json_input.py:_SPACE": ("match", " ", "a"),
     "bridge/openresponses_bridge/calls/json_input.py:_BETWEEN_MEMBERS": ("match", ", ", "a"),
     "bridge/openresponses_bridge/calls/json_input.py:_STRUCTURE": ("search", "a"),
-    "bridge/openresponses_bridge/calls/json_string.py:_SPECIAL": ("search", "a"),
-    "bridge/openresponses_bridge/calls/json_string.py:_ESCAPE": ("match", "\\", "a"),
-    "bridge/openresponses_bridge/calls/json_string.py:_ESCAPE_BEGUN": ("fullmatch", "\\", ("\\u", "1", "")),
+    "bridge/openresponses_bridge/calls/json_input.py:_SPECIAL": ("search", "a"),
+    "bridge/openresponses_bridge/calls/json_input.py:_ESCAPE": ("match", "\\", "a"),
+    "bridge/openresponses_bridge/calls/json_input.py:_ESCAPE_BEGUN": ("fullmatch", "\\", ("\\u", "1", "")),
     "bridge/openresponses_bridge/calls/json_text.py:_TOKEN": (
         "match",
         " ",
@@ -123,15 +127,15 @@ ROWS: dict[str, tuple[Any, ...]] = {
         ("1.", "1", "x"),
         ("-", "1", "x"),
     ),
-    "bridge/openresponses_bridge/calls/nesting.py:_MARK": ("search", "a"),
-    "bridge/openresponses_bridge/calls/wrappers.py:FENCE[0]": (
+    "bridge/openresponses_bridge/calls/json_text.py:_MARK": ("search", "a"),
+    "bridge/openresponses_bridge/calls/unwrap.py:FENCE[0]": (
         "match",
         " ",
         "`",
         ("```", "a", ""),
         ("```", " ", ""),
     ),
-    "bridge/openresponses_bridge/calls/wrappers.py:HEREDOC[0]": (
+    "bridge/openresponses_bridge/calls/unwrap.py:HEREDOC[0]": (
         "match",
         " ",
         ("<<", " ", ""),

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openresponses_bridge.errors import InvalidRequestError
-from openresponses_bridge.models.token_counter import TokenCounter, TokenEstimator
+from openresponses_bridge.models.tokens import TokenCounter, TokenEstimator
 from openresponses_bridge.prompt import (
     Attachment,
     BuildPromptResult,
@@ -37,8 +37,8 @@ from openresponses_bridge.prompt import (
     raw_messages_to_input_items,
     share_passed,
 )
-from openresponses_bridge.prompt.counting import PromptCounter
 from openresponses_bridge.prompt.raw import ChatMessage, parts_of, text_of
+from openresponses_bridge.prompt.summary import PromptCounter
 from openresponses_bridge.seal import Sealer
 from openresponses_bridge.tools.results import LanguageModelToolResult, ToolResultDataPart, ToolResultTextPart
 from tests.support import anthropic_rules, chat_rules

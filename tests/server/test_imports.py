@@ -79,7 +79,7 @@ def test_help_loads_what_parses_flags_and_nothing_else(arguments: str) -> None:
     assert found & {*HEAVY, "asyncio", "difflib", "msgspec", "ssl", "tempfile", "tomllib"} == set()
     names = {
         "bridge",
-        "openresponses_bridge.printing",
+        "openresponses_bridge.text",
         "openresponses_bridge.dialects",
         "openresponses_bridge.dialects.table",
     }

@@ -8,7 +8,7 @@ from typing import Any
 from openresponses_bridge.conformance import StreamValidator
 from openresponses_bridge.decoder.accumulator import ResponseAccumulator
 from openresponses_bridge.dialects.anthropic_messages import Inbound, Outbound, encode_sse
-from openresponses_bridge.dialects.anthropic_messages.envelopes import open_sealed
+from openresponses_bridge.dialects.anthropic_messages.thinking import open_sealed
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.seal import Sealer

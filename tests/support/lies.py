@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from openresponses_bridge.conformance.exchange import Answer, Ask, Say, Step
+from openresponses_bridge.conformance.scenario import Answer, Ask, Say, Step
 from tests.support.lying import (
     DONE,
     JSON,

@@ -25,8 +25,7 @@ from openresponses_bridge.prompt import PromptContext, PromptRenderer
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.tools.errors import ToolFailureEncountered, ToolInvocationError
-from openresponses_bridge.tools.invocation import ToolCallOutcome
-from openresponses_bridge.tools.registry import Tool
+from openresponses_bridge.tools.registry import Tool, ToolCallOutcome
 from openresponses_bridge.tools.results import LanguageModelToolResult
 from tests.support.machines import counting_ids
 

@@ -10,8 +10,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from openresponses_bridge.conformance.exchange import Answer, Ask, Say, Step
-from openresponses_bridge.conformance.scenario import Broken, NotOffered, Scenario, Target
+from openresponses_bridge.conformance.scenario import (
+    Answer,
+    Ask,
+    Broken,
+    NotOffered,
+    Say,
+    Scenario,
+    Step,
+    Target,
+)
 from openresponses_bridge.conformance.scenarios import SCENARIOS
 from openresponses_bridge.sse import is_done
 from openresponses_server.commands.playing import Player, Verdict

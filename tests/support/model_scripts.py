@@ -8,7 +8,7 @@ A step is a verb and what belongs to it: `text`, `reasoning`, `summary`, `encryp
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from openresponses_bridge.protocol.errors import ErrorPayload
+from openresponses_bridge.protocol.response import ErrorPayload
 from tests.support.machines import Run
 
 Step = tuple[Any, ...]

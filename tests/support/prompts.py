@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from openresponses_bridge.models.token_counter import AnyItem
+from openresponses_bridge.models.tokens import AnyItem
 from openresponses_bridge.prompt import (
     Attachment,
     Base64Image,

@@ -49,7 +49,7 @@ from openresponses_bridge import (
     encode_sse,
     process_stream,
 )
-from openresponses_bridge.calls.aggregated import AggregatedCall
+from openresponses_bridge.calls.aggregator import AggregatedCall
 from openresponses_bridge.dialects import (
     anthropic_messages,
     chat_completions,
@@ -59,7 +59,7 @@ from openresponses_bridge.dialects import (
     vscode,
 )
 from openresponses_bridge.dialects.base import Dialect, Inbound, Outbound
-from openresponses_bridge.models.token_counter import TokenEstimator
+from openresponses_bridge.models.tokens import TokenEstimator
 from openresponses_bridge.models.usage import AgentUsage
 from openresponses_bridge.protocol.content import LogProb, UrlCitation
 from openresponses_bridge.protocol.events import KnownEvent, OutputTextDelta, ResponseCompleted

@@ -9,21 +9,87 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from openresponses_bridge.calls.builtin_schemas import BUILTINS, INPUT_SCHEMA
 from openresponses_bridge.calls.identity import ToolIdentity, ToolIdentityMap, ToolKind
 from openresponses_bridge.calls.json_input import INPUT_KEY
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.errors import InvalidRequestError, ToolError
 from openresponses_bridge.protocol.lenient import Repairing, build
 from openresponses_bridge.protocol.tools import (
+    AllowedToolChoice,
     CustomTool,
+    FunctionToolChoice,
     FunctionToolParam,
     NamespaceTool,
     ShellTool,
     ToolSearchTool,
 )
-from openresponses_bridge.protocol.unknown import Unknown
+from openresponses_bridge.protocol.unknown import Unknown, UnknownToolChoice
 from openresponses_bridge.protocol.vocabulary import TOOL_PARAMS
+
+# What a model gets for tools without a declaration of their own: descriptions and JSON Schemas.
+#
+# The fields are those of the item that its call becomes.
+
+
+def _object(required: tuple[str, ...], **properties: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def _text(description: str) -> dict[str, Any]:
+    return {"type": "string", "description": description}
+
+
+def _texts(description: str) -> dict[str, Any]:
+    return {"type": "array", "items": {"type": "string"}, "description": description}
+
+
+_STRING: Final = {"type": "string"}
+_TIMEOUT: Final = {"type": "integer", "description": "Time limit in milliseconds."}
+INPUT_SCHEMA: Final = _object((INPUT_KEY,), **{INPUT_KEY: _text("The tool's whole input as plain text.")})
+BUILTINS: Final[dict[ToolKind, tuple[str, dict[str, Any]]]] = {
+    ToolKind.SHELL: (
+        "Runs shell commands and returns what they print.",
+        _object(
+            ("commands",),
+            commands=_texts("Commands, run one after the other."),
+            timeout_ms=_TIMEOUT,
+            max_output_length={"type": "integer", "description": "Longest output in characters."},
+        ),
+    ),
+    ToolKind.LOCAL_SHELL: (
+        "Runs one command on the user's machine and returns what it prints.",
+        _object(
+            ("command",),
+            command=_texts("The program and its arguments."),
+            working_directory=_STRING,
+            timeout_ms=_TIMEOUT,
+            env={"type": "object", "additionalProperties": _STRING},
+            user=_STRING,
+        ),
+    ),
+    ToolKind.APPLY_PATCH: (
+        "Creates, changes or deletes one file.",
+        _object(
+            ("type", "path"),
+            type={"type": "string", "enum": ["create_file", "update_file", "delete_file"]},
+            path=_text("Path of the file."),
+            diff=_text(
+                "V4A diff: each line of the change begins with a space, + or -. "
+                "Needed unless the file is deleted."
+            ),
+        ),
+    ),
+    ToolKind.TOOL_SEARCH: (
+        "Searches for further tools by what they should do; those found can be called from then on.",
+        _object(("query",), query=_STRING, limit={"type": "integer"}),
+    ),
+}
+
 
 # input items that bring tools of their own, callable from there on
 _TOOL_BEARERS: Final = frozenset({"additional_tools", "tool_search_output"})
@@ -177,3 +243,43 @@ _PRESENTERS: Final[dict[str, Callable[[_Presenter, Placed, NamespaceTool | None]
     **{kind.value: _Presenter.built_in for kind in BUILTINS},
     ToolKind.TOOL_SEARCH.value: _Presenter.search,
 }
+
+
+# Which function a request's `tool_choice` means.
+
+# tools without a name: a choice names them by their type
+_NAMELESS: Final = frozenset(kind.value for kind in BUILTINS)
+
+
+def plain_choice(choice: Any) -> dict[str, Any] | None:
+    """An object choice as it stands on the wire; None for auto, none, required and nothing."""
+    if choice is None:
+        return None
+    if isinstance(choice, UnknownToolChoice):
+        return choice.raw
+    if isinstance(choice, FunctionToolChoice):
+        return {"type": "function", "name": choice.name or ""}
+    if isinstance(choice, AllowedToolChoice):
+        tools = [plain_choice(each) for each in choice.tools]
+        return {"type": "allowed_tools", "mode": choice.mode, "tools": tools}
+    return None
+
+
+def named(choice: dict[str, Any]) -> str:
+    """What a choice names, in the client's words: for errors and diagnostics."""
+    return str(choice.get("name") or choice.get("type") or "")
+
+
+def meant(
+    choice: dict[str, Any], functions: Sequence[FunctionView], identities: ToolIdentityMap
+) -> FunctionView | None:
+    """The one of these functions that a choice of one tool means: by the client's name in its namespace,
+    else by any name that a call of it might carry. None when it is not one of them or could be two."""
+    name = choice.get("name") or (choice.get("type") if choice.get("type") in _NAMELESS else None)
+    if not name:
+        return None
+    for view in functions:
+        if (view.identity.name, view.identity.namespace) == (name, choice.get("namespace")):
+            return view
+    identity = identities.resolve(name)
+    return next((view for view in functions if view.identity == identity), None)

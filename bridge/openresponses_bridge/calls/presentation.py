@@ -6,7 +6,8 @@ remembers what was what, so that the way back is exact (law E11).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from openresponses_bridge.calls.declarations import declared
 from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
 from openresponses_bridge.calls.unwrap import wrap_input
+from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.tools import NamespaceTool
 from openresponses_bridge.protocol.unknown import Unknown
@@ -131,3 +133,45 @@ _OUTPUTS: Final[dict[str, Callable[[Any, ToolIdentityMap], OutputView | None]]] 
     "shell_call_output": _shell_output,
     "tool_search_output": _search_output,
 }
+
+
+# Every call has its output and every output its call, or the request is refused (field cases 40, 45).
+#
+# Upstreams refuse unpaired ones with messages that name nothing the client knows, or loop for ever.
+
+View = CallView | OutputView | None
+
+
+def pair(views: Sequence[View], param: Callable[[int], str]) -> dict[int, int | None]:
+    """Index of each call → index of its output, among `views` (None there is what is neither).
+
+    An output answers the first call before it with its id that is not answered yet, so that an id may be
+    used again in a later turn; clients name the call by `call_id`, else by its item's id. A call that
+    was cut and so never run may stay alone: its answer is None. `param` names the field at an index.
+    Raises InvalidRequestError (`unpaired_tool_call`) with that name.
+    """
+    answers: dict[int, int | None] = {}
+    waiting: dict[str, deque[int]] = {}
+    made: list[tuple[int, CallView]] = []
+    for index, view in enumerate(views):
+        if isinstance(view, CallView):
+            made.append((index, view))
+            for key in {view.call_id, view.item_id} - {""}:
+                waiting.setdefault(key, deque()).append(index)
+        elif isinstance(view, OutputView):
+            calls = waiting.get(view.call_id, deque())
+            while calls and calls[0] in answers:
+                calls.popleft()
+            if not calls:
+                raise _unpaired(f"no tool call before it has the call_id {view.call_id!r}", param(index))
+            answers[calls.popleft()] = index
+    for index, call in made:
+        if index not in answers:
+            if not call.cut:
+                raise _unpaired(f"no tool output answers the call {call.call_id!r}", param(index))
+            answers[index] = None
+    return answers
+
+
+def _unpaired(message: str, param: str) -> InvalidRequestError:
+    return InvalidRequestError(InvalidRequestError.UNPAIRED_CALL, message, param=param)

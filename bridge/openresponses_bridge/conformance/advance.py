@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from openresponses_bridge.conformance.context import EventContext
-from openresponses_bridge.conformance.tracks import BlockTrack, ItemTrack, StreamTrack, text_of
+from openresponses_bridge.conformance.tracks import BlockTrack, EventContext, ItemTrack, StreamTrack, text_of
 from openresponses_bridge.state import (
     EXTENSION,
     FIXED_FIELDS,

@@ -2,16 +2,123 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
-from openresponses_bridge.conformance.published import WireName
-from openresponses_bridge.conformance.registry import TERMINALS, Violation
+from openresponses_bridge.conformance.advance import call_id_of
+from openresponses_bridge.conformance.published import AUTO, OPENRESPONSES, WireName, wire_of, wire_of_item
+from openresponses_bridge.conformance.registry import ENVELOPE, RULES, TERMINALS, Violation
+from openresponses_bridge.conformance.tracks import EventContext, ItemTrack, StreamTrack
 from openresponses_bridge.conformance.validator import StreamValidator
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol import codec
 from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.lenient import Repair
 from openresponses_bridge.sse import Frame, SSEDecoder
+from openresponses_bridge.state import STATUSES
+
+# Judging what comes without a stream: a whole response, an error message of the WebSocket transport.
+#
+# Both go through the rules of streams that hold for them too. A response is seen as the event that would
+# carry
+# it, each of its items as the event that would close it.
+
+# status of a response → the event that carries one
+_EVENT_OF: Final = {status: event for event, statuses in STATUSES.items() for status in sorted(statuses)} | {
+    "in_progress": "response.in_progress"
+}
+_ENDED: Final = frozenset({"completed", "incomplete", "cancelled"})
+# rules that look at a response, at each of its items, and at those of one that has ended
+_OF_RESPONSE: Final = (
+    "schema",
+    "status.event_matches",
+    "response.completed_at",
+    "response.completed_after_created",
+    "response.error_iff_failed",
+    "response.incomplete_details_iff",
+    "usage.sum",
+    "usage.negative",
+    "usage.part_of_whole",
+)
+_OF_ITEM: Final = ("item.has_status", "item.id_unique", "message.role_assistant", "call.id_unique")
+_OF_DONE_ITEM: Final = ("item.closed_status",)
+_OF_COMPLETED: Final = ("item.incomplete_response",)
+
+
+def judge_response(value: Mapping[str, Any], wire: WireName = AUTO) -> list[Violation]:
+    """What is wrong with a response that came as one JSON object. Paths lead from it (``$.usage``)."""
+    response = dict(value)
+    status = response.get("status")
+    kind = _EVENT_OF.get(status if isinstance(status, str) else "", "response.in_progress")
+    output = response.get("output")
+    items = [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
+    stream = StreamTrack()
+    context = _context_of(stream, wire, {"type": kind, "sequence_number": 0, "response": response})
+    if context.wire == AUTO:
+        decided = (only for item in items if (only := wire_of_item(item)) is not None)
+        context.wire = wire_of(context) or next(decided, "any")
+    found = _findings(_OF_RESPONSE, context, "$.response", "$")
+    for index, item in enumerate(items):
+        found += _judge_item(stream, context.wire, index, item, ended=status in _ENDED)
+    if kind == "response.completed":
+        found += _findings(_OF_COMPLETED, context, "$.response", "$")
+    return found
+
+
+def judge_envelope(value: Mapping[str, Any]) -> list[Violation]:
+    """What is wrong with an error message of a WebSocket: `{type, status, error: {code, message}}`."""
+    context = EventContext(StreamTrack(), OPENRESPONSES, dict(value))
+    rules = [each.id for each in RULES.values() if ENVELOPE in each.on]
+    return _findings(rules, context, "$", "$")
+
+
+def _context_of(stream: StreamTrack, wire: str, raw: dict[str, Any]) -> EventContext:
+    repairs: list[Repair] = []
+    try:
+        codec.decode_event(codec.encode(raw), repairs)
+    except (WireError, TypeError, ValueError, NotImplementedError, RecursionError) as error:
+        repairs.append(Repair("$.response", f"it can't be read: {error}"))
+    return EventContext(stream, wire, raw, repairs)
+
+
+def _judge_item(
+    stream: StreamTrack, wire: str, index: int, item: dict[str, Any], *, ended: bool
+) -> list[Violation]:
+    context = EventContext(
+        stream, wire, {"type": "response.output_item.done", "output_index": index, "item": item}
+    )
+    rules = _OF_ITEM + _OF_DONE_ITEM if ended else _OF_ITEM
+    found = _findings(rules, context, "$.item", f"$.output[{index}]")
+    track = ItemTrack(index, item)
+    stream.begin(track)
+    if track.id is not None:
+        stream.by_id.setdefault(track.id, track)
+    if (call_id := call_id_of(item)) is not None:
+        stream.call_ids.add(call_id)
+    if item.get("status") == "incomplete" and stream.cut is None:
+        stream.cut = track
+    return found
+
+
+def _findings(rules: Iterable[str], context: EventContext, inside: str, place: str) -> list[Violation]:
+    return [
+        Violation(name, 0, _NAMES.get(inside, context.type), _moved(path, inside, place), message)
+        for name in rules
+        for message, path in _checked(name, context)
+    ]
+
+
+def _checked(name: str, context: EventContext) -> Iterator[tuple[str, str]]:
+    yield from RULES[name].check(context)
+
+
+def _moved(path: str, inside: str, place: str) -> str:
+    return place + path.removeprefix(inside) if path.startswith(inside) else path or place
+
+
+# what is judged, by where it stands in the event it is seen as
+_NAMES: Final = {"$.response": "response", "$.item": "response"}
+
 
 _ENDS = tuple(kind.encode() for kind in TERMINALS)
 Piece = bytes | str | Event | Mapping[str, Any]

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from openresponses_bridge.conformance.context import EventContext
-from openresponses_bridge.printing import printable
+from openresponses_bridge.conformance.tracks import EventContext
 from openresponses_bridge.state import LIFECYCLE_EVENTS, ROLES, TERMINAL_EVENT
+from openresponses_bridge.text import printable
 
 
 class Violation(msgspec.Struct, frozen=True):

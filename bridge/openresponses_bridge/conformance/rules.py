@@ -5,9 +5,9 @@
 from openresponses_bridge.conformance import rules_stream
 from openresponses_bridge.conformance import rules_items
 from openresponses_bridge.conformance import rules_response
-from openresponses_bridge.conformance import rules_usage
+from openresponses_bridge.conformance import rules_response as rules_usage
 from openresponses_bridge.conformance import rules_content
-from openresponses_bridge.conformance import rules_websocket
+from openresponses_bridge.conformance import rules_stream as rules_websocket
 from openresponses_bridge.conformance.registry import RULES
 
 # isort: on

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from openresponses_bridge.conformance.context import EventContext
 from openresponses_bridge.conformance.registry import Finding, Findings, doing, rule
-from openresponses_bridge.conformance.tracks import text_of
+from openresponses_bridge.conformance.tracks import EventContext, text_of
 from openresponses_bridge.state import (
     ARGUMENTS,
     ITEM_OF_CALL_EVENT,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from openresponses_bridge.conformance.advance import call_id_of
-from openresponses_bridge.conformance.context import EventContext
 from openresponses_bridge.conformance.registry import TERMINALS, WITHIN, Finding, Findings, doing, rule
+from openresponses_bridge.conformance.tracks import EventContext
 from openresponses_bridge.state import ITEM, PAYLOADS, ROLES, BlockState
 
 _ADDED = doing("added", to="item")

@@ -5,11 +5,11 @@ from collections.abc import Collection
 # isort: off
 from openresponses_bridge.conformance import scenarios_answers
 from openresponses_bridge.conformance import scenarios_tools
-from openresponses_bridge.conformance import scenarios_turns
-from openresponses_bridge.conformance import scenarios_errors
+from openresponses_bridge.conformance import scenarios_stored as scenarios_turns
+from openresponses_bridge.conformance import scenarios_answers as scenarios_errors
 from openresponses_bridge.conformance import scenarios_stored
 from openresponses_bridge.conformance import scenarios_websocket
-from openresponses_bridge.conformance import scenarios_compaction
+from openresponses_bridge.conformance import scenarios_stored as scenarios_compaction
 from openresponses_bridge.conformance.scenario import LEVELS, SCENARIOS, Level, Scenario
 
 # isort: on

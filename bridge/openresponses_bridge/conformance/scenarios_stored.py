@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from openresponses_bridge.conformance.exchange import Answer, Ask, Wait
 from openresponses_bridge.conformance.scenario import (
+    Answer,
+    Ask,
     Broken,
     NotOffered,
     Play,
     Target,
+    Wait,
     expect,
     expect_marker,
     expect_refusal,
     expect_stream,
     expect_whole,
+    item_faults,
+    items,
     need_route,
     need_support,
     scenario,
@@ -243,3 +247,101 @@ def _joined(before: Answer, after: Answer) -> bytes:
     """The bytes of the whole frames seen before the break, and those that came after it."""
     head, end, _ = before.body.rpartition(b"\n\n")
     return head + end + after.body
+
+
+# Compaction: a window that begins a new chain.
+
+_PATH = "/responses/compact"
+_HISTORY = [
+    {"type": "message", "role": "user", "content": "We agreed to launch on Tuesday."},
+    {"type": "message", "role": "assistant", "content": "Understood: the launch is on Tuesday."},
+]
+_FIELDS = ("input_tokens", "output_tokens", "total_tokens")
+
+
+def _window(answer: Answer, target: Target) -> dict[str, Any]:
+    """The compacted window; it must keep schema CompactResource."""
+    need_route(answer, "compaction")
+    need_support(answer, "compaction")
+    expect(answer.status == 200, f"status {answer.status}")
+    window = answer.json if isinstance(answer.json, dict) else {}
+    expect(window.get("object") == "response.compaction", f"object is {window.get('object')!r}")
+    expect(isinstance(window.get("id"), str), "there is no id")
+    expect(isinstance(window.get("created_at"), int), "created_at is not an integer")
+    usage = window.get("usage") or {}
+    expect(all(isinstance(usage.get(name), int) for name in _FIELDS), "usage does not count tokens")
+    output = window.get("output")
+    for index, item in enumerate(output if isinstance(output, list) else []):
+        faults = item_faults(item, target.wire)
+        expect(not faults, f"output[{index}] leaves the schema: {'; '.join(map(str, faults[:3]))}")
+    expect(items(window, "compaction"), "the output has no compaction item")
+    return window
+
+
+@scenario("Compaction", "full")
+def compaction_window(target: Target) -> Play:
+    """A conversation is condensed into a window with a compaction item."""
+    _window((yield Ask(path=_PATH, body={"model": target.model, "input": _HISTORY})), target)
+
+
+@scenario("schema CompactResponseMethodPublicBody", "full")
+def compaction_without_model(target: Target) -> Play:
+    """Without a model it is refused."""
+    answer = yield Ask(path=_PATH, body={"input": _HISTORY})
+    need_route(answer, "compaction")
+    expect_refusal(answer, 400, 422)
+
+
+@scenario("Compaction", "full")
+def compaction_new_chain(target: Target) -> Play:
+    """The window and a new message begin a new chain."""
+    window = _window((yield Ask(path=_PATH, body={"model": target.model, "input": _HISTORY})), target)
+    question = {"type": "message", "role": "user", "content": "When is the launch?"}
+    answer = yield target.create(input=[*window["output"], question], store=False)
+    text = text_of(expect_whole(answer, target))
+    expect("tuesday" in text.lower(), f"what was agreed is not known in the new chain: {text!r:.120}")
+
+
+# Several turns: history in the input, and by previous_response_id.
+
+_NAME = "My name is Alice."
+
+
+@scenario("Items")
+def turns_output_is_input(target: Target) -> Play:
+    """A response's output items are valid input of the next request, unchanged."""
+    first = {"type": "message", "role": "user", "content": _NAME}
+    said = expect_whole((yield target.create(input=[first], store=False)), target)
+    question = {"type": "message", "role": "user", "content": "What is my name?"}
+    answer = yield target.create(input=[first, *said["output"], question], store=False)
+    text = text_of(expect_whole(answer, target))
+    expect("alice" in text.lower(), "the earlier turn is not known in the second")
+
+
+@scenario("previous_response_id", "full")
+def turns_previous_response(target: Target) -> Play:
+    """previous_response_id continues a stored response; its instructions are not carried over."""
+    first = expect_whole((yield target.create(input=_NAME, instructions="Be brief.")), target)
+    follow = yield target.create(input="What is my name?", previous_response_id=first["id"], stream=True)
+    need_support(follow, "previous_response_id")
+    if follow.status == 404:
+        raise NotOffered("the server stores no responses")
+    response = expect_stream(follow, target)
+    expect(response.get("previous_response_id") == first["id"], "previous_response_id is not echoed")
+    expect(response.get("instructions") is None, "the earlier turn's instructions came back")
+    expect("alice" in text_of(response).lower(), "the earlier turn is not known in the second")
+
+
+@scenario("previous_response_id", "full")
+def turns_unknown_previous_response(target: Target) -> Play:
+    """An unknown previous_response_id is refused."""
+    answer = yield target.create(previous_response_id="resp_00000000conformance")
+    error = expect_refusal(answer, 400, 404)
+    expect(error.get("message"), "the refusal says nothing")
+
+
+@scenario("previous_response_id", "full")
+def turns_not_stored(target: Target) -> Play:
+    """A response that was not stored can't be continued by its id."""
+    first = expect_whole((yield target.create(store=False)), target)
+    expect_refusal((yield target.create(previous_response_id=first["id"])), 400, 404)

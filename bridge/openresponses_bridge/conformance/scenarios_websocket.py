@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from openresponses_bridge.conformance.exchange import Answer
 from openresponses_bridge.conformance.scenario import (
+    Answer,
     Broken,
     NotOffered,
     Play,

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 from msgspec import UNSET
 
 from openresponses_bridge.conformance.advance import advance
-from openresponses_bridge.conformance.context import EventContext
-from openresponses_bridge.conformance.published import AUTO, EVENTS, WireName
+from openresponses_bridge.conformance.published import AUTO, EVENTS, OPENAI, OPENRESPONSES, WireName, wire_of
 from openresponses_bridge.conformance.registry import (
     END,
     EVERY,
@@ -21,8 +20,7 @@ from openresponses_bridge.conformance.registry import (
     Violation,
     rules_on,
 )
-from openresponses_bridge.conformance.tracks import StreamTrack
-from openresponses_bridge.conformance.wires import OPENAI, OPENRESPONSES, wire_of
+from openresponses_bridge.conformance.tracks import EventContext, StreamTrack
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol import codec, vocabulary
 from openresponses_bridge.protocol.events import Event, OutputTextDelta

@@ -1,7 +1,6 @@
 """Events → a Response, events → VS Code parts."""
 
 from openresponses_bridge.decoder.accumulator import ResponseAccumulator
-from openresponses_bridge.decoder.call_ids import CALL_ID_PREFIX, namespace_call_id, strip_call_id
 from openresponses_bridge.decoder.finish import (
     PREMATURE_END,
     STATEFUL_MARKER_MIME,
@@ -23,6 +22,7 @@ from openresponses_bridge.decoder.parts import (
     encode_parts,
 )
 from openresponses_bridge.decoder.processing import Cancellation, Progress, StreamResult, process_stream
+from openresponses_bridge.decoder.tool_calls import CALL_ID_PREFIX, namespace_call_id, strip_call_id
 
 __all__ = [
     "CALL_ID_PREFIX",

@@ -11,7 +11,7 @@ import msgspec
 from openresponses_bridge.decoder.parts import LanguageModelDataPart
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.protocol import events as ev
-from openresponses_bridge.protocol.errors import ErrorPayload, ResponseError
+from openresponses_bridge.protocol.response import ErrorPayload, ResponseError
 from openresponses_bridge.protocol.usage import Usage
 
 Terminal = ev.ResponseCompleted | ev.ResponseIncomplete | ev.ResponseFailed

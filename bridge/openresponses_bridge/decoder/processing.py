@@ -10,8 +10,8 @@ from openresponses_bridge.decoder.finish import PartResult
 from openresponses_bridge.decoder.part_decoder import PartDecoder
 from openresponses_bridge.decoder.parts import Part
 from openresponses_bridge.errors import RemoteError
-from openresponses_bridge.protocol.errors import ResponseError
 from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.response import ResponseError
 
 StreamResult = PartResult
 """What a stream reported beside its parts."""

@@ -3,14 +3,161 @@ no deltas."""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
+from enum import Enum
 
-from openresponses_bridge.decoder.citations import Citations
-from openresponses_bridge.decoder.flow import ITALIC, Flow, Mode
-from openresponses_bridge.decoder.parts import LanguageModelTextPart, Part
+from msgspec import UNSET
+
+from openresponses_bridge.decoder.parts import LanguageModelTextPart, LanguageModelThinkingPart, Part
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.protocol.content import Annotation, ContentPart, OutputTextContent, RefusalContent
+from openresponses_bridge.protocol.content import (
+    Annotation,
+    ContentPart,
+    OutputTextContent,
+    RefusalContent,
+    UrlCitation,
+)
 from openresponses_bridge.protocol.items import Message
+from openresponses_bridge.text import SurrogateJoiner, mended
+
+# What is open in the stream of parts: text, a refusal or thinking. Whatever begins closes the other.
+#
+# A refusal is italic, opened once and closed once; thinking ends with one marker before the first text,
+# tool call or end.
+
+BREAK = "\n\n"
+ITALIC = "*"
+
+
+class Mode(Enum):
+    """What the last part belonged to."""
+
+    NOTHING = "nothing"
+    TEXT = "text"
+    REFUSAL = "refusal"
+    THINKING = "thinking"
+    THOUGHT = "thought"
+    """Thinking that is shown as text."""
+
+
+class Flow:
+    """`mode` and what it takes to leave it. With `paragraph_breaks`, text of another output item begins a
+    paragraph; thinking that is shown as text is always a paragraph of its own.
+
+    (`output_index`, `content_index`) is where text was written last, (-1, -1) when the next text can't go
+    out just as it is.
+    """
+
+    __slots__ = (
+        "_breaks",
+        "_joiner",
+        "_last",
+        "block_id",
+        "content_index",
+        "mode",
+        "output_index",
+        "text_written",
+    )
+
+    def __init__(self, paragraph_breaks: bool = False) -> None:
+        self.mode = Mode.NOTHING
+        self.output_index = -1
+        self.content_index = -1
+        self.block_id = ""
+        self.text_written = False
+        self._breaks = paragraph_breaks
+        self._joiner = SurrogateJoiner()
+        self._last: tuple[bool, int] | None = None
+
+    def settle_at(self, output_index: int, content_index: int) -> None:
+        """Text was written here: more of it may follow, unless half a character waits for the rest."""
+        self.output_index = -1 if self._joiner.held else output_index
+        self.content_index = content_index
+
+    def admit(self, delta: str) -> str:
+        """What of a delta can go out now."""
+        return self._joiner.admit(delta)
+
+    def enter(self, mode: Mode, output_index: int, block_id: str = "") -> list[Part]:
+        """The parts that go before the first one of `mode`."""
+        parts = self.leave() if mode is not self.mode else []
+        self.mode = mode
+        self.block_id = block_id
+        if mode is not Mode.THINKING:
+            parts += self._separate((mode is Mode.THOUGHT, output_index))
+        return parts
+
+    def leave(self) -> list[Part]:
+        """The parts that close what is open."""
+        mode, self.mode = self.mode, Mode.NOTHING
+        self.output_index = self.content_index = -1
+        rest = self._joiner.settle()
+        if mode is Mode.THINKING:
+            ended = LanguageModelThinkingPart("", self.block_id or UNSET, {"vscode_reasoning_done": True})
+            return [LanguageModelThinkingPart(rest, self.block_id or UNSET), ended] if rest else [ended]
+        if mode is Mode.REFUSAL:
+            rest += ITALIC
+        return [LanguageModelTextPart(rest)] if rest else []
+
+    def _separate(self, place: tuple[bool, int]) -> list[Part]:
+        last, self._last = self._last, place
+        self.text_written = True
+        if last is None or last == place:
+            return []
+        is_break = self._breaks or last[0] or place[0]
+        return [LanguageModelTextPart(BREAK)] if is_break else []
+
+
+# Citations as inline links, the only form in which VS Code's text can carry them (RFC 00022, gap 2).
+
+_IN_TITLE = re.compile(r"([\\\[\]])")
+_IN_URL = re.compile(r"[\s()<>\\]")
+
+
+def link(title: str, url: str) -> str:
+    """` [title](url)` with what would end either of them early escaped. A citation without a title shows
+    its address."""
+    shown = " ".join((title or url).split())
+    return mended(f" [{_IN_TITLE.sub(_BACKSLASHED, shown)}]({_IN_URL.sub(_percent, url)})")
+
+
+class Citations:
+    """Each citation of a text once, whether it comes by its own event, in the finished part or in the
+    finished item."""
+
+    def __init__(self, diagnostics: Diagnostics, shown: bool = True) -> None:
+        self._diagnostics = diagnostics
+        self._shown = shown
+        self._seen: set[tuple[int, str]] = set()
+
+    def streamed(self, output_index: int, annotation: Annotation) -> list[Part]:
+        """The link of a citation that has an event of its own."""
+        return self._links(output_index, [annotation], repeat=True)
+
+    def finished(self, output_index: int, annotations: list[Annotation]) -> list[Part]:
+        """The links of a finished text that were not there before. They are known by their address: the
+        positions in the finished text may be counted another way."""
+        return self._links(output_index, annotations, repeat=False)
+
+    def _links(self, output_index: int, annotations: list[Annotation], repeat: bool) -> list[Part]:
+        parts: list[Part] = []
+        for annotation in annotations:
+            if not isinstance(annotation, UrlCitation):
+                self._diagnostics.loss(f"annotation.{annotation.type}"[:80], "has no address, not shown")
+            elif self._shown and annotation.url:
+                key = (output_index, annotation.url)
+                if repeat or key not in self._seen:
+                    parts.append(LanguageModelTextPart(link(annotation.title, annotation.url)))
+                self._seen.add(key)
+        return parts
+
+
+_BACKSLASHED = r"\\\1"
+
+
+def _percent(match: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in match.group().encode())
 
 
 class Prose:

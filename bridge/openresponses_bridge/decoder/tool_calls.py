@@ -11,21 +11,103 @@ before it, until the end of the stream at most.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from heapq import heappop, heappush
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
-from openresponses_bridge.calls.aggregated import AggregatedCall
-from openresponses_bridge.calls.aggregator import MAX_ARGUMENT_BYTES, ToolCallAggregator
+import msgspec
+
+from openresponses_bridge.calls.aggregator import MAX_ARGUMENT_BYTES, AggregatedCall, ToolCallAggregator
 from openresponses_bridge.calls.json_text import JsonState, json_state
-from openresponses_bridge.decoder.call_ids import CALL_ID_PREFIX, namespace_call_id, unique_call_id
 from openresponses_bridge.decoder.parts import LanguageModelToolCallPart, Part
-from openresponses_bridge.decoder.tool_input import ToolInput, signature, tool_input
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.errors import WireError
+from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.protocol.items import CustomToolCall, FunctionCall, ToolSearchCall
-from openresponses_bridge.surrogates import mended
+from openresponses_bridge.text import mended, mended_json
+
+# The text of a call's arguments → the object that VS Code hands to the tool.
+#
+# VS Code takes objects only and has no way to say that arguments were bad. JSON of another kind is wrapped,
+# with a note of it for the diagnostics; what is not JSON has no object, since a host would run the tool with
+# it.
+
+_canonical = msgspec.json.Encoder(order="deterministic")
+
+
+class ToolInput(NamedTuple):
+    """The object, None for arguments that are not JSON, and what had to be done to get it (None: nothing)."""
+
+    value: dict[str, Any] | None
+    repair: str | None = None
+
+
+def tool_input(arguments: str) -> ToolInput:
+    """The arguments of a function call, parsed. Never raises."""
+    if not arguments.strip():
+        return ToolInput({})
+    value = _parsed(mended(arguments))
+    if isinstance(value, str):
+        # some models encode their arguments twice
+        inner = _parsed(value)
+        if isinstance(inner, dict):
+            return ToolInput(inner, "arguments were JSON within a JSON string")
+    if isinstance(value, dict):
+        return ToolInput(value)
+    if value is _BROKEN:
+        return ToolInput(None)
+    if value is None:
+        return ToolInput({}, "arguments are null, replaced by {}")
+    return ToolInput({"input": value}, f"arguments are not an object but {type(value).__name__}, wrapped")
+
+
+def signature(name: str, value: dict[str, Any] | None) -> bytes:
+    """16 bytes that are equal for equal calls, however their JSON was written."""
+    return hashlib.blake2b(_canonical.encode([name, value]), digest_size=16).digest()
+
+
+_BROKEN = object()
+
+
+def _parsed(text: str) -> Any:
+    try:
+        value = decode_json(text)
+    except WireError:
+        return _BROKEN
+    # only escapes can bring in halves of surrogate pairs
+    return mended_json(value) if "\\u" in text else value
+
+
+# Tool-call ids in a client that talks to several providers: ours carry a prefix, so that they never equal
+# another's (RFC 00022, "CallId namespacing").
+
+CALL_ID_PREFIX = "gw-"
+_MAX_LENGTH = 64
+
+
+def namespace_call_id(call_id: str, prefix: str = CALL_ID_PREFIX) -> str:
+    """The id as the client sees it. The prefix is put on always, so that taking it off gives back the
+    id that was there, whatever it began with."""
+    return prefix + call_id
+
+
+def strip_call_id(call_id: str, prefix: str = CALL_ID_PREFIX) -> str:
+    """The id on its way back; one without the prefix (another provider's call) stays as it is."""
+    return call_id.removeprefix(prefix)
+
+
+def unique_call_id(call_id: str, taken: set[str]) -> str:
+    """`call_id`, or with the first free `_2`, `_3` … when it is taken. Within 64 characters of those that
+    every API takes, if the id was; the call and its output then go back under this id together."""
+    candidate, turn = call_id, 1
+    while candidate in taken:
+        turn += 1
+        suffix = f"_{turn}"
+        candidate = call_id[: max(_MAX_LENGTH, len(call_id)) - len(suffix)] + suffix
+    return candidate
+
 
 CallIdSource = Literal["call_id", "item_id"]
 

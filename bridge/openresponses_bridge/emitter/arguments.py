@@ -30,7 +30,7 @@ from openresponses_bridge.protocol.usage import (
     within_bounds,
 )
 from openresponses_bridge.state import OPENAI_SLUG, Wire
-from openresponses_bridge.surrogates import mended
+from openresponses_bridge.text import mended
 
 EXTENSION: Final = re.compile(r"[A-Za-z0-9_-]+:[A-Za-z0-9_.:-]+")
 _NOT_IN_A_TYPE: Final = re.compile(r"[^A-Za-z0-9_.:-]")

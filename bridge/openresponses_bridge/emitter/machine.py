@@ -28,8 +28,15 @@ from openresponses_bridge.emitter.arguments import (
     usage_of,
     wrong_argument,
 )
-from openresponses_bridge.emitter.failures import Failure, payload_of, redacted
-from openresponses_bridge.emitter.finish_reasons import CANCELLED, UNKNOWN, outcome, own_word
+from openresponses_bridge.emitter.failures import (
+    CANCELLED,
+    UNKNOWN,
+    Failure,
+    outcome,
+    own_word,
+    payload_of,
+    redacted,
+)
 from openresponses_bridge.emitter.finished import in_one_form
 from openresponses_bridge.emitter.live_response import LiveResponse, SettleUsage
 from openresponses_bridge.emitter.open_blocks import OpenBlocks
@@ -49,7 +56,7 @@ from openresponses_bridge.protocol.usage import Usage, latest
 from openresponses_bridge.protocol.vocabulary import EVENTS
 from openresponses_bridge.random_ids import random_hex
 from openresponses_bridge.state import METHODS, OUTPUT_METHODS, WIRES, BlockState, ResponseStreamPhase
-from openresponses_bridge.surrogates import is_whole, mended
+from openresponses_bridge.text import is_whole, mended
 
 # by name, since Python 3.11 runs code for each look at an enum's member
 _IN_PROGRESS = ResponseStreamPhase.IN_PROGRESS

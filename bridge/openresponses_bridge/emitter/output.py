@@ -11,7 +11,7 @@ from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.emitter.parts import Number
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import Item, ItemStatus
-from openresponses_bridge.surrogates import mended
+from openresponses_bridge.text import mended
 
 IdFactory = Callable[[str], str]
 MAX_CALL_ID = 64  # schema FunctionCallItemParam

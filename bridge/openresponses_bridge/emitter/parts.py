@@ -6,14 +6,39 @@ A table says what each kind is made of on each wire, so that there is one part a
 from __future__ import annotations
 
 from collections.abc import Callable
+from io import StringIO
 from typing import Any, NamedTuple
 
-from openresponses_bridge.emitter.text_buffer import TextBuffer
 from openresponses_bridge.protocol import content as ct
 from openresponses_bridge.protocol import events as ev
 from openresponses_bridge.protocol.content import Annotation, ContentPart, LogProb
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.state import PART, WIRES, BlockState
+from openresponses_bridge.text import SurrogateJoiner
+
+# Text that grows by deltas: kept once, appended in constant time, whole code points only.
+
+
+class TextBuffer(SurrogateJoiner):
+    """The text of one open part or call: `admit` a delta, then `write` what it gave.
+
+    A string with a reference elsewhere is copied whole at each `+=`, so the text sits in a StringIO
+    (law E12).
+    """
+
+    __slots__ = ("_io", "write")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._io = StringIO()
+        self.write = self._io.write
+
+    @property
+    def text(self) -> str:
+        return self._io.getvalue()
+
+    def __len__(self) -> int:
+        return self._io.tell()
 
 
 class PartKind(NamedTuple):

@@ -14,7 +14,7 @@ from openresponses_bridge.emitter.tool_call import ToolCallBlock, nameless
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import Item
 from openresponses_bridge.state import BlockState, Wire
-from openresponses_bridge.surrogates import mended
+from openresponses_bridge.text import mended
 
 
 def is_another(known_id: str, ended: bool, call_id: str, name: str) -> bool:

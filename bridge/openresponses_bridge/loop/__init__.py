@@ -4,16 +4,6 @@ Sans-IO: `ToolCallingLoop.run` yields what is to be done and takes what came of 
 entries, from which a loop goes on, also after a crash.
 """
 
-from openresponses_bridge.loop.actions import (
-    Action,
-    AskModel,
-    AskUser,
-    LoopEnd,
-    LoopError,
-    LoopResult,
-    RunToolCalls,
-    ToolCallLimitBehavior,
-)
 from openresponses_bridge.loop.answer import AnswerReader, FinishedCallback, ModelAnswer, ModelFailure
 from openresponses_bridge.loop.journal import (
     CallEnded,
@@ -25,11 +15,22 @@ from openresponses_bridge.loop.journal import (
     LoopEntry,
     LoopState,
     RoundMade,
+    decode_entries,
+    encode_entry,
 )
-from openresponses_bridge.loop.lines import decode_entries, encode_entry
-from openresponses_bridge.loop.loop import ToolCallingLoop
+from openresponses_bridge.loop.loop import (
+    Action,
+    AskModel,
+    AskUser,
+    LoopEnd,
+    LoopError,
+    LoopResult,
+    RunToolCalls,
+    ToolCallingLoop,
+    ToolCallLimitBehavior,
+)
 from openresponses_bridge.loop.view import LoopView, RoundView, ToolResultElement, ToolStatus
-from openresponses_bridge.prompt.rounds import ThinkingDataItem, ToolCall, ToolCallRound
+from openresponses_bridge.prompt.context import ThinkingDataItem, ToolCall, ToolCallRound
 
 __all__ = [
     "Action",

@@ -7,11 +7,11 @@ from typing import Final, NamedTuple
 
 from openresponses_bridge.decoder.accumulator import ResponseAccumulator
 from openresponses_bridge.dialects.copilot import CallbackChunk, Outbound, ResponseDelta
-from openresponses_bridge.dialects.copilot.growing import TextSoFar
+from openresponses_bridge.dialects.copilot.types import TextSoFar
 from openresponses_bridge.dialects.copilot.types import ToolCall as CopilotToolCall
 from openresponses_bridge.errors import BridgeError, HttpError
+from openresponses_bridge.prompt.context import ThinkingDataItem
 from openresponses_bridge.prompt.raw import ThinkingPart
-from openresponses_bridge.prompt.rounds import ThinkingDataItem
 from openresponses_bridge.prompt.thinking import part_of_item
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import ReasoningItem

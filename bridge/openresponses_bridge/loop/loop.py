@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
+from enum import StrEnum
+from functools import partial
 from itertools import groupby
 from time import time
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
+import msgspec
 from msgspec.structs import replace
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.errors import BridgeError
-from openresponses_bridge.loop.actions import (
-    Action,
-    AskUser,
-    Ended,
-    LoopEnd,
-    LoopError,
-    LoopResult,
-    RunToolCalls,
-    ToolCallLimitBehavior,
-)
-from openresponses_bridge.loop.answer import FinishedCallback
-from openresponses_bridge.loop.asking import Asking, Renderer
+from openresponses_bridge.dialects.copilot import ResponseDelta
+from openresponses_bridge.dialects.copilot.types import GrowingText
+from openresponses_bridge.errors import BridgeError, LocalError
+from openresponses_bridge.loop.answer import AnswerReader, FinishedCallback, ModelAnswer, ModelFailure
 from openresponses_bridge.loop.journal import (
     CallEnded,
     CallsBegun,
@@ -33,15 +27,220 @@ from openresponses_bridge.loop.journal import (
     LoopState,
     RoundMade,
 )
-from openresponses_bridge.prompt.context import PromptContext
+from openresponses_bridge.prompt.context import PromptContext, ToolCall, ToolCallResults, ToolCallRound
 from openresponses_bridge.prompt.renderer import BuildPromptResult
-from openresponses_bridge.prompt.rounds import ToolCall, ToolCallRound
 from openresponses_bridge.prompt.summary import SummaryRequest
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.tools.cancellation import CancellationToken
 from openresponses_bridge.tools.errors import ToolCallCancelledError
-from openresponses_bridge.tools.invocation import TokenizationOptions, ToolCallOutcome
+from openresponses_bridge.tools.registry import TokenizationOptions, ToolCallOutcome
 from openresponses_bridge.tools.results import LanguageModelToolResult
+
+# What a loop wants done, and how it ends.
+
+
+class ToolCallLimitBehavior(StrEnum):
+    """What to do when the limit of rounds is reached: ask the user whether to go on, or stop."""
+
+    CONFIRM = "confirm"
+    STOP = "stop"
+
+
+class LoopEnd(StrEnum):
+    """Why a loop ended."""
+
+    DONE = "done"  # the model answered without calling tools
+    TRIMMED = "trimmed"  # the callback stopped the reading
+    INCOMPLETE = "incomplete"  # the answer was cut by a limit or a filter
+    LIMIT = "tool_call_limit"
+    CANCELLED = "cancelled"
+    EMPTY = "empty"  # the model said nothing, twice
+    EMPTY_PROMPT = "empty_prompt"  # there was nothing to ask
+    FAILED = "failed"
+
+
+class LoopError(LocalError):
+    """The loop was used wrongly: an outcome that fits no action, a limit below 1."""
+
+    INVALID = "bridge.loop.invalid_use"
+
+
+class Ended(Exception):
+    """Leaves the rounds from wherever it is raised."""
+
+    def __init__(self, end: LoopEnd, message: str, error: BridgeError | None = None) -> None:
+        super().__init__(message)
+        self.end, self.message, self.error = end, message, error
+
+
+class AskModel(NamedTuple):
+    """Send the prompt (`bridge.prompt.create_…_request_body` makes bodies of it) and feed the answer's events
+    to a `reader()`. The outcome is what that reader's `close` or `fail` gives.
+
+    `attempt` counts from 0; the request is due after `delay` seconds. `stateful_marker` is what the model's
+    server gave with the last round.
+    """
+
+    prompt: BuildPromptResult
+    stateful_marker: str | None
+    round_index: int
+    attempt: int
+    delay: float
+    reader: Callable[[], AnswerReader]
+
+
+class RunToolCalls(NamedTuple):
+    """Run these calls, side by side where they are several. Each is reported by `call_ended` when it has
+    ended; the outcome of the action is None. A call that was not reported counts as cancelled.
+
+    `tokenization_options` say how much of each result the next prompt has room for; None: there is no limit.
+    """
+
+    calls: list[ToolCall]
+    tokenization_options: TokenizationOptions | None = None
+
+
+class AskUser(NamedTuple):
+    """Ask the user this question. The outcome is whether the answer was yes."""
+
+    question: str
+
+
+Action = AskModel | RunToolCalls | AskUser
+
+
+class LoopResult(NamedTuple):
+    """How a loop ended. `response` is the text of the last answer, `message` says in words why it ended other
+    than with an answer, `error` what failed. `usage` is the sum over all rounds, None when no model reported
+    any."""
+
+    end: LoopEnd
+    response: str
+    message: str
+    error: BridgeError | None
+    tool_call_rounds: list[ToolCallRound]
+    tool_call_results: ToolCallResults
+    usage: Usage | None
+
+    def as_json(self) -> dict[str, Any]:
+        """`{"toolCallRounds", "toolCallResults", "end", "response"}`, with `message`, `error` and `usage`
+        where there are some."""
+        error = self.error and {"code": self.error.code, "message": self.error.message}
+        more = {"message": self.message, "error": error, "usage": self.usage}
+        made: dict[str, Any] = msgspec.to_builtins(
+            {
+                "toolCallRounds": self.tool_call_rounds,
+                "toolCallResults": self.tool_call_results,
+                "end": self.end,
+                "response": self.response,
+                **{name: value for name, value in more.items() if value},
+            }
+        )
+        return made
+
+
+# One prompt to one answer, by as many requests as that may take.
+
+_NOTHING: Final = "the model's answer was empty"
+_LONGEST_DELAY: Final = 30.0
+
+
+class Renderer(Protocol):
+    """Makes prompts; `openresponses_bridge.prompt.PromptRenderer` is one."""
+
+    def render(self, context: PromptContext) -> BuildPromptResult: ...
+
+    def result_room(self, context: PromptContext) -> TokenizationOptions | None: ...
+
+    def summary_request(self, context: PromptContext) -> SummaryRequest | None: ...
+
+    def summary_prompt(self, request: SummaryRequest) -> BuildPromptResult: ...
+
+    def summarized(self, context: PromptContext, request: SummaryRequest, text: str) -> PromptContext: ...
+
+    def within(self, max_prompt_tokens: int) -> Renderer: ...
+
+
+class Answered(NamedTuple):
+    """The answer, and what all attempts at it cost."""
+
+    answer: ModelAnswer
+    usage: Usage | None
+
+
+class Asking:
+    """Asks again when a request failed or was interrupted, at most `retries` times and each time after twice
+    as many seconds, and once when the answer was empty."""
+
+    def __init__(
+        self,
+        finished_cb: FinishedCallback | None,
+        token: CancellationToken,
+        *,
+        retries: int,
+        retry_delay: float,
+        stateful: bool,
+    ) -> None:
+        self.diagnostics = Diagnostics()
+        self._finished_cb = finished_cb
+        self._token = token
+        self._retries = retries
+        self._retry_delay = retry_delay
+        self._stateful = stateful
+
+    def answer(
+        self, prompt: BuildPromptResult, round_index: int, *, shown: bool = True
+    ) -> Generator[Action, Any, Answered]:
+        """An answer that is not empty; one that is not `shown` does not go to the callback. Raises Ended when
+        there is none, ToolCallCancelledError, LoopError."""
+        shown_to = self._finished_cb if shown else None
+        if prompt.is_empty:
+            raise Ended(LoopEnd.EMPTY_PROMPT, "there is nothing to ask")
+        spent: Usage | None = None
+        failures, silences, delay = 0, 0, 0.0
+        while True:
+            self._token.check()
+            outcome = yield AskModel(
+                prompt,
+                prompt.stateful_marker,
+                round_index,
+                failures + silences,
+                delay,
+                partial(AnswerReader, shown_to, marker=self._stateful and shown),
+            )
+            if not isinstance(outcome, ModelAnswer | ModelFailure):
+                raise LoopError(LoopError.INVALID, "the outcome of AskModel is not an answer or a failure")
+            if outcome.usage is not None:
+                spent = outcome.usage if spent is None else spent.plus(outcome.usage)
+            self._token.check()
+            if isinstance(outcome, ModelAnswer) and not outcome.is_empty:
+                return Answered(outcome, spent)
+            if isinstance(outcome, ModelFailure):
+                failures += 1
+                delay = min(self._retry_delay * 2 ** (failures - 1), _LONGEST_DELAY)
+                self.again(round_index, self._failed(outcome, failures), shown_to)
+            elif silences:
+                raise Ended(LoopEnd.EMPTY, f"{_NOTHING}, twice")
+            else:
+                silences, delay = 1, 0.0
+                self.again(round_index, _NOTHING, shown_to)
+
+    def _failed(self, failure: ModelFailure, failures: int) -> str:
+        error: BridgeError = failure.error
+        if not failure.retryable or failures > self._retries:
+            raise Ended(LoopEnd.FAILED, error.message, error)
+        return error.message
+
+    def too_long(self, round_index: int) -> None:
+        """The model refused the prompt as too long; a shorter one is sent."""
+        self.again(round_index, "the prompt was too long for the model", self._finished_cb)
+
+    def again(self, round_index: int, why: str, shown_to: FinishedCallback | None) -> None:
+        """The callback learns that what it was shown of the answer does not count."""
+        self.diagnostics.warning(f"rounds[{round_index}]", f"{why}; asked again")
+        if shown_to is not None:
+            shown_to(GrowingText().now(), 0, ResponseDelta("", retry_reason=why))
+
 
 _TOO_LONG: Final = "context_length_exceeded"
 _SHORTER: Final = 0.75

@@ -21,7 +21,7 @@ from openresponses_bridge.loop.journal import (
     LoopEntry,
     RoundMade,
 )
-from openresponses_bridge.prompt.rounds import ToolCallRound
+from openresponses_bridge.prompt.context import ToolCallRound
 from openresponses_bridge.tools.errors import ToolCallCancelledError, ToolDeclinedError
 
 _MOST_PROGRESS = 100  # lines of progress that are kept of one call

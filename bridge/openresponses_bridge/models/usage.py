@@ -2,7 +2,7 @@
 
 A client shows how full its context is, and condenses a conversation before it is too long. Both need a
 number before the answer comes, and the true one after. How estimates are put right by counts is
-`openresponses_bridge.models.token_counter`'s business.
+`openresponses_bridge.models.tokens`'s business.
 """
 
 from __future__ import annotations

@@ -1,21 +1,27 @@
 """From what is known and asked to the messages of a request."""
 
-from openresponses_bridge.prompt.anthropic import AnthropicPrompt, api_messages_to_anthropic
-from openresponses_bridge.prompt.anthropic_reading import anthropic_messages_to_raw_messages
+from openresponses_bridge.prompt.anthropic import (
+    AnthropicPrompt,
+    anthropic_messages_to_raw_messages,
+    api_messages_to_anthropic,
+)
 from openresponses_bridge.prompt.assembly import collapse_system_messages
 from openresponses_bridge.prompt.bodies import (
     create_anthropic_request_body,
     create_capi_request_body,
     create_responses_request_body,
 )
-from openresponses_bridge.prompt.chat import raw_messages_to_capi
-from openresponses_bridge.prompt.chat_reading import capi_to_raw_messages
+from openresponses_bridge.prompt.chat import capi_to_raw_messages, raw_messages_to_capi
 from openresponses_bridge.prompt.context import (
     Attachment,
     ConversationSummary,
     GlobalContext,
     PromptContext,
     Reference,
+    ThinkingDataItem,
+    ToolCall,
+    ToolCallResults,
+    ToolCallRound,
     Turn,
 )
 from openresponses_bridge.prompt.fitting import PromptBudgetError
@@ -33,7 +39,6 @@ from openresponses_bridge.prompt.raw import (
     ThinkingPart,
 )
 from openresponses_bridge.prompt.renderer import BuildPromptResult, PromptRenderer
-from openresponses_bridge.prompt.rounds import ThinkingDataItem, ToolCall, ToolCallResults, ToolCallRound
 from openresponses_bridge.prompt.summary import (
     SummaryRequest,
     budget_passed,

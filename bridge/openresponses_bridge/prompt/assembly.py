@@ -11,8 +11,17 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.vscode.tool_results import text_of_tree
-from openresponses_bridge.prompt.context import Attachment, PromptContext, Reference, SystemPart, one_line
+from openresponses_bridge.dialects.vscode.media import text_of_tree
+from openresponses_bridge.prompt.context import (
+    Attachment,
+    PromptContext,
+    Reference,
+    SystemPart,
+    ToolCall,
+    ToolCallResults,
+    ToolCallRound,
+    one_line,
+)
 from openresponses_bridge.prompt.raw import (
     Base64Image,
     CacheBreakpointPart,
@@ -24,8 +33,7 @@ from openresponses_bridge.prompt.raw import (
     content_of,
     parts_of,
 )
-from openresponses_bridge.prompt.rounds import ToolCall, ToolCallResults, ToolCallRound
-from openresponses_bridge.surrogates import mended
+from openresponses_bridge.text import mended
 from openresponses_bridge.tools.results import (
     LanguageModelToolResult,
     ToolResultDataPart,

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.anthropic_messages.upstream.tools import tools_called
+from openresponses_bridge.dialects.anthropic_messages.upstream.request import tools_called
 from openresponses_bridge.errors import LocalError
 from openresponses_bridge.prompt.anthropic import api_messages_to_anthropic
 from openresponses_bridge.prompt.chat import raw_messages_to_capi

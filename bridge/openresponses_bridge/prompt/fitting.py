@@ -11,10 +11,15 @@ from typing import Final, NamedTuple
 from openresponses_bridge.errors import LocalError
 from openresponses_bridge.prompt.assembly import Conversation, Unit
 from openresponses_bridge.prompt.context import ConversationSummary
-from openresponses_bridge.prompt.counting import PromptCounter
-from openresponses_bridge.prompt.cutting import fitted, least
 from openresponses_bridge.prompt.raw import ChatMessage
-from openresponses_bridge.prompt.summary import SummaryRequest, summary_message, summary_within
+from openresponses_bridge.prompt.summary import (
+    PromptCounter,
+    SummaryRequest,
+    fitted,
+    least,
+    summary_message,
+    summary_within,
+)
 
 _ROOM_SHARE: Final = 4  # a summary takes at most one part in so many of what is left
 

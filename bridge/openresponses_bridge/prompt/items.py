@@ -9,11 +9,9 @@ import msgspec
 from msgspec import UNSET
 
 from openresponses_bridge.calls.identity import ToolIdentityMap
-from openresponses_bridge.calls.pairing import pair
-from openresponses_bridge.calls.presentation import CallView, OutputView, call_view, output_view
+from openresponses_bridge.calls.presentation import CallView, OutputView, call_view, output_view, pair
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import AnyItem, invalid
-from openresponses_bridge.prompt.images import source_of, url_of
 from openresponses_bridge.prompt.raw import (
     CacheBreakpointPart,
     ChatMessage,
@@ -27,6 +25,8 @@ from openresponses_bridge.prompt.raw import (
     ThinkingPart,
     content_of,
     parts_of,
+    source_of,
+    url_of,
 )
 from openresponses_bridge.prompt.thinking import item_of, part_of_item
 from openresponses_bridge.protocol import content as ct

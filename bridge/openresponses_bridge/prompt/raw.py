@@ -7,7 +7,7 @@ a result is a message of the role `tool`. Content is a text, or parts of five ki
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from msgspec import Struct
 
@@ -139,3 +139,24 @@ def text_of(content: Content) -> str:
     if isinstance(content, str):
         return content
     return "\n\n".join(part.text for part in content if isinstance(part, TextPart))
+
+
+# Images of raw messages as the one text that the APIs take for them: an address or a data URL.
+
+_SCHEME: Final = "data:"
+_BASE64: Final = ";base64"
+
+
+def url_of(source: ImageSource) -> str:
+    """The address, or the data as a data URL."""
+    if isinstance(source, ImageUrl):
+        return source.url
+    return f"{_SCHEME}{source.media_type}{_BASE64},{source.data}"
+
+
+def source_of(url: str) -> ImageSource:
+    """An address or a data URL as a source. A data URL that is not base64 stays an address."""
+    head, comma, data = url.partition(",")
+    if comma and head.startswith(_SCHEME) and head.endswith(_BASE64):
+        return Base64Image(head[len(_SCHEME) :].partition(";")[0].lower(), data)
+    return ImageUrl(url)

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.errors import LocalError
-from openresponses_bridge.models.token_counter import TokenCounter, TokenEstimator
+from openresponses_bridge.models.tokens import TokenCounter, TokenEstimator
 from openresponses_bridge.prompt.assembly import Assembler, Conversation, Unit, system_messages
 from openresponses_bridge.prompt.context import ConversationSummary, PromptContext
-from openresponses_bridge.prompt.counting import PromptCounter
 from openresponses_bridge.prompt.fitting import Budget, Plan, fit, summary_messages, unlimited
 from openresponses_bridge.prompt.raw import CacheBreakpointPart, ChatMessage, content_of, parts_of
 from openresponses_bridge.prompt.summary import (
+    PromptCounter,
     Summarizer,
     SummaryRequest,
     Trigger,
@@ -25,8 +25,7 @@ from openresponses_bridge.prompt.summary import (
     condense,
     summary_within,
 )
-from openresponses_bridge.tools.invocation import TokenizationOptions
-from openresponses_bridge.tools.registry import Tool
+from openresponses_bridge.tools.registry import TokenizationOptions, Tool
 
 
 class BuildPromptResult(Struct, frozen=True):

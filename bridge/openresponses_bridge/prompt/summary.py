@@ -6,13 +6,168 @@ A summary is made by any callable; `condense` does it without a model. A driver 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from openresponses_bridge.models.token_counter import TokenCounter
-from openresponses_bridge.prompt.counting import PromptCounter
-from openresponses_bridge.prompt.cutting import cut_text
-from openresponses_bridge.prompt.raw import ChatMessage, ImagePart, parts_of, text_of
+from msgspec.structs import replace
+
+from openresponses_bridge.models.tokens import TokenCounter
+from openresponses_bridge.prompt.assembly import Unit
+from openresponses_bridge.prompt.items import raw_messages_to_input_items
+from openresponses_bridge.prompt.raw import (
+    ChatMessage,
+    ContentPart,
+    ImagePart,
+    OpaquePart,
+    TextPart,
+    ThinkingPart,
+    content_of,
+    parts_of,
+    text_of,
+)
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.protocol.tools import FunctionToolParam
+from openresponses_bridge.tools.registry import Tool
+
+# Tokens of raw messages, by a `TokenCounter`. They add up: a prompt is the sum of its parts.
+
+_OPAQUE_CHARACTERS_PER_TOKEN = 4  # of what is signed or encrypted
+
+
+class PromptCounter:
+    """Counts for one model."""
+
+    def __init__(self, counter: TokenCounter, model: str) -> None:
+        self._counter = counter
+        self._model = model
+
+    def text(self, text: str) -> int:
+        """Tokens of a text."""
+        return self._counter.text(text, self._model)
+
+    def messages(self, messages: Iterable[ChatMessage]) -> int:
+        """Tokens of messages."""
+        return sum(map(self.message, messages))
+
+    def message(self, message: ChatMessage) -> int:
+        """Tokens of a message: its role, content, calls, and its thinking by text and size."""
+        parts = parts_of(message.content)
+        beside = [part for part in parts if isinstance(part, ThinkingPart | OpaquePart)]
+        shown = content_of(part for part in parts if isinstance(part, TextPart | ImagePart))
+        items = raw_messages_to_input_items([replace(message, content=shown)])
+        return sum(self._counter.item(item, self._model) for item in items) + sum(map(self._part, beside))
+
+    def request(self, tools: Sequence[Tool]) -> int:
+        """Tokens of a request without messages: its tools, and what a server adds to each."""
+        declared = [FunctionToolParam(each.name, each.description, each.input_schema) for each in tools]
+        return self._counter.request(CreateResponse(tools=list(declared) or None), (), self._model)
+
+    def _part(self, part: ThinkingPart | OpaquePart) -> int:
+        if isinstance(part, OpaquePart):
+            return part.token_usage or self.text(encode(part.value).decode())
+        sealed = part.encrypted_content or part.signature or part.redacted or ""
+        thought = "\n".join([part.thinking, *(part.summary or ())])
+        return self.text(thought) + len(sealed) // _OPAQUE_CHARACTERS_PER_TOKEN
+
+
+# Texts made shorter: results of tools and attachments, where a budget has no room for all of them.
+
+_TRIES: Final = 6
+
+
+def cut_text(text: str, most_tokens: int, counter: PromptCounter) -> str:
+    """The beginning and the end of a text with a note between them of how much is left out; the note alone
+    where there is no room for more, unless the text is shorter. Takes time linear in the text."""
+    tokens = counter.text(text)
+    keep = len(text) * max(most_tokens, 0) // max(tokens, 1)
+    while keep > 0:
+        cut = _with_note(text, keep)
+        if counter.text(cut) <= most_tokens:
+            return cut
+        keep = keep * 4 // 5
+    note = _with_note(text, 0)
+    return note if counter.text(note) < tokens else text
+
+
+def _with_note(text: str, keep: int) -> str:
+    end = keep // 3
+    note = f"[… {len(text) - keep} characters left out …]"
+    if not keep:
+        return note
+    return f"{text[: keep - end]}\n{note}\n{text[len(text) - end :]}"
+
+
+def fitted(unit: Unit, room: int, counter: PromptCounter) -> Unit | None:
+    """The unit within `room` tokens, its longest texts cut to one length; None when cutting does not do.
+
+    Of a round the results are cut, of a question what comes with it, never the question itself.
+    """
+    tokens = counter.messages(unit.messages)
+    if tokens <= room:
+        return unit
+    parts = [parts_of(message.content) for message in unit.messages]
+    sizes = {
+        (row, column): counter.text(part.text)
+        for row, column in _places(unit, parts)
+        if isinstance(part := parts[row][column], TextPart)
+    }
+    left = room - (tokens - sum(sizes.values()))
+    for again in range(_TRIES):
+        level = _level(sorted(sizes.values()), left) if again < _TRIES - 1 else 0
+        longest = {place for place, size in sizes.items() if size > level}
+        cut = unit._replace(messages=_cut(unit.messages, parts, longest, level, counter))
+        tokens = counter.messages(cut.messages)
+        if tokens <= room:
+            return cut
+        left -= tokens - room + 1
+    return None
+
+
+def least(unit: Unit, counter: PromptCounter) -> int:
+    """The tokens of a unit with all that can be cut at its shortest: `fitted` gives one in just that room."""
+    parts = [parts_of(message.content) for message in unit.messages]
+    return counter.messages(_cut(unit.messages, parts, _places(unit, parts), 0, counter))
+
+
+def _places(unit: Unit, parts: Sequence[Sequence[ContentPart]]) -> set[tuple[int, int]]:
+    """Where the texts stand that may be cut."""
+    return {
+        (row, column)
+        for row, message in enumerate(unit.messages)
+        for column, part in enumerate(parts[row][: len(parts[row]) - unit.whole])
+        if isinstance(part, TextPart) and message.role != "assistant"
+    }
+
+
+def _level(sizes: Sequence[int], room: int) -> int:
+    """The size to which all larger ones have to come down so that they add up to `room`."""
+    for index, size in enumerate(sizes):
+        share = room // (len(sizes) - index)
+        if size > share:
+            return max(share, 0)
+        room -= size
+    return room
+
+
+def _cut(
+    messages: Sequence[ChatMessage],
+    parts: Sequence[Sequence[ContentPart]],
+    places: set[tuple[int, int]],
+    level: int,
+    counter: PromptCounter,
+) -> list[ChatMessage]:
+    made = []
+    for row, message in enumerate(messages):
+        content = [
+            TextPart(cut_text(part.text, level, counter))
+            if isinstance(part, TextPart) and (row, column) in places
+            else part
+            for column, part in enumerate(parts[row])
+        ]
+        made.append(replace(message, content=content_of(content)))
+    return made
+
 
 Trigger = Callable[[int, int], bool]
 """(tokens of the prompt, its budget) → whether the conversation is to be summarised."""

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import UNSET
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.anthropic_messages import envelopes
+from openresponses_bridge.dialects.anthropic_messages import thinking
 from openresponses_bridge.prompt.raw import ThinkingPart
 from openresponses_bridge.protocol.content import ReasoningTextContent, SummaryTextContent
 from openresponses_bridge.protocol.input_items import ReasoningParam
@@ -25,11 +25,11 @@ def block_of(part: ThinkingPart, sealer: Sealer | None, diagnostics: Diagnostics
         return {"type": "thinking", "thinking": part.thinking, "signature": part.signature}
     if part.encrypted_content and sealer is not None:
         try:
-            kind, block = envelopes.open_sealed(sealer, part.encrypted_content)
+            kind, block = thinking.open_sealed(sealer, part.encrypted_content)
         except SealError as error:
             diagnostics.loss(_WHERE, f"can't be opened here ({error.code})")
             return None
-        if kind in (envelopes.THINKING, envelopes.REDACTED):
+        if kind in (thinking.THINKING, thinking.REDACTED):
             return block
     diagnostics.loss(_WHERE, "has no signature, can't be sent back")
     return None
@@ -50,7 +50,7 @@ def item_of(part: ThinkingPart, sealer: Sealer | None, diagnostics: Diagnostics)
         if sealer is None or block is None:
             diagnostics.loss(_WHERE, "its signature can't be expressed without a sealer")
         else:
-            encrypted = envelopes.seal_block(sealer, block)
+            encrypted = thinking.seal_block(sealer, block)
     return ReasoningParam(
         [SummaryTextContent(text) for text in part.summary or ()],
         id=part.id or UNSET,

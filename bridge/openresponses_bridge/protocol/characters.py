@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from openresponses_bridge.protocol.unknown import Unknown, enc_hook
-from openresponses_bridge.surrogates import mended
+from openresponses_bridge.text import mended
 
 T = TypeVar("T")
 _encode = msgspec.json.Encoder(enc_hook=enc_hook).encode

@@ -16,12 +16,18 @@ from openresponses_bridge.protocol import vocabulary
 from openresponses_bridge.protocol.beyond import as_sent, fields_beyond, with_beyond
 from openresponses_bridge.protocol.events import Event, KnownEvent
 from openresponses_bridge.protocol.items import Item, KnownItem
-from openresponses_bridge.protocol.lenient import Repair, Repairing, SchemaError, Strict, build, build_struct
-from openresponses_bridge.protocol.request import CompactRequest, CreateResponse
+from openresponses_bridge.protocol.lenient import (
+    Repair,
+    Repairing,
+    SchemaError,
+    Strict,
+    build,
+    build_struct,
+    with_types,
+)
+from openresponses_bridge.protocol.request import CompactRequest, CreateResponse, ResponseCreateMessage
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.protocol.unknown import UnknownEvent, enc_hook
-from openresponses_bridge.protocol.untyped import with_types
-from openresponses_bridge.protocol.websocket import ResponseCreateMessage
 
 T = TypeVar("T", bound=msgspec.Struct)
 REFUSED: Final = (msgspec.MsgspecError, RecursionError, UnicodeError)

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from openresponses_bridge.protocol.content import Annotation, ContentPart, LogProb
-from openresponses_bridge.protocol.errors import ErrorPayload
 from openresponses_bridge.protocol.items import Item
-from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.response import ErrorPayload, Response
 from openresponses_bridge.protocol.unknown import UnknownEvent
 
 

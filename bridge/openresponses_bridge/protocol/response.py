@@ -8,11 +8,36 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
 from openresponses_bridge.protocol.content import OutputTextContent
-from openresponses_bridge.protocol.errors import ResponseError
 from openresponses_bridge.protocol.items import Item, Message
 from openresponses_bridge.protocol.tools import Tool, ToolChoice
 from openresponses_bridge.protocol.unknown import UnknownFormat
 from openresponses_bridge.protocol.usage import Usage
+
+# Errors as they stand on the wire: in HTTP bodies, in `error` events, in a failed response.
+
+
+class ResponseError(Struct, frozen=True):
+    """Schema Error: the `error` of a failed response."""
+
+    code: str
+    message: str
+
+
+class ErrorPayload(Struct, frozen=True):
+    """Schema ErrorPayload: the `error` of an `error` event and of an HTTP error body."""
+
+    type: str
+    code: str | None
+    message: str
+    param: str | None
+    headers: dict[str, str] | UnsetType = UNSET
+
+
+class ErrorBody(Struct, frozen=True):
+    """The body of a refused HTTP request: `{"error": {type, code, message, param}}`."""
+
+    error: ErrorPayload
+
 
 Verbosity = Literal["low", "medium", "high"]
 Truncation = Literal["auto", "disabled"]

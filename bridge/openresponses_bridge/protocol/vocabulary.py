@@ -8,16 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, get_args
 
-from openresponses_bridge.protocol import (
-    content,
-    events,
-    input_items,
-    items,
-    request,
-    response,
-    tools,
-    websocket,
-)
+from openresponses_bridge.protocol import content, events, input_items, items, request, response, tools
+from openresponses_bridge.protocol import request as websocket
 from openresponses_bridge.protocol.fields import Field, fields_of, is_struct
 from openresponses_bridge.protocol.unknown import (
     Unknown,

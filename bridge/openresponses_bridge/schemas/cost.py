@@ -13,9 +13,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from openresponses_bridge.errors import RemoteError
-from openresponses_bridge.schemas.checking import within
-from openresponses_bridge.schemas.dialects import pattern_fits
-from openresponses_bridge.schemas.keywords import ANCHORS, IDS, REFERENCES
+from openresponses_bridge.schemas.checking import ANCHORS, IDS, REFERENCES, pattern_fits, within
 
 # keywords whose schemas judge the same value, what is in an object, what is in a list
 _SAME: Final = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")

@@ -7,12 +7,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from openresponses_bridge.tools.agent_tools import (
-        ModelCapabilities,
-        ToolCallMode,
-        get_agent_tools,
-        tool_call_mode,
-    )
     from openresponses_bridge.tools.cancellation import CancellationToken
     from openresponses_bridge.tools.errors import (
         ToolCallCancelledError,
@@ -24,14 +18,22 @@ if TYPE_CHECKING:
         ToolTimeoutError,
         ToolValidationError,
     )
-    from openresponses_bridge.tools.invocation import (
+    from openresponses_bridge.tools.offering import (
+        ModelCapabilities,
+        ToolCallMode,
+        ToolForm,
+        get_agent_tools,
+        tool_call_mode,
+        tools_in_body,
+    )
+    from openresponses_bridge.tools.registry import (
         TokenizationOptions,
+        Tool,
         ToolCallOutcome,
         ToolInvocationContext,
         ToolInvocationOptions,
+        ToolRegistry,
     )
-    from openresponses_bridge.tools.offering import ToolForm, tools_in_body
-    from openresponses_bridge.tools.registry import Tool, ToolRegistry
     from openresponses_bridge.tools.results import (
         LanguageModelToolResult,
         ToolResultDataPart,
@@ -42,12 +44,6 @@ if TYPE_CHECKING:
     from openresponses_bridge.tools.validation import deep_parse_nested_json, validate_tool_input
 
 _MODULES: Final = {
-    "agent_tools": (
-        "ModelCapabilities",
-        "ToolCallMode",
-        "get_agent_tools",
-        "tool_call_mode",
-    ),
     "cancellation": ("CancellationToken",),
     "errors": (
         "ToolCallCancelledError",
@@ -59,18 +55,20 @@ _MODULES: Final = {
         "ToolTimeoutError",
         "ToolValidationError",
     ),
-    "invocation": (
-        "TokenizationOptions",
-        "ToolCallOutcome",
-        "ToolInvocationContext",
-        "ToolInvocationOptions",
-    ),
     "offering": (
+        "ModelCapabilities",
+        "ToolCallMode",
         "ToolForm",
+        "get_agent_tools",
+        "tool_call_mode",
         "tools_in_body",
     ),
     "registry": (
+        "TokenizationOptions",
         "Tool",
+        "ToolCallOutcome",
+        "ToolInvocationContext",
+        "ToolInvocationOptions",
         "ToolRegistry",
     ),
     "results": (

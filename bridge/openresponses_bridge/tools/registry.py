@@ -10,15 +10,124 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
+
+import msgspec
 
 from openresponses_bridge.errors import LocalError, ToolError
-from openresponses_bridge.tools.typed import typed_handler
+from openresponses_bridge.tools.cancellation import CancellationToken
+from openresponses_bridge.tools.errors import (
+    ToolDeclinedError,
+    ToolFailureEncountered,
+    ToolInputError,
+    ToolValidationError,
+)
+from openresponses_bridge.tools.results import LanguageModelToolResult
 
 if TYPE_CHECKING:
-    from openresponses_bridge.tools.invocation import ToolInvocationContext
     from openresponses_bridge.tools.results import LanguageModelToolResult
     from openresponses_bridge.tools.validation import ToolSchema
+
+# A tool's schema and handler from a function with types.
+
+_INVALID: Final = "bridge.tools.invalid_tool"
+_TEMPLATE: Final = "#/$defs/{name}"
+
+
+class TypedHandler(NamedTuple):
+    """What a function is as a tool; `handler(input, context)` calls it with converted values."""
+
+    description: str
+    schema: dict[str, Any]
+    handler: Callable[..., Any]
+
+
+def typed_handler(function: Callable[..., Any]) -> TypedHandler:
+    """Raises ToolError when a parameter has no type, takes any number of values or has no name to give it by,
+    or when its type is not one that JSON can be converted to."""
+    pass
+
+    name = function.__name__
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise ToolError(_INVALID, f"a type of {name}() is not known: {error}") from None
+    fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+    contexts: list[str] = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise ToolError(_INVALID, f"parameter {parameter.name!r} of {name}() can't be given by its name")
+        if parameter.name not in hints:
+            raise ToolError(_INVALID, f"parameter {parameter.name!r} of {name}() has no type")
+        hint = hints[parameter.name]
+        if hint is ToolInvocationContext:
+            contexts.append(parameter.name)
+        elif parameter.default is parameter.empty:
+            fields.append((parameter.name, _described(hint)))
+        else:
+            default = parameter.default
+            if isinstance(default, list | dict | set):
+                default = msgspec.field(default_factory=default.copy)
+            fields.append((parameter.name, _described(hint), default))
+    try:
+        struct = msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
+        schema = _schema(struct)
+    except TypeError as error:
+        raise ToolError(_INVALID, f"{name}() can't be a tool: {error}") from None
+    first = inspect.cleandoc(function.__doc__ or "").split("\n\n")[0]
+    return TypedHandler(" ".join(first.split()), schema, _handler(function, struct, contexts))
+
+
+def _handler(function: Callable[..., Any], struct: type[Any], contexts: list[str]) -> Callable[..., Any]:
+    def values(given: dict[str, Any], context: Any) -> dict[str, Any]:
+        try:
+            converted = msgspec.convert(given, struct, strict=False)  # 1.0 is an integer in JSON Schema
+        except msgspec.ValidationError as error:  # what a schema can't say, such as a date
+            wrong = ToolInputError("", "#", "type", {}, f"can't be converted: {error}")
+            raise ToolValidationError(function.__name__, [wrong], given) from None
+        named = {name: getattr(converted, name) for name in struct.__struct_fields__}
+        return named | dict.fromkeys(contexts, context)
+
+    if inspect.iscoroutinefunction(function):
+
+        async def call_later(given: dict[str, Any], context: Any) -> Any:
+            return await function(**values(given, context))
+
+        return call_later
+
+    def call(given: dict[str, Any], context: Any) -> Any:
+        return function(**values(given, context))
+
+    return call
+
+
+def _described(hint: Any) -> Any:
+    """`Annotated[str, "words"]` as msgspec writes it."""
+    if get_origin(hint) is not Annotated:
+        return hint
+    plain, *notes = get_args(hint)
+    metas = [msgspec.Meta(description=note) if isinstance(note, str) else note for note in notes]
+    return Annotated[(plain, *metas)]
+
+
+def _schema(struct: type[Any]) -> dict[str, Any]:
+    _, components = msgspec.json.schema_components([struct], ref_template=_TEMPLATE)
+    schema: dict[str, Any] = components.pop(struct.__name__)
+    del schema["title"]
+    return schema | ({"$defs": components} if components else {})
+
 
 INVALID_TOOL: Final = "bridge.tools.invalid_tool"
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what every provider takes
@@ -191,3 +300,89 @@ def _takes_context(name: str, handler: Handler) -> bool:
             continue
         return takes
     raise ToolError(INVALID_TOOL, f"the handler of {name!r} takes neither (input) nor (input, context)")
+
+
+# What a call is made with: the options of one call, and what its handler may ask for meanwhile.
+
+ConfirmCall = Callable[[str, str], Awaitable[bool]]
+"""`(tool_name, question)` → whether the user allows it."""
+
+
+@dataclass(frozen=True)
+class TokenizationOptions:
+    """How much of a result the prompt has room for: `token_budget` tokens as `count_tokens` counts a text."""
+
+    token_budget: int
+    count_tokens: Callable[[str], int]
+
+
+@dataclass(frozen=True)
+class ToolInvocationOptions:
+    """One call. `tool_invocation_token` says on whose behalf it is made, for the tool and the listeners;
+    `call_id` is the internal id of the call."""
+
+    input: dict[str, Any]
+    tool_invocation_token: str | None = None
+    tokenization_options: TokenizationOptions | None = None
+    call_id: str = ""
+
+
+@dataclass(frozen=True)
+class ToolInvocationContext:
+    """What a handler that takes a second parameter gets."""
+
+    tool_name: str
+    token: CancellationToken
+    call_id: str = ""
+    tool_invocation_token: str | None = None
+    tokenization_options: TokenizationOptions | None = None
+    on_progress: Callable[[str], object] = field(default=lambda text: None)
+    ask: ConfirmCall | None = None
+
+    def progress(self, text: str) -> None:
+        """Show what the tool is doing."""
+        self.on_progress(text)
+
+    async def confirm(self, question: str) -> None:
+        """Ask the user. Raises ToolDeclinedError when the user declines, or when nobody can be asked."""
+        self.token.check()
+        if self.ask is None:
+            raise ToolDeclinedError("it has to be confirmed, and there is nobody to ask")
+        if not await self.ask(self.tool_name, question):
+            raise ToolDeclinedError("the user declined it")
+        self.token.check()
+
+
+class WillInvokeTool(NamedTuple):
+    """A call is about to be made, with validated input."""
+
+    tool_name: str
+    options: ToolInvocationOptions
+
+
+class DidInvokeTool(NamedTuple):
+    """A call has been made: either `result` or `error` is there."""
+
+    tool_name: str
+    options: ToolInvocationOptions
+    result: LanguageModelToolResult | None
+    error: BaseException | None
+
+
+class ToolCallOutcome(NamedTuple):
+    """What goes back to the model; `failure` says that the call did not run to its end, `notes` what was done
+    to its arguments."""
+
+    result: LanguageModelToolResult
+    failure: ToolFailureEncountered | None = None
+    notes: tuple[str, ...] = ()
+
+
+class ToolCaller(Protocol):
+    """Runs a handler: `run()` calls it and gives its value or an awaitable of it. Whoever has an event loop
+    puts handlers that are not async into threads, raises ToolTimeoutError after `timeout` seconds and
+    ToolCallCancelledError when the token is cancelled."""
+
+    async def __call__(
+        self, tool: Tool, run: Callable[[], Any], timeout: float | None, token: CancellationToken
+    ) -> Any: ...

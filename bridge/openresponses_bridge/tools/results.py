@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from openresponses_bridge.surrogates import mended
+from openresponses_bridge.text import mended
 
 _CUT: Final = "\n… (cut: the result is longer than its token budget)"
 

@@ -18,17 +18,18 @@ from openresponses_bridge.tools.errors import (
     ToolTimeoutError,
     ToolValidationError,
 )
-from openresponses_bridge.tools.invocation import (
+from openresponses_bridge.tools.registry import (
     ConfirmCall,
     DidInvokeTool,
     TokenizationOptions,
+    Tool,
     ToolCaller,
     ToolCallOutcome,
     ToolInvocationContext,
     ToolInvocationOptions,
+    ToolRegistry,
     WillInvokeTool,
 )
-from openresponses_bridge.tools.registry import Tool, ToolRegistry
 from openresponses_bridge.tools.results import LanguageModelToolResult
 from openresponses_bridge.tools.validation import NOT_AN_OBJECT, parsed_arguments, validate_tool_input
 

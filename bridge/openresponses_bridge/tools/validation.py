@@ -6,18 +6,148 @@ input does not fit as it is; the latter is repaired only where that is asked for
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 
-from openresponses_bridge.errors import InvalidRequestError, ToolError, WireError
+from openresponses_bridge.errors import InvalidRequestError, LocalError, ToolError, WireError
 from openresponses_bridge.protocol.codec import decode_json
-from openresponses_bridge.schemas.checking import check_schema
+from openresponses_bridge.schemas.checking import check_schema, dialect_of, engine, validator
 from openresponses_bridge.schemas.cost import LARGEST_PATTERN, Estimator, TooCostlyError
-from openresponses_bridge.schemas.dialects import dialect_of, engine, validator
 from openresponses_bridge.tools.errors import ToolInputError, ToolValidationError
-from openresponses_bridge.tools.repair import repaired_json
-from openresponses_bridge.tools.violations import described
+
+# The engine's errors in the terms and words that models know from JSON Schema validators in the field.
+
+_LONGEST: Final = 200  # characters of a value in a message
+
+# keyword → what the engine calls its fact, what `params` call it, the message about it
+_FACTS: Final[dict[str, tuple[str, str, str]]] = {
+    "additionalProperties": ("unexpected", "additionalProperties", "must NOT have additional properties: {}"),
+    "const": ("expected_value", "allowedValue", "must be equal to {}"),
+    "dependentRequired": ("property", "missingProperty", "must have required property {}"),
+    "enum": ("options", "allowedValues", "must be equal to one of the allowed values: {}"),
+    "exclusiveMaximum": ("limit", "limit", "must be < {}"),
+    "exclusiveMinimum": ("limit", "limit", "must be > {}"),
+    "maxItems": ("limit", "limit", "must NOT have more than {} items"),
+    "maxLength": ("limit", "limit", "must NOT have more than {} characters"),
+    "maxProperties": ("limit", "limit", "must NOT have more than {} properties"),
+    "maximum": ("limit", "limit", "must be <= {}"),
+    "minItems": ("limit", "limit", "must NOT have fewer than {} items"),
+    "minLength": ("limit", "limit", "must NOT have fewer than {} characters"),
+    "minProperties": ("limit", "limit", "must NOT have fewer than {} properties"),
+    "minimum": ("limit", "limit", "must be >= {}"),
+    "multipleOf": ("multiple_of", "multipleOf", "must be a multiple of {}"),
+    "pattern": ("pattern", "pattern", "must match the pattern {}"),
+    "required": ("property", "missingProperty", "must have required property {}"),
+    "type": ("types", "type", "must be {}"),
+    "unevaluatedItems": ("unexpected", "unevaluatedItems", "must NOT have more items: {}"),
+    "unevaluatedProperties": (
+        "unexpected",
+        "unevaluatedProperties",
+        "must NOT have unevaluated properties: {}",
+    ),
+}
+# keyword → message, for those without a fact
+_PLAIN: Final = {
+    "additionalItems": "must NOT have more items",
+    "additionalProperties": "must NOT have additional properties",
+    "anyOf": "must match a schema in anyOf",
+    "contains": "must contain a valid item",
+    "items": "must NOT have more items",
+    "maxContains": "must contain fewer valid items",
+    "minContains": "must contain more valid items",
+    "not": "must NOT be valid",
+    "oneOf": "must match exactly one schema in oneOf",
+    "pattern": "can't be checked: its pattern takes too many steps",
+    "uniqueItems": "must NOT have duplicate items",
+}
+
+
+def described(error: Any) -> ToolInputError:
+    """One error of the engine. `keyword` is the last step of the schema's path that is a keyword."""
+    steps = list(error.schema_path)
+    keyword = next((step for step in reversed(steps) if step in _FACTS or step in _PLAIN), "false schema")
+    facts = error.kind.as_dict()
+    params: dict[str, Any] = {}
+    if keyword in _FACTS and _FACTS[keyword][0] in facts:
+        fact, param, words = _FACTS[keyword]
+        value = facts[fact]
+        if isinstance(value, list) and keyword == "type":
+            value = value[0] if len(value) == 1 else value
+        params = {param: value}
+        message = words.format(_shown(value, keyword))
+    else:
+        message = _PLAIN.get(keyword, "must NOT be there: the schema allows nothing here")
+    message += _alternatives(facts.get("context"))
+    return ToolInputError(_pointer(error.instance_path), f"#{_pointer(steps)}", keyword, params, message)
+
+
+def _alternatives(context: Any) -> str:
+    """What each alternative of `anyOf` and `oneOf` wants, the first error of each."""
+    wanted = dict.fromkeys(described(errors[0]).message for errors in context or () if errors)
+    return f" ({_cut('; or '.join(wanted))})" if wanted else ""
+
+
+def _shown(value: Any, keyword: str) -> str:
+    if keyword == "type":
+        return " or ".join(value) if isinstance(value, list) else str(value)
+    if isinstance(value, list):
+        return _cut(", ".join(map(_json, value)))
+    return f"'{value}'" if keyword in ("required", "dependentRequired") else _cut(_json(value))
+
+
+def _json(value: Any) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, OverflowError):
+        return str(value)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _pointer(steps: Iterable[str | int]) -> str:
+    return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps)
+
+
+# JSON that models get wrong, repaired: quotes, commas and brackets left out, Python's words, fences.
+#
+# json-repair does it, an extra, loaded by the first repair. What is cut is not repaired: half a path or half
+# a
+# file is not what the model meant.
+
+_MOST_REPAIRED: Final = 50_000  # the repairing looks far ahead: its time is not linear
+_DEEPEST: Final = 100
+
+
+def repaired_json(text: str | bytes) -> dict[str, Any] | None:
+    """The object that the text was meant to be; None when nothing useful comes of it, when it is longer than
+    50,000 characters, and when it does not end with a bracket. Raises LocalError when json-repair is
+    missing."""
+    try:
+        from json_repair import repair_json
+    except ImportError:
+        raise LocalError(
+            "openresponses_bridge.tools.validation",
+            "repairs need json-repair: pip install 'openresponses-bridge[repair]'",
+        ) from None
+    plain = text.decode(errors="replace") if isinstance(text, bytes) else text
+    if len(plain) > _MOST_REPAIRED or not _closed(plain):
+        return None
+    try:
+        value = repair_json(plain, return_objects=True)
+    except (RecursionError, ValueError):
+        return None
+    return value if isinstance(value, dict) and value else None
+
+
+def _closed(text: str) -> bool:
+    """Whether the text ends as an object does; a fence behind it may follow."""
+    brackets = text.count("{") + text.count("[")
+    return text.rstrip().rstrip("`").rstrip().endswith("}") and brackets <= _DEEPEST * 10
+
 
 NOT_AN_OBJECT: Final = ToolInputError("", "#/type", "type", {"type": "object"}, "must be object")
 _NOT_JSON: Final = ToolInputError(
@@ -28,7 +158,6 @@ INVALID_SCHEMA: Final = "bridge.tools.invalid_schema"
 _MOST_BYTES: Final = 200_000  # of a schema
 _MOST_NODES: Final = 20_000
 _MOST_CHARACTERS: Final = 1_000_000  # of arguments
-_DEEPEST: Final = 100  # levels of an input
 _MOST_UNITS: Final = 4_000_000  # of judging: a few seconds at the very most
 _ALL_ERRORS: Final = 20_000  # up to so many units all errors are found, beyond them the first
 _MOST_ERRORS: Final = 20

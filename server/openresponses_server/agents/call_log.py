@@ -15,7 +15,7 @@ import msgspec
 
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.tools.errors import ToolFailureEncountered
-from openresponses_bridge.tools.invocation import DidInvokeTool, WillInvokeTool
+from openresponses_bridge.tools.registry import DidInvokeTool, WillInvokeTool
 from openresponses_bridge.tools.service import ToolsService
 
 _LONGEST: Final = 10_000  # characters of an input's JSON, and of an error

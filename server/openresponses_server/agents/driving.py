@@ -19,7 +19,7 @@ from openresponses_bridge.loop import (
 )
 from openresponses_bridge.tools.cancellation import CancellationToken
 from openresponses_bridge.tools.errors import ToolCallCancelledError
-from openresponses_bridge.tools.invocation import TokenizationOptions
+from openresponses_bridge.tools.registry import TokenizationOptions
 from openresponses_bridge.tools.service import ToolsService
 
 AskYesNo = Callable[[str], Awaitable[bool]]

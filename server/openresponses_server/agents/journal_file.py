@@ -18,7 +18,7 @@ from openresponses_bridge.loop import (
     decode_entries,
     encode_entry,
 )
-from openresponses_bridge.loop.lines import LINE_END
+from openresponses_bridge.loop.journal import LINE_END
 
 _MOST_BYTES: Final = 1 << 30
 _BEGINNING: Final = encode_entry(LoopBegun(""))[:15]  # of any journal

@@ -13,8 +13,8 @@ from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.loop import LoopEntry, LoopResult, LoopState, ToolCallingLoop, ToolCallLimitBehavior
 from openresponses_bridge.models.information import EnrichedModelData
 from openresponses_bridge.prompt import GlobalContext, PromptContext, PromptRenderer
-from openresponses_bridge.tools.agent_tools import ModelCapabilities, get_agent_tools
 from openresponses_bridge.tools.cancellation import CancellationToken
+from openresponses_bridge.tools.offering import ModelCapabilities, get_agent_tools
 from openresponses_bridge.tools.registry import ToolRegistry
 from openresponses_bridge.tools.service import ToolsService
 from openresponses_server.agents.call_log import CallLog

@@ -67,7 +67,7 @@ def _condensing(given: CompactRequest) -> CreateResponse:
 
 async def input_tokens(request: Request) -> Response:
     """About how many tokens the input of a request is, sealed summaries counted by what they say. Real counts
-    come with each response; see `openresponses_bridge.models.token_counter` for what this one rests on."""
+    come with each response; see `openresponses_bridge.models.tokens` for what this one rests on."""
     service = service_of(request)
     asked = await read_json(request, service, decode_request)
     _check_counted(asked)

@@ -16,8 +16,8 @@ from starlette.types import ASGIApp
 
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import decode_request, encode, encode_sse
-from openresponses_bridge.protocol.errors import ErrorPayload
 from openresponses_bridge.protocol.events import ErrorEvent
+from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_server.api.answers import StreamedAnswer, WholeAnswer
 from openresponses_server.api.forms import ResponseForm
 from openresponses_server.api.stored import counted, unknown_response

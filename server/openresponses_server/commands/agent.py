@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from openresponses_bridge.printing import printable
+from openresponses_bridge.text import printable
 from openresponses_server.commands.files import give_up
 from openresponses_server.commands.flags import ASKED, config_flag, naming_flags, upstream_flags
 from openresponses_server.commands.serve import fields_of

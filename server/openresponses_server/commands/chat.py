@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from openresponses_bridge.printing import printable
+from openresponses_bridge.text import printable
 from openresponses_server.commands.files import give_up
 from openresponses_server.commands.flags import REACHED, config_flag, upstream_flags
 

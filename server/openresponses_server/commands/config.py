@@ -9,7 +9,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from openresponses_bridge.printing import printable
+from openresponses_bridge.text import printable
 from openresponses_server.commands.flags import naming_flags
 from openresponses_server.commands.serve import checked, fields_of
 from openresponses_server.commands.serve import command as serve

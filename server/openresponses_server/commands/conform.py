@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from openresponses_bridge.printing import printable
+from openresponses_bridge.text import printable
 from openresponses_server.commands.files import CLEAN, VIOLATIONS, give_up
 from openresponses_server.commands.flags import server_key_flag
 from openresponses_server.commands.progress import progress

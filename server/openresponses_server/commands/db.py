@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from openresponses_bridge.printing import printable
+from openresponses_bridge.text import printable
 from openresponses_server.commands.files import counted, force_flag, reading, written
 from openresponses_server.commands.progress import CountedReader, progress
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from openresponses_bridge.printing import printable
+from openresponses_bridge.text import printable
 from openresponses_server.commands.flags import parameter_of
 from openresponses_server.settings import EMBEDDED_STORE, KEYS_VARIABLES, Settings
 from openresponses_server.settings.files import masked

@@ -11,7 +11,7 @@ from typing import BinaryIO, NoReturn, cast
 
 import click
 
-from openresponses_bridge.printing import printable
+from openresponses_bridge.text import printable
 
 CLEAN, VIOLATIONS, UNREADABLE = 0, 1, 2
 """Exit codes."""

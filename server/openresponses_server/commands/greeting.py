@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from openresponses_bridge.printing import printable
+from openresponses_bridge.text import printable
 from openresponses_server.api.inspector import ROOT
 from openresponses_server.errors import UpstreamError
 from openresponses_server.settings import Settings, SettingsError, UpstreamSettings

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from openresponses_bridge.printing import printable
+from openresponses_bridge.text import printable
 from openresponses_server.commands.files import CLEAN, UNREADABLE, VIOLATIONS, give_up, reading
 from openresponses_server.commands.flags import SOURCES, SPEED, server_key_flag
 

@@ -14,10 +14,19 @@ import aiohttp
 from aiohttp import ClientSession, ClientTimeout, ClientWebSocketResponse, WSMsgType
 from msgspec import Struct
 
-from openresponses_bridge.conformance.exchange import Answer, Ask, Say, Step
 from openresponses_bridge.conformance.published import WireName
 from openresponses_bridge.conformance.registry import TERMINALS
-from openresponses_bridge.conformance.scenario import Broken, Level, NotOffered, Scenario, Target
+from openresponses_bridge.conformance.scenario import (
+    Answer,
+    Ask,
+    Broken,
+    Level,
+    NotOffered,
+    Say,
+    Scenario,
+    Step,
+    Target,
+)
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_server.commands.stored import StoredResponses

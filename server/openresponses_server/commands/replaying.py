@@ -11,7 +11,7 @@ from typing import BinaryIO, Final
 
 import click
 
-from openresponses_bridge.printing import printable
+from openresponses_bridge.text import printable
 from openresponses_server.commands.files import give_up, reading, write
 from openresponses_server.observation.recordings.captures import Unreadable, read_capture
 from openresponses_server.observation.recordings.dialects import Sinks

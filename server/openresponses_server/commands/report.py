@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from openresponses_bridge.printing import printable
+from openresponses_bridge.text import printable
 
 if TYPE_CHECKING:
     from openresponses_server.commands.playing import Verdict

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from openresponses_bridge.printing import printable
-from openresponses_bridge.text import on_one_line
+from openresponses_bridge.text import on_one_line, printable
 from openresponses_server.commands.files import counted, force_flag, give_up, written
 from openresponses_server.commands.flags import server_key_flag, with_flags
 from openresponses_server.commands.progress import progress

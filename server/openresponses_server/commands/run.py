@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from openresponses_bridge.printing import printable
+from openresponses_bridge.text import printable
 from openresponses_server.commands.flags import REACHED, config_flag, naming_flags, upstream_flags
 from openresponses_server.commands.serve import fields_of
 

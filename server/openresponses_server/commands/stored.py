@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import aiohttp
 
-from openresponses_bridge.conformance.exchange import Answer, Ask, Say, Step
+from openresponses_bridge.conformance.scenario import Answer, Ask, Say, Step
 
 _RUNNING: Final = frozenset({400, 409, 425})  # "still in progress", as servers put it
 _GONE: Final = frozenset({200, 202, 204, 404})

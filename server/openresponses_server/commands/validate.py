@@ -62,7 +62,7 @@ def _explain(name: str, as_json: bool) -> None:
     from difflib import get_close_matches
 
     from openresponses_bridge.conformance import RULES
-    from openresponses_bridge.conformance.explaining import explanation
+    from openresponses_bridge.conformance.examples import explanation
     from openresponses_bridge.protocol.codec import encode
 
     if name not in RULES:

@@ -14,7 +14,7 @@ import msgspec
 import structlog
 import structlog.tracebacks
 
-from openresponses_bridge.printing import printable
+from openresponses_bridge.text import printable
 from openresponses_server.settings import LogLevel
 
 # Where an error came from, never the values of variables: they hold keys and what people wrote.

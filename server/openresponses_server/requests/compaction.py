@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from openresponses_bridge.dialects.base import TRIGGER, Inbound
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 from openresponses_bridge.emitter.stream import ResponseStream
-from openresponses_bridge.protocol.errors import ErrorPayload
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import CompactionItem
 from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_bridge.seal import Sealer
 from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase

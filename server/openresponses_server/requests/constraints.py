@@ -12,15 +12,15 @@ from functools import partial
 from typing import Any
 
 from openresponses_bridge.calls.identity import ToolIdentityMap
-from openresponses_bridge.emitter.finish_reasons import outcome
+from openresponses_bridge.emitter.failures import outcome
 from openresponses_bridge.emitter.live_response import SettleUsage
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 from openresponses_bridge.emitter.stream import ResponseStream, StreamFilter
 from openresponses_bridge.protocol.content import LogProb
-from openresponses_bridge.protocol.errors import ErrorPayload
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import Item
 from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_server.requests.answer_format import AnswerFormat
 from openresponses_server.requests.compaction import asks_for_compaction
 from openresponses_server.requests.tool_rules import CallGate, Verdict, tool_rules

@@ -17,7 +17,7 @@ from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.dialects.base import History, Inbound, Outgoing
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_bridge.tools.agent_tools import ModelCapabilities, ToolCallMode, tool_call_mode
+from openresponses_bridge.tools.offering import ModelCapabilities, ToolCallMode, tool_call_mode
 from openresponses_server.requests.abilities import fitted, offers_tools
 from openresponses_server.requests.answer_format import instructed
 from openresponses_server.requests.compaction import Condensing, asks_for_compaction, condensing_request

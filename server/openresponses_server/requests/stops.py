@@ -8,8 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from openresponses_bridge.dialects.anthropic_messages import is_native
-from openresponses_bridge.emitter.stop_matching import sequences_of
-from openresponses_bridge.emitter.stopping import StopFilter
+from openresponses_bridge.emitter.stopping import StopFilter, sequences_of
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.request import CreateResponse

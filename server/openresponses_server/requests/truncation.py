@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from openresponses_bridge.dialects.base import AnyItem, History, is_update
-from openresponses_bridge.models.token_counter import TokenCounter
+from openresponses_bridge.models.tokens import TokenCounter
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.unknown import Unknown
 from openresponses_server.requests.abilities import Fitted

@@ -16,8 +16,8 @@ from typing import Final
 import structlog
 
 from openresponses_bridge.protocol.codec import encode_sse
-from openresponses_bridge.protocol.errors import ErrorPayload
 from openresponses_bridge.protocol.events import ErrorEvent, ResponseFailed
+from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.sse import DONE
 from openresponses_server.errors import HttpError
 from openresponses_server.runs.settle import Settler

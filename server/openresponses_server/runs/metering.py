@@ -17,8 +17,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from openresponses_bridge.models.information import EnrichedModelData
-from openresponses_bridge.models.token_counter import AnyItem, ContentCache, TokenCounter, TokenEstimator
-from openresponses_bridge.models.tokens import Cost, Measured, measured_output, measured_request
+from openresponses_bridge.models.tokens import (
+    AnyItem,
+    ContentCache,
+    Cost,
+    Measured,
+    TokenCounter,
+    TokenEstimator,
+    measured_output,
+    measured_request,
+)
 from openresponses_bridge.protocol.items import Item
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import Response

@@ -16,8 +16,7 @@ import jsonschema_rs as engine
 
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json
-from openresponses_bridge.schemas.dialects import dialect_of, validator
-from openresponses_bridge.schemas.json_paths import json_path
+from openresponses_bridge.schemas.checking import dialect_of, json_path, validator
 from openresponses_server.isolated import answer_lines
 
 _MOST_MEMORY: Final = 2 << 30  # bytes of address space

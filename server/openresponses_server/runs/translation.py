@@ -15,9 +15,8 @@ from openresponses_bridge.dialects.base import Inbound
 from openresponses_bridge.emitter.stopping import StopFilter
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import BridgeError
-from openresponses_bridge.protocol.errors import ErrorPayload
 from openresponses_bridge.protocol.events import Event, ResponseFailed
-from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.response import ErrorPayload, Response
 from openresponses_bridge.sse import Frame, SSEDecoder
 from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 from openresponses_server.errors import HttpError, too_long

@@ -13,11 +13,10 @@ from openresponses_bridge.emitter.finished import beginnings
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.models.tokens import measured_output, measured_request
 from openresponses_bridge.protocol import events as ev
-from openresponses_bridge.protocol.errors import ErrorPayload, ResponseError
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.input_items import InputItem
 from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_bridge.protocol.response import IncompleteDetails, Response
+from openresponses_bridge.protocol.response import ErrorPayload, IncompleteDetails, Response, ResponseError
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.state import TERMINAL_EVENT, WIRES
 from openresponses_server.errors import HttpError

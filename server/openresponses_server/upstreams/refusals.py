@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from openresponses_bridge.dialects.base import LONGEST_NAME
 from openresponses_bridge.errors import WireError
-from openresponses_bridge.printing import printable
 from openresponses_bridge.protocol.codec import decode_json
+from openresponses_bridge.text import printable
 from openresponses_server.errors import UpstreamError, status_in
 from openresponses_server.upstreams.overflow import overflow_code
 from openresponses_server.upstreams.retry_after import passed_on

@@ -15,8 +15,14 @@ from typing import Any, Final
 
 import structlog
 
-from openresponses_bridge.models.token_counter import AnyItem, ContentCache, TokenCounter
-from openresponses_bridge.models.tokens import TOKENS_PER_ITEM, item_texts, request_texts
+from openresponses_bridge.models.tokens import (
+    TOKENS_PER_ITEM,
+    AnyItem,
+    ContentCache,
+    TokenCounter,
+    item_texts,
+    request_texts,
+)
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_server.upstreams.catalog import bare_name, best_match
 

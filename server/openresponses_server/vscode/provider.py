@@ -33,7 +33,7 @@ from openresponses_bridge.dialects.vscode import (
 )
 from openresponses_bridge.dialects.vscode.tokens import count
 from openresponses_bridge.errors import BridgeError
-from openresponses_bridge.models.token_counter import TokenCounter, TokenEstimator
+from openresponses_bridge.models.tokens import TokenCounter, TokenEstimator
 from openresponses_bridge.models.usage import UsageTracker
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.input_items import InputItem

@@ -25,7 +25,7 @@ from openresponses_bridge.backend import (
     chat_request,
     refusal,
 )
-from openresponses_bridge.emitter.finish_reasons import outcome
+from openresponses_bridge.emitter.failures import outcome
 from openresponses_bridge.errors import BridgeError, InvalidRequestError, LocalError
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.sse import DONE, is_done

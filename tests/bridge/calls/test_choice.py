@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from openresponses_bridge.calls.choice import meant, named, plain_choice
-from openresponses_bridge.calls.declarations import active_tools, present_tools
+from openresponses_bridge.calls.declarations import active_tools, meant, named, plain_choice, present_tools
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.protocol.codec import decode_request, encode

@@ -2,8 +2,7 @@
 
 import pytest
 
-from openresponses_bridge.calls.json_text import JsonState, json_state
-from openresponses_bridge.calls.nesting import Nesting
+from openresponses_bridge.calls.json_text import JsonState, Nesting, json_state
 
 TEXTS = {
     "{}": True,

@@ -6,8 +6,7 @@ import pytest
 
 from openresponses_bridge.calls.declarations import active_tools, present_tools
 from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
-from openresponses_bridge.calls.pairing import pair
-from openresponses_bridge.calls.presentation import CallView, OutputView, call_view, output_view
+from openresponses_bridge.calls.presentation import CallView, OutputView, call_view, output_view, pair
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import decode_request, encode

@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 
 from openresponses_bridge.conformance import RULES, StreamValidator
-from openresponses_bridge.conformance.example_streams import completed, failed
-from openresponses_bridge.conformance.examples import EXAMPLES
-from openresponses_bridge.conformance.explaining import explanation
+from openresponses_bridge.conformance.examples import EXAMPLES, completed, explanation, failed
 from tests.support.judge import judge
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from openresponses_bridge.decoder import PREMATURE_END, LanguageModelDataPart, LanguageModelTextPart
-from openresponses_bridge.protocol.errors import ResponseError
+from openresponses_bridge.protocol.response import ResponseError
 from tests.support.parts import (
     Decoded,
     Raw,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from openresponses_bridge.decoder.citations import link
+from openresponses_bridge.decoder.prose import link
 from tests.support.parts import (
     Decoded,
     Raw,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from openresponses_bridge.decoder import namespace_call_id, strip_call_id
-from openresponses_bridge.decoder.call_ids import unique_call_id
 from openresponses_bridge.decoder.part_decoder import UNREADABLE_CALL
+from openresponses_bridge.decoder.tool_calls import unique_call_id
 from openresponses_bridge.protocol.codec import event_from
 from tests.support.parts import (
     Decoded,

@@ -8,7 +8,7 @@ import pytest
 
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.dialects.base import configured
-from openresponses_bridge.dialects.base.agents import is_readable
+from openresponses_bridge.dialects.base.items import is_readable
 from openresponses_bridge.dialects.chat_completions import to_chat
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 from openresponses_bridge.errors import InvalidRequestError

@@ -7,7 +7,7 @@ import pytest
 from openresponses_bridge.emitter import ResponseStreamStateMachine
 from openresponses_bridge.errors import BridgeError, InvalidRequestError, StreamStateError
 from openresponses_bridge.protocol.codec import encode_sse
-from openresponses_bridge.protocol.errors import ErrorPayload, ResponseError
+from openresponses_bridge.protocol.response import ErrorPayload, ResponseError
 from openresponses_bridge.state import ResponseStreamPhase
 from tests.support.machines import CLOCK, Run, plain
 

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from openresponses_bridge.emitter.stop_matching import StopMatcher, sequences_of
-from openresponses_bridge.emitter.stopping import StopFilter
+from openresponses_bridge.emitter.stopping import StopFilter, StopMatcher, sequences_of
 from openresponses_bridge.errors import StreamStateError
 from openresponses_bridge.protocol.content import LogProb
 from openresponses_bridge.protocol.items import Message

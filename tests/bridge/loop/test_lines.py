@@ -13,10 +13,10 @@ from openresponses_bridge.loop import (
     decode_entries,
     encode_entry,
 )
-from openresponses_bridge.loop import lines as lines_module
+from openresponses_bridge.loop import journal as lines_module
 from openresponses_bridge.prompt import PromptRenderer
 from openresponses_bridge.prompt.raw import ChatMessage, OpaquePart
-from openresponses_bridge.tools.invocation import ToolCallOutcome
+from openresponses_bridge.tools.registry import ToolCallOutcome
 from openresponses_bridge.tools.results import LanguageModelToolResult
 from tests.support.loops import Answer, Driven, driven, lines
 

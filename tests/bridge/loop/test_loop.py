@@ -32,7 +32,7 @@ from openresponses_bridge.loop.answer import CUT
 from openresponses_bridge.loop.loop import INTERRUPTED
 from openresponses_bridge.prompt import PromptContext, PromptRenderer
 from openresponses_bridge.prompt.raw import ChatMessage
-from openresponses_bridge.protocol.errors import ErrorPayload
+from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.tools.cancellation import CancellationToken
 from openresponses_bridge.tools.errors import ToolCallCancelledError

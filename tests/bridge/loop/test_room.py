@@ -4,7 +4,7 @@ from typing import Any
 
 from openresponses_bridge.loop import LoopEnd, RunToolCalls
 from openresponses_bridge.prompt import PromptRenderer
-from openresponses_bridge.tools.invocation import ToolCallOutcome
+from openresponses_bridge.tools.registry import ToolCallOutcome
 from openresponses_bridge.tools.results import LanguageModelToolResult
 from tests.support.loops import Answer, driven
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from openresponses_bridge.loop import AskModel, LoopView, RunToolCalls, ToolStatus
 from openresponses_bridge.tools.errors import ToolDeclinedError, ToolFailureEncountered
-from openresponses_bridge.tools.invocation import ToolCallOutcome
+from openresponses_bridge.tools.registry import ToolCallOutcome
 from openresponses_bridge.tools.results import LanguageModelToolResult
 from tests.support.loops import Answer, driven, events_of, failing, succeed
 

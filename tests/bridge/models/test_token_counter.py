@@ -11,16 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openresponses_bridge.models.token_counter import (
+from openresponses_bridge.models.tokens import (
     MAX_TEXTS,
     MOST,
     ContentCache,
-    TokenCounter,
-    TokenEstimator,
-)
-from openresponses_bridge.models.tokens import (
     Cost,
     Measured,
+    TokenCounter,
+    TokenEstimator,
     measured_items,
     measured_request,
     request_tokens,

@@ -27,8 +27,8 @@ from openresponses_bridge.prompt import (
     share_passed,
     summary_prompt,
 )
-from openresponses_bridge.prompt.counting import PromptCounter
 from openresponses_bridge.prompt.raw import text_of
+from openresponses_bridge.prompt.summary import PromptCounter
 from tests.support.prompts import EDIT_FILE, Characters, everything, one_round, text_result
 
 COUNTER = PromptCounter(Characters(), "")

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.anthropic_messages import envelopes
+from openresponses_bridge.dialects.anthropic_messages import thinking
 from openresponses_bridge.errors import InvalidRequestError, LocalError
 from openresponses_bridge.prompt import (
     Base64Image,
@@ -461,8 +461,8 @@ def test_a_signature_needs_a_sealer_to_become_an_item() -> None:
     assert (lost.encrypted_content or None, [each.kind for each in notes]) == (None, ["loss"])
     sealer = Sealer()
     (item,) = raw_messages_to_input_items([said("assistant", part)], sealer=sealer)
-    kind, block = envelopes.open_sealed(sealer, item.encrypted_content)
-    assert (kind, block["signature"]) == (envelopes.THINKING, "c2ln")
+    kind, block = thinking.open_sealed(sealer, item.encrypted_content)
+    assert (kind, block["signature"]) == (thinking.THINKING, "c2ln")
 
 
 @pytest.mark.parametrize("encrypted", ["orb1.nonsense", Sealer().seal(b"{}", "responses-reasoning")])

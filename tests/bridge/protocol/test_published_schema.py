@@ -15,15 +15,15 @@ import msgspec
 import pytest
 
 from openresponses_bridge.protocol import content as ct
-from openresponses_bridge.protocol import errors as er
 from openresponses_bridge.protocol import events as ev
 from openresponses_bridge.protocol import input_items as ii
 from openresponses_bridge.protocol import items as it
 from openresponses_bridge.protocol import request as rq
+from openresponses_bridge.protocol import request as ws
+from openresponses_bridge.protocol import response as er
 from openresponses_bridge.protocol import response as rs
 from openresponses_bridge.protocol import tools as tl
 from openresponses_bridge.protocol import usage as us
-from openresponses_bridge.protocol import websocket as ws
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.vocabulary import EVENTS
 from tests.support.schema import event_schemas, schemas, validator, violations

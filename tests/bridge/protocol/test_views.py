@@ -7,8 +7,8 @@ import pytest
 from openresponses_bridge.protocol import hosted
 from openresponses_bridge.protocol import items as it
 from openresponses_bridge.protocol.codec import decode_event, encode
-from openresponses_bridge.protocol.errors import ErrorPayload
 from openresponses_bridge.protocol.events import ErrorEvent
+from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.state import WIRES

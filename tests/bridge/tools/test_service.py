@@ -25,7 +25,7 @@ from openresponses_bridge.tools import (
     ToolsService,
     ToolValidationError,
 )
-from openresponses_bridge.tools.invocation import DidInvokeTool, WillInvokeTool
+from openresponses_bridge.tools.registry import DidInvokeTool, WillInvokeTool
 from openresponses_bridge.tools.results import decode_tool_result
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}

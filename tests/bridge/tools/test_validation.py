@@ -448,12 +448,12 @@ def test_formats_are_annotations() -> None:
 
 
 def test_without_the_engine_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    from openresponses_bridge.schemas import dialects
+    from openresponses_bridge.schemas import checking
 
     monkeypatch.setitem(sys.modules, "jsonschema_rs", None)
-    dialects.engine.cache_clear()
+    checking.engine.cache_clear()
     try:
         with pytest.raises(LocalError, match=r"pip install 'openresponses-bridge\[tools\]'"):
             validate_tool_input("t", "{}", {})
     finally:
-        dialects.engine.cache_clear()
+        checking.engine.cache_clear()

@@ -12,7 +12,7 @@ from syrupy.assertion import SnapshotAssertion
 from openresponses_bridge.loop import AskModel, CallsBegun, LoopEntry, LoopView
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.tools.errors import ToolDeclinedError, ToolFailureEncountered
-from openresponses_bridge.tools.invocation import ToolCallOutcome
+from openresponses_bridge.tools.registry import ToolCallOutcome
 from openresponses_bridge.tools.results import LanguageModelToolResult
 from openresponses_server.agents.html import html_of
 from openresponses_server.agents.panels import render, usage_line

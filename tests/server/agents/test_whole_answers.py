@@ -4,8 +4,7 @@ from pathlib import Path
 
 from openresponses_bridge.loop import LoopEnd
 from openresponses_bridge.prompt import PromptRenderer
-from openresponses_bridge.tools.invocation import ToolInvocationContext
-from openresponses_bridge.tools.registry import ToolRegistry
+from openresponses_bridge.tools.registry import ToolInvocationContext, ToolRegistry
 from openresponses_server.agents.tools import sample_tools
 from openresponses_server.agents.tools.folder import Folder
 from openresponses_server.settings import Capabilities

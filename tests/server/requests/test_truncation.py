@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openresponses_bridge.models.token_counter import TokenEstimator
+from openresponses_bridge.models.tokens import TokenEstimator
 from openresponses_bridge.protocol.codec import decode_request
 from openresponses_bridge.seal import Sealer
 from openresponses_server.requests.abilities import Fitted

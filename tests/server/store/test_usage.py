@@ -12,7 +12,7 @@ import pytest
 import structlog
 
 from openresponses_bridge.emitter import ResponseStreamStateMachine
-from openresponses_bridge.models.token_counter import MAX_FAMILIES
+from openresponses_bridge.models.tokens import MAX_FAMILIES
 from openresponses_bridge.models.usage import AgentUsage
 from openresponses_bridge.protocol.codec import decode_request
 from openresponses_bridge.protocol.content import OutputTextContent

@@ -13,7 +13,7 @@ import tokenizers
 from structlog.testing import capture_logs
 from tokenizers import models, pre_tokenizers, trainers
 
-from openresponses_bridge.models.token_counter import TokenCounter, TokenEstimator
+from openresponses_bridge.models.tokens import TokenCounter, TokenEstimator
 from openresponses_bridge.protocol.codec import decode_request, encode
 from openresponses_server.settings import load_settings
 from openresponses_server.upstreams.tokenizers import ExactCounter

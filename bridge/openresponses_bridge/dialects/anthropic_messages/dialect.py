@@ -12,9 +12,8 @@ from openresponses_bridge.dialects.anthropic_messages.client.message import mess
 from openresponses_bridge.dialects.anthropic_messages.client.outbound import Outbound, encode_sse
 from openresponses_bridge.dialects.anthropic_messages.client.request import from_messages
 from openresponses_bridge.dialects.anthropic_messages.models import MessagesOptions
-from openresponses_bridge.dialects.anthropic_messages.upstream.fields import FIELDS
 from openresponses_bridge.dialects.anthropic_messages.upstream.inbound import Inbound
-from openresponses_bridge.dialects.anthropic_messages.upstream.request import to_messages
+from openresponses_bridge.dialects.anthropic_messages.upstream.request import FIELDS, to_messages
 from openresponses_bridge.dialects.base import (
     ClientSide,
     Dialect,

@@ -2,13 +2,14 @@
 reading of fields."""
 
 from openresponses_bridge.dialects.base.alike import AlikeFrames
-from openresponses_bridge.dialects.base.configuration import configured, is_update
-from openresponses_bridge.dialects.base.counts import counted, counts_of
 from openresponses_bridge.dialects.base.dialect import (
+    Chunk,
     ClientSide,
     Dialect,
     Endpoint,
     History,
+    Inbound,
+    Outbound,
     Outgoing,
     Recording,
     RequestContext,
@@ -16,7 +17,6 @@ from openresponses_bridge.dialects.base.dialect import (
     UpstreamSide,
     type_of,
 )
-from openresponses_bridge.dialects.base.entries import HISTORY, AnyItem, Entry, entries_of
 from openresponses_bridge.dialects.base.failures import (
     CANCELLED,
     CUT,
@@ -26,13 +26,25 @@ from openresponses_bridge.dialects.base.failures import (
     LONGEST_NAME,
     NO_MESSAGE,
     UPSTREAM_ERROR,
+    counted,
+    counts_of,
     cut_after,
     error_text,
     failure,
     name,
 )
 from openresponses_bridge.dialects.base.fields import Fields, body_of, extension, invalid, number_of
-from openresponses_bridge.dialects.base.items import TRIGGER, is_answered_trigger, understood
+from openresponses_bridge.dialects.base.items import (
+    HISTORY,
+    TRIGGER,
+    AnyItem,
+    Entry,
+    configured,
+    entries_of,
+    is_answered_trigger,
+    is_update,
+    understood,
+)
 from openresponses_bridge.dialects.base.outcomes import (
     EFFORTS,
     METADATA_OF_CHAT,
@@ -52,7 +64,6 @@ from openresponses_bridge.dialects.base.outcomes import (
     refused,
     sent,
 )
-from openresponses_bridge.dialects.base.streams import Chunk, Inbound, Outbound
 
 __all__ = [
     "CANCELLED",

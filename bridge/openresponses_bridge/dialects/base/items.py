@@ -6,19 +6,159 @@ of a function would need a declaration. What no model can be shown stays as it i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base.agents import from_agent
-from openresponses_bridge.dialects.base.configuration import UPDATE
-from openresponses_bridge.dialects.base.entries import AnyItem, Entry
 from openresponses_bridge.dialects.base.fields import Fields
-from openresponses_bridge.protocol.input_items import MessageParam
-from openresponses_bridge.protocol.items import MessageRole
-from openresponses_bridge.protocol.unknown import UnknownItem
+from openresponses_bridge.errors import InvalidRequestError
+from openresponses_bridge.protocol.content import InputPart, InputTextContent
+from openresponses_bridge.protocol.input_items import InputItem, MessageParam, items_of
+from openresponses_bridge.protocol.items import Item, MessageRole
+from openresponses_bridge.protocol.lenient import SchemaError, Strict, build, build_struct
+from openresponses_bridge.protocol.request import CreateResponse, ReasoningOptions, TextParam
+from openresponses_bridge.protocol.unknown import UnknownItem, UnknownPart
+from openresponses_bridge.protocol.vocabulary import INPUT_PARTS
+from openresponses_bridge.seal import is_envelope
+
+# The input of a request as a list of entries with their places, whatever dialect it goes out in.
+
+AnyItem = InputItem | Item
+HISTORY: Final = "previous_response_id"  # what is wrong in earlier turns is wrong with the link
+_INPUT: Final = "input"
+
+
+class Entry(Struct, frozen=True):
+    """One item; `param` names its place for errors, `where` for diagnostics."""
+
+    item: AnyItem
+    param: str
+    where: str
+
+    def at(self, field: str) -> str:
+        """The place of a field of the item, as `input[0].content`. Neither an earlier turn's item nor a text
+        has fields in the client's request."""
+        return self.param if self.param in (HISTORY, _INPUT) else f"{self.param}.{field}"
+
+
+def entries_of(request: CreateResponse, history: Iterable[AnyItem]) -> list[Entry]:
+    """Earlier turns' items, then the request's own."""
+    entries = [Entry(item, HISTORY, f"history[{index}]") for index, item in enumerate(history)]
+    whole = isinstance(request.input, str)
+    for index, item in enumerate(items_of(request.input)):
+        place = _INPUT if whole else f"{_INPUT}[{index}]"
+        entries.append(Entry(item, place, place))
+    return entries
+
+
+# Messages between agents (OpenAI's `agent_message`) for models that know users and assistants only.
+#
+# OpenAI encrypts what an agent gives its sub-agents, and clients put it under `encrypted_content`. Where
+# another server made the call, the same field holds what the model wrote, as it is.
+
+_ENCRYPTED: Final = "encrypted_content"
+_SHORTEST_CIPHERTEXT: Final = 40  # characters: a nonce and a tag of 28 bytes are as long in base64
+_ENCODED: Final = re.compile(r"[A-Za-z0-9+/_.=-]+")
+
+
+def is_readable(text: str) -> bool:
+    """Whether a text under `encrypted_content` is plain: what is encrypted is one long word of base64, or an
+    envelope of this library."""
+    if is_envelope(text):
+        return False
+    return len(text) < _SHORTEST_CIPHERTEXT or _ENCODED.fullmatch(text.strip()) is None
+
+
+def from_agent(entry: Entry, item: UnknownItem, diagnostics: Diagnostics) -> MessageParam | None:
+    """The message as a user's that says whose it is; None when nothing in it can be read. What can't be is a
+    loss. Raises InvalidRequestError with the place of what is not as it should be."""
+    given = Fields(item.raw, entry.param)
+    author, recipient = given.get("author", str), given.get("recipient", str)
+    parts = list(_parts(given, entry.where, diagnostics))
+    if not parts:
+        return None
+    whom = f" to agent {recipient}" if recipient else ""
+    head = InputTextContent(f"[message from agent {author or 'unknown'}{whom}]")
+    return MessageParam("user", [head, *parts])
+
+
+def _parts(given: Fields, where: str, diagnostics: Diagnostics) -> Iterator[InputPart]:
+    content = given.either("content", str, list)
+    raws = [{"type": "input_text", "text": content}] if isinstance(content, str) else content or ()
+    for index, raw in enumerate(raws):
+        part = _part(raw, f"{given.at('content')}[{index}]")
+        if not isinstance(part, UnknownPart) or part.type != _ENCRYPTED:
+            yield part
+        elif is_readable(said := Fields(part.raw, f"{given.at('content')}[{index}]").need(_ENCRYPTED, str)):
+            yield InputTextContent(said)
+        else:
+            diagnostics.loss(f"{where}.content[{index}]", "encrypted, can't be read here")
+
+
+def _part(raw: Any, param: str) -> InputPart:
+    try:
+        part: InputPart = build(INPUT_PARTS, raw, Strict(), param)
+    except SchemaError as error:
+        raise InvalidRequestError(
+            InvalidRequestError.INVALID_VALUE, error.message, param=error.param
+        ) from error
+    return part
+
+
+# Changes of the configuration within a conversation (OpenAI's `configuration_update`).
+#
+# Each setting holds for the responses after it until another update replaces it. An upstream that does not
+# know
+# such items is asked with what holds in the end.
+
+UPDATE: Final = "configuration_update"
+
+
+def configured(request: CreateResponse, history: Sequence[AnyItem] = ()) -> CreateResponse:
+    """The request with the effort and the text format that the updates in its conversation leave; itself
+    when there are none. Raises InvalidRequestError with the place of what is not as it should be."""
+    own = request.input if isinstance(request.input, list) else ()
+    if UnknownItem not in {*map(type, history), *map(type, own)}:  # as almost always
+        return request
+    if not any(map(is_update, history)) and not any(map(is_update, own)):
+        return request
+    return _updated(request, entries_of(request, history))
+
+
+def is_update(item: AnyItem) -> bool:
+    """Whether it is such an item."""
+    return isinstance(item, UnknownItem) and item.type.removeprefix("openai:") == UPDATE
+
+
+def _updated(request: CreateResponse, entries: Iterable[Entry]) -> CreateResponse:
+    reasoning, text = request.reasoning or ReasoningOptions(), request.text or TextParam()
+    for entry in entries:
+        item = entry.item
+        if isinstance(item, UnknownItem) and is_update(item):
+            given = Fields(item.raw, entry.param)
+            if given.maybe_inner("reasoning"):
+                new = _read(ReasoningOptions, given, "reasoning")
+                reasoning = replace(reasoning, effort=new.effort) if new.effort else reasoning
+            if given.maybe_inner("text"):
+                changed = _read(TextParam, given, "text")
+                text = replace(text, format=changed.format) if changed.format else text
+    said = {"reasoning": reasoning, "text": text}
+    empty = {"reasoning": ReasoningOptions(), "text": TextParam()}
+    return replace(request, **{name: value for name, value in said.items() if value != empty[name]})
+
+
+def _read(struct: type[Any], given: Fields, name: str) -> Any:
+    try:
+        return build_struct(struct, given.need(name, dict), Strict(), given.at(name))
+    except SchemaError as error:
+        raise InvalidRequestError(
+            InvalidRequestError.INVALID_VALUE, error.message, param=error.param
+        ) from error
+
 
 TRIGGER: Final = "compaction_trigger"
 

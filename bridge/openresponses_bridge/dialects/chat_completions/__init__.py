@@ -1,9 +1,13 @@
 """Chat Completions, both ways: streams, whole completions and requests."""
 
 from openresponses_bridge.dialects.chat_completions.client.choices import Choices, completions
-from openresponses_bridge.dialects.chat_completions.client.chunks import ChatCompletion, Chunk, encode
+from openresponses_bridge.dialects.chat_completions.client.chunks import (
+    ChatCompletion,
+    Chunk,
+    OutboundOptions,
+    encode,
+)
 from openresponses_bridge.dialects.chat_completions.client.completion import completion
-from openresponses_bridge.dialects.chat_completions.client.options import OutboundOptions
 from openresponses_bridge.dialects.chat_completions.client.outbound import Outbound
 from openresponses_bridge.dialects.chat_completions.client.request import (
     AnswerOptions,
@@ -12,7 +16,7 @@ from openresponses_bridge.dialects.chat_completions.client.request import (
 )
 from openresponses_bridge.dialects.chat_completions.dialect import DIALECT
 from openresponses_bridge.dialects.chat_completions.upstream.inbound import Inbound
-from openresponses_bridge.dialects.chat_completions.upstream.options import ChatOptions
+from openresponses_bridge.dialects.chat_completions.upstream.messages import ChatOptions
 from openresponses_bridge.dialects.chat_completions.upstream.request import to_chat
 
 __all__ = [

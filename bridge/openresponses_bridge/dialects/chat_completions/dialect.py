@@ -22,10 +22,9 @@ from openresponses_bridge.dialects.chat_completions.client.chunks import ChatCom
 from openresponses_bridge.dialects.chat_completions.client.completion import completion
 from openresponses_bridge.dialects.chat_completions.client.outbound import Outbound
 from openresponses_bridge.dialects.chat_completions.client.request import from_chat
-from openresponses_bridge.dialects.chat_completions.upstream.fields import FIELDS
 from openresponses_bridge.dialects.chat_completions.upstream.inbound import Inbound
-from openresponses_bridge.dialects.chat_completions.upstream.options import ChatOptions
-from openresponses_bridge.dialects.chat_completions.upstream.request import to_chat
+from openresponses_bridge.dialects.chat_completions.upstream.messages import ChatOptions
+from openresponses_bridge.dialects.chat_completions.upstream.request import FIELDS, to_chat
 from openresponses_bridge.protocol import codec
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import Response

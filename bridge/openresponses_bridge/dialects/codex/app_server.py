@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from openresponses_bridge.dialects.codex.hosted import fields_of, kind_of
-from openresponses_bridge.dialects.codex.turn import Turn
+from openresponses_bridge.dialects.codex.turn import Turn, fields_of, kind_of
 from openresponses_bridge.dialects.codex.types import (
     Handler,
     Notification,

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from openresponses_bridge.dialects.codex.hosted import SLUG
-from openresponses_bridge.dialects.codex.turn import Turn
+from openresponses_bridge.dialects.codex.turn import SLUG, Turn
 from openresponses_bridge.dialects.codex.types import Notification, snake
 from openresponses_bridge.protocol.events import Event
 

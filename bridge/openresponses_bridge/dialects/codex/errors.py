@@ -7,7 +7,7 @@ from typing import Any
 
 from openresponses_bridge.dialects.base import NO_MESSAGE, UPSTREAM_ERROR
 from openresponses_bridge.dialects.codex.types import object_of, snake, text_of
-from openresponses_bridge.protocol.errors import ErrorPayload
+from openresponses_bridge.protocol.response import ErrorPayload
 
 _SERVER = "server_error"
 _INVALID = "invalid_request_error"

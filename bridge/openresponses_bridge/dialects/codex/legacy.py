@@ -12,8 +12,7 @@ from functools import partial
 from typing import Any
 
 from openresponses_bridge.dialects.codex.approvals import approval
-from openresponses_bridge.dialects.codex.hosted import SLUG
-from openresponses_bridge.dialects.codex.turn import Turn
+from openresponses_bridge.dialects.codex.turn import SLUG, Turn
 from openresponses_bridge.dialects.codex.types import (
     Handler,
     Notification,

@@ -7,24 +7,212 @@ Codex. A request with `approvals` goes on with a turn that waits, and has no inp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
 
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import (
+    OURS,
+    Entry,
+    Outcomes,
     Outgoing,
     RequestContext,
     apply,
+    built,
     effort_of,
     entries_of,
+    honoured,
     invalid,
     is_answered_trigger,
+    loss,
 )
-from openresponses_bridge.dialects.codex.fields import FIELDS
-from openresponses_bridge.dialects.codex.options import DEFAULT_OPTIONS, CodexOptions
-from openresponses_bridge.dialects.codex.turn_input import TurnInput, split
+from openresponses_bridge.dialects.codex.turn import SLUG
+from openresponses_bridge.dialects.codex.types import text_of
+from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam
+from openresponses_bridge.protocol.unknown import UnknownItem, enc_hook
+
+# The input of a request as Codex takes it: raw items of the Responses API for the history of a thread, and
+# the parts of a user's message for the turn that starts.
+
+COMMAND: Final = SLUG + "command_execution"
+APPROVAL_RESPONSES: Final = frozenset({SLUG + "approval_response", "mcp_approval_response"})
+"""Items that answer what Codex has asked: `{approval_request_id, approve}`."""
+OWN: Final = "own"
+"""The mark on items of the history that Codex has made by itself: a client may send them back or not."""
+_DATA: Final = "data:"
+_TEXTS: Final = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text", "refusal"})
+# what Codex's history has as the Responses API has it, without the fields that name it there
+_KEPT: Final = frozenset(
+    {"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"}
+)
+_NAMES: Final = frozenset({"id", "status"})
+# what Codex makes anew, or keeps in the thread
+_SILENT: Final = frozenset({"reasoning", SLUG + "approval_request", *APPROVAL_RESPONSES})
+
+
+class TurnInput:
+    """Reads entries: `items` are those of the history, in order; `approvals` what is answered."""
+
+    def __init__(self, diagnostics: Diagnostics) -> None:
+        self._diagnostics = diagnostics
+        self.items: list[dict[str, Any]] = []
+        self.approvals: list[dict[str, Any]] = []
+
+    def read(self, entries: Iterable[Entry]) -> None:
+        """Raises InvalidRequestError for what Codex can't be shown."""
+        for entry in entries:
+            kind = entry.item.type
+            handler = _HANDLERS.get(kind)
+            if handler is not None:
+                handler(self, entry)
+            elif kind in APPROVAL_RESPONSES:
+                self._approval(entry)
+            elif kind in _KEPT:
+                self.items.append({k: v for k, v in plain(entry.item).items() if k not in _NAMES})
+            elif kind not in _SILENT:
+                self._diagnostics.loss(entry.where, f"Codex has no place for an item of type {kind[:64]!r}")
+
+    def _message(self, entry: Entry) -> None:
+        item = plain(entry.item)
+        given = item["content"]
+        parts = [{"type": "input_text", "text": given}] if isinstance(given, str) else given
+        kind = "output_text" if item["role"] == "assistant" else "input_text"
+        content = [made for part in parts if (made := self._part(part, kind, entry)) is not None]
+        role = "developer" if item["role"] == "system" else item["role"]
+        if content:
+            self.items.append({"type": "message", "role": role, "content": content})
+
+    def _part(self, part: dict[str, Any], kind: str, entry: Entry) -> dict[str, Any] | None:
+        found = text_of(part.get("type"))
+        if found in _TEXTS:
+            text = text_of(part.get("refusal" if found == "refusal" else "text"))
+            return {"type": kind, "text": text} if text else None
+        if found != "input_image":
+            self._diagnostics.loss(entry.where, f"Codex has no place for a part of type {found[:64]!r}")
+            return None
+        url = text_of(part.get("image_url"))
+        if not url.startswith(_DATA):
+            raise invalid(entry.at("content"), "Codex takes images as data URLs only")
+        return {"type": "input_image", "image_url": url}
+
+    def _command(self, entry: Entry) -> None:
+        """A command that Codex ran: as the call and the output that its model saw."""
+        raw = plain(entry.item)
+        call_id = text_of(raw.get("id")) or f"call_{len(self.items)}"
+        arguments = encode({"cmd": text_of(raw.get("command"))}).decode()
+        output = text_of(raw.get("aggregated_output")) or f"exit code {raw.get('exit_code')}"
+        call = {"type": "function_call", "name": "exec_command", "arguments": arguments, "call_id": call_id}
+        answer = {"type": "function_call_output", "call_id": call_id, "output": output}
+        self.items += [{**call, OWN: True}, {**answer, OWN: True}]
+
+    def _approval(self, entry: Entry) -> None:
+        raw = plain(entry.item)
+        asked, approve = raw.get("approval_request_id"), raw.get("approve")
+        if not isinstance(asked, str) or not isinstance(approve, bool):
+            raise invalid(entry.param, "an answer has approval_request_id, a string, and approve, a boolean")
+        # those of earlier turns have been taken
+        if entry.where.startswith("input"):
+            self.approvals.append({"id": asked, "approve": approve})
+
+
+_HANDLERS: Final[dict[str, Callable[[TurnInput, Entry], None]]] = {
+    "message": TurnInput._message,
+    COMMAND: TurnInput._command,
+}
+
+
+def plain(item: Any) -> dict[str, Any]:
+    """An item as the JSON object that it is."""
+    if isinstance(item, UnknownItem):
+        return item.raw
+    found: dict[str, Any] = msgspec.to_builtins(item, enc_hook=enc_hook)
+    return found
+
+
+def split(items: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """(what came before, the parts of the turn that starts): the messages of the user at the end.
+
+    Raises InvalidRequestError when there are none."""
+    at = len(items)
+    while at and items[at - 1].get("role") == "user":
+        at -= 1
+    parts = [user_input(part) for item in items[at:] for part in item["content"]]
+    if not parts:
+        what = "Codex answers a user's message, which has to come last"
+        raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param="input")
+    return items[:at], parts
+
+
+def user_input(part: dict[str, Any]) -> dict[str, Any]:
+    if part["type"] == "input_image":
+        return {"type": "image", "url": part["image_url"]}
+    return {"type": "text", "text": part["text"], "text_elements": []}
+
+
+# What becomes of each field of a request on its way to Codex, which is an agent with tools of its own.
+
+_UNSAID: Final = (
+    "temperature",
+    "top_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "top_logprobs",
+    "max_output_tokens",
+    "text.verbosity",
+    "reasoning.context",
+    "reasoning.mode",
+    "truncation",
+    "service_tier",
+    "safety_identifier",
+    "user",
+    "client_metadata",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "prompt_cache_options",
+    "seed",
+    "logit_bias",
+    "prediction",
+    "top_k",
+)
+
+FIELDS: Final[Outcomes] = {
+    **OURS,
+    **{name: loss("a turn of Codex has no such setting") for name in _UNSAID},
+    **{name: loss("Codex calls tools of its own only") for name in ("tools", "tool_choice")},
+    "parallel_tool_calls": loss("Codex decides by itself"),
+    "max_tool_calls": loss("Codex's own calls are not counted"),
+    "include": loss("Codex reports what it reports"),
+    "model": built("model"),
+    "input": built("input"),
+    "instructions": built("instructions"),
+    "text.format": built("output_schema"),
+    "reasoning.effort": built("effort"),
+    "reasoning.summary": built("summary"),
+    "stop": honoured("the answer ends before the first of them"),
+    "stream": honoured("a turn is always a stream"),
+    "stream_options.include_obfuscation": loss("answers are not padded"),
+}
+
+
+# What differs between installations of Codex.
+
+
+class CodexOptions(Struct, frozen=True):
+    """What one installation of Codex wants.
+
+    `own_model`: the name under which the model of Codex's own configuration is asked for.
+    """
+
+    own_model: str = "codex"
+
+
+DEFAULT_OPTIONS: Final = CodexOptions()
+
 
 _SUMMARIES = frozenset({"auto", "concise", "detailed", "none"})
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
-from openresponses_bridge.dialects.codex.hosted import SLUG
+from openresponses_bridge.dialects.codex.turn import SLUG
 from openresponses_bridge.dialects.codex.types import Generation, notification_of
 
 

@@ -8,21 +8,137 @@ prints meanwhile are events of that item.
 
 from __future__ import annotations
 
+import base64
+import binascii
+import codecs
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, get_args
 
-from openresponses_bridge.calls.recent import Recent
-from openresponses_bridge.dialects.base import counted
+from openresponses_bridge.calls.aggregator import Recent
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.base import counted, extension
 from openresponses_bridge.dialects.codex import errors
-from openresponses_bridge.dialects.codex.hosted import HostedItem
-from openresponses_bridge.dialects.codex.types import text_of
-from openresponses_bridge.dialects.codex.usage import TurnUsage
-from openresponses_bridge.emitter.finish_reasons import UNKNOWN
+from openresponses_bridge.dialects.codex.types import count_of, object_of, snake, text_of
+from openresponses_bridge.emitter.failures import UNKNOWN
 from openresponses_bridge.emitter.stream import ResponseStream
-from openresponses_bridge.protocol.errors import ErrorPayload
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import MessagePhase
+from openresponses_bridge.protocol.response import ErrorPayload
+from openresponses_bridge.protocol.unknown import UnknownItem
+from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.state import ResponseStreamPhase
+
+# What Codex does by itself (runs a command, changes files, …) → items of ours.
+#
+# Such an item is an extension's: its type is `codex:` and Codex's own name, its fields are Codex's in
+# our spelling. `status` says whether it is over, as for every item; how it went stands in `outcome`
+# (completed, failed, declined).
+
+SLUG = "codex:"
+MAX_KEPT_OUTPUT = 1_000_000
+"""Characters of a running item's output kept for the case that it never ends."""
+_OWN = frozenset({"type", "id", "status"})
+
+
+def kind_of(item_type: str) -> str:
+    """`commandExecution` → `codex:command_execution`."""
+    return extension(SLUG, snake(item_type))
+
+
+def fields_of(item: dict[str, Any]) -> dict[str, Any]:
+    """An item's facts in our spelling; those that are null say nothing."""
+    return {snake(name): value for name, value in item.items() if name not in _OWN and value is not None}
+
+
+class HostedItem:
+    """One item from its start to its end."""
+
+    __slots__ = ("_decoder", "_kept", "_pieces", "fields", "id", "kind")
+
+    def __init__(self, kind: str, item_id: str, fields: dict[str, Any]) -> None:
+        self.kind = kind
+        self.id = item_id
+        self.fields = fields
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._pieces: list[str] = []
+        self._kept = 0
+
+    def output(self, delta: str) -> str:
+        """The next piece of what it prints."""
+        if self._kept < MAX_KEPT_OUTPUT:
+            self._kept += len(delta)
+            self._pieces.append(delta)
+        return delta
+
+    def encoded_output(self, chunk: str) -> str:
+        """The next piece in base64; a character split between two is held until it is whole."""
+        try:
+            return self.output(self._decoder.decode(base64.b64decode(chunk, validate=True)))
+        except (binascii.Error, ValueError):
+            return ""
+
+    def begun(self) -> UnknownItem:
+        """The item when it starts."""
+        return UnknownItem({"type": self.kind, "id": self.id, "status": "in_progress", **self.fields})
+
+    def done(self, outcome: str, fields: dict[str, Any], over: bool = True) -> UnknownItem:
+        """The finished item; its own account of the output counts over the pieces."""
+        merged = {**self.fields, **fields}
+        if self._pieces:
+            merged.setdefault("aggregated_output", "".join(self._pieces))
+        status = "completed" if over else "incomplete"
+        return UnknownItem({"type": self.kind, "id": self.id, "status": status, "outcome": outcome, **merged})
+
+
+# Token counts of one turn out of Codex's counts of a whole thread.
+#
+# A turn may call the model several times. Each report gives the thread's `total` and the `last` call's
+# share; reports are repeated, and `last` is now and then zero or an estimate of the context. So what
+# counts is by how much the total grew, and for the first report `last`.
+
+_NAMES = (
+    ("inputTokens", "input_tokens"),
+    ("outputTokens", "output_tokens"),
+    ("cachedInputTokens", "cached_input_tokens"),
+    ("reasoningOutputTokens", "reasoning_output_tokens"),
+)
+_SPELLINGS = frozenset(name for spellings in _NAMES for name in spellings)
+_Counts = tuple[int, ...]
+
+
+class TurnUsage:
+    """Adds the reports of a thread up for one turn of it."""
+
+    __slots__ = ("_before", "_diagnostics", "_spent")
+
+    def __init__(self, diagnostics: Diagnostics) -> None:
+        self._diagnostics = diagnostics
+        self._before: _Counts | None = None
+        self._spent: _Counts = (0,) * len(_NAMES)
+
+    def elsewhere(self, report: dict[str, Any]) -> None:
+        """A report about another turn of the thread: what it counts is not ours."""
+        self._before = self._counts(report, "total")
+
+    def add(self, report: dict[str, Any]) -> Usage:
+        """A report about this turn: `{total, last}`, in either spelling. What the turn spent so far."""
+        total, last = self._counts(report, "total"), self._counts(report, "last")
+        if self._before is None:
+            grown = last if any(last) else total
+        else:
+            grown = tuple(max(now - then, 0) for now, then in zip(total, self._before, strict=True))
+        self._before = total
+        self._spent = tuple(a + b for a, b in zip(self._spent, grown, strict=True))
+        incoming, outgoing, cached, reasoning = self._spent
+        return Usage.of(incoming, outgoing, cached_tokens=cached, reasoning_tokens=reasoning)
+
+    def _counts(self, report: dict[str, Any], which: str) -> _Counts:
+        counts = object_of(report.get(which) or report.get(f"{which}_token_usage"))
+        for name in counts.keys() & _SPELLINGS:
+            if counts[name] is not None and count_of(counts[name]) != counts[name]:
+                self._diagnostics.repair(f"usage.{name}", "can't be a count, left out")
+        return tuple(count_of(counts.get(camel)) or count_of(counts.get(other)) for camel, other in _NAMES)
+
 
 _LIVE = ResponseStreamPhase.IN_PROGRESS
 IN_PROGRESS = "in_progress"

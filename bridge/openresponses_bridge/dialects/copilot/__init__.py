@@ -1,7 +1,6 @@
 """Copilot Chat's `IResponseDelta` stream: what its `finishedCallback` is called with."""
 
-from openresponses_bridge.dialects.copilot.choices import Choices
-from openresponses_bridge.dialects.copilot.dialect import DIALECT
+from openresponses_bridge.dialects.copilot.dialect import DIALECT, Choices
 from openresponses_bridge.dialects.copilot.inbound import Inbound
 from openresponses_bridge.dialects.copilot.outbound import Outbound
 from openresponses_bridge.dialects.copilot.types import (

@@ -6,25 +6,187 @@ A frame is one JSON line: `{"text", "index", "delta"}`, an `IResponseDelta` by i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from openresponses_bridge.dialects.base import CUT, INVALID_JSON, INVALID_SHAPE, counts_of, failure
-from openresponses_bridge.dialects.copilot.incoming_calls import IncomingCalls
-from openresponses_bridge.dialects.copilot.reading import (
-    failure_of,
-    logprobs_of,
-    objects,
-    plain_text,
-    text_of,
-    url_citation_of,
-)
+import msgspec
+from msgspec import Struct
+
+from openresponses_bridge.dialects.base import CUT, INVALID_JSON, INVALID_SHAPE, counts_of, failure, number_of
 from openresponses_bridge.dialects.copilot.types import EVENT_OF_FIELD, REFERENCES, FinishedCompletionReason
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_frame
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.state import ResponseStreamPhase
+
+# What Copilot writes, read without trusting its shape.
+
+
+class _PlainDelta(Struct, forbid_unknown_fields=True):
+    text: str
+
+
+class _PlainChunk(Struct, forbid_unknown_fields=True):
+    text: str
+    index: int
+    delta: _PlainDelta
+
+
+_decode_plain = msgspec.json.Decoder(_PlainChunk).decode
+
+
+def plain_text(data: bytes, index: int) -> str | None:
+    """The text of the common chunk, which holds nothing else; None for any other."""
+    try:
+        chunk = _decode_plain(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return chunk.delta.text if chunk.index == index else None
+
+
+def text_of(value: Any) -> str:
+    """A string or a list of strings as one string; anything else is empty."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "".join(piece for piece in value if isinstance(piece, str))
+    return ""
+
+
+def objects(value: Any) -> list[dict[str, Any]]:
+    """The objects of a list; anything else is left out."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def logprobs_of(value: Any) -> list[dict[str, Any]]:
+    """`{content: [{token, logprob, bytes, top_logprobs}]}` with what may be missing filled in."""
+    given = objects(value.get("content")) if isinstance(value, dict) else []
+    return [{**_probability(each), "top_logprobs": _alternatives(each)} for each in given]
+
+
+def _alternatives(each: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [_probability(top) for top in objects(each.get("top_logprobs"))]
+
+
+def _probability(each: Mapping[str, Any]) -> dict[str, Any]:
+    token, logprob = text_of(each.get("token")), each.get("logprob")
+    return {
+        "token": token,
+        "logprob": (number_of(logprob) or 0.0),
+        "bytes": list(token.encode("utf-8", "replace")),
+    }
+
+
+def _count(value: Mapping[str, Any], *names: str) -> int | None:
+    counts = [value[name] for name in names if type(value.get(name)) is int]
+    return max(counts[0], 0) if counts else None
+
+
+def failure_of(value: Any) -> dict[str, Any]:
+    """One error of Copilot's (`{type, code, message, agent, identifier}`) or of the API's."""
+    given = value if isinstance(value, dict) else {}
+    return {
+        "code": text_of(given.get("code")) or "server_error",
+        "message": text_of(given.get("message")) or "the upstream reported an error without a message",
+        "param": text_of(given.get("identifier") or given.get("param")) or None,
+    }
+
+
+def url_citation_of(reference: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The citation in a reference that names a URL; None for references to anything else."""
+    given = reference.get("data")
+    data = given if isinstance(given, dict) else {}
+    metadata = reference.get("metadata")
+    shown = metadata if isinstance(metadata, dict) else {}
+    url = text_of(data.get("url") or shown.get("display_url"))
+    if not url:
+        return None
+    return {
+        "type": "url_citation",
+        "url": url,
+        "title": text_of(data.get("title") or shown.get("display_name")),
+        "start_index": _count(data, "start_index") or 0,
+        "end_index": _count(data, "end_index") or 0,
+    }
+
+
+# Copilot's tool calls on their way into the machine: announced, repeated as they grow, then whole.
+
+
+class _Call:
+    __slots__ = ("call_id", "done", "index", "name", "sent")
+
+    def __init__(self, index: int, call_id: str, name: str) -> None:
+        self.index = index
+        self.call_id = call_id
+        self.name = name
+        self.sent = ""
+        self.done = False
+
+
+class IncomingCalls:
+    """Calls in order of first appearance, known by their call id, or by their name while they have
+    none."""
+
+    __slots__ = ("_calls", "_diagnostics", "_machine")
+
+    def __init__(self, machine: ResponseStream) -> None:
+        self._machine = machine
+        self._diagnostics = machine.diagnostics
+        self._calls: list[_Call] = []
+
+    @property
+    def settled(self) -> bool:
+        """Whole calls have come."""
+        return any(call.done for call in self._calls)
+
+    def begin(self, facts: dict[str, Any]) -> list[Event]:
+        """A call is announced. One without an id waits, since its id may still come."""
+        call = self._find(facts)
+        return self._machine.tool_call(call.index, call.call_id, call.name) if call and call.call_id else []
+
+    def grow(self, facts: dict[str, Any]) -> list[Event]:
+        """The arguments so far."""
+        call = self._find(facts)
+        return [] if call is None or call.done else self._show(call, _text(facts.get("arguments")))
+
+    def settle(self, facts: dict[str, Any]) -> list[Event]:
+        """A whole call; one that comes again is left out."""
+        call = self._find(facts)
+        if call is None or call.done:
+            return []
+        call.done = True
+        events = self._show(call, _text(facts.get("arguments")))
+        return events + self._machine.tool_call_done(call.index)
+
+    def _find(self, facts: dict[str, Any]) -> _Call | None:
+        call_id, name = _text(facts.get("id")), _text(facts.get("name"))
+        for call in self._calls:
+            same = call.call_id == call_id if call.call_id and call_id else call.name == name
+            if same and not (call.done and not call_id):
+                call.call_id = call.call_id or call_id
+                return call
+        if not name:
+            self._diagnostics.loss("tool_calls", "a call without a name")
+            return None
+        call = _Call(len(self._calls), call_id, name)
+        self._calls.append(call)
+        return call
+
+    def _show(self, call: _Call, arguments: str) -> list[Event]:
+        rest = ""
+        if arguments.startswith(call.sent):
+            rest = arguments[len(call.sent) :]
+            call.sent = arguments
+        elif arguments:
+            self._diagnostics.loss("tool_calls.arguments", "differ from what was streamed, which stands")
+        return self._machine.tool_call(call.index, call.call_id, call.name, rest)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
 
 _IDLE, _IN_PROGRESS = ResponseStreamPhase.IDLE, ResponseStreamPhase.IN_PROGRESS
 

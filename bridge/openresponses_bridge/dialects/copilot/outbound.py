@@ -7,30 +7,191 @@ over whole when the choice finishes, in one chunk that stands for the end.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from openresponses_bridge.calls.json_input import INPUT_KEY
+from openresponses_bridge.calls.unwrap import wrap_input
+from openresponses_bridge.decoder.tool_calls import unique_call_id
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.copilot.calls import OutgoingCalls
-from openresponses_bridge.dialects.copilot.ending import completion_of, error_of, interrupted
-from openresponses_bridge.dialects.copilot.growing import GrowingText
 from openresponses_bridge.dialects.copilot.types import (
     FIELD_OF_EVENT,
+    BeginToolCall,
     CallbackChunk,
     Chunk,
     CopilotError,
     FinishedCompletion,
+    FinishedCompletionReason,
+    FunctionCall,
+    GrowingText,
+    RequestId,
     ResponseDelta,
+    Solution,
     Thinking,
+    ToolCall,
+    ToolCallUpdate,
 )
 from openresponses_bridge.protocol import events as ev
 from openresponses_bridge.protocol import items as it
 from openresponses_bridge.protocol.content import UrlCitation
 from openresponses_bridge.protocol.events import Event
-from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.items import CustomToolCall
+from openresponses_bridge.protocol.items import FunctionCall as FunctionCallItem
+from openresponses_bridge.protocol.response import ErrorPayload, Response, ResponseError
 from openresponses_bridge.protocol.unknown import UnknownEvent
+from openresponses_bridge.protocol.usage import Usage
+
+# How a response ended → Copilot's completion, and its errors.
+
+AGENT = "openai"
+
+# why a response is incomplete → Copilot's reason; any other is an error to it, and drops the text
+_INCOMPLETE = {
+    "max_output_tokens": FinishedCompletionReason.LENGTH,
+    "incomplete_tool_call": FinishedCompletionReason.LENGTH,
+    "incomplete_item": FinishedCompletionReason.LENGTH,
+    "content_filter": FinishedCompletionReason.CONTENT_FILTER,
+    "cancelled": FinishedCompletionReason.CLIENT_TRIMMED,
+}
+
+
+def error_of(error: ErrorPayload | ResponseError) -> CopilotError:
+    """An error as Copilot shows it; one without a code is `unknown`."""
+    param = error.param if isinstance(error, ErrorPayload) else None
+    return CopilotError("error", error.code or "unknown", error.message, AGENT, param)
+
+
+def usage_of(usage: Usage | None) -> dict[str, Any] | None:
+    """APIUsage: the three totals, and the details that say something."""
+    if usage is None:
+        return None
+    counts: dict[str, Any] = {
+        "completion_tokens": usage.output_tokens,
+        "prompt_tokens": usage.input_tokens,
+        "total_tokens": usage.total_tokens,
+    }
+    if usage.input_tokens_details.cached_tokens:
+        counts["prompt_tokens_details"] = {"cached_tokens": usage.input_tokens_details.cached_tokens}
+    if usage.output_tokens_details.reasoning_tokens:
+        reasoning = usage.output_tokens_details.reasoning_tokens
+        counts["completion_tokens_details"] = {"reasoning_tokens": reasoning}
+    return counts
+
+
+def reason_of(response: Response, called: FinishedCompletionReason | None) -> FinishedCompletionReason:
+    """`called` or stop for a completed response, else the reason it is not."""
+    if response.status == "completed":
+        return called or FinishedCompletionReason.STOP
+    if response.status == "cancelled":
+        return FinishedCompletionReason.CLIENT_TRIMMED
+    details = response.incomplete_details
+    reason = details.reason if details is not None else ""
+    return _INCOMPLETE.get(reason, FinishedCompletionReason.SERVER_ERROR)
+
+
+def completion_of(
+    response: Response, pieces: list[str], index: int, calls: list[ToolCall], legacy: bool
+) -> FinishedCompletion:
+    """The completion of a response that ended, with its whole calls; with `legacy` the first one as
+    `function_call`."""
+    error = response.error
+    given = calls if response.status == "completed" else []
+    function = FunctionCall(given[0].name, given[0].arguments) if given and legacy else None
+    called = FinishedCompletionReason.FUNCTION_CALL if legacy else FinishedCompletionReason.TOOL_CALLS
+    return FinishedCompletion(
+        Solution(list(pieces), []),
+        reason_of(response, called if given else None),
+        RequestId(response.id, response.created_at),
+        index,
+        usage_of(response.usage),
+        None if error is None else {"code": error.code, "message": error.message},
+        None if legacy else given or None,
+        function,
+    )
+
+
+def interrupted(pieces: list[str], response: Response | None, index: int) -> FinishedCompletion:
+    """The completion of a stream that was cut."""
+    origin = RequestId("", 0) if response is None else RequestId(response.id, response.created_at)
+    reason = FinishedCompletionReason.CLIENT_ITERATION_DONE
+    return FinishedCompletion(Solution(list(pieces), []), reason, origin, index)
+
+
+# The tool calls of one choice on their way to Copilot, which gets them whole and all at once.
+
+AnyCall = FunctionCallItem | CustomToolCall
+_BEGIN_INPUT = f'{{"{INPUT_KEY}":"'
+_END_INPUT = '"}'
+
+
+def arguments_of(item: AnyCall) -> str:
+    """The JSON text of a call's arguments; free text goes under `input`."""
+    if isinstance(item, CustomToolCall):
+        return wrap_input(item.input)
+    return item.arguments
+
+
+class OutgoingCalls:
+    """Calls by output index: announced, growing, whole. Those that never become whole are never
+    handed out (field case 25)."""
+
+    __slots__ = ("_growing", "_open", "_settled", "_whole")
+
+    def __init__(self) -> None:
+        self._open: dict[int, AnyCall] = {}
+        self._growing: dict[int, GrowingText] = {}
+        self._settled: set[tuple[str, str, str]] = set()
+        self._whole: dict[str, ToolCall] = {}
+
+    def __len__(self) -> int:
+        return len(self._whole)
+
+    def begin(self, output_index: int, item: AnyCall) -> BeginToolCall | None:
+        """What Copilot gets when a call begins: the first one only, to show that tools follow."""
+        first = not self._open and not self._whole
+        self._open[output_index] = item
+        return BeginToolCall(item.name, item.call_id) if first else None
+
+    def grow(self, output_index: int, delta: str) -> ToolCallUpdate | None:
+        """The arguments so far; None for a call nobody announced."""
+        item = self._open.get(output_index)
+        if item is None:
+            return None
+        text = self._growing.get(output_index)
+        if text is None:
+            text = self._growing[output_index] = GrowingText()
+        return ToolCallUpdate(item.name, text.add(delta), item.call_id)
+
+    def quoted(self, output_index: int, delta: str) -> str:
+        """The next piece of a custom tool's input within the JSON that it is shown as."""
+        begun = output_index in self._growing
+        return ("" if begun else _BEGIN_INPUT) + json.dumps(delta, ensure_ascii=False)[1:-1]
+
+    def end_quote(self, output_index: int) -> str:
+        """What ends that JSON; empty where nothing of it was shown."""
+        return _END_INPUT if output_index in self._growing else ""
+
+    def end(self, output_index: int, item: AnyCall) -> None:
+        """A call's item is done."""
+        self._growing.pop(output_index, None)
+        self.settle(item)
+
+    def settle(self, item: AnyCall) -> None:
+        """A whole item: kept once, whichever event brought it. Another call under an id that was given
+        before gets one of its own."""
+        facts = item.name, arguments_of(item), item.call_id
+        if item.status != "incomplete" and facts not in self._settled:
+            self._settled.add(facts)
+            call_id = unique_call_id(item.call_id, set(self._whole))
+            self._whole[call_id] = ToolCall(item.name, facts[1], call_id)
+
+    def all(self) -> list[ToolCall]:
+        """The whole calls, in order."""
+        return list(self._whole.values())
+
 
 CALL_ITEMS = (it.FunctionCall, it.CustomToolCall)
 BREAK = "\n\n"  # between two parts of one reasoning

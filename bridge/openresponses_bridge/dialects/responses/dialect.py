@@ -17,11 +17,8 @@ from openresponses_bridge.dialects.base import (
     UpstreamSide,
     type_of,
 )
-from openresponses_bridge.dialects.responses.fields import outcomes
-from openresponses_bridge.dialects.responses.inbound import Inbound
-from openresponses_bridge.dialects.responses.options import ResponsesOptions
-from openresponses_bridge.dialects.responses.request import to_responses
-from openresponses_bridge.dialects.responses.whole import whole_answer
+from openresponses_bridge.dialects.responses.inbound import Inbound, whole_answer
+from openresponses_bridge.dialects.responses.request import ResponsesOptions, outcomes, to_responses
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.request import CreateResponse
 

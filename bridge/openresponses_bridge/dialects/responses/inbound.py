@@ -7,6 +7,7 @@ that was put right is noted as a repair; what was right keeps its ids and texts.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -14,8 +15,7 @@ import msgspec
 from openresponses_bridge.decoder.spellings import respelled
 from openresponses_bridge.dialects.base import CUT, counted, failure
 from openresponses_bridge.dialects.responses.items import Handler, ItemFeeder
-from openresponses_bridge.dialects.responses.whole import whole_answer
-from openresponses_bridge.emitter.finish_reasons import INCOMPLETE_ITEM, UNKNOWN
+from openresponses_bridge.emitter.failures import INCOMPLETE_ITEM, UNKNOWN
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol import events as ev
@@ -26,12 +26,31 @@ from openresponses_bridge.protocol.codec import (
     decode_known_event,
     event_from,
 )
-from openresponses_bridge.protocol.errors import ErrorPayload
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.lenient import MISSING, Repair
-from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.response import ErrorPayload, Response
 from openresponses_bridge.protocol.unknown import UnknownEvent
 from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
+
+# A whole response where a stream was asked for: the terminal event that would have held it.
+
+# status → the terminal event; a response that still runs is not an answer
+_EVENTS = {
+    "completed": "response.completed",
+    "incomplete": "response.incomplete",
+    "cancelled": "response.incomplete",
+    "failed": "response.failed",
+}
+
+
+def whole_answer(value: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The event that stands for a response which came as JSON; None when it is not one that has ended."""
+    if value.get("object") != "response" or "type" in value or not isinstance(value.get("output"), list):
+        return None
+    status = value.get("status")
+    kind = _EVENTS.get(status) if isinstance(status, str) else None
+    return None if kind is None else {"type": kind, "sequence_number": 0, "response": dict(value)}
+
 
 _CUT = failure(CUT, "the upstream's stream ended before its response did")
 _FAILED = ErrorPayload("server_error", None, "the upstream failed", None)

@@ -12,16 +12,161 @@ from typing import Any, Final
 
 from msgspec import UNSET, structs
 
-from openresponses_bridge.dialects.responses.calls import CallFeeder
-from openresponses_bridge.dialects.responses.quick import QuickDeltas
 from openresponses_bridge.dialects.responses.text import TextFeeder, kind_of
-from openresponses_bridge.dialects.responses.tracks import Tracks
-from openresponses_bridge.dialects.responses.types import CALLS, Track
+from openresponses_bridge.dialects.responses.tracks import CALLS, MANY, RENAMED, Track, Tracks
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.protocol import events as ev
 from openresponses_bridge.protocol import items as it
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.unknown import UnknownEvent, UnknownItem
+from openresponses_bridge.state import ResponseStreamPhase
+
+# Tool calls of the upstream → the machine's calls, by slot.
+
+AnyCall = it.FunctionCall | it.CustomToolCall
+
+
+class CallFeeder:
+    """Opens, feeds and ends calls; a call that has a name makes text end (law E5)."""
+
+    def __init__(self, machine: ResponseStream, texts: TextFeeder) -> None:
+        self._machine = machine
+        self._diagnostics = machine.diagnostics
+        self._texts = texts
+
+    def open(self, track: Track, item: AnyCall, out: list[Event]) -> None:
+        """The call as its `added` event has it. A payload in there waits: deltas may repeat it."""
+        track.pending = _payload(item)
+        self._identify(track, item, out)
+
+    def _identify(self, track: Track, item: AnyCall, out: list[Event]) -> None:
+        if track.named or not item.name:
+            return
+        track.named = True
+        if not item.call_id:
+            self._diagnostics.repair("call_id", "missing, made here")
+        self._texts.leave()
+        kind = "custom" if isinstance(item, it.CustomToolCall) else "function"
+        self._machine.expect_item(track.item_id, explicit_end=True)
+        out += self._machine.tool_call(
+            track.slot, item.call_id, item.name, None, kind, item.namespace or None
+        )
+
+    def say(self, track: Track, delta: str, out: list[Event]) -> None:
+        """The next piece of the payload."""
+        if not delta:
+            return
+        if track.pending:
+            pending, track.pending = track.pending, ""
+            if not pending.startswith(delta):
+                delta = pending + delta
+        said = track.payload = track.part("call", 0)
+        said.add(delta)
+        out += self._machine.tool_call(track.slot, None, None, delta)
+
+    def payload_done(self, track: Track, whole: str, out: list[Event]) -> None:
+        """The payload's own done event: clients run calls on it, so it seals the call at once."""
+        self._missing(track, whole, out)
+        if track.named and track.said:
+            out += self._machine.tool_call_done(track.slot)
+
+    def given(self, track: Track, item: AnyCall, out: list[Event]) -> None:
+        """What the call is and has, as its done event or the terminal response has it."""
+        begun = track.item
+        if track.named and isinstance(begun, it.FunctionCall | it.CustomToolCall):
+            for field in ("name", "call_id", "namespace"):
+                if getattr(item, field) not in ("", UNSET, getattr(begun, field)):
+                    self._diagnostics.warning(
+                        "call done", f"has another {field}, that of its beginning stands"
+                    )
+        self._identify(track, item, out)
+        self._missing(track, _payload(item) or track.pending, out)
+
+    def end(self, track: Track, cut: bool, out: list[Event]) -> None:
+        """Upstream has finished the call, or the response ended before it had, whatever its payload looks
+        like (`cut`)."""
+        if track.named:
+            out += self._machine.tool_call_done(track.slot, cut=cut)
+
+    def differs(self, track: Track, item: AnyCall) -> bool:
+        """Whether the call is another one than what was sent on of it."""
+        if isinstance(track.item, it.FunctionCall | it.CustomToolCall) and item.name != track.item.name:
+            return True
+        return track.differs("call", [_payload(item)])
+
+    def _missing(self, track: Track, whole: str, out: list[Event]) -> None:
+        said = track.said.get(("call", 0))
+        rest = whole if said is None else said.rest(whole)
+        if rest:
+            self._diagnostics.repair("call done", "held more than its deltas, the rest was sent")
+            track.pending = ""
+            self.say(track, rest, out)
+        elif rest is None and whole:
+            self._diagnostics.warning("call done", "differs from its deltas, which stand")
+
+
+def _payload(item: AnyCall) -> str:
+    return item.input if isinstance(item, it.CustomToolCall) else item.arguments
+
+
+# The quick way of a delta that goes on with what is open: a piece of text, or of a call's arguments.
+#
+# Nearly every event of a stream is one. Both readers give what the handlers of `items.py` give, with the same
+# repairs noted; for an event that takes a closer look they give None and have done nothing.
+
+_IN_PROGRESS = ResponseStreamPhase.IN_PROGRESS
+Reader = Callable[[Any], list[Event] | None]
+
+
+class QuickDeltas:
+    """Takes deltas while the response is in progress. `readers` has one for each event with a quick way."""
+
+    __slots__ = ("_machine", "_note", "_texts", "_tracks", "readers")
+
+    def __init__(self, machine: ResponseStream, tracks: Tracks, texts: TextFeeder) -> None:
+        self._machine = machine
+        self._note = machine.diagnostics.note
+        self._tracks = tracks
+        self._texts = texts
+        self.readers: dict[type[Any], Reader] = {
+            ev.OutputTextDelta: self._text,
+            ev.FunctionCallArgumentsDelta: self._arguments,
+        }
+
+    def _text(self, event: ev.OutputTextDelta) -> list[Event] | None:
+        texts, place = self._texts, self._texts.place
+        if place is None or event.logprobs:
+            return None
+        item_id, output_index, content_index = place
+        if event.content_index != content_index or event.output_index != output_index:
+            return None
+        said, delta, renamed = texts.said, event.delta, event.item_id != item_id
+        if renamed and not (delta and self._tracks.renames(texts.open, output_index, event.item_id)):
+            return None
+        said.recent.append(delta)
+        if len(said.recent) >= MANY:
+            said.count()
+        events = self._machine.text(delta)
+        # of what comes after the end, nothing but that is noted
+        if renamed and (events or self._machine.phase is _IN_PROGRESS):
+            self._note("repair", "item_id", RENAMED)
+        return events
+
+    def _arguments(self, event: ev.FunctionCallArgumentsDelta) -> list[Event] | None:
+        track, delta = self._tracks.by_index.get(event.output_index), event.delta
+        if track is None or track.payload is None or track.pending or not delta:
+            return None
+        if event.item_id != track.item_id:
+            renamed = self._tracks.renames(track, event.output_index, event.item_id)
+            if not renamed or self._machine.phase is not _IN_PROGRESS:
+                return None
+            self._note("repair", "item_id", RENAMED)
+        said = track.payload
+        said.recent.append(delta)
+        if len(said.recent) >= MANY:
+            said.count()
+        return self._machine.tool_call(track.slot, None, None, delta)
+
 
 Handler = Callable[[Any, list[Event]], None]
 _EMPTY: Final[tuple[Any, ...]] = (None, UNSET, "", [], {})

@@ -3,27 +3,250 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
-from openresponses_bridge.calls.choice import meant, named, plain_choice
-from openresponses_bridge.calls.declarations import FunctionView, Placed, active_tools, present_tools
+import msgspec
+from msgspec import Struct
+
+from openresponses_bridge.calls.declarations import (
+    FunctionView,
+    Placed,
+    active_tools,
+    meant,
+    named,
+    plain_choice,
+    present_tools,
+)
 from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.calls.presentation import CallView, OutputView, call_view, output_view, pair
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import (
     HISTORY,
+    METADATA_OF_CHAT,
+    OTHER,
+    OURS,
+    Entry,
+    Outcomes,
     apply,
+    built,
     configured,
     entries_of,
+    honoured,
     is_answered_trigger,
     kept_there,
+    loss,
+    refused,
+    sent,
     understood,
 )
-from openresponses_bridge.dialects.responses.fields import outcomes
-from openresponses_bridge.dialects.responses.options import DEFAULT_OPTIONS, ResponsesOptions
-from openresponses_bridge.dialects.responses.request_items import InputItems, plain
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.beyond import names_of, put_back
 from openresponses_bridge.protocol.request import CreateResponse, ForeignFields
+from openresponses_bridge.protocol.unknown import UnknownItem, enc_hook
+from openresponses_bridge.seal import is_envelope
+
+# What differs between servers that speak Responses in what they take, as data.
+
+
+class ResponsesOptions(Struct, frozen=True, kw_only=True):
+    """What one upstream wants where servers differ.
+
+    `supersets`: it knows OpenAI's own tools, items and fields; without, tools and their calls leave as
+    functions and the rest is a loss.
+    `stateful`: it keeps responses, so that `previous_response_id`, `store` and references to items mean
+    something there, and what is new is enough to go on; without, nothing is stored and the history goes
+    along.
+    `item_ids`, `item_statuses`: send the `id` and `status` of items along.
+    `reasoning_content`: it takes raw reasoning of earlier turns back (the published schema does not).
+    `encrypted_reasoning`: ask for encrypted reasoning, which a conversation that is not stored needs.
+    `omit`: request fields that this upstream refuses; each use is a loss.
+    """
+
+    supersets: bool = True
+    stateful: bool = False
+    item_ids: bool = True
+    item_statuses: bool = True
+    reasoning_content: bool = True
+    encrypted_reasoning: bool = False
+    omit: frozenset[str] = frozenset()
+
+
+DEFAULT_OPTIONS = ResponsesOptions()
+
+
+# Items of earlier turns and of the request itself → the `input` of an upstream that speaks Responses.
+
+_SLUG = "openai:"
+# the items that every server knows, and their fields which every server knows
+PUBLISHED = frozenset(
+    {"message", "function_call", "function_call_output", "reasoning", "compaction", "item_reference"}
+)
+_NULLS = frozenset({"arguments", "output"})  # where null is a value
+_Plain = dict[str, Any]
+
+
+def plain(value: Any) -> Any:
+    """A protocol value as JSON has it, OpenAI's types under their own names."""
+    found = msgspec.to_builtins(value, enc_hook=enc_hook)
+    if isinstance(found, dict) and str(found.get("type")).startswith(_SLUG):
+        return {**found, "type": found["type"].removeprefix(_SLUG)}
+    return found
+
+
+class InputItems:
+    """Builds the input: `build(entries, joined)`."""
+
+    def __init__(
+        self, identities: ToolIdentityMap, options: ResponsesOptions, diagnostics: Diagnostics
+    ) -> None:
+        self._identities = identities
+        self._options = options
+        self._diagnostics = diagnostics
+
+    def build(self, entries: Sequence[Entry], joined: bool) -> list[_Plain]:
+        """`joined`: the upstream holds the turns before, so that calls may be answered which are not
+        here. Raises InvalidRequestError with the item's place."""
+        views: list[Any] = [
+            call_view(entry.item, self._identities) or output_view(entry.item, self._identities)
+            for entry in entries
+        ]
+        cut = frozenset[int]()
+        if not joined:
+            answers = pair(views, lambda index: entries[index].param)
+            cut = frozenset(index for index, answer in answers.items() if answer is None)
+            for call, answer in answers.items():
+                if answer is not None:  # it may have named the call by its item
+                    views[answer] = views[answer]._replace(call_id=views[call].call_id)
+        found = []
+        for index, entry in enumerate(entries):
+            if index in cut:
+                self._diagnostics.loss(entry.param, "a call that was cut and never answered")
+            elif (made := self._item(entry.item, views[index], entry.param)) is not None:
+                found.append(made)
+        return found
+
+    def _item(self, item: Any, view: CallView | OutputView | None, where: str) -> _Plain | None:
+        if item.type == "item_reference" and not self._options.stateful:
+            raise InvalidRequestError(
+                InvalidRequestError.INVALID_VALUE, f"item {item.id[:64]!r} is not known here", param=where
+            )
+        if not self._options.supersets:
+            if item.type == "additional_tools":
+                return None  # they stand with the request's tools
+            if view is not None:
+                return self._function(item, view, where)
+            if item.type not in PUBLISHED and not (isinstance(item, UnknownItem) and ":" in item.type):
+                self._diagnostics.loss(where, f"an item of type {item.type[:64]!r} is not known there")
+                return None
+        made: _Plain = plain(item)
+        if view is not None and made.get("call_id"):
+            made["call_id"] = view.call_id
+        return self._as_it_is(made, where)
+
+    def _function(self, item: Any, view: CallView | OutputView, where: str) -> _Plain | None:
+        """A call or an answer of any kind as a function's."""
+        made: _Plain = {"call_id": view.call_id}
+        if isinstance(view, CallView):
+            made = {"type": "function_call", **made, "name": view.name, "arguments": view.arguments}
+        else:
+            made = {"type": "function_call_output", **made, "output": plain(view.output)}
+        if item.type in PUBLISHED:
+            made |= {name: getattr(item, name) for name in ("id", "status") if getattr(item, name, None)}
+        return self._as_it_is(made, where)
+
+    def _as_it_is(self, item: _Plain, where: str) -> _Plain | None:
+        if not self._options.item_ids and item.get("type") != "item_reference":
+            item.pop("id", None)
+        if not self._options.item_statuses:
+            item.pop("status", None)
+        if item.get("type") == "message" and isinstance(item.get("content"), list):
+            for part in item["content"]:
+                part.pop("logprobs", None)  # nothing that a request can say
+        if item.get("type") == "reasoning" and not self._reasoning(item, where):
+            return None
+        return {name: value for name, value in item.items() if value is not None or name in _NULLS}
+
+    def _reasoning(self, item: _Plain, where: str) -> bool:
+        """Keep what the upstream takes of it; False when nothing is left."""
+        if not self._options.reasoning_content and item.pop("content", None):
+            self._diagnostics.loss(where, "raw reasoning of earlier turns")
+        if is_envelope(item.get("encrypted_content") or ""):
+            # sealed here for another kind of upstream, unreadable to this one
+            del item["encrypted_content"]
+            self._diagnostics.loss(where, "reasoning sealed for another upstream")
+        return bool(item.get("encrypted_content") or item.get("content") or item.get("summary"))
+
+
+# What becomes of each field of a request on its way to a server that itself speaks Responses.
+
+_PUBLISHED: Final = (
+    "instructions",
+    "metadata",
+    "text.format",
+    "text.verbosity",
+    "temperature",
+    "top_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "parallel_tool_calls",
+    "max_tool_calls",
+    "reasoning.effort",
+    "reasoning.summary",
+    "safety_identifier",
+    "prompt_cache_key",
+    "truncation",
+    "service_tier",
+    "top_logprobs",
+)
+_OPENAI: Final = (
+    "user",
+    "client_metadata",
+    "prompt",
+    "context_management",
+    "moderation",
+    "prompt_cache_retention",
+    "prompt_cache_options",
+    "access_programs",
+    "reasoning.context",
+    "reasoning.mode",
+)
+_OF_OTHERS: Final = ("seed", "logit_bias", "prediction", "top_k")
+
+_EVERYWHERE: Final[Outcomes] = {
+    **{name: sent(name) for name in _PUBLISHED},
+    **{name: loss("Responses has no such field") for name in _OF_OTHERS},
+    **{name: built(name) for name in ("model", "input", "include", "tools", "tool_choice", "stream")},
+    "max_output_tokens": built("max_output_tokens"),
+    "stop": honoured("the answer ends before the first of them"),
+    "stream_options.include_obfuscation": built("stream_options"),
+    METADATA_OF_CHAT: built("metadata"),
+}
+FIELDS: Final[Outcomes] = {
+    **OURS,
+    **_EVERYWHERE,
+    **{name: sent(name) for name in _OPENAI},
+    OTHER: built("its own name"),
+}
+PUBLISHED_FIELDS: Final[Outcomes] = {
+    **OURS,
+    **_EVERYWHERE,
+    **{name: loss("is not known there") for name in _OPENAI},
+    "prompt": refused("stored prompts are not known to this upstream"),
+}
+# where the upstream keeps responses
+_STATEFUL: Final[Outcomes] = {
+    name: sent(name) for name in ("previous_response_id", "background", "store", "background_options")
+}
+
+
+def outcomes(options: ResponsesOptions) -> Outcomes:
+    """The table of a server with these options."""
+    table = FIELDS if options.supersets else PUBLISHED_FIELDS
+    if not options.stateful:
+        return table
+    kept = {**table, **_STATEFUL}
+    return {**kept, "conversation": sent("conversation")} if options.supersets else kept
+
 
 SMALLEST_LIMIT = 16  # tokens, schema CreateResponseBody
 _ENCRYPTED = "reasoning.encrypted_content"

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.responses.types import HOLDERS, Said, Track
+from openresponses_bridge.dialects.responses.tracks import HOLDERS, Said, Track
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.protocol import content as ct
 from openresponses_bridge.protocol import items as it

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from openresponses_bridge.dialects.base import UPSTREAM_ERROR
 from openresponses_bridge.errors import BridgeError
-from openresponses_bridge.protocol.errors import ErrorPayload
+from openresponses_bridge.protocol.response import ErrorPayload
 
 NAME = "LanguageModelError"
 # the error's HTTP status → LanguageModelError.code

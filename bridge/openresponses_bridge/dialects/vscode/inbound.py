@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -20,20 +20,87 @@ from openresponses_bridge.decoder import (
     LanguageModelThinkingPart,
     LanguageModelToolCallPart,
 )
-from openresponses_bridge.dialects.base import CUT, EMPTY, INVALID_JSON, INVALID_SHAPE, failure
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.base import CUT, EMPTY, INVALID_JSON, INVALID_SHAPE, counts_of, failure
 from openresponses_bridge.dialects.vscode import types as vs
-from openresponses_bridge.dialects.vscode.call_ids import call_id_of
 from openresponses_bridge.dialects.vscode.errors import failure_of
-from openresponses_bridge.dialects.vscode.marked_data import compaction_of, json_of, marker_of, phase_of
 from openresponses_bridge.dialects.vscode.media import image_mime
 from openresponses_bridge.dialects.vscode.reading import part_of
-from openresponses_bridge.dialects.vscode.usage import usage_of
+from openresponses_bridge.dialects.vscode.types import call_id_of
 from openresponses_bridge.emitter.stream import ResponseStream
-from openresponses_bridge.errors import BridgeError
-from openresponses_bridge.protocol.codec import decode_frame
+from openresponses_bridge.errors import BridgeError, WireError
+from openresponses_bridge.protocol.codec import decode_frame, decode_json
 from openresponses_bridge.protocol.events import Event
-from openresponses_bridge.protocol.items import CompactionItem
+from openresponses_bridge.protocol.input_items import CompactionParam
+from openresponses_bridge.protocol.items import CompactionItem, MessagePhase
+from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.state import ResponseStreamPhase
+
+# Data parts whose media type says that they are not content: Copilot's own bookkeeping in a message.
+
+_PHASES: dict[Any, MessagePhase] = {phase: phase for phase in get_args(MessagePhase)}
+
+
+def json_of(data: bytes) -> Any:
+    """The JSON in a part's bytes; its text where it is not JSON."""
+    try:
+        return decode_json(data)
+    except WireError:
+        return data.decode("utf-8", "replace")
+
+
+def _inner(data: bytes, name: str) -> Any:
+    """What the part holds, taken out of the container that names its kind again."""
+    value = json_of(data)
+    return value[name] if isinstance(value, dict) and name in value else value
+
+
+def marker_of(data: bytes) -> tuple[str, str] | None:
+    r"""(model, marker) of `model\marker`; None where one of them is missing."""
+    model, _, marker = data.decode("utf-8", "replace").partition("\\")
+    return (model, marker) if model and marker else None
+
+
+def compaction_of(data: bytes) -> CompactionParam | None:
+    """A condensed history; None for other context management (reports of what was cleared)."""
+    value = _inner(data, "compaction")
+    encrypted = value.get("encrypted_content") if isinstance(value, dict) else None
+    return CompactionParam(encrypted, value.get("id") or None) if isinstance(encrypted, str) else None
+
+
+def phase_of(data: bytes) -> MessagePhase | None:
+    """The phase of a message; None for one that the protocol does not know."""
+    value = _inner(data, "phase")
+    return _PHASES.get(value) if isinstance(value, str) else None
+
+
+def thinking_of(data: bytes) -> tuple[str, str, str]:
+    """(id, text, encrypted) of a round's reasoning, each empty where it is not given."""
+    value = _inner(data, "thinking")
+    if not isinstance(value, dict):
+        return "", value if isinstance(value, str) else "", ""
+    text = value.get("text", value.get("thinking"))
+    joined = "".join(each for each in text if isinstance(each, str)) if isinstance(text, list) else text
+    facts = value.get("id"), joined, value.get("encrypted", value.get("encrypted_content"))
+    block, text, encrypted = (fact if isinstance(fact, str) else "" for fact in facts)
+    return block, text, encrypted
+
+
+# Copilot's `usage` data, read without trusting its shape.
+
+_TOTALS = ("prompt_tokens", "completion_tokens", "total_tokens")
+
+
+def usage_of(value: Any, diagnostics: Diagnostics) -> Usage | None:
+    """APIUsage, whose three totals must be numbers."""
+    if not isinstance(value, dict) or not all(_is_number(value.get(name)) for name in _TOTALS):
+        return None
+    return counts_of(value, diagnostics)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
 
 _IDLE, _IN_PROGRESS = ResponseStreamPhase.IDLE, ResponseStreamPhase.IN_PROGRESS
 STATEFUL_MARKER_EVENT = "vscode:stateful_marker"

@@ -23,11 +23,10 @@ from openresponses_bridge.decoder import (
 )
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.vscode import types as vs
-from openresponses_bridge.dialects.vscode.call_ids import call_id_of
-from openresponses_bridge.dialects.vscode.marked_data import compaction_of, marker_of, phase_of, thinking_of
-from openresponses_bridge.dialects.vscode.media import content_of
+from openresponses_bridge.dialects.vscode.inbound import compaction_of, marker_of, phase_of, thinking_of
+from openresponses_bridge.dialects.vscode.media import content_of, output_of
 from openresponses_bridge.dialects.vscode.thinking import ThinkingCollector
-from openresponses_bridge.dialects.vscode.tool_results import output_of
+from openresponses_bridge.dialects.vscode.types import call_id_of
 from openresponses_bridge.protocol.content import InputPart, InputTextContent, OutputTextParam
 from openresponses_bridge.protocol.input_items import (
     FunctionCallOutputParam,

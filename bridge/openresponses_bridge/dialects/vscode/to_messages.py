@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from openresponses_bridge.calls.identity import ToolIdentityMap
-from openresponses_bridge.calls.pairing import pair
-from openresponses_bridge.calls.presentation import call_view, output_view
+from openresponses_bridge.calls.presentation import call_view, output_view, pair
 from openresponses_bridge.decoder import (
     LanguageModelDataPart,
     LanguageModelThinkingPart,
@@ -18,13 +17,12 @@ from openresponses_bridge.decoder import (
     Part,
     namespace_call_id,
 )
-from openresponses_bridge.decoder.tool_input import tool_input
+from openresponses_bridge.decoder.tool_calls import tool_input
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import Entry
 from openresponses_bridge.dialects.vscode import types as vs
-from openresponses_bridge.dialects.vscode.media import text_or_nothing
+from openresponses_bridge.dialects.vscode.media import content_parts, text_or_nothing
 from openresponses_bridge.dialects.vscode.thinking import parts_of
-from openresponses_bridge.dialects.vscode.tool_results import content_parts
 from openresponses_bridge.protocol import input_items as params
 from openresponses_bridge.protocol import items as it
 from openresponses_bridge.protocol.unknown import UnknownItem

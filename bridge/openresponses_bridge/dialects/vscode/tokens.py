@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from openresponses_bridge.dialects.base import invalid
 from openresponses_bridge.dialects.vscode import ChatMessage, ChatRequest, from_vscode, read_message
-from openresponses_bridge.models.token_counter import TokenCounter
+from openresponses_bridge.models.tokens import TokenCounter
 from openresponses_bridge.protocol.codec import request_object
 
 

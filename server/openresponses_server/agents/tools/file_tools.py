@@ -8,8 +8,7 @@ from typing import Any, Final
 import anyio.to_thread
 
 from openresponses_bridge.tools.errors import ToolInvocationError
-from openresponses_bridge.tools.invocation import ToolInvocationContext
-from openresponses_bridge.tools.registry import Tool
+from openresponses_bridge.tools.registry import Tool, ToolInvocationContext
 from openresponses_bridge.tools.results import LanguageModelToolResult, ToolResultDataPart
 from openresponses_server.agents.tools.changes import FileChange, existing, make, question
 from openresponses_server.agents.tools.files import patched, read_patch

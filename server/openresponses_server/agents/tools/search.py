@@ -14,10 +14,9 @@ from fnmatch import translate
 from itertools import islice
 from typing import Any, Final
 
-from openresponses_bridge.schemas.dialects import linear_pattern
+from openresponses_bridge.schemas.checking import linear_pattern
 from openresponses_bridge.tools.errors import ToolInvocationError, ToolTimeoutError
-from openresponses_bridge.tools.invocation import ToolInvocationContext
-from openresponses_bridge.tools.registry import Tool
+from openresponses_bridge.tools.registry import Tool, ToolInvocationContext
 from openresponses_server.agents.tools.folder import Folder
 from openresponses_server.agents.tools.texts import SKIPPED
 

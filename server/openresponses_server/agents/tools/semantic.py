@@ -17,8 +17,7 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from openresponses_bridge.tools.errors import ToolTimeoutError
-from openresponses_bridge.tools.invocation import ToolInvocationContext
-from openresponses_bridge.tools.registry import Tool
+from openresponses_bridge.tools.registry import Tool, ToolInvocationContext
 from openresponses_server.agents.tools.folder import Folder
 from openresponses_server.agents.tools.texts import Text, Texts
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from openresponses_bridge.tools.invocation import ToolInvocationContext
-from openresponses_bridge.tools.registry import Tool
+from openresponses_bridge.tools.registry import Tool, ToolInvocationContext
 from openresponses_server.agents.tools.folder import Folder
 from openresponses_server.agents.tools.texts import Texts
 

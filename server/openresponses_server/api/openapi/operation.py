@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from openresponses_bridge.protocol.errors import ErrorBody
+from openresponses_bridge.protocol.response import ErrorBody
 
 
 class Parameter(Struct, frozen=True):

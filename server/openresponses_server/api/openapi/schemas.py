@@ -13,11 +13,15 @@ import msgspec
 
 from openresponses_bridge.dialects.vscode import LanguageModelErrorBody
 from openresponses_bridge.protocol import vocabulary
-from openresponses_bridge.protocol.errors import ErrorBody
 from openresponses_bridge.protocol.events import KnownEvent
-from openresponses_bridge.protocol.request import CompactRequest, CreateResponse, Native
-from openresponses_bridge.protocol.response import OURS, CompactResource, Response
-from openresponses_bridge.protocol.websocket import ResponseCreateMessage, WebSocketError
+from openresponses_bridge.protocol.request import (
+    CompactRequest,
+    CreateResponse,
+    Native,
+    ResponseCreateMessage,
+    WebSocketError,
+)
+from openresponses_bridge.protocol.response import OURS, CompactResource, ErrorBody, Response
 from openresponses_server.api.openapi import resources
 
 Schema = dict[str, Any]

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from openresponses_bridge.errors import InvalidRequestError, WireError
-from openresponses_bridge.protocol.websocket import FailedSteer, ResponseSteerFailed, SteerError
+from openresponses_bridge.protocol.request import FailedSteer, ResponseSteerFailed, SteerError
 from openresponses_server.requests.bodies import decoded
 from openresponses_server.settings import Limits
 

@@ -19,9 +19,8 @@ import structlog
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 from openresponses_bridge.errors import BridgeError, InvalidRequestError, WireError
 from openresponses_bridge.protocol.codec import decode_create_message, decode_json, encode_sse
-from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.protocol.request import CreateResponse, ResponseCreateMessage
 from openresponses_bridge.protocol.usage import Usage
-from openresponses_bridge.protocol.websocket import ResponseCreateMessage
 from openresponses_bridge.wire import choose_wire
 from openresponses_server.api.turns import traced, turn
 from openresponses_server.api.websocket.memory import ConnectionMemory

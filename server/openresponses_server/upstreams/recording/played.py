@@ -14,7 +14,7 @@ import structlog
 
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
-from openresponses_bridge.protocol.errors import ErrorBody, ErrorPayload
+from openresponses_bridge.protocol.response import ErrorBody, ErrorPayload
 from openresponses_server.observation.recordings.matching import wanted
 from openresponses_server.observation.recordings.playing import speed_of
 from openresponses_server.observation.recordings.reader import Changed, Exchange, Recording

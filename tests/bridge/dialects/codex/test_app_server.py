@@ -148,7 +148,7 @@ def test_output_of_an_item_that_is_not_running_is_ignored() -> None:
 
 
 def test_output_kept_for_an_unfinished_command_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openresponses_bridge.dialects.codex.hosted.MAX_KEPT_OUTPUT", 4)
+    monkeypatch.setattr("openresponses_bridge.dialects.codex.turn.MAX_KEPT_OUTPUT", 4)
     deltas = [
         notify("item/commandExecution/outputDelta", itemId="c", delta=piece) for piece in ("abc", "de", "f")
     ]

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from openresponses_bridge import Diagnostics, ResponseStreamPhase
-from openresponses_bridge.calls.aggregator import ToolCallAggregator
-from openresponses_bridge.calls.recent import MOST_RECENT, Recent
+from openresponses_bridge.calls.aggregator import MOST_RECENT, Recent, ToolCallAggregator
 from openresponses_bridge.dialects.codex import Inbound
 from tests.support.codex import item, legacy, proxied
 from tests.support.fed import Fed, Frame

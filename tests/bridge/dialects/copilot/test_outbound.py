@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from openresponses_bridge.dialects.copilot import CallbackChunk, FinishedCompletion, Outbound, as_dict
-from openresponses_bridge.dialects.copilot.growing import TextSoFar
+from openresponses_bridge.dialects.copilot.types import TextSoFar
 from openresponses_bridge.emitter import ResponseStreamStateMachine
 from openresponses_bridge.protocol import events as ev
 from openresponses_bridge.protocol.codec import event_from

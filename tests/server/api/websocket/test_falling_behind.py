@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed
 
 from openresponses_bridge import ResponseStreamStateMachine
 from openresponses_bridge.protocol.codec import encode, encode_sse
-from openresponses_bridge.protocol.errors import ErrorPayload
+from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.sse import DONE
 from openresponses_server.api.websocket.turn_stream import TurnStream
 from openresponses_server.errors import HttpError

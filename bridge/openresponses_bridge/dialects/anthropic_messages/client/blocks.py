@@ -9,7 +9,7 @@ from typing import Any
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.calls.presentation import call_view
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.anthropic_messages import envelopes
+from openresponses_bridge.dialects.anthropic_messages import thinking
 from openresponses_bridge.dialects.anthropic_messages import types as t
 from openresponses_bridge.dialects.anthropic_messages.types import SLUG
 from openresponses_bridge.protocol.codec import encode
@@ -64,8 +64,8 @@ class ItemWriter:
         self.sealed_summary = False
         """Whether the last reasoning was sealed together with its summary."""
         self._signers: dict[str, Callable[[dict[str, Any]], list[t.Chunk]]] = {
-            envelopes.THINKING: self._signed,
-            envelopes.REDACTED: self._redacted,
+            thinking.THINKING: self._signed,
+            thinking.REDACTED: self._redacted,
         }
 
     # ── reasoning ──────────────────────────────────────────────────────────────────────────────────
@@ -78,7 +78,7 @@ class ItemWriter:
                 self._diagnostics.loss("reasoning", "has no signature, can't be sent back")
             return self._blocks.stop()
         try:
-            kind, block = envelopes.open_sealed(self._sealer, encrypted)
+            kind, block = thinking.open_sealed(self._sealer, encrypted)
         except SealError:
             kind, block = "", {}
         sign = self._signers.get(kind)
@@ -100,7 +100,7 @@ class ItemWriter:
         """Another upstream's opaque reasoning: sealed into the place where Anthropic keeps its own."""
         summary = [getattr(part, "text", "") for part in item.summary]
         self.sealed_summary = True
-        sealed = envelopes.seal_reasoning(
+        sealed = thinking.seal_reasoning(
             self._sealer, {"id": item.id, "summary": summary, "encrypted_content": encrypted}
         )
         if not self._blocks.kind:
@@ -130,10 +130,10 @@ class ItemWriter:
     def compaction(self, item: CompactionItem) -> list[t.Chunk]:
         """A condensed history, when it is Anthropic's."""
         try:
-            kind, block = envelopes.open_sealed(self._sealer, item.encrypted_content)
+            kind, block = thinking.open_sealed(self._sealer, item.encrypted_content)
         except SealError:
             kind, block = "", {}
-        if kind != envelopes.COMPACTION:
+        if kind != thinking.COMPACTION:
             self._diagnostics.loss("item.compaction", "condensed elsewhere")
             return []
         delta = t.CompactionDelta(block.get("content"), block.get("encrypted_content"))

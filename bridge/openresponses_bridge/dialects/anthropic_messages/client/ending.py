@@ -9,8 +9,7 @@ from openresponses_bridge.dialects.anthropic_messages import types as t
 from openresponses_bridge.dialects.anthropic_messages.client.blocks import BlockWriter
 from openresponses_bridge.dialects.base import CANCELLED, CUT
 from openresponses_bridge.protocol import events as ev
-from openresponses_bridge.protocol.errors import ErrorPayload
-from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.response import ErrorPayload, Response
 from openresponses_bridge.protocol.usage import Usage
 
 REFUSAL = "refusal"

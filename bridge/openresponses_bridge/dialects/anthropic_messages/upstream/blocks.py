@@ -10,12 +10,138 @@ from typing import Any, Protocol
 
 import msgspec
 
+from openresponses_bridge.calls.json_text import JsonState, json_state
+from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.anthropic_messages import types as t
-from openresponses_bridge.dialects.anthropic_messages.envelopes import seal_block
-from openresponses_bridge.dialects.anthropic_messages.upstream.context import MessageContext
-from openresponses_bridge.dialects.anthropic_messages.upstream.hosted import CompactionBlock, HostedBlock
+from openresponses_bridge.dialects.anthropic_messages.thinking import seal_block
+from openresponses_bridge.dialects.anthropic_messages.types import SLUG
+from openresponses_bridge.dialects.base import extension
+from openresponses_bridge.emitter.stream import ResponseStream
+from openresponses_bridge.errors import WireError
+from openresponses_bridge.protocol.codec import decode_json
 from openresponses_bridge.protocol.content import UrlCitation
 from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.items import CompactionItem
+from openresponses_bridge.protocol.unknown import UnknownItem
+from openresponses_bridge.seal import Sealer
+
+# What the blocks of one incoming message share.
+
+
+class MessageContext:
+    """The machine, the sealer and what one block has to know of another.
+
+    `position` is the length of the text so far in code points, `undecided` the call that ended without
+    arguments: only what follows shows whether it had none or was cut (law E6). `unsigned` says that
+    thinking ended without its signature: either way its item is still open.
+    """
+
+    __slots__ = ("calls", "diagnostics", "machine", "position", "sealer", "undecided", "unsigned")
+
+    def __init__(self, machine: ResponseStream, sealer: Sealer) -> None:
+        self.machine = machine
+        self.sealer = sealer
+        self.diagnostics: Diagnostics = machine.diagnostics
+        self.position = 0
+        self.calls = 0
+        self.undecided: int | None = None
+        self.unsigned = False
+
+    def settle(self) -> list[Event]:
+        """Something else begins, so what was left open was whole."""
+        events: list[Event] = []
+        if self.unsigned:
+            self.unsigned = False
+            events += self.machine.block_done()
+        if self.undecided is not None:
+            index, self.undecided = self.undecided, None
+            events += self.machine.tool_call_done(index)
+        return events
+
+    def text_of(self, block: dict[str, Any], field: str) -> str:
+        """A text of a block; empty where it has none, or one of another type, which is a loss."""
+        found = block.get(field)
+        if isinstance(found, str):
+            return found
+        if found is not None:
+            self.diagnostics.loss(f"{block['type']}.{field}", f"can't be read: {type(found).__name__}")
+        return ""
+
+    def misplaced(self, delta: t.Delta, kind: str) -> list[Event]:
+        self.diagnostics.loss(f"{kind}.{type(delta).__name__}", "does not belong there")
+        return []
+
+
+# The incoming blocks that are neither text nor calls of the client's tools: whole items at their end.
+
+
+class CompactionBlock:
+    """A condensed history; it stands for all that was said before it."""
+
+    __slots__ = ("_block", "_content", "_context")
+
+    def __init__(self, context: MessageContext, block: dict[str, Any]) -> None:
+        self._context = context
+        self._block = dict(block)
+        self._content: list[str] = []
+
+    def begin(self) -> list[Event]:
+        return []
+
+    def feed(self, delta: t.Delta) -> list[Event]:
+        if type(delta) is not t.CompactionDelta:
+            return self._context.misplaced(delta, "compaction")
+        self._content += [delta.content] if delta.content else []
+        if delta.encrypted_content:
+            self._block["encrypted_content"] = delta.encrypted_content
+        return []
+
+    def stop(self) -> list[Event]:
+        if self._content:
+            self._block["content"] = "".join(self._content)
+        self._context.position = 0
+        return self._context.machine.item(CompactionItem("", seal_block(self._context.sealer, self._block)))
+
+
+class HostedBlock:
+    """What Anthropic's own tools did (server tools, MCP, containers), and any kind we do not know: an
+    extension item that holds the block as it came."""
+
+    __slots__ = ("_block", "_context", "_json")
+
+    def __init__(self, context: MessageContext, block: dict[str, Any]) -> None:
+        self._context = context
+        self._block = dict(block)
+        self._json: list[str] = []
+
+    def begin(self) -> list[Event]:
+        return []
+
+    def feed(self, delta: t.Delta) -> list[Event]:
+        if type(delta) is not t.InputJsonDelta:
+            return self._context.misplaced(delta, str(self._block.get("type")))
+        self._json += [delta.partial_json] if delta.partial_json else []
+        return []
+
+    def stop(self) -> list[Event]:
+        status = "completed"
+        text = "".join(self._json)
+        if text.strip():
+            try:
+                self._block["input"] = decode_json(text)
+            except WireError:
+                cut = json_state(text) is JsonState.TRUNCATED
+                status = "incomplete" if cut else status
+                what = "cut" if cut else "malformed, left out"
+                self._context.diagnostics.loss(f"{self._block['type']}.input", what)
+        self._context.position = 0
+        fields = {"type": extension(SLUG, self._block["type"]), "id": self._id(), "status": status}
+        return self._context.machine.item(UnknownItem({**fields, "block": self._block}))
+
+    def _id(self) -> str:
+        own, answered = self._block.get("id"), self._block.get("tool_use_id")
+        return str(own) if own else f"{answered}_result" if answered else ""
+
 
 _COMMON = t.TextDelta
 

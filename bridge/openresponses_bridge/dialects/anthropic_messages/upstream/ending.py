@@ -5,9 +5,92 @@ from __future__ import annotations
 from typing import Any
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import NO_MESSAGE, UPSTREAM_ERROR, error_text, name
-from openresponses_bridge.emitter.finish_reasons import outcome
-from openresponses_bridge.protocol.errors import ErrorPayload
+from openresponses_bridge.dialects.base import NO_MESSAGE, UPSTREAM_ERROR, error_text
+from openresponses_bridge.dialects.base import name as name_of
+from openresponses_bridge.emitter.failures import outcome
+from openresponses_bridge.protocol.response import ErrorPayload
+from openresponses_bridge.protocol.usage import Usage
+
+# Token counts: Anthropic counts cached input beside `input_tokens`, the protocol within it.
+
+_WRITTEN = "cache_creation_input_tokens"
+_CACHE_READ = "cache_read_input_tokens"
+_INPUT = ("input_tokens", _WRITTEN, _CACHE_READ)
+
+
+class UsageCounter:
+    """The counts of one message as they are reported, corrected and, after a splice, added up."""
+
+    __slots__ = ("_base", "_begun", "_diagnostics", "_now")
+
+    def __init__(self, diagnostics: Diagnostics) -> None:
+        self._diagnostics = diagnostics
+        self._base: dict[str, int] = {}
+        self._now: dict[str, int] = {}
+        self._begun = 0
+
+    def begin(self, usage: dict[str, Any]) -> Usage:
+        """What a message begins with: the input is counted, the output is not yet (there are one or a few
+        tokens), and is what it says only if no more is said until the message is over."""
+        self._begun = _count(usage.get("output_tokens")) or 0
+        return self.take(usage | {"output_tokens": None})
+
+    def end(self) -> Usage | None:
+        """The message is over; None when nothing of it was counted."""
+        if self._begun:
+            self._now.setdefault("output_tokens", self._begun)
+        return self._total() if self._now or self._base else None
+
+    def take(self, usage: dict[str, Any]) -> Usage:
+        """Counts are cumulative: what is given replaces what was known, what is not stays. Zeros do not
+        replace a count: input has tokens."""
+        for names in (_INPUT, ("output_tokens",)):
+            if any(map(self._now.get, names)) and not any(map(usage.get, names)):
+                continue
+            for name in names:
+                self._take(name, usage.get(name))
+        details = usage.get("output_tokens_details")
+        if isinstance(details, dict):
+            self._take("thinking", details.get("thinking_tokens"))
+        hosted = usage.get("server_tool_use")
+        if isinstance(hosted, dict) and any(hosted.values()):
+            self._diagnostics.loss("usage.server_tool_use", "no place for it")
+        iterations = usage.get("iterations")
+        if isinstance(iterations, list) and len(iterations) > 1:
+            self._diagnostics.loss("usage.iterations", "only the last one's tokens are counted")
+        return self._total()
+
+    def _take(self, name: str, given: Any) -> None:
+        count = _count(given)
+        if count is not None:
+            self._now[name] = count
+        elif given is not None:
+            self._diagnostics.repair(f"usage.{name}", "can't be a count, left out")
+
+    def splice(self) -> None:
+        """Another message follows in the same stream: both were generated."""
+        self.end()
+        for name, count in self._now.items():
+            self._base[name] = self._base.get(name, 0) + count
+        self._now, self._begun = {}, 0
+
+    def _total(self) -> Usage:
+        def count(name: str) -> int:
+            return self._base.get(name, 0) + self._now.get(name, 0)
+
+        cached = count(_CACHE_READ)
+        return Usage.of(
+            count("input_tokens") + count(_WRITTEN) + cached,
+            count("output_tokens"),
+            cached_tokens=cached,
+            reasoning_tokens=count("thinking"),
+            cache_write_tokens=count(_WRITTEN),
+        )
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
 
 END_TURN = "end_turn"
 _REPLACED = {
@@ -57,7 +140,7 @@ class StopState:
 def reported(error: dict[str, Any] | None) -> ErrorPayload:
     """An error that the upstream reported: its type is the code too, for Anthropic has no other."""
     given = error or {}
-    kind = name(given.get("type"))
-    code = name(given.get("code")) or kind or UPSTREAM_ERROR
+    kind = name_of(given.get("type"))
+    code = name_of(given.get("code")) or kind or UPSTREAM_ERROR
     message = error_text(given.get("message")) or NO_MESSAGE
-    return ErrorPayload(kind or "server_error", code, message, name(given.get("param")))
+    return ErrorPayload(kind or "server_error", code, message, name_of(given.get("param")))

@@ -2,24 +2,206 @@
 
 from __future__ import annotations
 
+import re
+from base64 import b64decode
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from openresponses_bridge.calls.identity import ToolIdentityMap
-from openresponses_bridge.calls.pairing import pair
-from openresponses_bridge.calls.presentation import CallView, OutputView, call_view, output_view
+from openresponses_bridge.calls.presentation import CallView, OutputView, call_view, output_view, pair
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.anthropic_messages import envelopes
+from openresponses_bridge.dialects.anthropic_messages import thinking
 from openresponses_bridge.dialects.anthropic_messages.carried import JOINT, NOTHING, Carried, place
 from openresponses_bridge.dialects.anthropic_messages.models import MessagesOptions
 from openresponses_bridge.dialects.anthropic_messages.types import SLUG, tool_input
-from openresponses_bridge.dialects.anthropic_messages.upstream.content import Content
-from openresponses_bridge.dialects.anthropic_messages.upstream.turns import Turns
 from openresponses_bridge.dialects.base import HISTORY, Entry
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.seal import Sealer, SealError
 
+# Content parts of the protocol → blocks of the Messages API.
+
 Block = dict[str, Any]
+
+_DATA_URL: Final = re.compile(
+    r"data:(?P<media>[\w.+/-]*)(?:;[^,;]*)*?(?P<base64>;base64)?,(?P<data>.*)", re.DOTALL
+)
+_IMAGES: Final = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+_SAME_MEDIA: Final = {"image/jpg": "image/jpeg"}
+_PDF: Final = "application/pdf"
+
+
+class Content:
+    """Turns parts into blocks; what Anthropic can't take is a loss, what is malformed an error."""
+
+    def __init__(self, diagnostics: Diagnostics) -> None:
+        self._diagnostics = diagnostics
+        self._makers: dict[str, Callable[[Any, str], Block | None]] = {
+            **dict.fromkeys(
+                ("input_text", "output_text", "text", "summary_text", "reasoning_text"), self._text
+            ),
+            "refusal": self._refusal,
+            "input_image": self._image,
+            "input_file": self._file,
+        }
+
+    def blocks(
+        self, content: str | Sequence[Any], param: str, marks: Callable[[int], Block] = lambda _index: {}
+    ) -> list[Block]:
+        """The blocks of a message or a tool's output. No text is blank: Anthropic refuses such. `marks` are
+        further fields of the block of a part."""
+        if isinstance(content, str):
+            return [{"type": "text", "text": content}] if content.strip() else []
+        made = ((index, self._block(part, f"{param}[{index}]")) for index, part in enumerate(content))
+        return [{**block, **marks(index)} for index, block in made if block is not None]
+
+    def _block(self, part: Any, param: str) -> Block | None:
+        make = self._makers.get(part.type)
+        if make is None:
+            self._diagnostics.loss(f"content.{part.type[:64]}", "Anthropic has no such content")
+            return None
+        return make(part, param)
+
+    def _text(self, part: Any, param: str) -> Block | None:
+        if getattr(part, "annotations", None):
+            self._diagnostics.loss("content.annotations", "citations can't be sent back")
+        return {"type": "text", "text": part.text} if part.text.strip() else None
+
+    def _refusal(self, part: Any, param: str) -> Block | None:
+        return {"type": "text", "text": part.refusal} if part.refusal.strip() else None
+
+    # ── images and files ───────────────────────────────────────────────────────────────────────────
+    def _image(self, part: Any, param: str) -> Block | None:
+        if getattr(part, "detail", None) in ("low", "high"):
+            self._diagnostics.loss("content.input_image.detail", "Anthropic chooses itself")
+        url = part.image_url
+        if not url:
+            self._diagnostics.loss("content.input_image.file_id", "a file of another server")
+            return None
+        if not url.startswith("data:"):
+            return {"type": "image", "source": {"type": "url", "url": url}}
+        media, data = _data_url(url, f"{param}.image_url")
+        if media not in _IMAGES:
+            self._diagnostics.loss(f"content.input_image.{media[:64]}", "not JPEG, PNG, GIF or WebP")
+            return None
+        return {"type": "image", "source": {"type": "base64", "media_type": media, "data": data}}
+
+    def _file(self, part: Any, param: str) -> Block | None:
+        source = self._source(part, param)
+        if source is None:
+            return None
+        return {"type": "document", "source": source} | ({"title": part.filename} if part.filename else {})
+
+    def _source(self, part: Any, param: str) -> Block | None:
+        if part.file_url:
+            return {"type": "url", "url": part.file_url}
+        if not part.file_data:
+            self._diagnostics.loss("content.input_file.file_id", "a file of another server")
+            return None
+        media, data = "", part.file_data
+        if data.startswith("data:"):
+            media, data = _data_url(data, f"{param}.file_data")
+        if media == _PDF or (not media and (part.filename or ".pdf").lower().endswith(".pdf")):
+            return {"type": "base64", "media_type": _PDF, "data": data}
+        text = _as_text(data, f"{param}.file_data")
+        if text is None:
+            self._diagnostics.loss(f"content.input_file.{media[:64]}", "neither PDF nor plain text")
+            return None
+        return {"type": "text", "media_type": "text/plain", "data": text}
+
+
+def _data_url(url: str, param: str) -> tuple[str, str]:
+    """(media type, base64 data)."""
+    match = _DATA_URL.fullmatch(url)
+    if match is None or not match["base64"] or not match["data"]:
+        raise InvalidRequestError(
+            InvalidRequestError.INVALID_VALUE, "not a data URL with base64 data", param=param
+        )
+    media = match["media"].lower()
+    return _SAME_MEDIA.get(media, media), match["data"]
+
+
+def _as_text(data: str, param: str) -> str | None:
+    """The text that base64 data holds; None when it is not text."""
+    try:
+        raw = b64decode(data, validate=True)
+    except ValueError as error:
+        raise InvalidRequestError(
+            InvalidRequestError.INVALID_VALUE, "the file's data is not base64", param=param
+        ) from error
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in text or not text.strip() else text
+
+
+# The turns of an outgoing conversation, held to the Messages API's rules: a user begins, roles
+# alternate, tool results lead their turn, no thinking ends one.
+
+_ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
+_OPENING: Final = "(earlier conversation)"
+THINKING_BLOCKS: Final = frozenset({"thinking", "redacted_thinking"})
+
+
+class Turns:
+    """Blocks are added by role; adjacent ones of one role are one turn."""
+
+    def __init__(self, diagnostics: Diagnostics) -> None:
+        self._diagnostics = diagnostics
+        self._turns: list[dict[str, Any]] = []
+        self._tool_ids: set[str] = set()
+
+    def add(self, role: str, blocks: list[Block]) -> None:
+        """Append to the turn of this role, begun when the last one is the other's."""
+        if not self._turns or self._turns[-1]["role"] != role:
+            self._turns.append({"role": role, "content": []})
+        self._turns[-1]["content"].extend(blocks)
+
+    def tool_id(self, call_id: str) -> str:
+        """A legal id for a call, used once in the conversation."""
+        legal = candidate = _ILLEGAL.sub("_", call_id) or "call"
+        turn = 1
+        while candidate in self._tool_ids:
+            turn += 1
+            candidate = f"{legal}_{turn}"
+        self._tool_ids.add(candidate)
+        return candidate
+
+    def finished(self) -> list[dict[str, Any]]:
+        """The messages. Empty when nobody said anything."""
+        turns = [turn for turn in map(self._trimmed, self._turns) if turn["content"]]
+        merged: list[dict[str, Any]] = []
+        for turn in turns:
+            if merged and merged[-1]["role"] == turn["role"]:
+                merged[-1]["content"].extend(turn["content"])
+            else:
+                merged.append(turn)
+        if merged and merged[0]["role"] != "user":
+            self._diagnostics.repair("messages", "a user's turn put before the assistant's first")
+            merged.insert(0, {"role": "user", "content": [{"type": "text", "text": _OPENING}]})
+        if merged and merged[-1]["role"] == "assistant":
+            self._trim_prefill(merged[-1]["content"][-1])
+        return merged
+
+    def _trimmed(self, turn: dict[str, Any]) -> dict[str, Any]:
+        content: list[Block] = turn["content"]
+        while turn["role"] == "assistant" and content and content[-1]["type"] in THINKING_BLOCKS:
+            content.pop()
+            self._diagnostics.loss("reasoning", "nothing follows it in its turn, left out")
+        return turn
+
+    def _trim_prefill(self, last: Block) -> None:
+        if last["type"] == "text" and last["text"] != last["text"].rstrip():
+            last["text"] = last["text"].rstrip()
+            self._diagnostics.repair("messages", "white space cut from the end of the assistant's last text")
+
+
+def lacks_thinking(messages: list[dict[str, Any]]) -> bool:
+    """Whether the tool calls that are being answered came without thinking: then it can't be asked for
+    with a budget (an error of the API's)."""
+    if len(messages) < 2 or messages[-1]["content"][0]["type"] != "tool_result":
+        return False
+    return messages[-2]["content"][0]["type"] not in THINKING_BLOCKS
 
 
 class MessagesBuilder:
@@ -169,13 +351,13 @@ class MessagesBuilder:
 
     def _opened(self, encrypted: str, param: str) -> Block | None:
         try:
-            kind, block = envelopes.open_sealed(self._sealer, encrypted)
+            kind, block = thinking.open_sealed(self._sealer, encrypted)
         except SealError as error:
             if self._options.foreign_reasoning == "drop":
                 self._diagnostics.loss("reasoning", f"can't be opened here ({error.code})")
                 return None
             raise InvalidRequestError(error.code, error.message, param=param) from error
-        if kind in (envelopes.THINKING, envelopes.REDACTED):
+        if kind in (thinking.THINKING, thinking.REDACTED):
             return block
         self._diagnostics.loss("reasoning", "another upstream's")
         return None
@@ -183,10 +365,10 @@ class MessagesBuilder:
     def _compaction(self, item: Any, index: int) -> None:
         param = self._entries[index].at("encrypted_content")
         try:
-            kind, block = envelopes.open_sealed(self._sealer, item.encrypted_content)
+            kind, block = thinking.open_sealed(self._sealer, item.encrypted_content)
         except SealError as error:
             raise InvalidRequestError(error.code, error.message, param=param) from error
-        if kind != envelopes.COMPACTION:
+        if kind != thinking.COMPACTION:
             raise InvalidRequestError(
                 InvalidRequestError.UNSUPPORTED, "a history condensed by another upstream", param=param
             )

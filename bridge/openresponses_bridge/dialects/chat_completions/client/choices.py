@@ -19,18 +19,17 @@ from openresponses_bridge.dialects.chat_completions.client.chunks import (
     DONE,
     AnswerChoice,
     ChatCompletion,
+    ChoicesOptions,
     Chunk,
     ErrorBody,
+    OutboundOptions,
     StreamChunk,
 )
 from openresponses_bridge.dialects.chat_completions.client.completion import folded
-from openresponses_bridge.dialects.chat_completions.client.ending import summed, usage_out
-from openresponses_bridge.dialects.chat_completions.client.options import ChoicesOptions, OutboundOptions
-from openresponses_bridge.dialects.chat_completions.client.outbound import Outbound
+from openresponses_bridge.dialects.chat_completions.client.outbound import Outbound, summed, usage_out
 from openresponses_bridge.dialects.chat_completions.types import ChatUsage
-from openresponses_bridge.protocol.errors import ErrorPayload
 from openresponses_bridge.protocol.events import Event, ResponseCompleted, ResponseFailed, ResponseIncomplete
-from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.response import ErrorPayload, Response
 
 _TERMINAL = (ResponseCompleted, ResponseIncomplete, ResponseFailed)
 

@@ -7,6 +7,7 @@ every choice, null until it is known.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal, TypedDict
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -17,7 +18,7 @@ from openresponses_bridge.dialects.chat_completions.types import (
     ChatLogProbs,
     ChatUsage,
 )
-from openresponses_bridge.protocol.errors import ErrorPayload
+from openresponses_bridge.protocol.response import ErrorPayload
 
 CHUNK = "chat.completion.chunk"
 COMPLETION = "chat.completion"
@@ -106,3 +107,34 @@ def encode(chunks: Iterable[Chunk]) -> bytes:
         data = b"[DONE]" if chunk is DONE else _encode(chunk)
         pieces += (b"data: ", data, b"\n\n")
     return b"".join(pieces)
+
+
+# What may be wanted of an answer; `Outbound` says what each option means.
+
+CustomForm = Literal["custom", "function"]
+ReasoningField = Literal["reasoning_content", "reasoning", "none"]
+TextAfterToolCall = Literal["pass", "drop"]
+
+
+class OutboundOptions(TypedDict, total=False):
+    """What may be wanted of each choice of an answer."""
+
+    model: str | None
+    reasoning_field: ReasoningField
+    text_after_tool_call: TextAfterToolCall
+    custom_tools: CustomForm
+    legacy_functions: bool
+
+
+class ChoicesOptions(OutboundOptions, total=False):
+    """The same where the answer is a stream."""
+
+    include_usage: bool
+
+
+class CompletionOptions(OutboundOptions, total=False):
+    """The same where it is one body."""
+
+    choice: int
+    id: str | None
+    created: int | None

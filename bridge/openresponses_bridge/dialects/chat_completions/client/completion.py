@@ -12,12 +12,11 @@ from openresponses_bridge.dialects.chat_completions.client.chunks import (
     AnswerChoice,
     AnswerMessage,
     ChatCompletion,
+    CompletionOptions,
     ErrorBody,
     StreamChunk,
 )
-from openresponses_bridge.dialects.chat_completions.client.ending import FAILED_CHOICE
-from openresponses_bridge.dialects.chat_completions.client.options import CompletionOptions
-from openresponses_bridge.dialects.chat_completions.client.outbound import Outbound
+from openresponses_bridge.dialects.chat_completions.client.outbound import FAILED_CHOICE, Outbound
 from openresponses_bridge.dialects.chat_completions.types import (
     ChatCustom,
     ChatDelta,
@@ -27,8 +26,7 @@ from openresponses_bridge.dialects.chat_completions.types import (
     ChatToolCall,
 )
 from openresponses_bridge.emitter.finished import events_of, is_cut_call
-from openresponses_bridge.protocol.errors import ErrorPayload
-from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.response import ErrorPayload, Response
 
 _TEXTS = ("content", "refusal", "reasoning_content", "reasoning")
 

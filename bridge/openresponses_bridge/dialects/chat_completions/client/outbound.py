@@ -6,8 +6,9 @@ stand beside them. What has no place in it is a loss, reported in the diagnostic
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import json
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET
@@ -15,46 +16,228 @@ from msgspec import UNSET
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.calls.presentation import call_view
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import CUT, failure
+from openresponses_bridge.dialects.base import CANCELLED, CUT, failure
 from openresponses_bridge.dialects.chat_completions.client.chunks import (
     CHUNK,
     DONE,
     Chunk,
     ChunkChoice,
-    ErrorBody,
-    StreamChunk,
-)
-from openresponses_bridge.dialects.chat_completions.client.ending import (
-    FAILED_CHOICE,
-    finish_reason,
-    logprobs_out,
-    usage_out,
-)
-from openresponses_bridge.dialects.chat_completions.client.options import (
     CustomForm,
+    ErrorBody,
     ReasoningField,
+    StreamChunk,
     TextAfterToolCall,
-)
-from openresponses_bridge.dialects.chat_completions.client.pieces import (
-    AnyCall,
-    OutgoingCalls,
-    OutgoingReasoning,
 )
 from openresponses_bridge.dialects.chat_completions.types import (
     ChatAnnotation,
+    ChatCustom,
     ChatDelta,
+    ChatFunction,
+    ChatLogProb,
     ChatLogProbs,
     ChatToolCall,
+    ChatTopLogProb,
     ChatUrlCitation,
     ChatUsage,
+    CompletionTokensDetails,
+    PromptTokensDetails,
 )
 from openresponses_bridge.protocol import events as ev
 from openresponses_bridge.protocol import items as it
-from openresponses_bridge.protocol.content import UrlCitation
-from openresponses_bridge.protocol.errors import ErrorPayload
+from openresponses_bridge.protocol.content import LogProb, UrlCitation
 from openresponses_bridge.protocol.events import Event
-from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.items import CustomToolCall, FunctionCall
+from openresponses_bridge.protocol.response import ErrorPayload, Response
 from openresponses_bridge.protocol.unknown import UnknownEvent
+from openresponses_bridge.protocol.usage import Usage
+
+# Pieces of one answer on their way to a Chat Completions client: its tool calls with dense indexes, id and
+# name first, then fragments; its reasoning, for which a client has one field or none.
+
+AnyCall = FunctionCall | CustomToolCall
+
+
+class _Known(NamedTuple):
+    """A call that was begun: its index there, and what its fragments are."""
+
+    at: int
+    form: Literal["function", "custom", "wrapped"]
+
+
+class OutgoingCalls:
+    """`custom` is how free-text calls leave: as Chat's `custom` calls, or as functions whose argument
+    is `{"input": "…"}`, for clients that know nothing else."""
+
+    __slots__ = ("_custom", "_known", "whole")
+
+    def __init__(self, custom: CustomForm) -> None:
+        self._custom = custom
+        self._known: dict[int, _Known] = {}
+        self.whole = 0
+        """How many were complete."""
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def begin(self, output_index: int, item: AnyCall) -> ChatToolCall:
+        """Id and name."""
+        index = len(self._known)
+        if isinstance(item, FunctionCall):
+            self._known[output_index] = _Known(index, "function")
+        elif self._custom == "custom":
+            self._known[output_index] = _Known(index, "custom")
+            return ChatToolCall(index, item.call_id, "custom", None, ChatCustom(item.name, ""))
+        else:
+            self._known[output_index] = _Known(index, "wrapped")
+            return ChatToolCall(index, item.call_id, "function", ChatFunction(item.name, '{"input":"'))
+        return ChatToolCall(index, item.call_id, "function", ChatFunction(item.name, ""))
+
+    def grow(self, output_index: int, delta: str) -> ChatToolCall | None:
+        """The next fragment; None for a call nobody announced."""
+        known = self._known.get(output_index)
+        if known is None:
+            return None
+        if known.form == "custom":
+            return ChatToolCall(known.at, custom=ChatCustom(None, delta))
+        if known.form == "wrapped":
+            delta = json.dumps(delta, ensure_ascii=False)[1:-1]
+        return ChatToolCall(known.at, function=ChatFunction(None, delta))
+
+    def end(self, output_index: int, item: AnyCall) -> ChatToolCall | None:
+        """The item is done; what is still to be said of it. One that was cut is not closed: it must
+        not look whole (field case 25)."""
+        known = self._known.get(output_index)
+        if known is None or item.status == "incomplete":
+            return None
+        self.whole += 1
+        if known.form != "wrapped":
+            return None
+        return ChatToolCall(known.at, function=ChatFunction(None, '"}'))
+
+
+class OutgoingReasoning:
+    """A summary goes where reasoning goes. Of an item that has both, the form that comes first is sent."""
+
+    __slots__ = ("_diagnostics", "_field", "_shown", "_summary")
+
+    def __init__(self, field: ReasoningField, diagnostics: Diagnostics) -> None:
+        self._field = field
+        self._diagnostics = diagnostics
+        self._shown = (-1, "")  # the item, and the form of it that is sent
+        self._summary: tuple[int, int] | None = None
+
+    def raw(self, event: ev.ReasoningDelta | ev.ReasoningTextDelta) -> ChatDelta | None:
+        if not self._shows(event.output_index, "content"):
+            self._diagnostics.loss("reasoning.content", "left out beside its summary")
+            return None
+        return self._delta(event.delta)
+
+    def summary(self, event: ev.ReasoningSummaryTextDelta) -> ChatDelta | None:
+        """Parts of summaries stand apart by a blank line."""
+        if not self._shows(event.output_index, "summary"):
+            self._diagnostics.loss("reasoning.summary", "left out beside the reasoning itself")
+            return None
+        before, self._summary = self._summary, (event.output_index, event.summary_index)
+        apart = "" if before in (None, self._summary) else "\n\n"
+        delta = self._delta(apart + event.delta)
+        if delta is not None:
+            self._diagnostics.loss("reasoning.summary", "sent as reasoning")
+        return delta
+
+    def _shows(self, output_index: int, form: str) -> bool:
+        if self._shown[0] != output_index:
+            self._shown = (output_index, form)
+        return self._shown[1] == form
+
+    def _delta(self, text: str) -> ChatDelta | None:
+        if self._field == "reasoning_content":
+            return ChatDelta(reasoning_content=text)
+        if self._field == "reasoning":
+            return ChatDelta(reasoning=text)
+        self._diagnostics.loss("reasoning", "left out, as asked")
+        return None
+
+
+# How an answer ends, and what it cost, in Chat's fields.
+
+FAILED_CHOICE = "error"
+"""The finish reason of a choice that failed where others go on."""
+
+_INCOMPLETE = {"max_output_tokens": "length", "content_filter": "content_filter"}
+_FAILED = failure("server_error", "the response failed")
+
+
+def finish_reason(
+    response: Response, calls: int, diagnostics: Diagnostics, called: str = "tool_calls"
+) -> tuple[str | None, ErrorPayload | None]:
+    """(finish_reason, None), or the error that stands for it. `calls`: how many were
+    complete; `called`: the reason that says so."""
+    if response.status == "failed":
+        error = response.error
+        return None, _FAILED if error is None else failure(error.code, error.message)
+    if response.status == "completed":
+        return (called if calls else "stop"), None
+    reason = response.incomplete_details.reason if response.incomplete_details else ""
+    if "cancelled" in (response.status, reason):
+        return None, CANCELLED
+    if reason not in _INCOMPLETE:
+        diagnostics.loss("finish_reason", f"incomplete for {reason[:64] or 'no reason'}, reported as length")
+    return _INCOMPLETE.get(reason, "length"), None
+
+
+def usage_out(usage: Usage) -> ChatUsage:
+    """Token counts in Chat's names."""
+    return ChatUsage(
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.total_tokens,
+        PromptTokensDetails(usage.input_tokens_details.cached_tokens, usage.cache_write_tokens or None),
+        CompletionTokensDetails(usage.output_tokens_details.reasoning_tokens),
+        estimated=usage.estimated is True or None,
+    )
+
+
+def summed(usages: Iterable[ChatUsage]) -> ChatUsage:
+    """The cost of several choices: the prompt was paid for each."""
+    sums = [0, 0, 0, 0, 0, 0]
+    estimated = False
+    for usage in usages:
+        prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
+        counts = (
+            usage.prompt_tokens,
+            usage.completion_tokens,
+            usage.total_tokens,
+            prompt and prompt.cached_tokens,
+            completion and completion.reasoning_tokens,
+            prompt and prompt.cache_write_tokens,
+        )
+        estimated = estimated or usage.estimated is True
+        sums = [sum(pair) for pair in zip(sums, (count or 0 for count in counts), strict=True)]
+    prompted, completed, total, cached, thought, written = sums
+    return ChatUsage(
+        prompted,
+        completed,
+        total,
+        PromptTokensDetails(cached, written or None),
+        CompletionTokensDetails(thought),
+        estimated=estimated or None,
+    )
+
+
+def logprobs_out(tokens: list[LogProb]) -> ChatLogProbs:
+    """Log probabilities of new tokens of the content."""
+    return ChatLogProbs(
+        [
+            ChatLogProb(
+                token.token,
+                token.logprob,
+                token.bytes,
+                [ChatTopLogProb(other.token, other.logprob, other.bytes) for other in token.top_logprobs],
+            )
+            for token in tokens
+        ]
+    )
+
 
 _CALLS = (it.FunctionCall, it.CustomToolCall)
 _NOBODY = ToolIdentityMap()

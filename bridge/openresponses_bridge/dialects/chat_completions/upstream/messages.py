@@ -8,21 +8,141 @@ brings the outputs of its calls with it wherever they stand in the input.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
+
+from msgspec import Struct
 
 from openresponses_bridge.calls.identity import ToolIdentityMap
-from openresponses_bridge.calls.pairing import pair
-from openresponses_bridge.calls.presentation import CallView, OutputView, call_view, output_view
+from openresponses_bridge.calls.presentation import CallView, OutputView, call_view, output_view, pair
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import Entry
+from openresponses_bridge.dialects.base import EFFORTS, Entry
 from openresponses_bridge.dialects.chat_completions.types import ChatFunction, ChatMessage, ChatToolCall
-from openresponses_bridge.dialects.chat_completions.upstream.content import ChatPart, chat_content
-from openresponses_bridge.dialects.chat_completions.upstream.options import ChatOptions
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol import content as ct
 from openresponses_bridge.protocol import input_items as params
 from openresponses_bridge.protocol import items
-from openresponses_bridge.protocol.unknown import UnknownItem
+from openresponses_bridge.protocol.unknown import UnknownItem, UnknownPart
+
+# Content parts of the protocol → content of Chat messages.
+
+ChatPart = dict[str, Any]
+_IMAGE_DETAILS = {"original": "high"}  # Chat knows auto, low and high
+
+
+def chat_content(given: str | Sequence[Any], diagnostics: Diagnostics, where: str) -> str | list[ChatPart]:
+    """Text as a string, which every server takes; a list of parts when there is more than text."""
+    if isinstance(given, str):
+        return given
+    if _TEXT_KINDS.issuperset(map(type, given)):  # as almost always
+        texts: Sequence[Any] = given
+        return "\n\n".join([part.text for part in texts])
+    parts = [
+        chat
+        for index, part in enumerate(given)
+        if (chat := chat_part(part, diagnostics, f"{where}[{index}]"))
+    ]
+    if all(part["type"] == "text" for part in parts):
+        return "\n\n".join(part["text"] for part in parts)
+    return parts
+
+
+def chat_part(part: Any, diagnostics: Diagnostics, where: str) -> ChatPart | None:
+    """One part, None when Chat has no place for it (then it is a loss)."""
+    made = _PARTS[type(part)](part, diagnostics, where)
+    if made is None:
+        diagnostics.loss(where, f"{part.type} can't be expressed here")
+    return made
+
+
+def _text(part: Any, diagnostics: Diagnostics, where: str) -> ChatPart:
+    return {"type": "text", "text": part.text}
+
+
+def _refusal(part: Any, diagnostics: Diagnostics, where: str) -> ChatPart:
+    return {"type": "text", "text": part.refusal}
+
+
+def _image(part: Any, diagnostics: Diagnostics, where: str) -> ChatPart | None:
+    if not part.image_url:
+        return None
+    image = {"url": part.image_url}
+    if part.detail:
+        image["detail"] = _IMAGE_DETAILS.get(part.detail, part.detail)
+        if part.detail in _IMAGE_DETAILS:
+            diagnostics.loss(f"{where}.detail", f"{part.detail} sent as {image['detail']}")
+    return {"type": "image_url", "image_url": image}
+
+
+def _file(part: Any, diagnostics: Diagnostics, where: str) -> ChatPart | None:
+    given = {
+        name: getattr(part, name) for name in ("filename", "file_data", "file_id") if getattr(part, name)
+    }
+    return {"type": "file", "file": given} if given.keys() & {"file_data", "file_id"} else None
+
+
+def _video(part: Any, diagnostics: Diagnostics, where: str) -> ChatPart:
+    # not OpenAI's; vLLM, OpenRouter and others take it, and who does not says so
+    return {"type": "video_url", "video_url": {"url": part.video_url}}
+
+
+def _unknown(part: Any, diagnostics: Diagnostics, where: str) -> ChatPart | None:
+    return part.raw if part.type == "input_audio" else None
+
+
+_PARTS: dict[type[Any], Callable[[Any, Diagnostics, str], ChatPart | None]] = {
+    ct.InputTextContent: _text,
+    ct.OutputTextParam: _text,
+    ct.OutputTextContent: _text,
+    ct.TextContent: _text,
+    ct.SummaryTextContent: _text,
+    ct.ReasoningTextContent: _text,
+    ct.RefusalContent: _refusal,
+    ct.InputImageParam: _image,
+    ct.InputImageContent: _image,
+    ct.InputFileContent: _file,
+    ct.InputVideoContent: _video,
+    UnknownPart: _unknown,
+}
+_TEXT_KINDS: frozenset[type[Any]] = frozenset({kind for kind, made in _PARTS.items() if made is _text})
+
+
+# What differs between Chat Completions servers in what they take, as data.
+
+
+class ChatOptions(Struct, frozen=True, kw_only=True):
+    """What one upstream wants where servers differ.
+
+    `developer_role`: what developer messages are sent as; every server knows `system`.
+    `max_tokens_field`: where the output limit goes; older servers know `max_tokens` only.
+    `reasoning_field`: where reasoning of earlier turns goes; None leaves it out, with a loss.
+    `reasoning_turns`: which of it goes there: `all`, or that of the `loop` of tool calls since the user's
+    last message.
+    `missing_reasoning`: what stands there in a message that calls tools and came without any, at servers that
+    refuse such.
+    `stream_usage`: ask for the usage chunk of a stream.
+    `forward_store`: hand `store` and `metadata` on, so that the upstream stores as well.
+    `json_schema`: what a schema for the output is sent as; as anything else than itself it is a loss.
+    `takes_n`: it gives several choices to one request; else it is asked once for each.
+    `tools_field`: where tools go; servers that know `functions` only make one call an answer.
+    `efforts`: the levels of `reasoning.effort` that may be asked for; others are refused.
+    `omit`: request fields (its names) that this upstream refuses; each use is a loss.
+    """
+
+    developer_role: Literal["system", "developer", "user"] = "system"
+    max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
+    reasoning_field: Literal["reasoning_content", "reasoning", "reasoning_details"] | None = None
+    reasoning_turns: Literal["all", "loop"] = "all"
+    missing_reasoning: str | None = None
+    stream_usage: bool = True
+    forward_store: bool = False
+    json_schema: Literal["json_schema", "json_object"] = "json_schema"
+    takes_n: bool = False
+    tools_field: Literal["tools", "functions"] = "tools"
+    efforts: frozenset[str] = EFFORTS
+    omit: frozenset[str] = frozenset()
+
+
+DEFAULT_OPTIONS = ChatOptions()
 
 
 class MessagesBuilder:

@@ -3,31 +3,168 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final, NamedTuple
 
-from openresponses_bridge.calls.declarations import active_tools, present_tools
+from msgspec.structs import replace
+
+from openresponses_bridge.calls.declarations import (
+    FunctionView,
+    active_tools,
+    meant,
+    named,
+    plain_choice,
+    present_tools,
+)
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import (
     HISTORY,
+    METADATA_OF_CHAT,
+    OURS,
+    STORE_OF_CHAT,
     AnyItem,
     Entry,
+    Outcomes,
     apply,
+    built,
     configured,
     effort_of,
     entries_of,
     kept_there,
+    loss,
+    sent,
     understood,
 )
-from openresponses_bridge.dialects.chat_completions.types import ChatRequest
-from openresponses_bridge.dialects.chat_completions.upstream.fields import FIELDS
-from openresponses_bridge.dialects.chat_completions.upstream.messages import MessagesBuilder
-from openresponses_bridge.dialects.chat_completions.upstream.options import DEFAULT_OPTIONS, ChatOptions
-from openresponses_bridge.dialects.chat_completions.upstream.tools import Chosen, as_functions, choose
+from openresponses_bridge.dialects.chat_completions.types import ChatFunctionDefinition, ChatRequest, ChatTool
+from openresponses_bridge.dialects.chat_completions.upstream.messages import (
+    DEFAULT_OPTIONS,
+    ChatOptions,
+    MessagesBuilder,
+)
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam
 from openresponses_bridge.protocol.response import JsonObjectFormat, TextFormat
 from openresponses_bridge.protocol.unknown import UnknownFormat
+
+# tool_choice, and the tools that it leaves: Chat has auto, none, required and one function.
+
+
+class Chosen(NamedTuple):
+    """What goes out; both None when there is nothing to choose from."""
+
+    tools: list[ChatTool] | None
+    choice: str | dict[str, Any] | None
+
+
+def choose(
+    choice: Any, functions: Sequence[FunctionView], identities: ToolIdentityMap, diagnostics: Diagnostics
+) -> Chosen:
+    """Raises InvalidRequestError (`tool_choice`) when the choice can't be kept."""
+    given = plain_choice(choice)
+    if given is None:
+        if choice == "required" and not functions:
+            raise _error("required", "needs a tool that the upstream can call")
+        return _chosen(functions, choice)
+    if given.get("type") == "allowed_tools":
+        left: dict[str, FunctionView] = {}
+        for each in given["tools"]:
+            view = meant(each, functions, identities)
+            if view is None:
+                diagnostics.loss("tool_choice.tools", f"{named(each)} can't be called")
+            else:
+                left[view.name] = view
+        if not left and given["mode"] == "required":
+            raise _error("allowed_tools", "leaves no tool that the upstream can call")
+        return _chosen(list(left.values()), given["mode"])
+    view = meant(given, functions, identities)
+    if view is None:
+        raise _error(named(given), "is not among the tools that the upstream can call")
+    return _chosen(functions, {"type": "function", "function": {"name": view.name}})
+
+
+def as_functions(chosen: Chosen, diagnostics: Diagnostics) -> dict[str, Any]:
+    """The same as `functions` and `function_call`, which know auto, none and one function."""
+    if chosen.tools is None:
+        return {}
+    functions = [replace(tool.function, strict=None) for tool in chosen.tools]
+    if any(tool.function.strict for tool in chosen.tools):
+        diagnostics.loss("tools.strict", "can't be expressed")
+    choice = chosen.choice
+    if isinstance(choice, dict):
+        choice = {"name": choice["function"]["name"]}
+    elif choice == "required" and len(functions) == 1:
+        choice = {"name": functions[0].name}
+    elif choice == "required":
+        diagnostics.loss("tool_choice", "required sent as auto")
+        choice = "auto"
+    return {"functions": functions, "function_call": choice}
+
+
+def _chosen(functions: Sequence[FunctionView], choice: Any) -> Chosen:
+    return Chosen([_tool(view) for view in functions], choice) if functions else Chosen(None, None)
+
+
+def _tool(view: FunctionView) -> ChatTool:
+    about = view.description or None
+    return ChatTool(
+        ChatFunctionDefinition(
+            name=view.name, description=about, parameters=view.parameters, strict=view.strict
+        )
+    )
+
+
+def _error(what: str, why: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        InvalidRequestError.INVALID_VALUE, f"tool_choice {what!r} {why}", param="tool_choice"
+    )
+
+
+# What becomes of each field of a request on its way to a Chat Completions server.
+
+_SAME: Final = (
+    "temperature",
+    "top_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "user",
+    "stop",
+    "seed",
+    "logit_bias",
+    "prediction",
+)
+
+FIELDS: Final[Outcomes] = {
+    **OURS,
+    **{name: sent(name) for name in _SAME},
+    "model": built("model"),
+    "input": built("messages"),
+    "instructions": built("messages"),
+    "include": built("logprobs"),
+    "tools": built("tools"),
+    "tool_choice": built("tool_choice"),
+    "parallel_tool_calls": built("parallel_tool_calls"),
+    "text.format": built("response_format"),
+    "text.verbosity": built("verbosity"),
+    "max_output_tokens": built("max_completion_tokens"),
+    "top_logprobs": built("top_logprobs"),
+    "stream": built("stream"),
+    "stream_options.include_obfuscation": loss("answers are not padded"),
+    "reasoning.effort": built("reasoning_effort"),
+    "reasoning.summary": loss("summaries can't be asked for"),
+    "reasoning.context": loss(),
+    "reasoning.mode": loss(),
+    "truncation": loss("a conversation that is too long is not shortened"),
+    "prompt_cache_options": loss(),
+    "client_metadata": loss(),
+    "top_k": loss(),
+    STORE_OF_CHAT: built("store"),
+    METADATA_OF_CHAT: built("metadata"),
+}
+
 
 _LOGPROBS = "message.output_text.logprobs"
 # what may stand in `include` and is either kept or nothing that an upstream could add

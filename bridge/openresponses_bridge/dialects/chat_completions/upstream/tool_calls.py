@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from openresponses_bridge.calls.json_text import JsonState, json_state
-from openresponses_bridge.calls.nesting import Nesting
+from openresponses_bridge.calls.json_text import JsonState, Nesting, json_state
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.chat_completions.types import ChatFunction, ChatToolCall
 

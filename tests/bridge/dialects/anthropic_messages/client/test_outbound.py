@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
 from openresponses_bridge.dialects.anthropic_messages import Outbound, encode_sse, error_body
-from openresponses_bridge.dialects.anthropic_messages.envelopes import open_sealed, seal_block
+from openresponses_bridge.dialects.anthropic_messages.thinking import open_sealed, seal_block
 from openresponses_bridge.protocol import items as it
 from openresponses_bridge.protocol.content import OutputTextContent, SummaryTextContent
 from openresponses_bridge.protocol.events import (

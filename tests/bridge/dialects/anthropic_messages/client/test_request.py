@@ -10,7 +10,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from openresponses_bridge.dialects.anthropic_messages import from_messages, to_messages
-from openresponses_bridge.dialects.anthropic_messages.envelopes import open_sealed, seal_reasoning
+from openresponses_bridge.dialects.anthropic_messages.thinking import open_sealed, seal_reasoning
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import decode_request, encode
 from openresponses_bridge.seal import Sealer

@@ -2,7 +2,7 @@
 
 import pytest
 
-from openresponses_bridge.dialects.chat_completions.upstream.think_tags import ThinkTags
+from openresponses_bridge.dialects.chat_completions.upstream.deltas import ThinkTags
 from tests.support.chat import DONE, calls, chunk, part, run, stopped
 
 # text → (reasoning, text)
