@@ -8,8 +8,7 @@ from pathlib import Path
 from openresponses_bridge.dialects.base import OTHER
 from openresponses_server.upstreams import profiles
 from openresponses_server.upstreams.dialects import DIALECTS
-from openresponses_server.upstreams.profiles import Profile
-from openresponses_server.upstreams.profiles.options import options_of
+from openresponses_server.upstreams.profiles import Profile, options_of
 
 FOLDER = Path(profiles.__file__).parent
 _LOSSES = ("loss", "refused")

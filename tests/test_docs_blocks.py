@@ -16,7 +16,7 @@ import yaml
 
 from openresponses_server.commands.cli import main
 from openresponses_server.settings import Settings, load_settings
-from openresponses_server.settings.sealing import ServerSealer
+from openresponses_server.settings.data_folder import ServerSealer
 from openresponses_server.upstreams import profiles
 from openresponses_server.upstreams.routing import build_router
 from tests.support.certificates import Authority

@@ -54,7 +54,7 @@ API = {
             "openresponses_bridge.models.tokens",
         ],
     ),
-    "client": ("A client", ["openresponses_server.openresponses_server_client"]),
+    "client": ("A client", ["openresponses_server.client"]),
 }
 MERMAID = "11.16.0"
 MERMAID_SHA256 = "74d7c46dabca328c2294733910a8aa1ed0c37451776e8d5295da38a2b758fb9b"

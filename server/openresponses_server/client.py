@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, suppress
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -25,16 +25,123 @@ from openresponses_bridge.protocol.events import TERMINAL_EVENTS, ErrorEvent, Ev
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.unknown import UnknownEvent
 from openresponses_bridge.sse import Frame, SSEDecoder, is_done
-from openresponses_server.cancelling import Watch
-from openresponses_server.client_errors import OpenResponsesError, cut_short, empty
-from openresponses_server.errors import UpstreamError, too_long
+from openresponses_server.errors import HttpError, UpstreamError, too_long, too_slow
 from openresponses_server.settings import Retries, Timeouts
-from openresponses_server.upstreams.attempts import waiting_time
+from openresponses_server.upstreams.attempts import PASSING, waiting_time
 from openresponses_server.upstreams.base import UpstreamReply, UpstreamRequest
+from openresponses_server.upstreams.catalog import ReportedModel
 from openresponses_server.upstreams.dialects import RESPONSES
 from openresponses_server.upstreams.http import HttpUpstream
-from openresponses_server.upstreams.refusals import in_band_refusal
-from openresponses_server.upstreams.reported import ReportedModel
+from openresponses_server.upstreams.refusals import Clean, in_band_refusal, refusal, seconds_of
+
+__all__ = ["OpenResponsesClient", "OpenResponsesError"]
+
+# Waiting for a server until the user cancels or the time is up.
+
+T = TypeVar("T")
+
+
+class Watch:
+    """One response, of at most `total` seconds. One task listens to `cancel` for all waits."""
+
+    def __init__(self, cancel: Cancellation | None, total: float) -> None:
+        self._cancel = cancel
+        self._total = total
+        self._loop = asyncio.get_running_loop()
+        self._deadline = self._loop.time() + total
+        self._listening: asyncio.Task[None] | None = None
+        self._scope: asyncio.Timeout | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._cancel is not None and not self.is_cancelled():
+            self._listening = asyncio.create_task(self._listen(self._cancel))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._listening is not None:
+            self._listening.cancel()
+
+    def is_cancelled(self) -> bool:
+        """Whether the user has cancelled."""
+        return self._cancel is not None and self._cancel.is_set()
+
+    async def unless_cancelled(self, work: Callable[[], Awaitable[T]]) -> T | None:
+        """What `work` gives, None when it was cancelled. Raises UpstreamError when the time is up."""
+        if self.is_cancelled():
+            return None
+        scope = asyncio.timeout_at(self._deadline)
+        try:
+            async with scope:
+                self._scope = scope
+                return await work()
+        except TimeoutError:
+            if self.is_cancelled():
+                return None
+            raise too_slow(self._total) from None
+        finally:
+            self._scope = None
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait so long, or until it is cancelled."""
+        await self.unless_cancelled(lambda: asyncio.sleep(seconds))
+
+    async def _listen(self, cancel: Cancellation) -> None:
+        await cancel.wait()
+        if self._scope is not None and not self._scope.expired():
+            self._scope.reschedule(self._loop.time())
+
+
+# What can go wrong with a Responses server, as one error: what it refused with, or how it failed.
+
+
+class OpenResponsesError(HttpError):
+    """A request that was refused, or an answer that broke. `http_status`, `error_type`, `code`, `message` and
+    `param` are the server's own where it gave them; a server that can't be reached, that is silent or that
+    sends something else is a 502 or 504 with a code of `UpstreamError`."""
+
+    @classmethod
+    def from_response(cls, status: int, headers: Mapping[str, str], body: bytes, clean: Clean = str) -> Self:
+        """The error that an answer with another status than 2xx is, in whatever shape. A redirect is one: the
+        key must not follow it. `headers` have names in lower case, or are looked up in any; `clean` takes
+        secrets out of texts."""
+        return cls.of(refusal(status, headers, body, clean))
+
+    @classmethod
+    def of(cls, error: BridgeError) -> Self:
+        """Another error as one of these."""
+        return cls(
+            error.http_status,
+            error.message,
+            code=error.code,
+            error_type=error.error_type,
+            param=error.param,
+            headers=error.headers if isinstance(error, HttpError) else None,
+        )
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds after which the server wants to be asked again, where it says so."""
+        return seconds_of(self.headers.get("retry-after"))
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether the same request may go better in a moment."""
+        return self.http_status in PASSING and self.code != UpstreamError.TIMEOUT
+
+
+def cut_short() -> UpstreamError:
+    """The stream has ended and its response has not."""
+    what = "the stream ended before the response was complete"
+    return UpstreamError(502, what, code=UpstreamError.DISCONNECTED, cause=what)
+
+
+def empty() -> UpstreamError:
+    """The stream has ended without any event."""
+    what = "the server answered with an empty stream"
+    return UpstreamError(502, what, code=UpstreamError.INVALID_RESPONSE, cause=what)
+
 
 MOST_BYTES: Final = 256 * 1024 * 1024
 TIMEOUTS: Final = Timeouts(first_byte=120.0, idle=120.0)

@@ -20,7 +20,7 @@ from openresponses_bridge.protocol.usage import InputTokensDetails, OutputTokens
 from openresponses_server.commands.cli import main
 from openresponses_server.settings import Capabilities, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
-from openresponses_server.upstreams.codex_models import codex_model
+from openresponses_server.upstreams.listing import codex_model
 from tests.support.loops import Answer
 from tests.support.rules_of_models import Rule, Seen, named, ruled
 from tests.support.serving import serving

@@ -186,10 +186,10 @@ ROWS: dict[str, tuple[Any, ...]] = {
         ("${", "A", ""),
         "${A",
     ),
-    "server/openresponses_server/agents/coding/table.py:_VERSION": ("search", "1", "1.", "1.1", "12345678."),
+    "server/openresponses_server/agents/coding/agents.py:_VERSION": ("search", "1", "1.", "1.1", "12345678."),
     "server/openresponses_server/settings/files.py:_VARIABLE": ("sub", "$", "${", "${A", ("${A:-", "a", "")),
     "server/openresponses_server/settings/files.py:_HASH": ("fullmatch", ("sha256:", "a", "")),
-    "server/openresponses_server/http/answering.py:_LINES": (
+    "server/openresponses_server/http/connection.py:_LINES": (
         "fullmatch",
         "a",
         ("a\0", "b", ""),
@@ -226,7 +226,7 @@ ROWS: dict[str, tuple[Any, ...]] = {
     "server/openresponses_server/observation/trace_folder.py:_ID": ("fullmatch", "a"),
     "server/openresponses_server/api/middleware.py:_USABLE": ("fullmatch", "a"),
     "server/openresponses_server/api/origins.py:_ORIGIN": ("fullmatch", "a", ("a://", "a", "")),
-    "server/openresponses_server/api/openapi/openapi.py:_CONVERTER": ("sub", ":", (":", "a", ""), ":a"),
+    "server/openresponses_server/api/openapi/document.py:_CONVERTER": ("sub", ":", (":", "a", ""), ":a"),
     "bridge/openresponses_bridge/schemas/checking.py:_INDEX": ("fullmatch", "1"),
     "server/openresponses_server/store/listing.py:_MODEL": (
         "search",
@@ -278,14 +278,14 @@ ROWS: dict[str, tuple[Any, ...]] = {
         "long",
         "run out of ",
     ),
-    "server/openresponses_server/upstreams/demo/samples.py:_QUOTED": (
+    "server/openresponses_server/upstreams/demo/behaviours.py:_QUOTED": (
         "search",
         "“",
         '"',
         ("“", "a", ""),
         "`",
     ),
-    "server/openresponses_server/upstreams/demo/samples.py:_PLACE": (
+    "server/openresponses_server/upstreams/demo/behaviours.py:_PLACE": (
         "search",
         "in",
         ("in", " ", ""),
@@ -293,32 +293,32 @@ ROWS: dict[str, tuple[Any, ...]] = {
         ("in A", " ", ""),
         "in ",
     ),
-    "server/openresponses_server/upstreams/demo/samples.py:_PATCH_TEXT": (
+    "server/openresponses_server/upstreams/demo/behaviours.py:_PATCH_TEXT": (
         "search",
         "*",
         "*** Begin Patch\n",
         ("*** Begin Patch\n", "*** End Patc", ""),
     ),
-    "server/openresponses_server/upstreams/demo/samples.py:_NAMES[0]": ("search", "patc"),
-    "server/openresponses_server/upstreams/demo/samples.py:_NAMES[1]": ("search", "locatio"),
-    "server/openresponses_server/upstreams/demo/samples.py:_NAMES[2]": ("search", "scrip"),
-    "server/openresponses_server/upstreams/demo/samples.py:_NAMES[3]": ("search", "fil"),
-    "server/openresponses_server/upstreams/demo/samples.py:_NAMES[4]": ("search", "lin"),
-    "server/openresponses_server/upstreams/demo/samples.py:_NAMES[5]": (
+    "server/openresponses_server/upstreams/demo/behaviours.py:_NAMES[0]": ("search", "patc"),
+    "server/openresponses_server/upstreams/demo/behaviours.py:_NAMES[1]": ("search", "locatio"),
+    "server/openresponses_server/upstreams/demo/behaviours.py:_NAMES[2]": ("search", "scrip"),
+    "server/openresponses_server/upstreams/demo/behaviours.py:_NAMES[3]": ("search", "fil"),
+    "server/openresponses_server/upstreams/demo/behaviours.py:_NAMES[4]": ("search", "lin"),
+    "server/openresponses_server/upstreams/demo/behaviours.py:_NAMES[5]": (
         "search",
         "http://",
         "http",
         ("http://", "a", ""),
     ),
-    "server/openresponses_server/upstreams/demo/samples.py:_NAMES[6]": ("search", "expressio"),
-    "server/openresponses_server/upstreams/demo/turn.py:_WORD": ("findall", "a", "1"),
-    "server/openresponses_server/upstreams/demo/turn.py:_ASKS_FOR_A_TOOL": (
+    "server/openresponses_server/upstreams/demo/behaviours.py:_NAMES[6]": ("search", "expressio"),
+    "server/openresponses_server/upstreams/demo/behaviours.py:_WORD": ("findall", "a", "1"),
+    "server/openresponses_server/upstreams/demo/behaviours.py:_ASKS_FOR_A_TOOL": (
         "search",
         "functio",
         "call",
         "use",
     ),
-    "server/openresponses_server/upstreams/demo/turn.py:_CAMEL": ("sub", "aA", "a", "A"),
+    "server/openresponses_server/upstreams/demo/behaviours.py:_CAMEL": ("sub", "aA", "a", "A"),
     "server/openresponses_server/upstreams/http1/proxies.py:_ENTRY": (
         "fullmatch",
         "a",
@@ -334,7 +334,7 @@ ROWS: dict[str, tuple[Any, ...]] = {
         ("HTTP/1.1 2", "0", ""),
     ),
     "server/openresponses_server/upstreams/profiles/__init__.py:_NAME": ("fullmatch", "a", ("", "a", "!")),
-    "server/openresponses_server/upstreams/overflow.py:_WORDS": (
+    "server/openresponses_server/upstreams/refusals.py:_WORDS": (
         "search",
         "input token count ",
         ("input token count ", "a", ""),

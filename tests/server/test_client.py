@@ -12,9 +12,8 @@ import pytest
 from openresponses_bridge import CreateResponse, Event, InvalidRequestError, decode_request
 from openresponses_bridge.decoder import LanguageModelTextPart, Part, process_stream
 from openresponses_bridge.protocol.events import ErrorEvent, ResponseCompleted, ResponseCreated
-from openresponses_server.client import is_plain_id
+from openresponses_server.client import OpenResponsesClient, OpenResponsesError, is_plain_id
 from openresponses_server.errors import UpstreamError
-from openresponses_server.openresponses_server_client import OpenResponsesClient, OpenResponsesError
 from openresponses_server.settings import Retries, Settings, Timeouts
 from tests.support import dialect_scripts as made
 from tests.support.serving import serving

@@ -9,8 +9,7 @@ import pytest
 from openresponses_server.agents.coding.running import folder_of
 from openresponses_server.commands.checks import _folder
 from openresponses_server.observation.recordings.writer import RecordingFile
-from openresponses_server.settings.data_folder import data_folder, make_private
-from openresponses_server.settings.sealing import kept_key
+from openresponses_server.settings.data_folder import data_folder, kept_key, make_private
 from openresponses_server.store.sql.locations import database_url, make_private_file
 from openresponses_server.upstreams.codex.folders import Folders
 

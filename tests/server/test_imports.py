@@ -10,7 +10,8 @@ from click import Context, Group
 
 from openresponses_server.commands import flags
 from openresponses_server.commands.cli import main as commands
-from openresponses_server.observation.recordings import dialects, sources
+from openresponses_server.observation.recordings import dialects
+from openresponses_server.observation.recordings import dialects as sources
 from openresponses_server.store.sql.locations import database_url
 from openresponses_server.store.sql.migrate import upgrade
 from openresponses_server.upstreams.dialects import DIALECTS
@@ -126,7 +127,7 @@ def test_a_database_that_is_in_order_is_not_waited_for(tmp_path: Path) -> None:
     upgrade(database_url(f"sqlite:///{file}"))
     loaded = modules(APP.format("Settings", f"Settings(store='sqlite:///{file}')"))
     assert "sqlalchemy" not in loaded
-    assert "openresponses_server.store.later" in loaded
+    assert "openresponses_server.store.stores" in loaded
 
 
 def test_a_database_that_is_used_loads_no_other(tmp_path: Path) -> None:

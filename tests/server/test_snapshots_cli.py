@@ -18,7 +18,7 @@ from syrupy.assertion import SnapshotAssertion
 from openresponses_bridge.protocol.codec import encode_sse
 from openresponses_server.commands.cli import main
 from openresponses_server.observation.recordings.dialects import SINKS
-from openresponses_server.store.sql.revisions import REVISION
+from openresponses_server.store.sql.sqlite_file import REVISION
 from openresponses_server.store.stores import open_store
 from openresponses_server.upstreams.profiles import names
 from tests.support.model_frames import frames

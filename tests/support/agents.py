@@ -13,8 +13,7 @@ from openresponses_bridge.prompt import PromptContext, PromptRenderer
 from openresponses_bridge.tools.cancellation import CancellationToken
 from openresponses_bridge.tools.registry import ToolRegistry
 from openresponses_bridge.tools.service import ToolsService
-from openresponses_server.agents.calling import call_with_anyio
-from openresponses_server.agents.driving import AskYesNo, LoopDriver
+from openresponses_server.agents.driving import AskYesNo, LoopDriver, call_with_anyio
 from openresponses_server.agents.model import ServiceModel
 from openresponses_server.requests.composition import compose, running
 from openresponses_server.settings import Capabilities, Settings, Timeouts, UpstreamSettings

@@ -4,8 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any, cast
 
-from openresponses_server.store.base import ResponseStore
-from openresponses_server.store.errors import StoreError
+from openresponses_server.store.base import ResponseStore, StoreError
 from openresponses_server.store.listing import ListingStore
 from openresponses_server.store.memory import MemoryStore
 from openresponses_server.store.usage import UsageStore

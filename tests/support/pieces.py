@@ -8,7 +8,7 @@ import pytest
 from msgspec import Struct, field
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from openresponses_server.http import pieces
+from openresponses_server.http import connection as pieces
 from openresponses_server.http.direct_writes import Write
 from openresponses_server.http.websocket import WebSocketConnection
 

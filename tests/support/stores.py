@@ -13,9 +13,8 @@ from openresponses_bridge.protocol.input_items import InputItem, MessageParam
 from openresponses_bridge.protocol.response import Response
 from openresponses_server.store.base import ResponseStore, StoredResponse
 from openresponses_server.store.frames import Frames
-from openresponses_server.store.later import sqlite_later
 from openresponses_server.store.sql.sqlite_file import file_in_order
-from openresponses_server.store.stores import open_store
+from openresponses_server.store.stores import open_store, sqlite_later
 
 
 class Place:

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from openresponses_bridge.loop import LoopView, RoundView, ToolResultElement, ToolStatus
-from openresponses_server.agents.panels import CALLING, SIGNS, input_text
+from openresponses_server.agents.screen import CALLING, SIGNS, input_text
 
 _OPEN: Final = frozenset({ToolStatus.FAILED, ToolStatus.DECLINED})  # statuses whose text is shown at once
 _RANGES: Final = (

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from openresponses_bridge.prompt import Attachment, Base64Image, GlobalContext, Reference
 from openresponses_bridge.tools.errors import ToolInvocationError
-from openresponses_server.agents.tools.file_tools import decoded, image_type
+from openresponses_server.agents.tools.files import decoded, image_type
 from openresponses_server.agents.tools.folder import MOST_BYTES, Folder
 from openresponses_server.agents.tools.texts import SKIPPED
 

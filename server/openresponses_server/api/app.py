@@ -16,28 +16,21 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp
 
 from openresponses_bridge.errors import BridgeError
-from openresponses_server.api import (
-    chat_completions,
-    compact,
-    health,
-    messages,
-    models,
-    responses,
-    stored,
-    traces,
-    usage,
-    vscode,
-)
-from openresponses_server.api.direct import Direct, ErrorHandler
-from openresponses_server.api.inspector import inspection, inspector, routes
-from openresponses_server.api.middleware import Admission, Checked, RequestLog
-from openresponses_server.api.openapi import openapi
+from openresponses_server.api import chat_completions, compaction, health, messages, models, responses, vscode
+from openresponses_server.api import models as usage
+from openresponses_server.api import responses as stored
+from openresponses_server.api import responses as traces
+from openresponses_server.api.inspector import routes
+from openresponses_server.api.inspector import routes as inspection
+from openresponses_server.api.inspector import routes as inspector
+from openresponses_server.api.middleware import Admission, Checked, Direct, ErrorHandler, RequestLog
+from openresponses_server.api.openapi import document
 from openresponses_server.api.origins import Origins
 from openresponses_server.api.websocket import PATH, connection
 from openresponses_server.errors import HttpError, error_body, surface_path
 from openresponses_server.http.auth import Authentication, Keys
 from openresponses_server.http.headers import fields_of
-from openresponses_server.limits.headers import EXPOSED
+from openresponses_server.limits.quotas import EXPOSED
 from openresponses_server.requests.composition import compose, keys_of, running
 from openresponses_server.requests.service import Service
 from openresponses_server.settings import Settings
@@ -52,8 +45,8 @@ _ROUTES = [
     *_DIRECT,
     Route("/v1/responses", connection.upgrade_required, methods=["GET"]),
     WebSocketRoute(PATH, connection.responses),
-    Route("/v1/responses/compact", compact.compact, methods=["POST"]),
-    Route("/v1/responses/input_tokens", compact.input_tokens, methods=["POST"]),
+    Route("/v1/responses/compact", compaction.compact, methods=["POST"]),
+    Route("/v1/responses/input_tokens", compaction.input_tokens, methods=["POST"]),
     Route("/v1/responses/{id}", responses.Stored),
     Route("/v1/responses/{id}/cancel", stored.cancel, methods=["POST"]),
     Route("/v1/responses/{id}/trace", traces.trace, methods=["GET"]),
@@ -77,7 +70,7 @@ _ROUTES = [
     Route("/inspector/v1/responses/{id}/request", routes.request_of, methods=["GET"]),
     Route("/inspector/v1/responses/{id}", inspection.stored, methods=["GET"]),
     Route("/inspector/{file:path}", inspector.file, methods=["GET"]),
-    Route(openapi.PATH, openapi.openapi, methods=["GET"]),
+    Route(document.PATH, document.openapi, methods=["GET"]),
 ]
 
 

@@ -2,19 +2,146 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import anyio
 from msgspec.structs import replace
 from starlette.requests import Request
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Send
 
-from openresponses_bridge.dialects.chat_completions import answer_options
-from openresponses_server.api.answers import StreamedAnswer, WholeAnswer
-from openresponses_server.api.choices import StreamedChoices, WholeChoices
-from openresponses_server.api.foreign import CHAT, ChatForm
+from openresponses_bridge.dialects.chat_completions import (
+    AnswerOptions,
+    ChatCompletion,
+    Choices,
+    Chunk,
+    answer_options,
+    completions,
+    encode,
+)
+from openresponses_bridge.errors import BridgeError
+from openresponses_bridge.protocol import codec
+from openresponses_server.api.answers import Answer, StreamedAnswer, Streaming, Whole, WholeAnswer, failure_of
+from openresponses_server.api.forms import CHAT, ChatForm, chat_options
+from openresponses_server.budget import Hold
 from openresponses_server.http.headers import fields_of
+from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.requests import check_choices
 from openresponses_server.requests.bodies import read_json
 from openresponses_server.requests.prepare import prepare
 from openresponses_server.requests.service import service_of
+from openresponses_server.runs.outlet import Batch, Deliver, Order
+from openresponses_server.runs.run import Run
+
+# An answer of n choices over Chat Completions: n runs at once, which one client reads and leaves.
+#
+# The failure of one is reported in its choice, and the others go on. When all are refused before the first
+# byte, it is an HTTP error, the first one's.
+
+
+class Several(Answer):
+    """`gate` holds a place for each run while any of them runs, `hold` the memory of their request; `left` is
+    called with the number of each run that is over."""
+
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        headers: Mapping[str, str],
+        keep_alive: float,
+        options: AnswerOptions,
+        gate: Gate,
+        hold: Hold,
+        left: Callable[[int], None],
+    ) -> None:
+        super().__init__(runs, headers, keep_alive)
+        self._options = options
+        self._gate = gate
+        self._hold = hold
+        self._left = left
+        first = runs[0].translation
+        self._id = "chatcmpl-" + first.response_id.removeprefix("resp_")
+        self._created = first.snapshot.created_at
+        self._refused: dict[int, BridgeError] = {}
+
+    async def _answer(self, send: Send) -> None:
+        try:
+            async with self._gate.places(self._runs[0].owner, len(self._runs)):
+                await self._make(send)
+        finally:
+            self._hold.release()
+
+    async def _make(self, send: Send) -> None:
+        raise NotImplementedError
+
+    async def _run_all(self, delivers: Sequence[Deliver | None]) -> None:
+        """All runs to their ends. Raises the first one's error when nobody has an answer."""
+        async with anyio.create_task_group() as tasks:
+            for number, deliver in enumerate(delivers):
+                tasks.start_soon(self._run_one, number, deliver)
+        if len(self._refused) == len(self._runs):
+            raise self._refused[0]
+
+    async def _run_one(self, number: int, deliver: Deliver | None) -> None:
+        run = self._runs[number]
+        try:
+            await run.generate(deliver, anywhere=True)
+        except BridgeError as error:
+            self._refused[number] = error
+        finally:
+            self._left(number)
+
+
+class StreamedChoices(Several, Streaming):
+    """The chunks of all choices as they come; usage, if it was asked for, once and at the end."""
+
+    stream_type = CHAT.stream_type
+    keep_alive = CHAT.keep_alive
+
+    async def _make(self, send: Send) -> None:
+        choices = Choices(
+            len(self._runs),
+            id=self._id,
+            created=self._created,
+            include_usage=self._options.include_usage,
+            **chat_options(self._options, self._runs[0].translation),
+        )
+        order = Order()
+
+        async def in_order(data: bytes) -> None:
+            async with order:
+                await self._send(send, data)
+
+        def deliver_to(number: int) -> Deliver:
+            def deliver(batch: Batch) -> Awaitable[None] | None:
+                data = encode([chunk for event in batch.events for chunk in choices.feed(number, event)])
+                return None if order.free and self._write(data) else in_order(data)
+
+            return deliver
+
+        await self._run_all([deliver_to(number) for number in range(len(self._runs))])
+        last: list[Chunk] = []
+        for number, error in sorted(self._refused.items()):
+            last += [
+                chunk for event in self._runs[number].refuse(error) for chunk in choices.feed(number, event)
+            ]
+        await self._send(send, encode([*last, *choices.close()]), more=False)
+
+
+class WholeChoices(Several, Whole):
+    """One completion of all choices when they have ended."""
+
+    async def _make(self, send: Send) -> None:
+        await self._run_all([None] * len(self._runs))
+        for number, error in self._refused.items():
+            self._runs[number].refuse(error)
+        answer = completions(
+            [run.translation.in_one_form for run in self._runs],
+            id=self._id,
+            created=self._created,
+            **chat_options(self._options, self._runs[0].translation),
+        )
+        if not isinstance(answer, ChatCompletion):
+            raise failure_of(self._runs[0].translation)
+        await self._send(send, codec.encode(answer))
 
 
 async def create(request: Request) -> ASGIApp:

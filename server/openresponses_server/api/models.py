@@ -3,6 +3,7 @@ clients."""
 
 from __future__ import annotations
 
+import datetime
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -59,3 +60,21 @@ def wants_refresh(request: Request) -> bool:
     if wanted not in _SWITCH:
         raise invalid("refresh", f"it is true or false, not {wanted[:40]!r}")
     return _SWITCH[wanted]
+
+
+# `GET /v1/usage`: what the key's own responses spent.
+
+
+async def usage(request: Request) -> JSONResponse:
+    """Sums, rows by day (UTC) and model, and agents; `?since=2026-01-31` leaves out the days before."""
+    since = request.query_params.get("since", "")
+    if since and not _is_day(since):
+        raise invalid("since", f"it is a day as 2026-01-31, not {since[:40]!r}")
+    return JSONResponse(await service_of(request).usage.shown(request.state.owner, since))
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return datetime.date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False

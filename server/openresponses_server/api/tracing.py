@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -10,8 +13,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from openresponses_server.http.direct_writes import withdraw
 from openresponses_server.http.headers import fields_of
 from openresponses_server.observation.recordings.records import Asked, How
-from openresponses_server.observation.request import REQUEST
 from openresponses_server.observation.trace_folder import HEADER, Traces
+from openresponses_server.observation.traces import REQUEST
+from openresponses_server.off_loop import on_thread
+
+if TYPE_CHECKING:
+    from openresponses_server.observation.trace_folder import Traces
 
 # the paths whose requests become responses, and what their clients speak
 _DIALECTS: Final = {
@@ -74,3 +81,55 @@ class Tracing:
         finally:
             REQUEST.reset(token)
             trace.end(how)
+
+
+# Traces of turns on a WebSocket: each message of the client is a request, each one to it a line.
+
+SendBytes = Callable[[bytes], Awaitable[None]]
+
+
+def traced(send: SendBytes) -> SendBytes:
+    """The same, with what is sent in the trace of the turn."""
+
+    async def sending(message: bytes) -> None:
+        trace = REQUEST.get()
+        if trace is not None:
+            trace.answer(200, {"content-type": "application/jsonl"})
+            await trace.chunk(message + b"\n")
+        await send(message)
+
+    return sending
+
+
+@asynccontextmanager
+async def turn(
+    traces: Traces | None, headers: Mapping[str, str], owner: str, request_id: str, message: str | bytes
+) -> AsyncIterator[None]:
+    """One turn, from its message to its end."""
+    if traces is None:
+        yield
+        return
+    asked = Asked(
+        0,
+        0,
+        dialect="responses",
+        leg="client",
+        method="WEBSOCKET",
+        path="/v1/responses",
+        headers=dict(headers),
+        request_id=request_id,
+    )
+    trace = traces.begin(asked, headers, owner)
+    if trace is None:
+        yield
+        return
+    body = message.encode("utf-8", "surrogatepass") if isinstance(message, str) else message
+    await on_thread(partial(trace.take, body))
+    token = REQUEST.set(trace)
+    finished = False
+    try:
+        yield
+        finished = True
+    finally:
+        REQUEST.reset(token)
+        trace.end("finished" if finished else "left")

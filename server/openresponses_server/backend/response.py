@@ -16,8 +16,7 @@ from openresponses_bridge.backend.answer import Answer, AnswerOptions, check_opt
 from openresponses_bridge.backend.sources import AsyncFunction, AsyncGenerate, async_close, check_function
 from openresponses_bridge.errors import HttpError, LocalError, RemoteError
 from openresponses_server.backend.exchange import Exchange, Left, Writer
-from openresponses_server.http.bodies import check_json
-from openresponses_server.http.body_rules import check_length, check_type, too_large
+from openresponses_server.http.bodies import check_json, check_length, check_type, too_large
 from openresponses_server.off_loop import off_loop
 from openresponses_server.settings import Limits
 

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from openresponses_bridge.text import printable
-from openresponses_server.commands.files import give_up
-from openresponses_server.commands.flags import ASKED, config_flag, naming_flags, upstream_flags
+from openresponses_server.commands.flags import ASKED, config_flag, give_up, naming_flags, upstream_flags
 from openresponses_server.commands.serve import fields_of
 
 if TYPE_CHECKING:
     from openresponses_bridge.tools.registry import ToolRegistry
     from openresponses_server.agents.call_log import CallLog
-    from openresponses_server.agents.journal_file import JournalFile
-    from openresponses_server.agents.running import Done
+    from openresponses_server.agents.running import Done, JournalFile
     from openresponses_server.agents.tools.folder import Folder
     from openresponses_server.settings import Settings
 
@@ -246,6 +244,6 @@ def _call_log(opened: ExitStack, path: Path | None) -> CallLog | None:
 
 
 def _journal(opened: ExitStack, resume: Path | None) -> JournalFile | None:
-    from openresponses_server.agents.journal_file import JournalFile
+    from openresponses_server.agents.running import JournalFile
 
     return None if resume is None else opened.enter_context(JournalFile(resume))

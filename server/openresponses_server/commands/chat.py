@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from openresponses_bridge.text import printable
-from openresponses_server.commands.files import give_up
-from openresponses_server.commands.flags import REACHED, config_flag, upstream_flags
+from openresponses_server.commands.flags import REACHED, config_flag, give_up, upstream_flags
 
 if TYPE_CHECKING:
     import asyncio
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from openresponses_bridge.protocol.response import Response
     from openresponses_server.agents.coding.running import Reached
-    from openresponses_server.openresponses_server_client import OpenResponsesError
+    from openresponses_server.client import OpenResponsesError
 
 _ANSWERED, _NOT_ANSWERED, _CANCELLED = 0, 1, 130
 _HELP: Final = (
@@ -90,8 +89,7 @@ def _talk(
 
     from rich.console import Console
 
-    from openresponses_server.commands.attaching import attached
-    from openresponses_server.commands.conversation import Conversation
+    from openresponses_server.commands.chatting import Conversation, attached
 
     conversation = Conversation(instructions)
     conversation.attachments = [attached(path) for path in attachments]
@@ -121,7 +119,7 @@ class _Chat:
     def __init__(
         self, reached: Reached, conversation: Any, console: Console, model: str, as_json: bool
     ) -> None:
-        from openresponses_server.openresponses_server_client import OpenResponsesClient
+        from openresponses_server.client import OpenResponsesClient
 
         self._reached = reached
         self._conversation = conversation
@@ -191,7 +189,7 @@ class _Chat:
         )
 
     def attach(self, name: str) -> None:
-        from openresponses_server.commands.attaching import Unattachable, attached
+        from openresponses_server.commands.chatting import Unattachable, attached
 
         try:
             self._conversation.attachments.append(attached(Path(name).expanduser()))

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import time
-from typing import Final
+from base64 import b64encode
+from pathlib import Path
+from typing import Any, Final
 
 from rich.console import Console
 from rich.text import Text
 
 from openresponses_bridge.decoder import ResponseAccumulator
 from openresponses_bridge.protocol import events as ev
+from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.items import Message, ReasoningItem
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.text import on_one_line, shown
-from openresponses_server.agents.panels import thinking_line
+from openresponses_server.agents.screen import thinking_line
 
 _THOUGHTS: Final = (
     ev.ReasoningDelta,
@@ -91,3 +97,117 @@ class AnswerView:
         if self._in_line:
             self._console.print()
             self._in_line = False
+
+
+# Files of the user's as parts of a message.
+
+MOST_BYTES: Final = 20 * 1024 * 1024
+_MOST_TEXT: Final = 1024 * 1024
+_IMAGES: Final = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+)
+_PDF: Final = b"%PDF-"
+
+
+class Unattachable(ValueError):
+    """A file that can't be sent; the message says why."""
+
+
+def attached(path: Path) -> dict[str, Any]:
+    """An image, a PDF or a text as a part of a message, by what is in it. Raises Unattachable."""
+    data = _read(path)
+    kind = next((kind for magic, kind in _IMAGES if data.startswith(magic)), None)
+    if kind is None and data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        kind = "image/webp"
+    if kind is not None:
+        return {"type": "input_image", "image_url": _data_url(kind, data), "detail": "auto"}
+    if data.startswith(_PDF):
+        return {
+            "type": "input_file",
+            "filename": path.name,
+            "file_data": _data_url("application/pdf", data),
+        }
+    if len(data) > _MOST_TEXT:
+        raise Unattachable(f"{path}: a text may have {_MOST_TEXT >> 20} MiB at most")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise Unattachable(f"{path}: neither an image, a PDF nor text in UTF-8") from error
+    return {"type": "input_text", "text": f"{path.name}:\n{text}"}
+
+
+def _read(path: Path) -> bytes:
+    """The bytes of a regular file: a pipe or a device could have no end."""
+    try:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as opened:
+            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+                raise Unattachable(f"{path}: not a regular file")
+            data = opened.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise Unattachable(f"{path}: {error.strerror or error}") from error
+    if len(data) > MOST_BYTES:
+        raise Unattachable(f"{path}: a file may have {MOST_BYTES >> 20} MiB at most")
+    return data
+
+
+def _data_url(kind: str, data: bytes) -> str:
+    return f"data:{kind};base64,{b64encode(data).decode()}"
+
+
+# A conversation that its client keeps: what goes into the next request.
+
+Item = dict[str, Any]
+
+
+class Conversation:
+    """Messages so far. Nothing of it is stored on the server."""
+
+    def __init__(self, instructions: str | None = None) -> None:
+        self._instructions = instructions
+        self._items: list[Item] = []
+        self._asked: Item | None = None
+        self.attachments: list[Item] = []
+        """Parts that go with the next message."""
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def ask(self, model: str, text: str) -> dict[str, Any]:
+        """The request for this message."""
+        parts = [*self.attachments, {"type": "input_text", "text": text}]
+        self._asked = {"type": "message", "role": "user", "content": parts}
+        request: dict[str, Any] = {
+            "model": model,
+            "input": [*self._items, self._asked],
+            "store": False,
+            "include": ["reasoning.encrypted_content"],
+        }
+        return request if self._instructions is None else {**request, "instructions": self._instructions}
+
+    def answered(self, response: Response) -> None:
+        """Keep the message and its answer; of one that failed nothing is kept, and it can be asked again."""
+        if self._asked is None or response.status == "failed":
+            return
+        self._items += [self._asked, *_to_keep(response)]
+        self._asked = None
+        self.attachments = []
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self._items.clear()
+        self.attachments = []
+
+
+def _to_keep(response: Response) -> list[Item]:
+    """What a next request may have of an answer: a call without its output would be refused, and so would
+    reasoning that led to it, or that the server has to have kept."""
+    calls = any(not isinstance(item, Message | ReasoningItem) for item in response.output)
+    kept: list[Item] = []
+    for item in response.output:
+        sealed = isinstance(item, ReasoningItem) and isinstance(item.encrypted_content, str)
+        if isinstance(item, Message) or (sealed and not calls):
+            kept.append(decode_json(encode(item)))
+    return kept

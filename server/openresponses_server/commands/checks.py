@@ -12,9 +12,8 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from openresponses_server.agents.coding.base import CodingAgent, Start
+from openresponses_server.agents.coding.agents import CodingAgent, Start, installed
 from openresponses_server.agents.coding.reaching import Unusable, listens, models_of
-from openresponses_server.agents.coding.table import installed
 from openresponses_server.commands.greeting import (
     Asked,
     asked_of,
@@ -27,11 +26,10 @@ from openresponses_server.errors import Outage, UpstreamError
 from openresponses_server.settings import Settings
 from openresponses_server.settings.data_folder import data_folder, make_private
 from openresponses_server.store.base import NO_ID, ResponseStore
-from openresponses_server.store.event_logs_logs import open_event_log
 from openresponses_server.store.readiness import check_log
-from openresponses_server.store.stores import build_store, shown_store
-from openresponses_server.upstreams.addresses import without_password
+from openresponses_server.store.stores import build_store, open_event_log, shown_store
 from openresponses_server.upstreams.base import called
+from openresponses_server.upstreams.dialects import without_password
 
 _PATIENCE: Final = 5.0  # seconds for a store
 _FIRST_LINE: Final = 200

@@ -67,7 +67,7 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in _COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
-            from openresponses_server.settings.suggestions import did_you_mean
+            from openresponses_server.settings.files import did_you_mean
 
             ctx.fail(f"No such command {name!r}{did_you_mean(name, _COMMANDS)}.")
         return super().resolve_command(ctx, args)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from openresponses_bridge.text import printable
-from openresponses_server.commands.files import CLEAN, VIOLATIONS, give_up
-from openresponses_server.commands.flags import server_key_flag
+from openresponses_server.commands.flags import CLEAN, VIOLATIONS, give_up, server_key_flag
 from openresponses_server.commands.progress import progress
 
 if TYPE_CHECKING:
@@ -66,8 +65,7 @@ def command(
     import asyncio
 
     from openresponses_bridge.conformance.scenarios import chosen
-    from openresponses_server.commands.playing import Unreachable, api_base, play_all
-    from openresponses_server.commands.report import junit_report
+    from openresponses_server.commands.playing import Unreachable, api_base, junit_report, play_all
 
     key = _key(api_key_env)
     headers = {"authorization": f"Bearer {key}"} if key else {}
@@ -134,7 +132,7 @@ def _show_json(verdict: Verdict) -> None:
 
 
 def _sum_up(verdicts: list[Verdict]) -> None:
-    from openresponses_server.commands.report import failures_by_cause
+    from openresponses_server.commands.playing import failures_by_cause
 
     counts = {outcome: sum(each.outcome == outcome for each in verdicts) for outcome in _SIGNS}
     click.echo(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))

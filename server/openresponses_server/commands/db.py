@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from openresponses_bridge.text import printable
-from openresponses_server.commands.files import counted, force_flag, reading, written
+from openresponses_server.commands.flags import counted, force_flag, reading, written
 from openresponses_server.commands.progress import CountedReader, progress
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def import_(store: str, file: str) -> None:
 @click.argument("file", type=_path)
 def backup(store: str, file: Path) -> None:
     """Copy a SQLite store to FILE while servers use it."""
-    from openresponses_server.store.sql.backup import back_up
+    from openresponses_server.store.sql.transfer import back_up
 
     with _failures_told(), progress("copying"):
         size = back_up(_existing(store), file)

@@ -47,8 +47,7 @@ def command(as_json: bool) -> None:
     from openresponses_bridge.conformance import StreamValidator
     from openresponses_bridge.decoder import PartDecoder, encode_part
     from openresponses_bridge.protocol.codec import encode
-    from openresponses_server.commands.tree import tree
-    from openresponses_server.commands.watched import WatchedResponse
+    from openresponses_server.commands.tree import WatchedResponse, tree
 
     console = Console(highlight=False, quiet=as_json)
 

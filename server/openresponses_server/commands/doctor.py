@@ -40,7 +40,7 @@ def command(agents: tuple[str, ...], as_json: bool, config: Path | None, **flags
     is there, 1: something is missing, 2: something given is wrong."""
     import asyncio
 
-    from openresponses_server.agents.coding.table import AGENTS, agent_named
+    from openresponses_server.agents.coding.agents import AGENTS, agent_named
     from openresponses_server.commands.checks import Finding, agent_check, service_checks
     from openresponses_server.settings import SettingsError, load_settings
 

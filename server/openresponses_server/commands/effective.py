@@ -11,10 +11,9 @@ from typing import Any, Final
 from openresponses_bridge.text import printable
 from openresponses_server.commands.flags import parameter_of
 from openresponses_server.settings import EMBEDDED_STORE, KEYS_VARIABLES, Settings
-from openresponses_server.settings.files import masked
-from openresponses_server.settings.toml_lines import lines_of
+from openresponses_server.settings.files import lines_of, masked
 from openresponses_server.store.stores import shown_store
-from openresponses_server.upstreams.addresses import without_password
+from openresponses_server.upstreams.dialects import without_password
 from openresponses_server.upstreams.profiles import profile
 
 _DEFAULT: Final = "default"

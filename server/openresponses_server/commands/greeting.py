@@ -24,13 +24,13 @@ from openresponses_bridge.text import printable
 from openresponses_server.api.inspector import ROOT
 from openresponses_server.errors import UpstreamError
 from openresponses_server.settings import Settings, SettingsError, UpstreamSettings
+from openresponses_server.settings.data_folder import ServerSealer
+from openresponses_server.settings.files import did_you_mean
 from openresponses_server.settings.hosts import is_loopback
-from openresponses_server.settings.sealing import ServerSealer
-from openresponses_server.settings.suggestions import did_you_mean
 from openresponses_server.store.stores import shown_store
-from openresponses_server.upstreams.addresses import without_password
 from openresponses_server.upstreams.base import Upstream
 from openresponses_server.upstreams.catalog import capabilities_of, is_pattern
+from openresponses_server.upstreams.dialects import without_password
 from openresponses_server.upstreams.profiles import Profile, profile
 from openresponses_server.upstreams.routing import Router, build_router
 

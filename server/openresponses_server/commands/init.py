@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from openresponses_server.commands.files import force_flag
-from openresponses_server.upstreams.addresses import base_url
+from openresponses_server.commands.flags import force_flag
+from openresponses_server.upstreams.dialects import base_url
 
 if TYPE_CHECKING:
     from openresponses_server.upstreams.profiles import Profile

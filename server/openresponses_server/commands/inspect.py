@@ -11,12 +11,19 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from openresponses_bridge.text import printable
-from openresponses_server.commands.files import CLEAN, UNREADABLE, VIOLATIONS, give_up, reading
-from openresponses_server.commands.flags import SOURCES, SPEED, server_key_flag
+from openresponses_server.commands.flags import (
+    CLEAN,
+    SOURCES,
+    SPEED,
+    UNREADABLE,
+    VIOLATIONS,
+    give_up,
+    reading,
+    server_key_flag,
+)
 
 if TYPE_CHECKING:
-    from openresponses_server.commands.inspecting import Inspection
-    from openresponses_server.commands.live import LiveView
+    from openresponses_server.commands.inspecting import Inspection, LiveView
     from openresponses_server.observation.recordings.captures import Payload
 
 _INTERRUPTED: Final = 130
@@ -71,8 +78,7 @@ def _inspect(
     """What was read, and an exit code, or what went wrong before the end."""
     import asyncio
 
-    from openresponses_server.commands.inspecting import Inspection
-    from openresponses_server.commands.live import LiveView
+    from openresponses_server.commands.inspecting import Inspection, LiveView
     from openresponses_server.commands.tree import tree
 
     inspections: list[Inspection] = []
@@ -158,8 +164,7 @@ def _feed(inspection: Inspection, lines: Iterable[bytes], live: LiveView) -> Non
 def _play(recording: Any, speed: float | str | None, begin: Any, live: LiveView) -> int | str:
     """Every answer of a recording, with the times at which it came."""
     from openresponses_server.observation.recordings.captures import Unreadable
-    from openresponses_server.observation.recordings.playing import Clock, body_lines, speed_of
-    from openresponses_server.observation.recordings.reader import Changed
+    from openresponses_server.observation.recordings.reader import Changed, Clock, body_lines, speed_of
 
     clock = Clock(speed_of(speed or "max"))
     said = CLEAN
@@ -180,7 +185,7 @@ async def _fetch(
     """An answer of a server to its end."""
     import time
 
-    from openresponses_server.client_errors import OpenResponsesError
+    from openresponses_server.client import OpenResponsesError
     from openresponses_server.commands.reaching import MissingKey, Server, key_in
     from openresponses_server.observation.recordings.captures import Unreadable
 

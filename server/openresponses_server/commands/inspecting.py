@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
+
+from rich.console import Console, RenderableType
+from rich.live import Live
 
 from openresponses_bridge.dialects import responses
 from openresponses_bridge.dialects.base import type_of
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_event, decode_response
 from openresponses_bridge.protocol.events import Event, ResponseCreated
-from openresponses_server.commands.watched import WatchedResponse
+from openresponses_server.commands.tree import Newest, Space, WatchedResponse
 from openresponses_server.observation.recordings.captures import Payload, begins_response
+from openresponses_server.observation.recordings.dialects import AUTO, Source, dialect_of, open_source
 from openresponses_server.observation.recordings.judging import CaptureJudge
-from openresponses_server.observation.recordings.reported import Reported
-from openresponses_server.observation.recordings.sources import AUTO, Source, dialect_of, open_source
+from openresponses_server.observation.recordings.observing import Reported
 
 _WIRE: Final = "openai"  # the spelling in which foreign tool calls keep their own names
 
@@ -97,3 +102,44 @@ class Inspection:
     def _begin(self) -> WatchedResponse:
         self.watched.append(WatchedResponse(self._now))
         return self.watched[-1]
+
+
+# What changes on the screen while something comes: redrawn in place on a terminal, not shown elsewhere.
+
+_PAUSE: Final = 0.1  # seconds between two drawings
+_SHARE: Final = 0.1  # of the time may go into drawing
+
+
+class LiveView:
+    """Draws what `build` gives for the space there is, at `tick`, and not more often than is seen. At its end
+    the drawing is gone, so that the whole can be printed in its place."""
+
+    def __init__(self, console: Console, build: Callable[[Space], RenderableType]) -> None:
+        self._live = (
+            Live(Newest(build), console=console, auto_refresh=False, transient=True, redirect_stdout=False)
+            if console.is_terminal and not console.is_dumb_terminal
+            else None
+        )
+        self._due = 0.0
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def tick(self) -> None:
+        """Something has come."""
+        if self._live is None:
+            return
+        begun = time.monotonic()
+        if begun < self._due:
+            return
+        self._live.refresh()
+        took = time.monotonic() - begun
+        self._due = begun + max(_PAUSE, took / _SHARE)

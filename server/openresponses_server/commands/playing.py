@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from time import perf_counter
 from types import TracebackType
 from typing import Any, Final, Literal
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
+from xml.etree import ElementTree
 
 import aiohttp
 from aiohttp import ClientSession, ClientTimeout, ClientWebSocketResponse, WSMsgType
@@ -29,7 +30,64 @@ from openresponses_bridge.conformance.scenario import (
 )
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
-from openresponses_server.commands.stored import StoredResponses
+from openresponses_bridge.text import printable
+
+# What conformance scenarios had a server store, and its deletion.
+
+_RUNNING: Final = frozenset({400, 409, 425})  # "still in progress", as servers put it
+_GONE: Final = frozenset({200, 202, 204, 404})
+_TRIES: Final = 5
+_PAUSE: Final = 0.2  # seconds
+_LONGEST: Final = 256  # characters of an id
+
+
+class StoredResponses:
+    """The responses that the steps of a scenario left with the server. `ask` sends one request."""
+
+    def __init__(self, ask: Callable[[Ask], Awaitable[Answer]]) -> None:
+        self._ask = ask
+        self._ids: dict[str, None] = {}
+        self.left_behind: list[str] = []
+        """The ids of those that could not be deleted, of all scenarios so far."""
+
+    def note(self, step: Step, answer: Answer) -> None:
+        """Remember what this step had the server store."""
+        if answer.status >= 400:
+            return
+        if isinstance(step, Ask):
+            fields = step.body if (step.method, step.path) == ("POST", "/responses") else None
+        else:
+            fields = step.message if isinstance(step, Say) else None
+        if not isinstance(fields, dict) or fields.get("store") is False:
+            return
+        for response in (answer.response, *(event.get("response") for event in answer.events[:1])):
+            found = response.get("id") if isinstance(response, dict) else None
+            if isinstance(found, str) and 0 < len(found) <= _LONGEST:
+                self._ids[found] = None
+
+    async def clean_up(self) -> None:
+        """Delete them, those that are still being made too. What is gone already, is not an error, and a
+        server that can't be reached any more is not asked for the rest."""
+        pending = list(self._ids)
+        self._ids.clear()
+        while pending:
+            try:
+                if not await self._delete(f"/responses/{quote(pending[0], safe='')}"):
+                    self.left_behind.append(pending[0])
+            except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
+                self.left_behind += pending
+                return
+            del pending[0]
+
+    async def _delete(self, path: str) -> bool:
+        for _ in range(_TRIES):
+            status = (await self._ask(Ask(path=path, method="DELETE"))).status
+            if status not in _RUNNING:
+                return status in _GONE
+            await self._ask(Ask(path=f"{path}/cancel", method="POST"))
+            await asyncio.sleep(_PAUSE)
+        return False
+
 
 Outcome = Literal["passed", "failed", "skipped"]
 _TURN_ENDS: Final = TERMINALS | {"error"}
@@ -255,3 +313,45 @@ def _type(data: bytes) -> Any:
     except WireError:
         return None  # the scenario says what is wrong with it
     return event.get("type") if isinstance(event, dict) else None
+
+
+# Verdicts of conformance scenarios as reports: failures by their causes, and JUnit's XML.
+
+
+def failures_by_cause(verdicts: Sequence[Verdict]) -> str:
+    """Each cause with the scenarios that fail of it, the one that most fail of first; "" without failures."""
+    causes: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        for cause in verdict.causes:
+            causes.setdefault(cause, []).append(verdict.id)
+    lines = []
+    for cause, failing in sorted(causes.items(), key=lambda found: -len(found[1])):
+        scenarios = "scenario" if len(failing) == 1 else "scenarios"
+        lines += [f"  {printable(cause)}", f"      {len(failing)} {scenarios}: {', '.join(failing)}"]
+    return "\n".join(lines)
+
+
+def junit_report(name: str, verdicts: Sequence[Verdict]) -> bytes:
+    """A JUnit report: one suite of this name, one case per scenario, its area as the class."""
+    counts = {
+        "tests": str(len(verdicts)),
+        "failures": str(sum(each.outcome == "failed" for each in verdicts)),
+        "errors": "0",
+        "skipped": str(sum(each.outcome == "skipped" for each in verdicts)),
+        "time": f"{sum(each.seconds for each in verdicts):.3f}",
+    }
+    suites = ElementTree.Element("testsuites")
+    suite = ElementTree.SubElement(suites, "testsuite", {"name": printable(name), **counts})
+    for verdict in verdicts:
+        area, _, _ = verdict.id.partition(".")
+        about = {"classname": area, "name": verdict.id, "time": f"{verdict.seconds:.3f}"}
+        case = ElementTree.SubElement(suite, "testcase", about)
+        message = {"message": printable(verdict.message)}  # XML has no control characters
+        if verdict.outcome == "failed":
+            failure = ElementTree.SubElement(case, "failure", message)
+            failure.text = f"{verdict.description} [{verdict.source}]"
+        elif verdict.outcome == "skipped":
+            ElementTree.SubElement(case, "skipped", message)
+    ElementTree.indent(suites)
+    report: bytes = ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)
+    return report + b"\n"

@@ -97,8 +97,12 @@ def openresponses_conform() -> Conform:
         from openresponses_bridge.conformance.scenarios import chosen
 
         try:
-            from openresponses_server.commands.playing import Unreachable, api_base, play_all
-            from openresponses_server.commands.report import failures_by_cause
+            from openresponses_server.commands.playing import (
+                Unreachable,
+                api_base,
+                failures_by_cause,
+                play_all,
+            )
         except ModuleNotFoundError as error:
             what = f"openresponses_conform needs {error.name}, which is not installed"
             raise ModuleNotFoundError(

@@ -14,9 +14,9 @@ import aiohttp
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_server.agents.coding.reaching import is_of_this_user
-from openresponses_server.client_errors import OpenResponsesError
+from openresponses_server.client import OpenResponsesError
 from openresponses_server.errors import UpstreamError
-from openresponses_server.upstreams.addresses import base_url
+from openresponses_server.upstreams.dialects import base_url
 
 PORT: Final = 8080
 DEFAULT: Final = f"http://127.0.0.1:{PORT}"

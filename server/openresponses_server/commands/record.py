@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from openresponses_bridge.text import printable
-from openresponses_server.commands.files import give_up
-from openresponses_server.commands.flags import ASKED, config_flag, naming_flags, upstream_flags
+from openresponses_server.commands.flags import ASKED, config_flag, give_up, naming_flags, upstream_flags
 from openresponses_server.commands.serve import fields_of
 
 if TYPE_CHECKING:
@@ -118,7 +117,7 @@ async def _record(
     from openresponses_bridge.errors import BridgeError
     from openresponses_server.observation.recordings.writer import RecordingFile
     from openresponses_server.settings import SettingsError
-    from openresponses_server.settings.sealing import ServerSealer
+    from openresponses_server.settings.data_folder import ServerSealer
     from openresponses_server.upstreams.routing import build_router
 
     file = RecordingFile(output, settings.record_bytes)

@@ -12,13 +12,19 @@ from typing import BinaryIO, Final
 import click
 
 from openresponses_bridge.text import printable
-from openresponses_server.commands.files import give_up, reading, write
+from openresponses_server.commands.flags import give_up, reading, write
 from openresponses_server.observation.recordings.captures import Unreadable, read_capture
-from openresponses_server.observation.recordings.dialects import Sinks
-from openresponses_server.observation.recordings.playing import Clock, body_lines, speed_of
-from openresponses_server.observation.recordings.reader import Changed, Exchange, Recording, read_recording
+from openresponses_server.observation.recordings.dialects import AUTO, DIALECTS, Sinks, Source, open_source
+from openresponses_server.observation.recordings.reader import (
+    Changed,
+    Clock,
+    Exchange,
+    Recording,
+    body_lines,
+    read_recording,
+    speed_of,
+)
 from openresponses_server.observation.recordings.records import is_recording
-from openresponses_server.observation.recordings.sources import AUTO, DIALECTS, Source, open_source
 
 _FIRST: Final = 4096  # bytes of the first line that say whether this is a recording
 _SHOWN: Final = 300  # characters of a refusal

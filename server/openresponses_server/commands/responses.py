@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from openresponses_bridge.text import on_one_line, printable
-from openresponses_server.commands.files import counted, force_flag, give_up, written
-from openresponses_server.commands.flags import server_key_flag, with_flags
+from openresponses_server.commands.flags import (
+    counted,
+    force_flag,
+    give_up,
+    server_key_flag,
+    with_flags,
+    written,
+)
 from openresponses_server.commands.progress import progress
 
 if TYPE_CHECKING:
@@ -101,8 +107,7 @@ def show(response_id: str, server: str | None, api_key_env: str | None, full: bo
         return
     from rich.console import Console
 
-    from openresponses_server.commands.tree import FINAL, WHOLE, tree
-    from openresponses_server.commands.watched import WatchedResponse
+    from openresponses_server.commands.tree import FINAL, WHOLE, WatchedResponse, tree
 
     watched = WatchedResponse()
     watched.whole(decode_response(encode(found)))
@@ -248,7 +253,7 @@ def _asked(server: str | None, variable: str | None, work: Callable[[Server], Aw
     """What `work` gives. Exit code 2 for a server that can't be reached, 1 for one that refuses."""
     import asyncio
 
-    from openresponses_server.client_errors import OpenResponsesError
+    from openresponses_server.client import OpenResponsesError
     from openresponses_server.commands.reaching import Server, key_in
     from openresponses_server.errors import UpstreamError
 

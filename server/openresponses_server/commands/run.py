@@ -17,7 +17,7 @@ from openresponses_server.commands.flags import REACHED, config_flag, naming_fla
 from openresponses_server.commands.serve import fields_of
 
 if TYPE_CHECKING:
-    from openresponses_server.agents.coding.base import CodingAgent
+    from openresponses_server.agents.coding.agents import CodingAgent
     from openresponses_server.agents.coding.running import Reached
     from openresponses_server.settings import Settings
 
@@ -53,8 +53,8 @@ def command(
     The agent gets a configuration of its own, in the data folder; the one in your home is neither read nor
     changed. Unless a server is used that runs already, one is started for this agent alone: on a free port of
     this machine, behind a key made for it, and it ends with the agent. The exit code is the agent's."""
+    from openresponses_server.agents.coding.agents import agent_named
     from openresponses_server.agents.coding.reaching import Unusable
-    from openresponses_server.agents.coding.table import agent_named
 
     try:
         wanted = agent_named(agent)
@@ -70,8 +70,8 @@ def command(
 
 
 def _run(agent: CodingAgent, program: str | None, arguments: tuple[str, ...], **flags: Any) -> int:
+    from openresponses_server.agents.coding.agents import program_of
     from openresponses_server.agents.coding.running import run
-    from openresponses_server.agents.coding.table import program_of
 
     path = program_of(agent, program)
     if path is None:

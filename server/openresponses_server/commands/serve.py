@@ -214,7 +214,7 @@ def _serve(settings: Settings) -> None:
         give_back_freed_memory()
         Server(app, settings, shared=listener.shared).run(sockets=[listener.socket])
     else:
-        from openresponses_server.observation.metrics_folder import share_metrics
+        from openresponses_server.observation.metric_values import share_metrics
         from openresponses_server.serving.supervisor import supervise
         from openresponses_server.settings import to_workers
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from openresponses_server.commands.files import CLEAN, VIOLATIONS, give_up, reading, write
-from openresponses_server.commands.flags import capture_argument
+from openresponses_server.commands.flags import CLEAN, VIOLATIONS, capture_argument, give_up, reading, write
 
 if TYPE_CHECKING:
     from openresponses_bridge.conformance import Violation, WireName

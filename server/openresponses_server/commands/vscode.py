@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from openresponses_server.commands.files import give_up
+from openresponses_server.commands.flags import give_up
 
 
 @click.group()

@@ -2,11 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from openresponses_bridge.errors import BridgeError
+from openresponses_bridge.protocol.codec import encode
 from openresponses_server.errors import HttpError, error_body
+
+# What a WebSocket has in the place of HTTP's status and headers (specification, "WebSocket").
+
+DEFECT: Final = HttpError(500, "The server failed.", code="internal_error")
+BUSY: Final = HttpError(
+    409,
+    "A response is being made on this connection. Wait for its end, or open another connection.",
+    code="response_in_progress",
+    error_type="invalid_request_error",
+)
+
+
+def envelope(error: BridgeError) -> bytes:
+    """The error as a message. What would be HTTP headers, `retry-after` for example, is in `headers`."""
+    message: dict[str, Any] = {
+        "type": "error",
+        "status": error.http_status,
+        "error": {
+            "type": error.error_type,
+            "code": error.code,
+            "message": error.message,
+            "param": error.param,
+        },
+    }
+    if isinstance(error, HttpError) and error.headers:
+        message["headers"] = error.headers
+    return encode(message)
+
+
+def with_headers(event: bytes, headers: Mapping[str, str]) -> bytes:
+    """An event with what would be HTTP headers, `openresponses-losses` for example, in the field where errors
+    have theirs: fields beyond the schema are legal and carry no meaning of the protocol's own."""
+    return event[:-1] + b',"headers":' + encode(headers) + b"}"
+
+
+def in_lane(message: bytes, stream_id: str) -> bytes:
+    """A message of the lane of this name."""
+    return message[:-1] + b',"stream_id":' + encode(stream_id) + b"}"
+
+
+def too_large(limit: int) -> HttpError:
+    """A message beyond the limit, in bytes."""
+    return HttpError(413, f"The message is larger than the limit of {limit} bytes.")
+
+
+def limit_reached(seconds: float) -> HttpError:
+    """The connection has been open for as long as one may be."""
+    return HttpError(
+        400,
+        f"The connection has reached its limit of {seconds / 60:g} minutes. Open another one to go on.",
+        code="websocket_connection_limit_reached",
+    )
 
 
 def written(error: HttpError, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> bytes:

@@ -7,21 +7,117 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
 from typing import Final
+
+import structlog
 
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.response import Response
 from openresponses_server.errors import HttpError
 from openresponses_server.limits.gate import Gate
-from openresponses_server.limits.headers import Form, openai_headers
-from openresponses_server.limits.rates import Buckets, Rates, Verdict, rates_of, verdict
-from openresponses_server.limits.stock import Stock
+from openresponses_server.limits.rates import Buckets, Rates, Standing, Verdict, rates_of, verdict
 from openresponses_server.observation.metrics import Metrics
 from openresponses_server.settings import Settings
-from openresponses_server.store.base import ResponseStore
+from openresponses_server.store.base import ResponseStore, StoreError
 from openresponses_server.tasks import end_tasks
+
+# How many bytes of each key are stored: measured in the store, which all workers share, now and then, and
+# what was stored here since is added. Nothing is asked for a request.
+
+_INTERVAL: Final = 5.0  # seconds between two measurements, at least
+_REST: Final = 20  # times as long as a measurement takes, before the next one
+_log = structlog.get_logger(__name__)
+
+
+class Stock:
+    """At most `most` bytes of each key in this store."""
+
+    def __init__(self, store: ResponseStore, most: int, interval: float = _INTERVAL) -> None:
+        self._store = store
+        self._most = most
+        self._interval = interval
+        self._measured: dict[str, int] = {}
+        self._grown: dict[str, int] = {}
+
+    def of(self, owner: str) -> int:
+        """How many bytes there are of this key, as far as is known."""
+        return self._measured.get(owner, 0) + self._grown.get(owner, 0)
+
+    def check(self, owner: str, size: int = 0) -> None:
+        """Raises HttpError 429 when this key has as many as it may have, or would have with so many more."""
+        if self.of(owner) + size < self._most:
+            return
+        raise HttpError(
+            429,
+            f"One API key may have {self._most} bytes stored, and this one has {self.of(owner)}: delete "
+            "responses, or send `store: false`.",
+            code="stored_bytes_exceeded",
+            headers={"retry-after": "60", "x-should-retry": "false"},
+        )
+
+    def grow(self, owner: str, size: int) -> None:
+        """About so many more were stored."""
+        self._grown[owner] = self._grown.get(owner, 0) + size
+
+    async def measure(self) -> float:
+        """What there is now; the seconds until it should be measured again."""
+        before, self._grown = self._grown, {}
+        started = time.monotonic()
+        try:
+            self._measured = await self._store.stock()
+        except StoreError as error:
+            for owner, size in before.items():
+                self.grow(owner, size)
+            _log.warning("store.failed", code=error.code, reason=error.in_full)
+        return max(self._interval, (time.monotonic() - started) * _REST)
+
+    async def keep(self) -> None:
+        """Measure for ever."""
+        while True:
+            await asyncio.sleep(await self.measure())
+
+
+# What an answer's headers say of a key's limits, in the words of its surface.
+
+Form = Callable[[Standing], Iterator[tuple[str, str]]]
+"""The headers of one limit."""
+
+
+def openai_headers(standing: Standing) -> Iterator[tuple[str, str]]:
+    """`x-ratelimit-…`; `reset` is a duration as `1m3s`, to milliseconds below a minute."""
+    yield f"x-ratelimit-limit-{standing.name}", str(standing.limit)
+    yield f"x-ratelimit-remaining-{standing.name}", str(standing.left)
+    yield f"x-ratelimit-reset-{standing.name}", _duration(standing.reset)
+
+
+def anthropic_headers(standing: Standing) -> Iterator[tuple[str, str]]:
+    """`anthropic-ratelimit-…`; `reset` is a time (RFC 3339)."""
+    whole_at = datetime.fromtimestamp(math.ceil(time.time() + standing.reset), UTC)
+    name = f"anthropic-ratelimit-{standing.name}"
+    yield f"{name}-limit", str(standing.limit)
+    yield f"{name}-remaining", str(standing.left)
+    yield f"{name}-reset", f"{whole_at:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 1:
+        return f"{math.ceil(seconds * 1000)}ms"
+    minutes, rest = divmod(math.ceil(seconds), 60)
+    return f"{minutes}m{rest}s" if minutes else f"{rest}s"
+
+
+EXPOSED: Final = [
+    name
+    for kind in ("requests", "tokens")
+    for form in (openai_headers, anthropic_headers)
+    for name, _ in form(Standing(kind, 0, 0, 0.0))
+]
+"""Their names, for the pages that may read them."""
+
 
 _WITHOUT_KEY: Final = ""  # the owner of everything where no keys are asked for
 _WHAT: Final = {

@@ -24,9 +24,8 @@ from openresponses_server.http.auth import client_key, is_among
 from openresponses_server.observation.recordings.records import Asked
 from openresponses_server.observation.recordings.writer import RecordingFile
 from openresponses_server.observation.traces import Trace
-from openresponses_server.settings import seconds_of
+from openresponses_server.settings import Tracing, seconds_of
 from openresponses_server.settings.files import hashed
-from openresponses_server.settings.setting_tables import Tracing
 from openresponses_server.upstreams.recording.recorded import secrets_in
 
 HEADER: Final = "openresponses-trace"

@@ -7,9 +7,9 @@ goes on when its request has been answered.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import Token
+from contextvars import ContextVar, Token
 from itertools import islice
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 import structlog
@@ -18,20 +18,44 @@ from openresponses_bridge.diagnostics import Diagnostic
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json
 from openresponses_bridge.protocol.events import Event
-from openresponses_server.observation.current import RUN, Traced
-from openresponses_server.observation.recordings.masking import hidden_in, without
+from openresponses_server.observation.recordings.masking import Secrets, hidden_in, without
 from openresponses_server.observation.recordings.records import Asked, How
-from openresponses_server.observation.recordings.secrets import Secrets
 from openresponses_server.observation.recordings.writer import (
     ExchangeRecorder,
     Place,
     RecordingFile,
     masked_request,
 )
-from openresponses_server.observation.responses import Ended, Pace
-from openresponses_server.observation.watching import Said
+from openresponses_server.observation.responses import Ended, Pace, Said
 from openresponses_server.runs.translation import Translation
 from openresponses_server.upstreams.recording.recorded import model_of
+
+# The trace of the response that is being made. It is in the context of the task that makes it, so that what
+# stands between an upstream and its connections finds it.
+
+
+class Traced(Protocol):
+    """The trace of one response."""
+
+    def of_exchange(self, upstream: str) -> Place:
+        """Where its next exchange, with this upstream, is recorded."""
+        ...
+
+
+RUN: Final[ContextVar[Traced | None]] = ContextVar("traced_run", default=None)
+"""Set while a response is made that is traced."""
+
+
+class OfTheRun:
+    """Where exchanges with an upstream are recorded: in the trace of the response for which it is asked."""
+
+    def of_exchange(self, upstream: str) -> Place | None:
+        run = RUN.get()
+        return None if run is None else run.of_exchange(upstream)
+
+    def close(self) -> None:
+        return None  # its response closes it
+
 
 RETRY: Final = "retry"
 FAILOVER: Final = "failover"
@@ -193,3 +217,9 @@ class _NotingPace(Pace):
     def read(self, events: list[Event]) -> None:
         super().read(events)
         self._look()
+
+
+# The trace of the request that is being answered, in the context of the task that answers it.
+
+REQUEST: Final[ContextVar[Trace | None]] = ContextVar("traced_request", default=None)
+"""Set by whoever takes a request that is traced."""

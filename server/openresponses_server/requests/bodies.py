@@ -13,11 +13,10 @@ import anyio
 from starlette.requests import ClientDisconnect, Request
 
 from openresponses_server.budget import RECEIVED, Hold
-from openresponses_server.http.bodies import check_json
-from openresponses_server.http.body_rules import check_length, check_type, too_large
+from openresponses_server.http.bodies import check_json, check_length, check_type, too_large
 from openresponses_server.http.encodings import decoding
 from openresponses_server.http.headers import HeaderFields, fields_of
-from openresponses_server.observation.request import REQUEST
+from openresponses_server.observation.traces import REQUEST
 from openresponses_server.off_loop import LARGE, on_thread
 from openresponses_server.requests.service import Service
 from openresponses_server.settings import Limits

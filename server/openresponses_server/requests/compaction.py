@@ -3,23 +3,134 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
-from openresponses_bridge.dialects.base import TRIGGER, Inbound
+from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.calls.presentation import call_view, output_view
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.base import TRIGGER, Entry, Inbound, understood
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 from openresponses_bridge.emitter.stream import ResponseStream
+from openresponses_bridge.errors import InvalidRequestError
+from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.events import Event
-from openresponses_bridge.protocol.items import CompactionItem
+from openresponses_bridge.protocol.input_items import CompactionParam, MessageParam, ReasoningParam
+from openresponses_bridge.protocol.items import CompactionItem, Message, ReasoningItem
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.protocol.unknown import UnknownItem
-from openresponses_bridge.seal import Sealer
+from openresponses_bridge.seal import Sealed, Sealer, SealError
 from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
-from openresponses_server.requests.opening import seal_summary
-from openresponses_server.requests.transcript import transcript
+
+# Compaction items that come back, opened into the context that they stand for.
+
+Item = TypeVar("Item")
+
+KIND: Final = "compaction"
+"""What our own summaries are sealed as; dialects seal their upstreams' compactions under other kinds."""
+INVALID: Final = "invalid_encrypted_content"
+COMPACTIONS: Final[frozenset[Any]] = frozenset({CompactionParam, CompactionItem})
+_PREFACE: Final = (
+    "The conversation before this point was condensed. This summary stands for it; go on from there:\n\n"
+)
+
+
+def seal_summary(sealer: Sealer, summary: str) -> str:
+    """A summary as `encrypted_content`."""
+    return sealer.seal(summary.encode("utf-8", "surrogatepass"), KIND)
+
+
+def open_compactions(
+    items: Sequence[Item], sealer: Sealer, place: Callable[[int], str], *, upstream_compacts: bool
+) -> list[Any]:
+    """The items with each compaction that this server made as a user's message that holds the summary: every
+    model reads one at any position.
+
+    With `upstream_compacts` others pass as they are, since the upstream may have made them. Else they
+    raise InvalidRequestError `invalid_encrypted_content`; `place` gives the path of the parameter at fault
+    for an index.
+    """
+    if COMPACTIONS.isdisjoint(map(type, items)):  # as almost always
+        return list(items)
+    return [
+        _opened(item, sealer, place(index), upstream_compacts)
+        if isinstance(item, CompactionParam | CompactionItem)
+        else item
+        for index, item in enumerate(items)
+    ]
+
+
+def _opened(
+    item: CompactionParam | CompactionItem, sealer: Sealer, place: str, upstream_compacts: bool
+) -> Any:
+    try:
+        sealed = sealer.open(item.encrypted_content)
+    except SealError as error:
+        if upstream_compacts and error.code == SealError.FOREIGN:
+            return item
+        raise _invalid(error.message, place) from error
+    if sealed.kind == KIND:
+        return MessageParam("user", _PREFACE + _summary(sealed))
+    if upstream_compacts:
+        return item
+    raise _invalid(f"the envelope holds {sealed.kind!r}, which this upstream can't read", place)
+
+
+def _summary(sealed: Sealed) -> str:
+    return sealed.payload.decode("utf-8", "surrogatepass")
+
+
+def _invalid(why: str, place: str) -> InvalidRequestError:
+    return InvalidRequestError(INVALID, f"The compaction can't be opened: {why}.", param=place)
+
+
+# A conversation as plain text, for a model that is to condense it.
+#
+# As text it needs neither declared tools nor paired calls, and upstreams do not refuse it for its shape.
+
+# what a text can't hold → its placeholder
+_PLACEHOLDERS: Final = {"input_image": "[image]", "input_video": "[video]", "input_file": "[file]"}
+
+_PLACE: Final = "input"
+
+
+def transcript(items: Iterable[Any]) -> str:
+    """Who said what, what was called and what came back, in order. Reasoning is left out: what came of
+    it is in the words after it."""
+    identities = ToolIdentityMap()
+    entries = understood([Entry(item, _PLACE, _PLACE) for item in items], Diagnostics())
+    return "\n\n".join(filter(None, (_entry(entry.item, identities) for entry in entries)))
+
+
+def _entry(item: Any, identities: ToolIdentityMap) -> str:
+    if isinstance(item, MessageParam | Message):
+        return f"[{item.role}]\n{_text(item.content)}"
+    if isinstance(item, ReasoningParam | ReasoningItem):
+        return ""
+    call = call_view(item, identities)
+    if call is not None:
+        return f"[assistant calls {call.name}, {call.call_id}]\n{call.arguments}"
+    output = output_view(item, identities)
+    if output is not None:
+        return f"[output of {output.call_id}]\n{_text(output.output)}"
+    return f"[{item.type}]\n{encode(item).decode()}"
+
+
+def _text(content: str | list[Any]) -> str:
+    return content if isinstance(content, str) else "\n".join(map(_part, content))
+
+
+def _part(part: Any) -> str:
+    said = getattr(part, "text", None) or getattr(part, "refusal", None)
+    if isinstance(said, str):
+        return said
+    named = getattr(part, "filename", None)
+    placeholder = _PLACEHOLDERS.get(part.type, f"[{part.type}]")
+    return f"{placeholder[:-1]} {named}]" if named else placeholder
+
 
 _COMPACTING: Final = frozenset({TRIGGER, "compaction"})
 _TASK: Final = """\

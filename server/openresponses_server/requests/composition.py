@@ -13,20 +13,18 @@ from openresponses_server.http.auth import NOBODY, Keys, Operators
 from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.quotas import Quotas
 from openresponses_server.observation.metrics import Metrics
-from openresponses_server.observation.tracing import is_installed
-from openresponses_server.requests.background import rerun, take
-from openresponses_server.requests.cancelling import hear
+from openresponses_server.observation.spans import is_installed
+from openresponses_server.requests.background import hear, rerun, take
 from openresponses_server.requests.service import Service
 from openresponses_server.runs.metering import Meters
 from openresponses_server.runs.schema_workers import SchemaJudge
 from openresponses_server.runs.support import RunSupport
 from openresponses_server.settings import Settings, seconds_of
-from openresponses_server.settings.sealing import ServerSealer
+from openresponses_server.settings.data_folder import ServerSealer
 from openresponses_server.store.measured import measured_store
-from openresponses_server.store.openresponses_server_usage import UsageBook
 from openresponses_server.store.readiness import Watch
 from openresponses_server.store.stores import serving_store
-from openresponses_server.store.usage_book import UsageKeeper
+from openresponses_server.store.usage_book import UsageBook, UsageKeeper
 from openresponses_server.tasks import end_tasks
 from openresponses_server.upstreams.catalog import is_pattern
 from openresponses_server.upstreams.listing import Listing

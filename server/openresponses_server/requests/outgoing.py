@@ -7,22 +7,32 @@ enforce is asked for in words.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from openresponses_bridge.calls.declarations import active_tools
 from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.diagnostics import Diagnostic, Diagnostics
 from openresponses_bridge.dialects.base import History, Inbound, Outgoing
 from openresponses_bridge.emitter.stream import ResponseStream
+from openresponses_bridge.protocol.beyond import names_of
+from openresponses_bridge.protocol.input_items import CompactionParam
+from openresponses_bridge.protocol.items import CompactionItem
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.tools.offering import ModelCapabilities, ToolCallMode, tool_call_mode
 from openresponses_server.requests.abilities import fitted, offers_tools
 from openresponses_server.requests.answer_format import instructed
-from openresponses_server.requests.compaction import Condensing, asks_for_compaction, condensing_request
-from openresponses_server.requests.continuing import keeps_responses
-from openresponses_server.requests.opening import COMPACTIONS, open_compactions
+from openresponses_server.requests.compaction import (
+    COMPACTIONS,
+    Condensing,
+    asks_for_compaction,
+    condensing_request,
+    open_compactions,
+)
 from openresponses_server.requests.reasoning import (
     RAW,
     REASONING,
@@ -35,8 +45,49 @@ from openresponses_server.requests.reasoning import (
 )
 from openresponses_server.requests.stops import with_stops
 from openresponses_server.requests.truncation import Shortener
+from openresponses_server.store.base import UpstreamResponse
 from openresponses_server.store.history import own_input
+from openresponses_server.store.records import can_be_id
+from openresponses_server.upstreams.base import LOSSES_HEADER
 from openresponses_server.upstreams.targets import Target
+
+# Going on from a response that the upstream keeps itself: only what is new is sent there.
+#
+# The upstream then has to know all that the client means: the same server, credentials and model as before,
+# and
+# nothing in the history that is made anew for each request (condensed history, tools that came in it).
+
+
+def keeps_responses(target: Target) -> bool:
+    """Whether this upstream keeps responses and can be asked to go on from one."""
+    return target.traits.keeps_responses
+
+
+def kept_by(target: Target, response_id: str | None, key: str | None) -> UpstreamResponse | None:
+    """The response that this upstream keeps under this id for whoever shows this key; None when it keeps
+    none, and when the id is longer than any real one."""
+    if response_id is None or not can_be_id(response_id) or not keeps_responses(target):
+        return None
+    return UpstreamResponse(target.upstream.account(key), target.model, response_id)
+
+
+def continued_there(
+    target: Target,
+    request: CreateResponse,
+    history: History,
+    before: UpstreamResponse | None,
+    key: str | None,
+) -> str | None:
+    """The upstream's id of the response `before` this request, where what is new is enough for it; None where
+    the whole history has to be sent."""
+    if before is None or before != kept_by(target, before.id, key) or asks_for_compaction(request):
+        return None
+    own = own_input(request)
+    condensed = any(isinstance(item, CompactionParam | CompactionItem) for item in (*history, *own))
+    if not own or condensed or active_tools((), history):
+        return None
+    return before.id
+
 
 _FORMAT: Final = "text.format"
 _SEALED: Final[frozenset[Any]] = REASONING | COMPACTIONS
@@ -144,3 +195,39 @@ def _tool_call_mode(tools: bool, streaming: bool) -> ToolCallMode:
 
 def _knows_no_schema(target: Target) -> bool:
     return not target.traits.takes_schemas
+
+
+# What an answer's headers say of the losses of its request: ours, and those an upstream reports.
+
+_LONGEST_HEADER: Final = 1000  # characters
+
+
+def losses_of(*reports: Diagnostics | None) -> list[Diagnostic]:
+    """The losses of these reports, in order."""
+    found: list[Diagnostic] = []
+    for report in reports:
+        if report is not None:
+            found += report.of("loss")
+    return found
+
+
+def unknown_fields(request: CreateResponse) -> list[Diagnostic]:
+    """What the client sent that is not known, where no upstream is asked about it."""
+    return [Diagnostic("loss", name, "is not known") for name in names_of(request.beyond)]
+
+
+def reported_losses(losses: Iterable[Diagnostic], inner: str = "") -> list[str]:
+    """As the header has them; `inner` is what an upstream says in its own, which is bounded."""
+    ours = [f"{loss.where}: {loss.what}" for loss in losses]
+    if not inner:
+        return ours
+    return [*ours, *filter(None, (each.strip() for each in inner[:_LONGEST_HEADER].split(";")))]
+
+
+def loss_header(reported: Iterable[str]) -> dict[str, str]:
+    """The header, where there are losses: bounded, and printable whatever somebody calls a field."""
+    said = "; ".join(reported)[:_LONGEST_HEADER]
+    if not said:
+        return {}
+    printable = "".join(sign if sign.isascii() and sign.isprintable() else "?" for sign in said)
+    return {LOSSES_HEADER: printable}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import structlog
 from msgspec import Struct
@@ -13,36 +13,182 @@ from msgspec.structs import replace
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostic, Diagnostics
 from openresponses_bridge.dialects.base import History, configured
-from openresponses_bridge.errors import BridgeError
-from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.errors import BridgeError, InvalidRequestError
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.request import RESTART, CreateResponse
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.wire import choose_wire
 from openresponses_server.budget import Hold, hand_over
-from openresponses_server.limits.headers import Form, openai_headers
+from openresponses_server.errors import HttpError
+from openresponses_server.limits.quotas import Form, openai_headers
 from openresponses_server.limits.requests import check_conversation, check_request
-from openresponses_server.observation.request import REQUEST
+from openresponses_server.observation.traces import REQUEST
 from openresponses_server.off_loop import on_thread
-from openresponses_server.requests.admission import admit, admit_references, check_references, spent
 from openresponses_server.requests.answer_format import check_format, check_patterns
-from openresponses_server.requests.background_rules import check_background
-from openresponses_server.requests.client_traits import ClientTraits, traits_of
+from openresponses_server.requests.client_traits import ClientTraits, traits_of, with_betas
 from openresponses_server.requests.constraints import ConstrainedStream, machine_for
-from openresponses_server.requests.continuing import continued_there, kept_by
-from openresponses_server.requests.losses import loss_header, losses_of, reported_losses
-from openresponses_server.requests.outgoing import Asked, ask, inbound
+from openresponses_server.requests.outgoing import (
+    Asked,
+    ask,
+    continued_there,
+    inbound,
+    kept_by,
+    loss_header,
+    losses_of,
+    reported_losses,
+)
 from openresponses_server.requests.service import Service
 from openresponses_server.requests.stops import check_stops, stopping
 from openresponses_server.requests.truncation import Shortener, may_be_shortened
-from openresponses_server.requests.ways import Ways
 from openresponses_server.runs.metering import Input, Meter
 from openresponses_server.runs.outcome import Outcome
 from openresponses_server.runs.run import Run
 from openresponses_server.runs.translation import Translation
-from openresponses_server.store.base import UpstreamResponse
-from openresponses_server.store.references import continued
+from openresponses_server.settings import Limits
+from openresponses_server.store.base import TooLarge, UpstreamResponse
+from openresponses_server.store.history import continued, own_input
 from openresponses_server.upstreams.attempts import Attempt, Attempts
-from openresponses_server.upstreams.base import UpstreamReply
+from openresponses_server.upstreams.base import UpstreamReply, UpstreamRequest
 from openresponses_server.upstreams.targets import Target
+
+# The ways in which upstreams may be asked one request: with what is new alone, with the whole history, with
+# a shortened one, and the same at the upstreams that are asked when the first is down.
+
+
+class Ways(Struct, frozen=True):
+    """Those of one request. `client` is what its headers say, `asked` what its first upstream is asked; `new`
+    what it is asked instead where it keeps the response `after` which the request comes; `owner` is whose it
+    is."""
+
+    request: CreateResponse
+    history: History
+    identities: ToolIdentityMap
+    request_id: str
+    client: ClientTraits
+    losses: Diagnostics | None
+    shortener: Shortener
+    asked: Asked
+    new: Asked | None
+    after: str | None
+    owner: str
+
+    def all(self, target: Target) -> list[Callable[[], Awaitable[Attempt]]]:
+        """At this target and its fallbacks, in order."""
+        return [partial(self._first, target), *(partial(self._fallback, each) for each in target.fallbacks)]
+
+    async def _first(self, target: Target) -> Attempt:
+        if self.after is None or self.new is None:
+            return self._attempt(target, self.asked)
+        whole = partial(self._whole, target)
+        return replace(self._attempt(target, self.new), after=self.after, whole=whole, shorter=None)
+
+    async def _whole(self, target: Target) -> Attempt:
+        return self._attempt(target, self.asked)
+
+    async def _fallback(self, other: Target) -> Attempt:
+        return self._attempt(other, await self._ask(other, self.shortener))
+
+    async def _shorter(self, target: Target) -> Attempt | None:
+        asked = await self._ask(target, replace(self.shortener, harder=True))
+        if asked.outgoing.body == self.asked.outgoing.body:  # there is nothing that may go
+            return None
+        return replace(self._attempt(target, asked), shorter=None)
+
+    async def _ask(self, target: Target, shortener: Shortener) -> Asked:
+        asking = partial(ask, target, self.request, self.history, self.identities, shortener=shortener)
+        return await on_thread(asking) if may_be_shortened(self.request, self.history) else asking()
+
+    def _attempt(self, target: Target, asked: Asked) -> Attempt:
+        path, body = target.dialect.path, asked.outgoing.body
+        headers = with_betas(self.request, target, self.client.betas, asked.outgoing.diagnostics)
+        sent = UpstreamRequest(
+            path,
+            body,
+            self.request_id,
+            self.client.key,
+            asked.stream,
+            headers,
+            self.owner,
+            self.client.conversation,
+        )
+        losses = losses_of(self.losses, asked.outgoing.diagnostics)
+        if target.shared is not None or not may_be_shortened(self.request, self.history):
+            return Attempt(target, sent, losses)
+        return Attempt(target, sent, losses, shorter=partial(self._shorter, target))
+
+
+# The limits of a key: before anything else is done for its request, and when its response is over.
+
+_BYTES_PER_TOKEN: Final = 4
+_COPIED: Final = 32  # bytes of what references stand for that are stored for each byte of an input
+
+
+async def admit(
+    service: Service, request: CreateResponse, owner: str, limits_form: Form = openai_headers
+) -> dict[str, str]:
+    """Count the request against the limits of its key; the headers of its answer. Raises HttpError 429."""
+    size = None if request.store is False else lambda: len(encode(own_input(request)))
+    return await service.quotas.admit(owner, size=size, form=limits_form)
+
+
+def check_references(given: CreateResponse, resolved: CreateResponse, limits: Limits) -> None:
+    """Raises HttpError 400 when the references of a request that is stored bring in more bytes, which are
+    stored with it, than its own input allows."""
+    if resolved is given or given.store is False:
+        return
+    own = len(encode(given.input))
+    copied = len(encode(resolved.input)) - own
+    most = limits.stored_reference_bytes + _COPIED * own
+    if copied > most:
+        raise HttpError(
+            400,
+            f"What the item references stand for is stored with the response: {copied} bytes more. With an "
+            f"input of {own} bytes the limit is {most} (limits.stored_reference_bytes, and {_COPIED} times "
+            "the input). Send the items themselves, continue with previous_response_id, or ask with store: "
+            "false.",
+            code=TooLarge.REFERENCES,
+            param="input",
+        )
+
+
+def admit_references(service: Service, given: CreateResponse, resolved: CreateResponse, owner: str) -> None:
+    """Count what the references of a request that is stored stand for: a copy of each is stored with it.
+    Raises HttpError 429."""
+    if resolved is given or given.store is False:
+        return
+
+    def more() -> int:
+        return max(len(encode(own_input(resolved))) - len(encode(own_input(given))), 0)
+
+    service.quotas.store(owner, more)
+
+
+def spent(
+    service: Service, owner: str, model: str, size: int, request: CreateResponse, response: Response
+) -> None:
+    """Count a response that an upstream has begun and that is over; `size` are the bytes of the body that it
+    was asked with, which is not kept for this."""
+    tokens = service.meters.counter(owner)
+
+    def estimated() -> int:
+        return size // _BYTES_PER_TOKEN + sum(tokens.item(item, model) for item in response.output)
+
+    service.quotas.ended(owner, response, estimated, stored=request.store is not False)
+
+
+# What a request may say of the background, before anything is made of it.
+
+
+def check_background(request: CreateResponse) -> None:
+    """Raises InvalidRequestError for a response in the background that is not stored, and for one in the
+    foreground that is to be made again whatever was made: its client has seen what it would replace."""
+    if request.background and request.store is False:
+        what = "a response in the background has to be stored"
+        raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param="background")
+    if request.restart == "always" and not request.background:
+        what = f"{RESTART}: 'always' is for responses with background: true"
+        raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=RESTART)
+
 
 _log = structlog.get_logger(__name__)
 

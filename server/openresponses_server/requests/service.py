@@ -13,17 +13,16 @@ from openresponses_server.http.auth import Operators
 from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.quotas import Quotas
 from openresponses_server.observation.metrics import Metrics
-from openresponses_server.runs.active import ActiveRuns
 from openresponses_server.runs.metering import Meters
+from openresponses_server.runs.run import ActiveRuns
 from openresponses_server.runs.schema_workers import SchemaJudge
 from openresponses_server.runs.support import RunSupport
 from openresponses_server.settings import Settings
 from openresponses_server.store.base import ResponseStore
 from openresponses_server.store.readiness import Watch
 from openresponses_server.store.usage_book import UsageKeeper
-from openresponses_server.upstreams.listing import Listing
+from openresponses_server.upstreams.listing import Listing, ListVersions
 from openresponses_server.upstreams.routing import Router
-from openresponses_server.upstreams.versions import ListVersions
 
 if TYPE_CHECKING:
     from openresponses_server.observation.spans import Spans

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Final
 
 import structlog
@@ -20,10 +20,11 @@ from openresponses_bridge.protocol.events import ErrorEvent, ResponseFailed
 from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.sse import DONE
 from openresponses_server.errors import HttpError
+from openresponses_server.limits.gate import Gate
+from openresponses_server.runs.run import Run
 from openresponses_server.runs.settle import Settler
-from openresponses_server.store.base import NOBODY, Lease, ResponseStore, Standing, StoredResponse
+from openresponses_server.store.base import NOBODY, Lease, ResponseStore, Standing, StoredResponse, StoreError
 from openresponses_server.store.endings import INTERRUPTED
-from openresponses_server.store.errors import StoreError
 from openresponses_server.store.frames import Frames, sliced
 from openresponses_server.store.logs.base import EventLog, LogError, LogGap, LogGone
 
@@ -221,3 +222,19 @@ def _beyond(last: int) -> HttpError:
     if last >= 0:
         what = f"The response's last event has the number {last}."
     return HttpError(400, what, code="invalid_value", param="starting_after")
+
+
+# What a client that fell behind its run has still to be sent: read from what is kept, as any reader does.
+
+_BEING_MADE: Final = Lease("", math.inf)
+
+
+async def rest_of(run: Run, gate: Gate, follower: Follower) -> AsyncGenerator[bytes]:
+    """The bytes of the run's stream behind the last event that its client was sent, to the end; they may be
+    cut anywhere. They end early when the response is deleted meanwhile or its store stays out of reach: the
+    client can ask again. Raises HttpError 429 when the client would be one reader too many."""
+    after = run.client.last_sent
+    found = Standing(run.translation.response_id, run.owner, _BEING_MADE, after)
+    async with gate.readers.shared(run.owner):
+        async for data in follower.follow(found, after):
+            yield data

@@ -14,8 +14,7 @@ from typing import Any, Final
 import structlog
 
 from openresponses_bridge.errors import BridgeError
-from openresponses_server.store.base import ResponseStore
-from openresponses_server.store.errors import StoreError
+from openresponses_server.store.base import ResponseStore, StoreError
 from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
 
 _AT_ONCE: Final = 8

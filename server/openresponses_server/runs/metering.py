@@ -31,7 +31,7 @@ from openresponses_bridge.protocol.items import Item
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.protocol.usage import Usage
-from openresponses_server.store.openresponses_server_usage import UsageBook
+from openresponses_server.store.usage_book import UsageBook
 from openresponses_server.upstreams.targets import Target
 from openresponses_server.upstreams.tokenizers import ExactCounter
 

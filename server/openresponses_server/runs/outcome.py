@@ -18,8 +18,7 @@ from openresponses_bridge.dialects.base import CUT, EMPTY, INVALID_JSON, INVALID
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.response import Response
 from openresponses_server.errors import HttpError, Outage, UpstreamError
-from openresponses_server.observation.responses import Ended, Pace
-from openresponses_server.observation.watching import Said, Watch
+from openresponses_server.observation.responses import Ended, Pace, Said, Watch
 from openresponses_server.runs.metering import Meter
 from openresponses_server.runs.translation import Translation
 from openresponses_server.store.endings import is_cancelled

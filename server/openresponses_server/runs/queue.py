@@ -17,7 +17,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
 from openresponses_server.limits.gate import Gate
-from openresponses_server.store.errors import StoreError
+from openresponses_server.store.base import StoreError
 from openresponses_server.store.logs.base import LogError
 
 Take = Callable[[str], Awaitable[None]]

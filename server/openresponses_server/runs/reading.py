@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from openresponses_bridge.protocol.events import Event
 from openresponses_server.errors import UpstreamError
-from openresponses_server.runs.eager import Rest
 from openresponses_server.runs.outcome import Outcome
-from openresponses_server.runs.outlet import Outlet
+from openresponses_server.runs.outlet import Outlet, Rest
 from openresponses_server.runs.schema_workers import Question, SchemaJudge
 from openresponses_server.runs.translation import Translation
 from openresponses_server.upstreams.base import Again, UpstreamReply

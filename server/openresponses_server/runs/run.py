@@ -15,17 +15,49 @@ from openresponses_bridge.protocol.response import Response
 from openresponses_server.budget import Hold
 from openresponses_server.errors import HttpError, shutting_down, too_slow
 from openresponses_server.limits.gate import Gate
-from openresponses_server.runs.active import ActiveRuns
-from openresponses_server.runs.client import Client, Deliver
 from openresponses_server.runs.keeper import Keeper
 from openresponses_server.runs.outcome import Outcome
-from openresponses_server.runs.outlet import Outlet
+from openresponses_server.runs.outlet import Client, Deliver, Outlet
 from openresponses_server.runs.reading import Reading
 from openresponses_server.runs.schema_workers import SchemaJudge
 from openresponses_server.runs.translation import Translation
 from openresponses_server.store.endings import LOST
 from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
 from openresponses_server.upstreams.attempts import Attempts
+
+# The responses that this process is making right now, by id.
+
+
+class ActiveRuns:
+    """Where a request about a response finds the run that makes it."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, tuple[str, Run]] = {}
+
+    def add(self, response_id: str, owner: str, run: Run) -> None:
+        """List the run, until it is removed."""
+        self._runs[response_id] = owner, run
+
+    def remove(self, response_id: str) -> None:
+        """It has been made."""
+        del self._runs[response_id]
+
+    def get(self, response_id: str, owner: str) -> Run | None:
+        """The run that makes this response; None when none does here for this owner (law S7)."""
+        whose, run = self._runs.get(response_id, (owner, None))
+        return run if whose == owner else None
+
+    def find(self, response_id: str) -> Run | None:
+        """The same, for any owner."""
+        _, run = self._runs.get(response_id, (None, None))
+        return run
+
+    def in_line(self) -> list[Run]:
+        """Those that wait for their turn."""
+        return [run for _, run in self._runs.values() if run.in_line]
+
+    def __len__(self) -> int:
+        return len(self._runs)
 
 
 class Run:

@@ -17,13 +17,11 @@ from openresponses_bridge.protocol.events import TERMINAL_EVENTS, Event
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.sse import SSEDecoder
 from openresponses_server.runs.outcome import log_ended
-from openresponses_server.store.base import Lease, ResponseStore, StoredResponse
-from openresponses_server.store.endings import closing_events, interrupted
-from openresponses_server.store.errors import LeaseLost, StoreError
+from openresponses_server.store.base import Lease, LeaseLost, ResponseStore, StoredResponse, StoreError
+from openresponses_server.store.endings import MAKINGS, closing_events, interrupted, makings
 from openresponses_server.store.frames import Frames, joined
 from openresponses_server.store.logs.base import EventLog, LogError, LogGap, LogGone
-from openresponses_server.store.record_writer import WAITING
-from openresponses_server.store.unseen import MAKINGS, makings
+from openresponses_server.store.writers import WAITING
 
 Renew = Callable[[], Awaitable[None]]
 """Renews the leases of this process' own runs."""

@@ -7,42 +7,103 @@ import asyncio
 import math
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
+from msgspec import UNSET
+from msgspec.structs import replace
 
+from openresponses_bridge.errors import WireError
+from openresponses_bridge.protocol.beyond import put_back
+from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.protocol.response import OURS
+from openresponses_bridge.state import WIRES
 from openresponses_server.limits.gate import Gate
 from openresponses_server.observation.metrics import Metrics
-from openresponses_server.runs.active import ActiveRuns
 from openresponses_server.runs.follow import Follower
-from openresponses_server.runs.handover import hand_over, is_anybodys
 from openresponses_server.runs.keeper import Keeper
+from openresponses_server.runs.run import ActiveRuns
 from openresponses_server.runs.settle import Rerun, Settler
 from openresponses_server.runs.signals import OnCancel, open_signals
-from openresponses_server.runs.stored_request import stored_request
 from openresponses_server.runs.translation import Translation
 from openresponses_server.settings import Settings, seconds_of
-from openresponses_server.store.base import NO_ID, ResponseStore, StoredResponse, UpstreamResponse
-from openresponses_server.store.errors import StoreError
-from openresponses_server.store.event_logs_logs import open_event_log
+from openresponses_server.store.base import NO_ID, ResponseStore, StoredResponse, StoreError, UpstreamResponse
 from openresponses_server.store.history import own_input
 from openresponses_server.store.logs.base import MARKED, LogError
 from openresponses_server.store.measured import measured_log
 from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
+from openresponses_server.store.stores import open_event_log
 from openresponses_server.tasks import end_tasks
 
 if TYPE_CHECKING:
     from openresponses_server.runs.queue import RunQueue, Take
     from openresponses_server.runs.run import Run
 
+# Background runs that wait for their turn in a process that is to leave, given to the other workers.
+
+_log = structlog.get_logger(__name__)
+
+
+def is_anybodys(run: Run) -> bool:
+    """It is stored, and another worker can make it instead."""
+    return run.keeping is not None and run.keeping.held and not run.personal
+
+
+async def hand_over(runs: Iterable[Run], store: ResponseStore, queue: RunQueue | None) -> None:
+    """Stop those that wait here, or were stored and have not begun to, and let go of them in the store, where
+    others take them: at once by the queue, else at their next look. What is not anybody's stays."""
+    held, owners = {}, {}
+    for run in runs:
+        if run.keeping is not None and is_anybodys(run):
+            held[run.keeping.response_id] = run.keeping.worker
+            owners[run.keeping.response_id] = run.owner
+            if run.in_line:
+                run.making.cancel()
+                await asyncio.wait([run.making])
+    if not held:
+        return
+    try:
+        await store.give_back(held, await store.now())
+        for response_id, owner in owners.items():
+            if queue is not None:
+                await queue.put(response_id, owner)
+    except (StoreError, LogError) as error:  # they are found when their leases are over
+        _log.warning("shutdown.not_handed_over", responses=len(held), code=error.code)
+        return
+    _log.info("shutdown.handed_over", responses=len(held))
+
+
+# The request of a response in the background, as it is stored for the worker that will make it.
+
+WIRE: Final = f"{OURS}wire"
+"""The field that says which wire its client reads."""
+
+_USUAL_WIRE: Final = "openresponses"
+
+
+def stored_request(request: CreateResponse, wire: str) -> bytes:
+    """The request as JSON, with its client's wire."""
+    body = decode_json(encode(replace(request, beyond=UNSET, native=UNSET)))
+    put_back(body, request.beyond)
+    return encode({**body, WIRE: wire})
+
+
+def wire_of(record: StoredResponse) -> str:
+    """The wire that the client of this response reads; the usual one when its request does not say."""
+    try:
+        wire = decode_json(record.request or b"{}").get(WIRE)
+    except WireError:
+        wire = None
+    return wire if wire in WIRES else _USUAL_WIRE
+
+
 _SWEPT_EVERY: Final = 300.0  # seconds between two looks for responses that have expired, at most
 _WATCHED_EVERY: Final = 1.0  # seconds between two looks for processes that have stopped
 _DISCARD_PATIENCE: Final = 1.0  # seconds that a deletion waits for the event log
 _DISCARD_PAUSE: Final = 5.0  # seconds until an event log that failed is asked again
-_log = structlog.get_logger(__name__)
 
 
 def _nothing() -> None:

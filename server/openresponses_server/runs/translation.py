@@ -21,7 +21,7 @@ from openresponses_bridge.sse import Frame, SSEDecoder
 from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 from openresponses_server.errors import HttpError, too_long
 from openresponses_server.runs.schema_workers import Question
-from openresponses_server.store.unseen import RESTARTED
+from openresponses_server.store.endings import RESTARTED
 
 KEEP_ALIVE: Final = "openresponses-bridge:keepalive"
 _INTERNAL = ErrorPayload("server_error", "internal_error", "The server failed.", None)

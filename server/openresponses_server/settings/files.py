@@ -6,15 +6,102 @@ import hashlib
 import os
 import re
 import tomllib
-from collections.abc import Collection, Iterator, Set
+from collections.abc import Collection, Iterable, Iterator, Set
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from openresponses_server.settings.suggestions import did_you_mean
-from openresponses_server.settings.toml_lines import line_of, lines_of
+# Where in a TOML file each of its keys stands: tomllib does not say.
+
+
+def lines_of(text: str) -> dict[str, int]:
+    """Path (`$.upstreams[0].url`) → number of the line on which the statement that gives it begins. The text
+    has to be valid TOML.
+
+    A statement is the fewest lines that are TOML by themselves: inside a list or a long string they are not.
+    """
+    found: dict[str, int] = {}
+    tables: dict[str, int] = {}  # lists of tables, and how many have begun
+    table = "$"
+    statement: list[str] = []
+    begins = 1
+    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
+        if not statement:
+            begins = number
+        statement.append(line)
+        if line.rstrip().endswith(",") and "#" not in line:
+            continue  # more of a list follows: a long one would be parsed again at each of its lines
+        fields = _parsed("\n".join(statement))
+        if fields is None:
+            continue
+        if statement[0].lstrip().startswith("["):
+            table = _opened(fields, tables)
+            found.setdefault(table, begins)
+        else:
+            _note_all(fields, table, begins, found)
+        statement = []
+    return found
+
+
+def line_of(path: str, lines: dict[str, int]) -> int | None:
+    """The line of this path, or of the nearest thing around it; None when none is there. `[...]` is any key
+    of a table, as msgspec has it."""
+    table, anything, rest = path.partition("[...]")
+    if anything:
+        fitting = [each for each in lines if each.startswith(f"{table}.") and each.endswith(rest)]
+        path = fitting[0] if rest and len(fitting) == 1 else table
+    while path and path not in lines:
+        path = path[: max(path.rfind("."), path.rfind("["), 0)]
+    return lines.get(path)
+
+
+def _parsed(text: str) -> dict[str, Any] | None:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return None
+
+
+def _opened(header: dict[str, Any], tables: dict[str, int]) -> str:
+    """The path of the table that this header opens: it holds one key in another, in a list at last if it is
+    one of many."""
+    path, inner = "$", header
+    while inner:
+        ((key, value),) = inner.items()
+        path = f"{path}.{key}"
+        if isinstance(value, list):
+            tables[path] = tables.get(path, 0) + 1
+            return f"{path}[{tables[path] - 1}]"
+        if path in tables:
+            path = f"{path}[{tables[path] - 1}]"
+        inner = value
+    return path
+
+
+def _note_all(value: Any, path: str, line: int, found: dict[str, int]) -> None:
+    inner: dict[str, Any] = {}
+    if isinstance(value, dict):
+        inner = {f"{path}.{key}": each for key, each in value.items()}
+    elif isinstance(value, list):
+        inner = {f"{path}[{at}]": each for at, each in enumerate(value)}
+    for where, each in inner.items():
+        found.setdefault(where, line)
+        _note_all(each, where, line, found)
+
+
+# Which known name was probably meant.
+
+_LONGEST: Final = 60  # characters that are compared
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """` (did you mean 'port'?)` for what is close to a known name, else nothing: the end of a message."""
+    found = get_close_matches(given[:_LONGEST].lower(), list(known), n=1)
+    return f" (did you mean {found[0]!r}?)" if found else ""
+
 
 _VARIABLE: Final = re.compile(r"\$(\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _UNKNOWN: Final = "Object contains unknown field `"

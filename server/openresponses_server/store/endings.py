@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from openresponses_bridge.emitter.failures import error_event
@@ -13,13 +15,18 @@ from openresponses_bridge.emitter.finished import beginnings
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.models.tokens import measured_output, measured_request
 from openresponses_bridge.protocol import events as ev
-from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.codec import decode_event, encode_sse
+from openresponses_bridge.protocol.events import Event, ResponseCreated, ResponseInProgress
 from openresponses_bridge.protocol.input_items import InputItem
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import ErrorPayload, IncompleteDetails, Response, ResponseError
+from openresponses_bridge.protocol.unknown import UnknownEvent
 from openresponses_bridge.protocol.usage import Usage
+from openresponses_bridge.sse import SSEDecoder
 from openresponses_bridge.state import TERMINAL_EVENT, WIRES
 from openresponses_server.errors import HttpError
+from openresponses_server.store.base import ResponseStore, StoredResponse, StoreError
+from openresponses_server.store.frames import Frames
 
 INTERRUPTED: Final = ResponseError(
     "response_interrupted", "The server that made this response stopped before its end."
@@ -102,3 +109,97 @@ def _closed(item: Any) -> Any:
     """Items that were open are incomplete now."""
     status = getattr(item, "status", UNSET)
     return replace(item, status="incomplete") if status == "in_progress" else item
+
+
+# The end that another worker has stored for a run: what its own client is still to be sent.
+
+_LOOK_AGAIN: Final = 0.1  # seconds
+
+
+class StoredEnd(Struct, frozen=True):
+    """Events and the same as frames, to the byte as they are stored; the last is a terminal event."""
+
+    events: list[Event]
+    frames: Frames
+
+
+async def stored_end(
+    store: ResponseStore, response_id: str, owner: str, seen: int, seconds: float
+) -> StoredEnd | None:
+    """What follows the event `seen` now that the response is another worker's to end, which may take it a
+    while. A client that has seen more than is stored gets the stored end under its own next number. None
+    when the response was deleted, and when it has not ended after so many `seconds`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            found = await store.standing(response_id, owner)
+            if found is None:
+                return None
+            if found.lease is None:
+                return await _read(store, response_id, owner, seen)
+        except StoreError:
+            pass  # it may be back in time
+        if time.monotonic() + _LOOK_AGAIN > deadline:
+            return None
+        await asyncio.sleep(_LOOK_AGAIN)
+
+
+async def is_there(store: ResponseStore, response_id: str, owner: str, seconds: float) -> bool:
+    """The response was not deleted, as far as that can be known in so many `seconds`."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await store.standing(response_id, owner) is not None
+    except (StoreError, TimeoutError):
+        return False
+
+
+async def _read(store: ResponseStore, response_id: str, owner: str, seen: int) -> StoredEnd | None:
+    data = b"".join([piece.data async for piece in store.frames(response_id, owner, seen)])
+    events = _events_in(data)
+    if events and isinstance(events[-1], tuple(TERMINAL_EVENT.values())):
+        return StoredEnd(events, Frames(seen + 1, seen + len(events), data))
+    record = await store.get(response_id, owner)
+    return None if record is None else _ended_as(record.response, seen + 1)
+
+
+def _ended_as(response: Response, number: int) -> StoredEnd:
+    end = TERMINAL_EVENT[response.status](number, response)
+    return StoredEnd([end], Frames(number, number, encode_sse([end])))
+
+
+def _events_in(data: bytes) -> list[Event]:
+    return [decode_event(frame.data) for frame in SSEDecoder().feed(data)]
+
+
+# Whether anybody can have seen something of a response's output. While nobody can, it may be made again.
+
+RESTARTED: Final = "openresponses-bridge:restarted"
+"""The event that stands behind the beginning of a response that is made again, once for each time;
+`attempt` counts the makings, the first included."""
+MAKINGS: Final = 3
+"""How often a response is begun: a request that stops its workers must not stop all of them."""
+
+_BEGINNINGS: Final = (ResponseCreated, ResponseInProgress)
+
+
+def shows_output(events: Iterable[Event]) -> bool:
+    """Whether there is more in these events than that the response has begun, or has begun again."""
+    return any(not (type(event) in _BEGINNINGS or _is_restart(event)) for event in events)
+
+
+async def makings(store: ResponseStore, record: StoredResponse) -> int | None:
+    """How often a response in the background has been begun, 0 while it is queued; None when it can't be made
+    again: somebody may have seen some of its output, which is stored before it is sent, or its request is not
+    there. Raises StoreError."""
+    response = record.response
+    if record.request is None or response.output or record.last_sequence > len(_BEGINNINGS) + MAKINGS:
+        return None
+    if response.status != "in_progress":
+        return 0 if response.status == "queued" else None
+    data = b"".join([piece.data async for piece in store.frames(response.id, record.owner)])
+    events = [decode_event(frame.data) for frame in SSEDecoder().feed(data)]
+    return None if shows_output(events) else 1 + sum(map(_is_restart, events))
+
+
+def _is_restart(event: Event) -> bool:
+    return isinstance(event, UnknownEvent) and event.type == RESTARTED

@@ -6,12 +6,15 @@ response has ended. An id longer than any server gives finds nothing: indexes of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from openresponses_bridge.protocol.codec import decode_response, encode
 from openresponses_bridge.protocol.input_items import InputItem, ItemReference
 from openresponses_bridge.protocol.response import Response
+from openresponses_server.store.base import ChainError, CursorError, Order
 from openresponses_server.store.records import decode_input, id_bytes, reading
 
 LONGEST_NAME: Final = 512  # bytes
@@ -54,3 +57,86 @@ def items_at(locations: Mapping[bytes, ItemLocation], bodies: Mapping[str, bytes
 def _outputs(response_id: str, body: bytes) -> dict[bytes, bytes]:
     with reading(response_id):
         return {id_bytes(item.id): encode(item) for item in decode_response(body).output}
+
+
+# Pages of a list: which positions a client asks for.
+
+
+class Window(Struct, frozen=True):
+    """Which positions a page takes: those between `low` and `high`, both left out and None for no
+    bound, read `downwards` or not and turned round when `reverse`."""
+
+    low: int | None
+    high: int | None
+    downwards: bool
+    reverse: bool
+
+
+def window(after: int | None, before: int | None, order: Order) -> Window:
+    """The window of a page between two positions in the order asked for."""
+    backwards = before is not None and after is None
+    low, high = (after, before) if order == "asc" else (before, after)
+    return Window(low, high, downwards=(order == "desc") != backwards, reverse=backwards)
+
+
+def position(ids: Sequence[bytes], param: str, item_id: str | None) -> int | None:
+    """Where the item with this id is among those with these; None without an id. Raises CursorError, which
+    names the parameter, when there is no such item."""
+    if item_id is None:
+        return None
+    try:
+        return ids.index(id_bytes(item_id))
+    except ValueError:
+        raise CursorError(param, item_id) from None
+
+
+# Which of the responses in memory hold an item under an id.
+
+
+class ItemIndex:
+    """(owner, item's id) → the ids of the responses that hold it."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, bytes], set[str]] = {}
+
+    def add(self, owner: str, names: Iterable[bytes], response_id: str) -> None:
+        """The response holds items under these ids."""
+        for name in filter(can_name, names):
+            self._found.setdefault((owner, name), set()).add(response_id)
+
+    def drop(self, owner: str, names: Iterable[bytes], response_id: str) -> None:
+        """It does not hold them any more."""
+        for name in names:
+            holders = self._found.get((owner, name), set())
+            holders.discard(response_id)
+            if not holders:
+                self._found.pop((owner, name), None)
+
+    def holders(self, owner: str, name: bytes) -> set[str]:
+        """The responses of this owner that hold it."""
+        return self._found.get((owner, name), set())
+
+    def clear(self) -> None:
+        """Nothing is held any more."""
+        self._found.clear()
+
+
+# From the links of a chain to its order.
+
+
+def in_order(response_id: str, links: Mapping[str, str | None]) -> list[str]:
+    """The ids of a chain, oldest first. `links` holds for each turn that was found the one before it.
+
+    Raises ChainError when a link is missing or leads back to a turn already seen.
+    """
+    order: dict[str, None] = {}
+    link: str | None = response_id
+    while link is not None:
+        if link in order:
+            circle = f"The conversation of response '{response_id[:80]}' leads back to '{link[:80]}'."
+            raise ChainError(ChainError.CYCLE, circle)
+        if link not in links:
+            raise ChainError(ChainError.MISSING, f"Previous response with id '{link[:80]}' not found.")
+        order[link] = None
+        link = links[link]
+    return list(reversed(order))

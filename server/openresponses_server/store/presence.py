@@ -4,12 +4,122 @@ lease that runs out."""
 from __future__ import annotations
 
 import asyncio
+import errno
+import fcntl
 import os
+import platform
+import stat
 import sys
 import tempfile
 from collections.abc import Awaitable, Iterable, Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Protocol, TypeVar
+
+import structlog
+
+# Processes of one machine, each with a file that it keeps locked: the kernel lets go of a lock when its
+# process ends, in whatever way, and not before. So an unlocked file proves a death, also across containers
+# that share the folder. A network's file system may keep locks on each machine by itself: the name of a file
+# says on which machine, and since which start of it, its process runs.
+
+_log = structlog.get_logger(__name__)
+
+
+class ProcessFiles:
+    """The file of `process` in `folder`, beside those of the others, in which there is nothing. The folder is
+    made for this user alone; while it is another user's, or can't be written, nothing is known."""
+
+    def __init__(self, folder: Path, process: str) -> None:
+        self._folder = folder
+        self._here = f"@{_machine()}"
+        self._file = folder / (process + self._here)
+        self._held: int | None = None
+        self._warned = False
+
+    async def appear(self) -> None:
+        await asyncio.to_thread(self._appear)
+
+    async def departed(self) -> set[str]:
+        return await asyncio.to_thread(self._departed)
+
+    async def forget(self, process: str) -> None:
+        with suppress(OSError):
+            (self._folder / (process + self._here)).unlink()
+
+    async def leave(self) -> None:
+        if self._held is not None:
+            with suppress(OSError):
+                self._file.unlink()
+                self._folder.rmdir()  # unless others are there
+            os.close(self._held)
+            self._held = None
+
+    def _appear(self) -> None:
+        try:
+            self._check_folder()
+            self._held = _locked(self._file)
+        except OSError as error:
+            if not self._warned:
+                _log.warning("presence.failed", folder=str(self._folder), reason=error.strerror)
+            self._warned = True
+
+    def _check_folder(self) -> None:
+        """Make it if need be. In a folder that all may write somebody else may have made it, or put a link in
+        its place: raises PermissionError."""
+        with suppress(FileExistsError):
+            self._folder.mkdir(mode=0o700)
+        found = self._folder.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            raise PermissionError(errno.EPERM, "it is not a folder of this user alone")
+
+    def _departed(self) -> set[str]:
+        if self._held is None:
+            self._appear()
+        try:
+            names = [] if self._held is None else os.listdir(self._folder)
+        except OSError:
+            return set()
+        here = {name for name in names if name.endswith(self._here) and name != self._file.name}
+        return {name.removesuffix(self._here) for name in here if self._is_unlocked(name)}
+
+    def _is_unlocked(self, name: str) -> bool:
+        try:
+            file = os.open(self._folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        finally:
+            os.close(file)
+        return True
+
+
+def _locked(file: Path) -> int:
+    """Make the file; its descriptor. It gets its name when it is locked, so that nobody finds it unlocked.
+    Raises OSError."""
+    unnamed = file.with_name(f"{file.name}.new")
+    held = os.open(unnamed, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        unnamed.rename(file)
+    except OSError:
+        os.close(held)
+        raise
+    return held
+
+
+@cache
+def _machine() -> str:
+    """This machine since its last start, the same in all its containers; elsewhere than on Linux its name."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return platform.node()
+
 
 T = TypeVar("T")
 
@@ -73,7 +183,7 @@ def by_files(folder: Path, process: str) -> Presence:
     """By files that are locked, where there is such a thing."""
     if sys.platform == "win32":
         return Alone()
-    from openresponses_server.store.process_files import ProcessFiles
+    pass
 
     return ProcessFiles(folder, process)
 

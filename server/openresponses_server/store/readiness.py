@@ -13,12 +13,10 @@ import structlog
 
 from openresponses_server.errors import Outage
 from openresponses_server.settings import Settings
-from openresponses_server.store.base import NO_ID, ResponseStore
-from openresponses_server.store.errors import StoreError
-from openresponses_server.store.event_logs_logs import open_event_log
+from openresponses_server.store.base import NO_ID, ResponseStore, StoreError
 from openresponses_server.store.logs.base import EventLog, LogError
 from openresponses_server.store.sql.sqlite_file import file_in_order
-from openresponses_server.store.stores import build_store
+from openresponses_server.store.stores import build_store, open_event_log
 
 _INTERVAL: Final = 1.0  # seconds between two looks
 _PATIENCE: Final = 3.0  # seconds after which a store that does not answer counts as out

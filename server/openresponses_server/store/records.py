@@ -20,8 +20,15 @@ from openresponses_bridge.protocol.codec import decode_json, decode_response, en
 from openresponses_bridge.protocol.input_items import InputItem, KnownInputItem
 from openresponses_bridge.protocol.lenient import Repairing, build
 from openresponses_bridge.protocol.response import Response, TextField, TextFormat
-from openresponses_server.store.base import Lease, ListedItem, StoredResponse, Turn, UpstreamResponse
-from openresponses_server.store.errors import StoreError, UnreadableRecord
+from openresponses_server.store.base import (
+    Lease,
+    ListedItem,
+    StoredResponse,
+    StoreError,
+    Turn,
+    UnreadableRecord,
+    UpstreamResponse,
+)
 
 LONGEST_ID: Final = 512  # characters; more than any server gives, and what an index of PostgreSQL takes
 HIDDEN: Final = "~"

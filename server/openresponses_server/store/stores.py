@@ -2,18 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from importlib.util import find_spec
-from typing import Final
+from pathlib import Path
+from typing import Any, Final, cast
+from urllib.parse import urlsplit
 
 from openresponses_server.settings import Settings, SettingsError
-from openresponses_server.settings.files import about
-from openresponses_server.settings.suggestions import did_you_mean
+from openresponses_server.settings.files import about, did_you_mean
 from openresponses_server.store.base import ResponseStore
-from openresponses_server.store.later import sqlite_later
+from openresponses_server.store.frames import Piece
+from openresponses_server.store.logs.base import EventLog
+from openresponses_server.store.logs.memory import MemoryLog
 from openresponses_server.store.memory import MemoryStore
-from openresponses_server.store.sql.sqlite_file import file_at, file_in_order
+from openresponses_server.store.presence import Presence
+from openresponses_server.store.sql.sqlite_file import file_at, file_in_order, name_of_file, presence_at
+
+# A store whose code is loaded while others are served already: for SQLAlchemy that is a third of a start.
+
+_PAUSE: Final = 0.1  # seconds, in which the server that makes the first call comes to listen
+
+
+def sqlite_later(path: Path, build: Callable[[], ResponseStore], pause: float = _PAUSE) -> ResponseStore:
+    """The store in a file that is in order, built in a thread so many seconds after its first call. All
+    others wait for that."""
+    return cast(ResponseStore, _LaterStore(path, build, pause))
+
+
+class _Calls:
+    """The calls of what `there` gives."""
+
+    def __init__(self, there: Callable[[], Awaitable[Any]]) -> None:
+        self._there = there
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(*args: Any, **options: Any) -> Any:
+            return await getattr(await self._there(), name)(*args, **options)
+
+        return call
+
+
+class _LaterStore(_Calls):
+    is_loaded = False
+
+    def __init__(self, path: Path, build: Callable[[], ResponseStore], pause: float) -> None:
+        super().__init__(self._loaded)
+        self.name = name_of_file(path)
+        self.usage = _Calls(self._usage)
+        self.listing = _Calls(self._listing)
+        self._path = path
+        self._build = build
+        self._pause = pause
+        self._loading: asyncio.Task[ResponseStore] | None = None
+
+    def presence(self, process: str, lease: float) -> Presence:
+        return presence_at(self._path, process)
+
+    async def frames(self, *args: Any, **options: Any) -> AsyncIterator[Piece]:
+        async for piece in (await self._loaded()).frames(*args, **options):
+            yield piece
+
+    async def export(self) -> AsyncIterator[bytes]:
+        async for line in (await self._loaded()).export():
+            yield line
+
+    async def close(self) -> None:
+        if self._loading is not None:
+            await (await self._loading).close()
+
+    async def _loaded(self) -> ResponseStore:
+        if self._loading is None:
+            self._loading = asyncio.create_task(self._load())
+        # whoever gives up waiting leaves it to the others
+        return await (self._loading if self._loading.done() else asyncio.shield(self._loading))
+
+    async def _load(self) -> ResponseStore:
+        await asyncio.sleep(self._pause)
+        return await asyncio.to_thread(self._build)
+
+    async def _usage(self) -> Any:
+        return (await self._loaded()).usage
+
+    async def _listing(self) -> Any:
+        return (await self._loaded()).listing
 
 
 def build_store(settings: Settings) -> ResponseStore:
@@ -36,10 +109,10 @@ def open_store(address: str, limit: int = 1000) -> ResponseStore:
     Raises SettingsError when the store is unknown or its driver is not installed.
     """
     scheme = address.partition(":")[0]
-    build = _BUILDERS.get(scheme.partition("+")[0])
+    build = _STORES.get(scheme.partition("+")[0])
     if build is None:
-        close = did_you_mean(scheme, _BUILDERS)
-        raise SettingsError(f"store {scheme}: is not one of: {', '.join(_BUILDERS)}{close}")
+        close = did_you_mean(scheme, _STORES)
+        raise SettingsError(f"store {scheme}: is not one of: {', '.join(_STORES)}{close}")
     return build(address, limit)
 
 
@@ -67,9 +140,49 @@ def _database(address: str, _limit: int) -> ResponseStore:
     return SqlStore(database_url(address))
 
 
-_BUILDERS: Final[dict[str, Callable[[str, int], ResponseStore]]] = {
+_STORES: Final[dict[str, Callable[[str, int], ResponseStore]]] = {
     "memory": _memory,
     "sqlite": _database,
     "postgresql": _database,
     "postgres": _database,
+}
+
+
+# An event log by its URL.
+
+
+def open_event_log(address: str) -> EventLog:
+    """`memory:`, `redis://host/0` or `rediss://…`. Nothing is connected yet.
+
+    Raises SettingsError when the log is unknown or its driver is not installed.
+    """
+    scheme = address.partition(":")[0]
+    build = _LOGS.get(scheme)
+    if build is None:
+        known = f"{', '.join(_LOGS)}{did_you_mean(scheme, _LOGS)}"
+        raise SettingsError(f"event log {scheme}: is not one of: {known}", "$.event_log")
+    with about("$.event_log"):
+        return build(address)
+
+
+def _redis(address: str) -> EventLog:
+    try:
+        from openresponses_server.store.logs.redis import RedisLog
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"event log redis: {error.name} is not installed (pip install 'openresponses-bridge[redis]')"
+        ) from error
+    try:
+        database = urlsplit(address).path.strip("/")
+        if database and not database.isdecimal():  # the client would take database 0
+            raise ValueError(f"the path is the number of a database, not {database!r}")
+        return RedisLog(address)
+    except ValueError as error:
+        raise SettingsError(f"event log {address.partition(':')[0]}: {error}") from error
+
+
+_LOGS: Final[dict[str, Callable[[str], EventLog]]] = {
+    "memory": lambda _address: MemoryLog(),
+    "redis": _redis,
+    "rediss": _redis,
 }

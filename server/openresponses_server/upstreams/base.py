@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-from openresponses_server.upstreams.reported import ReportedModel
+from openresponses_server.upstreams.catalog import ReportedModel
 
 LOSSES_HEADER: Final = "openresponses-losses"
 """The header of an answer that says what of its request the model behind it could not be asked."""

@@ -4,17 +4,172 @@ server."""
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib import resources
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from openresponses_bridge.errors import WireError
 from openresponses_bridge.models.identity import nearest_model
+from openresponses_bridge.protocol.codec import decode_json
 from openresponses_server.settings import Capabilities
-from openresponses_server.upstreams.reported import ReportedModel
+
+# What upstreams say of their models in their lists, in every layout that is known.
+#
+# Servers agree on `data[].id` and on little else: each writes limits and abilities under names of its own. A
+# list is a stranger's text, so that what is not of the type that its name promises is passed over.
+
+MOST_MODELS: Final = 10_000
+"""Models that are read of one list."""
+_LONGEST: Final = 200  # characters of a name
+_MOST_TOKENS: Final = 10**9
+
+_Path = tuple[str, ...]
+
+# where limits stand; the first that is a number of tokens counts
+_LIMITS: Final[dict[str, tuple[_Path, ...]]] = {
+    "context_window": (
+        ("context_window",),  # ours, Groq, Vercel's gateway
+        ("context_length",),  # OpenRouter, Together, Fireworks, SambaNova
+        ("max_context_length",),  # Mistral, LM Studio
+        ("max_model_len",),  # vLLM
+        ("metadata", "context_length"),  # DeepInfra
+        ("capabilities", "limits", "max_context_window_tokens"),  # Copilot
+        ("top_provider", "context_length"),  # OpenRouter
+        ("meta", "n_ctx"),  # llama.cpp, before what the model was trained with
+        ("meta", "n_ctx_train"),
+        ("max_input_tokens",),  # Anthropic: its window
+        ("inputTokenLimit",),  # Gemini
+    ),
+    "max_input_tokens": (
+        ("max_input_tokens",),
+        ("inputTokenLimit",),
+        ("capabilities", "limits", "max_prompt_tokens"),
+    ),
+    "max_output_tokens": (
+        ("max_output_tokens",),
+        ("max_completion_tokens",),
+        ("top_provider", "max_completion_tokens"),
+        ("capabilities", "limits", "max_output_tokens"),
+        ("metadata", "max_tokens"),
+        ("max_tokens",),
+        ("outputTokenLimit",),
+    ),
+}
+# where an ability stands as true or false, or as an object that has it
+_FLAGS: Final[dict[str, tuple[_Path, ...]]] = {
+    "tools": (
+        ("capabilities", "tools"),
+        ("capabilities", "function_calling"),
+        ("capabilities", "supports", "tool_calls"),
+        ("supports_tools",),
+    ),
+    "streaming_tool_calls": (("capabilities", "streaming_tool_calls"),),  # ours
+    "images": (
+        ("capabilities", "images"),
+        ("capabilities", "vision"),
+        ("capabilities", "supports", "vision"),
+        ("capabilities", "image_input", "supported"),
+        ("supports_image_input",),
+    ),
+    "reasoning": (
+        ("capabilities", "reasoning"),
+        ("capabilities", "thinking", "supported"),
+        ("capabilities", "supports", "thinking"),
+    ),
+}
+# lists of words, and what each ability is called in them; whether a list that has none of them denies it
+_WORDS: Final[tuple[tuple[_Path, str, frozenset[str], bool], ...]] = (
+    (("supported_parameters",), "tools", frozenset({"tools"}), True),
+    (("supported_parameters",), "reasoning", frozenset({"reasoning", "include_reasoning"}), True),
+    (("architecture", "input_modalities"), "images", frozenset({"image"}), True),
+    (("input_modalities",), "images", frozenset({"image"}), True),
+    (("modalities", "input"), "images", frozenset({"image"}), True),
+    (("capabilities",), "tools", frozenset({"tool_use", "tools", "function_calling"}), False),
+    (("capabilities",), "images", frozenset({"vision", "multimodal", "image"}), False),
+    (("tags",), "tools", frozenset({"tool-use", "tools"}), False),
+    (("tags",), "images", frozenset({"vision"}), False),
+    (("tags",), "reasoning", frozenset({"reasoning"}), False),
+    (("metadata", "tags"), "images", frozenset({"vision"}), False),
+)
+_TITLES: Final = ("display_name", "displayName", "name")
+
+
+class ReportedModel(NamedTuple):
+    """A model of an upstream's list: its name there, what people call it ("" when it does not say), and what
+    the list says that it can do."""
+
+    id: str
+    title: str = ""
+    known: Capabilities = Capabilities()
+
+
+def reported_models(body: bytes) -> list[ReportedModel]:
+    """The models of a list in any known layout; empty for anything else."""
+    try:
+        listed: Any = decode_json(body)
+    except WireError:
+        return []
+    entries = listed.get("data") or listed.get("models") if isinstance(listed, dict) else listed
+    if not isinstance(entries, list):
+        return []
+    found: dict[str, ReportedModel] = {}
+    for entry in entries[:MOST_MODELS]:
+        model = _reported(entry) if isinstance(entry, dict) else None
+        if model is not None:
+            found.setdefault(model.id, model)
+    return list(found.values())
+
+
+def _reported(entry: Mapping[str, Any]) -> ReportedModel | None:
+    name = str(entry.get("id") or entry.get("name") or "")
+    if not name or len(name) > _LONGEST:
+        return None
+    titles = (entry[field] for field in _TITLES if isinstance(entry.get(field), str))
+    title = next(titles, "")
+    facts: dict[str, Any] = dict(_first(entry, _LIMITS, _tokens))
+    facts |= dict(_listed(entry))
+    facts |= dict(_first(entry, _FLAGS, lambda value: value if isinstance(value, bool) else None))
+    return ReportedModel(name, "" if title == name else title[:_LONGEST], Capabilities(**facts))
+
+
+def _first(
+    entry: Mapping[str, Any], places: Mapping[str, Iterable[_Path]], read: Callable[[Any], Any]
+) -> Iterator[tuple[str, Any]]:
+    for fact, paths in places.items():
+        values = (read(_at(entry, path)) for path in paths)
+        value = next((each for each in values if each is not None), None)
+        if value is not None:
+            yield fact, value
+
+
+def _listed(entry: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    """Abilities from lists of words, those that are denied first, so that another list may know better."""
+    found = {True: list[str](), False: list[str]()}
+    for path, fact, words, denies in _WORDS:
+        given = _at(entry, path)
+        if isinstance(given, list) and given:
+            has = any(isinstance(word, str) and word in words for word in given)
+            if has or denies:
+                found[has].append(fact)
+    for has in (False, True):
+        yield from ((fact, has) for fact in found[has])
+
+
+def _tokens(value: Any) -> int | None:
+    """A number of tokens; some servers say 0 or null for one that they do not know."""
+    return value if type(value) is int and 0 < value <= _MOST_TOKENS else None
+
+
+def _at(entry: Mapping[str, Any], path: _Path) -> Any:
+    value: Any = entry
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
 
 _FILE: Final = "models.toml"
 _WILD: Final = "*?["

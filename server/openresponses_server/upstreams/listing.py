@@ -3,18 +3,89 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from importlib import resources
 from typing import Any, Final
 
 import structlog
+from msgspec import Struct
 
 from openresponses_bridge.models.information import EnrichedModelData
+from openresponses_bridge.protocol.codec import encode
 from openresponses_server.errors import UpstreamError
 from openresponses_server.upstreams.base import Upstream
-from openresponses_server.upstreams.codex_models import MOST_MODELS, codex_model
-from openresponses_server.upstreams.reported import ReportedModel
+from openresponses_server.upstreams.catalog import ReportedModel
 from openresponses_server.upstreams.routing import Router
+
+# Models as Codex CLI describes them to itself (its `ModelInfo`), so that it offers the tools that fit.
+#
+# Codex asks for them as `models` in the answer to `GET /v1/models?client_version=…`, and takes the same from
+# a
+# file (`model_catalog_json`). Its versions want different fields: all of those that any wants are there.
+
+MOST_MODELS: Final = 500
+"""Models that are described: each has its instructions with it."""
+_INSTRUCTIONS: Final = "codex_instructions.md"
+_TOOL_OUTPUT: Final = 10_000  # tokens of a command's output that are shown to the model
+_USABLE_PERCENT: Final = 95  # of the context window, before Codex makes room
+_FULL_PERCENT: Final = 90  # of it, when Codex summarises what was said
+_EFFORTS: Final = {
+    "low": "Quick answers with little reasoning",
+    "medium": "Reasoning as the task needs it",
+    "high": "More reasoning for hard tasks",
+}
+
+
+def codex_model(model: EnrichedModelData, priority: int) -> dict[str, Any]:
+    """A model as an entry of Codex's catalogue; a lower `priority` stands before others in its list.
+
+    Patches are a tool with free text, which the bridge makes a function of where a model has only those.
+    Tools of MCP servers are offered with the others and not behind a search, which models have to be trained
+    for. A model that calls no tools can be asked for by name and is not shown in the list."""
+    window = model.context_window
+    efforts = _EFFORTS if model.reasoning else {}
+    return {
+        "slug": model.id,
+        "display_name": model.name,
+        "description": f"{model.id}, served by {model.upstream}",
+        "default_reasoning_level": "medium" if efforts else None,
+        "supported_reasoning_levels": [
+            {"effort": effort, "description": what} for effort, what in efforts.items()
+        ],
+        "shell_type": "unified_exec",
+        "visibility": "list" if model.tools else "hide",
+        "supported_in_api": True,
+        "priority": priority,
+        "availability_nux": None,
+        "upgrade": None,
+        "base_instructions": _instructions(),
+        "supports_reasoning_summaries": bool(efforts),
+        "default_reasoning_summary": "auto" if efforts else "none",
+        "support_verbosity": False,
+        "default_verbosity": None,
+        "apply_patch_tool_type": "freeform",
+        "web_search_tool_type": "text",
+        "truncation_policy": {"mode": "tokens", "limit": _TOOL_OUTPUT},
+        "supports_parallel_tool_calls": True,
+        "supports_image_detail_original": False,
+        "context_window": window,
+        "max_context_window": window,
+        "auto_compact_token_limit": min(window * _FULL_PERCENT // 100, model.max_input_tokens),
+        "effective_context_window_percent": _USABLE_PERCENT,
+        "experimental_supported_tools": [],
+        "input_modalities": ["text", "image"] if model.images else ["text"],
+        "supports_search_tool": False,
+    }
+
+
+@cache
+def _instructions() -> str:
+    return resources.files(__package__).joinpath(_INSTRUCTIONS).read_text("utf-8")
+
 
 FRESH_SECONDS: Final = 60.0
 _SOONEST: Final = 1.0  # seconds from one discovery to the next, whoever wants one
@@ -172,3 +243,51 @@ async def _ask(upstream: Upstream) -> list[ReportedModel] | None:
             **said,
         )
         return None
+
+
+# What changed in a list of models since a client last read it.
+
+_KEPT: Final = 16  # versions that a client may come back with
+
+
+class Changes(Struct, frozen=True):
+    """The ids of the models that are new, gone or described otherwise since that version."""
+
+    since: str
+    added: list[str]
+    removed: list[str]
+    changed: list[str]
+
+
+class ListVersions:
+    """The latest versions of a list. A version is a digest of what is listed, so that every worker gives
+    a list the same one; what changed can be said by those that have seen both."""
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[str, dict[str, str]] = OrderedDict()
+
+    def note(self, models: Iterable[dict[str, Any]]) -> str:
+        """The version of this list: objects with an `id`."""
+        listed = {model["id"]: _digest(encode(model)) for model in models}
+        version = _digest(encode(list(listed.items())))
+        self._seen[version] = listed
+        self._seen.move_to_end(version)
+        while len(self._seen) > _KEPT:
+            self._seen.popitem(last=False)
+        return version
+
+    def changes(self, since: str, version: str) -> Changes | None:
+        """What changed between them; None when one of them is not known (any more)."""
+        before, now = self._seen.get(since), self._seen.get(version)
+        if before is None or now is None:
+            return None
+        return Changes(
+            since,
+            [name for name in now if name not in before],
+            [name for name in before if name not in now],
+            [name for name in now if name in before and before[name] != now[name]],
+        )
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]

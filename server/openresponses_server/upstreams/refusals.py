@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
+import ssl
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 from openresponses_bridge.dialects.base import LONGEST_NAME
@@ -10,8 +15,71 @@ from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json
 from openresponses_bridge.text import printable
 from openresponses_server.errors import UpstreamError, status_in
-from openresponses_server.upstreams.overflow import overflow_code
-from openresponses_server.upstreams.retry_after import passed_on
+from openresponses_server.upstreams.http1.body import (
+    ConnectionLost,
+    InvalidAnswer,
+    InvalidRequest,
+    NotReached,
+)
+
+# `retry-after` as an upstream gives it: seconds or a date (RFC 9110, 10.2.3), or something else.
+
+_MOST_DIGITS: Final = 9
+LONGEST: Final = 366 * 24 * 3600
+"""Seconds. A longer wait is of no use, and too much for the timers of some clients."""
+_LONGEST_DATE: Final = 64  # characters
+
+
+def seconds_of(header: str | None) -> float | None:
+    """How long to wait, at most `LONGEST`; None for what is neither seconds nor a date."""
+    text = (header or "").strip()
+    if not text.isascii():
+        return None
+    if text.isdigit():
+        return float(LONGEST) if len(text) > _MOST_DIGITS else float(min(int(text), LONGEST))
+    try:
+        moment = parsedate_to_datetime(text[:_LONGEST_DATE])
+        zoned = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return min(max((zoned - datetime.now(UTC)).total_seconds(), 0.0), float(LONGEST))
+    except (ValueError, OverflowError, TypeError, IndexError):
+        return None
+
+
+def passed_on(header: str | None) -> str | None:
+    """What a client may be sent of it: the header as it is where it says when, `LONGEST` where that is too
+    long, None where it says something else."""
+    wait = seconds_of(header)
+    if header is None or wait is None:
+        return None
+    text = header.strip()
+    if wait == LONGEST:
+        return str(LONGEST)
+    return text if text.isprintable() and len(text) <= _LONGEST_DATE else None
+
+
+# Recognising that an input is too long for a model: every server words it in its own way, clients know one
+# code. With `truncation` "disabled" no input is shortened, so its overflow must be reported (specification).
+
+CODE: Final = "context_length_exceeded"
+_STATUSES: Final = frozenset({400, 413, 422})
+_CODES: Final = frozenset({"exceed_context_size_error", "context_window_exceeded"})
+_WORDS: Final = re.compile(
+    r"maximum (context|prompt) length"  # OpenAI, vLLM, DeepSeek, Mistral, OpenRouter, xAI
+    r"|prompt is too long|exceeds? (the )?(context|available context)"  # Anthropic, llama.cpp
+    r"|input token count .{0,200} exceeds"  # Gemini
+    r"|context (window|length|size) (is |was )?(exceeded|overflow)"
+    r"|reduce the length of the (messages|prompt|input)",  # Groq
+    re.IGNORECASE,
+)
+
+
+def overflow_code(status: int, reported: str | None, message: str) -> str | None:
+    """`context_length_exceeded` when a refusal means that, else None. `reported` is the code or type that
+    came with it."""
+    if status not in _STATUSES or reported == CODE:
+        return None
+    return CODE if reported in _CODES or _WORDS.search(message) else None
+
 
 # Where servers put an error's text when there is no `error` object: Mistral, FastAPI and vLLM, others.
 _MESSAGE_FIELDS: Final = ("message", "detail", "error_description", "reason")
@@ -147,3 +215,77 @@ def _no_message(status: int, headers: Mapping[str, str], body: bytes) -> str:
     what = f"a body of type {kind}" if body.strip() else "an empty body"
     why = "; does it speak the dialect that it is set up with?" if status in _NOT_THERE else ""
     return f"the upstream answered with status {status} and {what}{why}"
+
+
+# Why an upstream was not reached or not heard, in plain words: for whoever asks, and for the operator's log
+# and the start.
+
+_OWN: Final = (NotReached, ConnectionLost, InvalidAnswer, InvalidRequest)
+_NO_TLS: Final = "it does not speak TLS there: is its address http:// instead of https://?"
+_REFUSED: Final = "it refuses the client certificate that it was shown"
+# what OpenSSL calls the failures that a setting mends
+_TLS: Final = {
+    "WRONG_VERSION_NUMBER": _NO_TLS,
+    "RECORD_LAYER_FAILURE": _NO_TLS,
+    "PACKET_LENGTH_TOO_LONG": _NO_TLS,
+    "UNKNOWN_PROTOCOL": _NO_TLS,
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it asks for a client certificate",
+    "SSLV3_ALERT_BAD_CERTIFICATE": _REFUSED,
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": _REFUSED,
+    "SSLV3_ALERT_CERTIFICATE_REVOKED": _REFUSED,
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": _REFUSED,
+    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": _REFUSED,
+    "TLSV1_ALERT_ACCESS_DENIED": _REFUSED,
+    "TLSV1_ALERT_UNKNOWN_CA": _REFUSED,
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": "it ends the TLS handshake; it may ask for a client certificate",
+}
+_BROKEN: Final = "the connection broke"
+_BY_TYPE: Final = (
+    (ConnectionResetError, "it closed the connection"),
+    (BrokenPipeError, "it closed the connection"),
+    (TimeoutError, "it did not answer in time"),
+    (ConnectionAbortedError, "the connection was ended"),
+)
+
+
+def words_of(error: BaseException) -> str:
+    """What anybody may read of it: the system's words for it, or ours. Other texts of libraries are left out:
+    they quote what came, or the address with its password."""
+    found = error.__cause__ if _is_wrapped(error) else error
+    if isinstance(found, _OWN):
+        return str(found)
+    if isinstance(found, ssl.SSLCertVerificationError):
+        return "its certificate is not accepted"
+    if isinstance(found, ssl.SSLError):
+        return (
+            _TLS.get(found.reason or "")
+            or f"TLS failed: {(found.reason or 'no reason').replace('_', ' ').lower()}"
+        )
+    if isinstance(found, OSError) and found.errno is not None:
+        # a failed look-up of a name has numbers of its own, below 0, and its own words
+        return (
+            os.strerror(found.errno) if found.errno > 0 else found.strerror or "its name can't be looked up"
+        )
+    return next((words for kind, words in _BY_TYPE if isinstance(found, kind)), _BROKEN)
+
+
+def cause_of(error: BaseException) -> str:
+    """The same for the operator, with the proxy, the file or the socket that it is about."""
+    if isinstance(error, NotReached):
+        return error.cause
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"{words_of(error)}: {error.verify_message}"
+    return words_of(error)
+
+
+def is_lasting(error: BaseException) -> bool:
+    """Whether waiting does not mend it."""
+    if isinstance(error, NotReached):
+        return error.lasting
+    if isinstance(error, ssl.SSLError):
+        return isinstance(error, ssl.SSLCertVerificationError) or (error.reason or "") in _TLS
+    return isinstance(error, InvalidRequest)
+
+
+def _is_wrapped(error: BaseException) -> bool:
+    return isinstance(error.__cause__, OSError) and not isinstance(error, _OWN)

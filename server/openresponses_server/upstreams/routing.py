@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from openresponses_bridge.seal import Sealer
 from openresponses_server.errors import HttpError
 from openresponses_server.limits.requests import check_name
-from openresponses_server.observation.tracing import is_installed
+from openresponses_server.observation.spans import is_installed
 from openresponses_server.settings import Settings, SettingsError, recording_path
-from openresponses_server.settings.files import about
-from openresponses_server.settings.suggestions import did_you_mean
+from openresponses_server.settings.files import about, did_you_mean
 from openresponses_server.upstreams.base import Upstream, called
 from openresponses_server.upstreams.catalog import Catalog, best_match, is_pattern
 from openresponses_server.upstreams.targets import Configured, Target, configured, demo
@@ -184,7 +183,7 @@ def _taps(settings: Settings, recordings: Files | None) -> tuple[list[Tap], list
         recordings = files_in(settings.record, settings.record_bytes)
     traced: list[Tap] = []
     if settings.trace.folder is not None:
-        from openresponses_server.observation.current import OfTheRun
+        from openresponses_server.observation.traces import OfTheRun
 
         traced.append(lambda _name: OfTheRun())
     return ([] if recordings is None else [recordings]), traced

@@ -12,10 +12,10 @@ from opentelemetry import context, trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from openresponses_server.errors import UpstreamError
-from openresponses_server.observation.tracing import LONGEST, outgoing, tracer
+from openresponses_server.observation.spans import LONGEST, outgoing, tracer
 from openresponses_server.settings import Timeouts
 from openresponses_server.upstreams.base import Upstream, UpstreamReply, UpstreamRequest
-from openresponses_server.upstreams.reported import ReportedModel
+from openresponses_server.upstreams.catalog import ReportedModel
 
 if TYPE_CHECKING:
     from openresponses_server.upstreams.connections import Answer, Connect, Requests

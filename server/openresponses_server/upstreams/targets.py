@@ -15,8 +15,8 @@ from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.dialects.base import History, Outgoing, RequestContext, Traits
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.seal import Sealer
-from openresponses_server.observation.recordings.secrets import header_secrets
-from openresponses_server.observation.tracing import is_installed
+from openresponses_server.observation.recordings.masking import header_secrets
+from openresponses_server.observation.spans import is_installed
 from openresponses_server.settings import (
     SOCKET,
     Capabilities,
@@ -28,20 +28,24 @@ from openresponses_server.settings import (
     api_key,
     recording_path,
 )
-from openresponses_server.settings.files import expanded
-from openresponses_server.settings.suggestions import did_you_mean
-from openresponses_server.upstreams.addresses import without_password
+from openresponses_server.settings.files import did_you_mean, expanded
 from openresponses_server.upstreams.base import UNNAMED, Upstream, called
 from openresponses_server.upstreams.demo.upstream import MODELS, DemoUpstream
-from openresponses_server.upstreams.dialects import CHAT, DEFAULT, DIALECTS, HttpDialect, UpstreamDialect
-from openresponses_server.upstreams.profiles import Profile, profile
-from openresponses_server.upstreams.profiles.options import options_of
+from openresponses_server.upstreams.dialects import (
+    CHAT,
+    DEFAULT,
+    DIALECTS,
+    HttpDialect,
+    UpstreamDialect,
+    without_password,
+)
+from openresponses_server.upstreams.profiles import Profile, options_of, profile
 from openresponses_server.upstreams.shared import SharedUpstream
 
 if TYPE_CHECKING:
     from openresponses_server.observation.recordings.writer import Tap
     from openresponses_server.upstreams.connections import Connect
-    from openresponses_server.upstreams.recording.sources import Source
+    from openresponses_server.upstreams.recording.played import Source
 
 
 _OF_ADDRESSES: Final = (
@@ -197,7 +201,7 @@ def configured(
             secrets = [*secrets, *hidden]
             address = None if socket is None else f"{SOCKET}{socket}"
         for tap in taps:
-            from openresponses_server.upstreams.recording.sources import recorded_connect
+            from openresponses_server.upstreams.recording.played import recorded_connect
 
             connect = recorded_connect(tap, dialect, url, secrets, connect)
         if given.trace_context and is_installed():
@@ -250,7 +254,7 @@ def _connecting(
 ) -> tuple[Connect, Sequence[str]]:
     """What makes the connections to an upstream at this address, and the secrets that proxies are shown.
     Raises SettingsError for what they can't be made with, ValueError for the address."""
-    from openresponses_server.upstreams.http1.head import place_of
+    from openresponses_server.upstreams.http1.connection import place_of
     from openresponses_server.upstreams.http1.pool import Connections
     from openresponses_server.upstreams.http1.ways import Trust, Way, WayError
 
@@ -290,7 +294,7 @@ def _process(
 def _tapped(upstream: Upstream, dialect: str, taps: Sequence[Tap]) -> Upstream:
     """The same, which is not reached over HTTP, with what it is asked and sends recorded."""
     for tap in taps:
-        from openresponses_server.upstreams.recording.wrapped import RecordedUpstream
+        from openresponses_server.upstreams.recording.recorded import RecordedUpstream
 
         upstream = RecordedUpstream(upstream, tap(upstream.name), dialect)
     return upstream
@@ -301,7 +305,7 @@ def _recording(given: UpstreamSettings, name: str) -> Source | None:
     path = recording_path(given.url)
     if path is None:
         return None
-    from openresponses_server.upstreams.recording.sources import Source
+    from openresponses_server.upstreams.recording.played import Source
 
     try:
         return Source(path, given.dialect)

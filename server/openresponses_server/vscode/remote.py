@@ -6,7 +6,7 @@ from typing import Unpack
 
 from openresponses_bridge.dialects.responses import ResponsesOptions
 from openresponses_bridge.seal import Sealer
-from openresponses_server.openresponses_server_client import OpenResponsesClient
+from openresponses_server.client import OpenResponsesClient
 from openresponses_server.settings import UpstreamSettings
 from openresponses_server.upstreams.dialects import RESPONSES
 from openresponses_server.upstreams.listing import Listing

@@ -11,7 +11,7 @@ from openresponses_bridge.protocol.codec import decode_json
 from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam, TextParam
 from openresponses_server.requests.answer_format import AnswerFormat, check_format, instructed
 from openresponses_server.settings import Limits
-from openresponses_server.upstreams.demo.samples import sample
+from openresponses_server.upstreams.demo.behaviours import sample
 from tests.fuzz.core import Target
 
 LIMITS = Limits()

@@ -7,8 +7,8 @@ import asyncio
 import gzip
 from typing import NamedTuple
 
+from openresponses_server.upstreams.http1.body import Turns
 from openresponses_server.upstreams.http1.connection import Connection
-from openresponses_server.upstreams.http1.turns import Turns
 from tests.fuzz.core import Target
 from tests.fuzz.targets.sse import pieces_of
 from tests.support.wire import Wire

@@ -7,7 +7,7 @@ import pytest
 
 from openresponses_bridge.loop import JournalError, LoopBegun, LoopEnded, RoundMade, ToolCallRound
 from openresponses_bridge.prompt.raw import ChatMessage
-from openresponses_server.agents.journal_file import JournalFile
+from openresponses_server.agents.running import JournalFile
 
 
 def test_what_is_recorded_is_read_again_and_a_cut_line_left_out(tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openresponses_bridge.tools import ToolInvocationError, ToolRegistry, ToolsService
-from openresponses_server.agents.tools.file_tools import file_tools
-from openresponses_server.agents.tools.files import patched, read_patch
+from openresponses_server.agents.tools.files import file_tools, patched, read_patch
 from openresponses_server.agents.tools.folder import Folder, FolderError
 
 

@@ -19,7 +19,7 @@ from openresponses_bridge.tools import (
     ToolsService,
     ToolTimeoutError,
 )
-from openresponses_server.agents.calling import call_with_anyio
+from openresponses_server.agents.driving import call_with_anyio
 from openresponses_server.agents.tools import sample_tools, search, terminal
 from openresponses_server.agents.tools.folder import Folder
 

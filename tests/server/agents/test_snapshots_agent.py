@@ -15,7 +15,7 @@ from openresponses_bridge.tools.errors import ToolDeclinedError, ToolFailureEnco
 from openresponses_bridge.tools.registry import ToolCallOutcome
 from openresponses_bridge.tools.results import LanguageModelToolResult
 from openresponses_server.agents.html import html_of
-from openresponses_server.agents.panels import render, usage_line
+from openresponses_server.agents.screen import render, usage_line
 from tests.support.loops import Answer, Driven, driven, events_of, failing, lines, succeed
 from tests.support.snapshots import snapshots
 

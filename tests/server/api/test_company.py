@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from openresponses_server.api.company import Company
+from openresponses_server.api.answers import Company
 
 pytestmark = pytest.mark.anyio
 SOON = 0.001

@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from openresponses_server.api.direct import STATUS, Direct
+from openresponses_server.api.middleware import STATUS, Direct
 
 
 class Odd(Exception):

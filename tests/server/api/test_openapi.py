@@ -11,7 +11,7 @@ from referencing.jsonschema import DRAFT202012
 
 from openresponses_server.api.app import create_app
 from openresponses_server.api.openapi import document
-from openresponses_server.api.openapi.openapi import operations_of
+from openresponses_server.api.openapi.document import operations_of
 from openresponses_server.api.openapi.operations import OPERATIONS
 from openresponses_server.settings import Settings
 from tests.support.schema import schemas, violations

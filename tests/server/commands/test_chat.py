@@ -11,9 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from openresponses_server.commands import chat as chatting
-from openresponses_server.commands.attaching import MOST_BYTES, Unattachable, attached
+from openresponses_server.commands.chatting import MOST_BYTES, Conversation, Unattachable, attached
 from openresponses_server.commands.cli import main
-from openresponses_server.commands.conversation import Conversation
 from tests.support.model_scripts import SCRIPTS, played
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk
 

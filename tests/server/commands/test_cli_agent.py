@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from openresponses_server.agents.journal_file import JournalFile
+from openresponses_server.agents.running import JournalFile
 from openresponses_server.commands.cli import main
 from openresponses_server.requests.composition import compose, running
 from openresponses_server.settings import load_settings

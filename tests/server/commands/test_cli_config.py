@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from openresponses_server.commands.cli import main
 from openresponses_server.settings import Settings
 from openresponses_server.settings.files import masked
-from openresponses_server.upstreams.addresses import without_password
+from openresponses_server.upstreams.dialects import without_password
 
 FILE = """
 port = 9001

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from sqlalchemy import create_engine, inspect, make_url
 
 from openresponses_server.commands.cli import main
-from openresponses_server.store.sql.revisions import REVISION
+from openresponses_server.store.sql.sqlite_file import REVISION
 from openresponses_server.store.stores import open_store
 from tests.support.services import postgres_database
 from tests.support.stores import frames, record
@@ -231,7 +231,7 @@ def test_backup_of_postgres_names_what_does_it(tmp_path: Path) -> None:
 
 def test_sqlalchemy_is_loaded_only_by_who_needs_it() -> None:
     program = (
-        "import sys, openresponses_server.commands.cli, openresponses_server.store.stores, openresponses_server.store.event_logs_logs, openresponses_server.commands.db;"
+        "import sys, openresponses_server.commands.cli, openresponses_server.store.stores, openresponses_server.store.stores, openresponses_server.commands.db;"
         "print([name for name in ('sqlalchemy', 'alembic', 'psycopg', 'redis') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -177,7 +177,7 @@ def test_nothing_is_left_on_the_server(tmp_path: Path) -> None:
 
 
 def test_what_can_t_be_deleted_is_named(demo: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openresponses_server.commands.stored._GONE", frozenset())
+    monkeypatch.setattr("openresponses_server.commands.playing._GONE", frozenset())
     result = conform(demo, "--json", "--only", "transport.whole")
     assert result.exit_code == 0
     assert re.fullmatch(r"not deleted on the server: resp_[0-9a-f]{32}\n", result.stderr)

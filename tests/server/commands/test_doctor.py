@@ -159,7 +159,7 @@ def test_an_agent_without_node_says_what_it_lacks(doctor: Doctor, tmp_path: Path
 def test_an_agent_that_hangs_is_not_waited_for(
     doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("openresponses_server.agents.coding.table._PATIENCE", 0.2)
+    monkeypatch.setattr("openresponses_server.agents.coding.agents._PATIENCE", 0.2)
     install(tmp_path, "codex", "#!/bin/sh\nexec /bin/sleep 20\n")
     assert "does not say its version" in doctor()["agent codex"][1]
 

@@ -12,8 +12,7 @@ from rich.console import Console
 from openresponses_bridge.conformance import StreamValidator
 from openresponses_bridge.protocol.codec import encode_sse
 from openresponses_server.commands.cli import main
-from openresponses_server.commands.inspecting import Inspection
-from openresponses_server.commands.live import LiveView
+from openresponses_server.commands.inspecting import Inspection, LiveView
 from openresponses_server.commands.tree import Newest, tree
 from openresponses_server.observation.recordings.captures import read_capture
 from tests.support.model_frames import frames

@@ -10,7 +10,8 @@ import pytest
 from openresponses_bridge import ResponseStreamStateMachine, encode_sse
 from openresponses_bridge.conformance import judging, scenarios
 from openresponses_bridge.sse import DONE
-from openresponses_server.commands import playing, report
+from openresponses_server.commands import playing
+from openresponses_server.commands import playing as report
 from openresponses_server.commands.pytest_plugin import (
     CheckStream,
     Conform,

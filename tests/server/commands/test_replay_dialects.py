@@ -9,8 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from openresponses_server.commands.cli import main
-from openresponses_server.observation.recordings.dialects import SINKS
-from openresponses_server.observation.recordings.sources import DIALECTS
+from openresponses_server.observation.recordings.dialects import DIALECTS, SINKS
 from tests.support.shared import shared_files
 
 RECORDED = [

@@ -10,7 +10,7 @@ import pytest
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from openresponses_server.http import answering
+from openresponses_server.http import connection
 
 _TYPE = (b"content-type", b"application/json")
 _LENGTH = (b"content-length", b"4")
@@ -87,7 +87,7 @@ async def _seen(answer: list[dict[str, Any]], method: str, keep_alive: bool, our
     failure = ""
     try:
         for message in answer:
-            await (answering.send(cycle, message) if ours else cycle.send(message))  # type: ignore[arg-type]
+            await (connection.send(cycle, message) if ours else cycle.send(message))  # type: ignore[arg-type]
     except (RuntimeError, ValueError) as error:
         failure = type(error).__name__
     over = cycle.response_complete, cycle.response_started, cycle.message_event.is_set()
@@ -110,14 +110,14 @@ async def test_it_is_written_as_uvicorn_writes_it(
 async def test_nothing_is_written_for_a_client_that_has_left() -> None:
     cycle, transport, _ = _cycle("POST", True)
     cycle.disconnected = True
-    await answering.send(cycle, _start(_LENGTH))
+    await connection.send(cycle, _start(_LENGTH))
     assert transport.written == b""
 
 
 async def test_a_client_that_takes_nothing_is_waited_for() -> None:
     cycle, transport, _ = _cycle("POST", True)
     cycle.flow.pause_writing()
-    sending = asyncio.ensure_future(answering.send(cycle, _start(_LENGTH)))
+    sending = asyncio.ensure_future(connection.send(cycle, _start(_LENGTH)))
     await asyncio.sleep(0)
     assert (transport.written, sending.done()) == (b"", False)
     cycle.flow.resume_writing()

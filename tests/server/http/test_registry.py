@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from openresponses_server.http.progress import SLOWEST, Receiving, Sending
-from openresponses_server.http.registry import ConnectionRegistry
+from openresponses_server.http.registry import SLOWEST, ConnectionRegistry, Receiving, Sending
 from openresponses_server.settings import Limits, Settings
 
 

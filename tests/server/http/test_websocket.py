@@ -12,8 +12,7 @@ from structlog.testing import capture_logs
 from websockets.exceptions import InvalidStatus, PayloadTooBig
 from websockets.frames import Frame, Opcode
 
-from openresponses_server.http.inflating import WholeMessageDeflate
-from openresponses_server.http.websocket import WebSocketConnection
+from openresponses_server.http.websocket import WebSocketConnection, WholeMessageDeflate
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
 from tests.support.raw import HANDSHAKE, Raw, answer, deflated, raw, raw_socket, ws_frame

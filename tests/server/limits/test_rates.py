@@ -2,7 +2,7 @@
 
 import pytest
 
-from openresponses_server.limits.headers import EXPOSED, anthropic_headers, openai_headers
+from openresponses_server.limits.quotas import EXPOSED, anthropic_headers, openai_headers
 from openresponses_server.limits.rates import LONGEST_DEBT, MINUTE, Buckets, Rates, Standing, Used, verdict
 
 

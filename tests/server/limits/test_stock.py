@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from openresponses_server.errors import HttpError
-from openresponses_server.limits.stock import Stock
+from openresponses_server.limits.quotas import Stock
 from openresponses_server.store.base import ResponseStore
 from openresponses_server.store.memory import MemoryStore
 from tests.support.failing_store import FailingStore, as_store

@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 
 from openresponses_server.limits.gate import Gate
+from openresponses_server.observation.metric_values import forget_stopped, share_metrics
 from openresponses_server.observation.metrics import Metrics
-from openresponses_server.observation.metrics_folder import forget_stopped, share_metrics
 from openresponses_server.settings import Limits, Settings
-from openresponses_server.store.base import Lease
-from openresponses_server.store.errors import LeaseLost, StoreError
+from openresponses_server.store.base import Lease, LeaseLost, StoreError
 from openresponses_server.store.logs.base import LogError
 from openresponses_server.store.logs.memory import MemoryLog
 from openresponses_server.store.measured import measured_log, measured_store

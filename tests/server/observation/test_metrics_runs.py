@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from openresponses_server.observation.metric_values import Count, Spread
-from openresponses_server.observation.metrics_runs import Models
+from openresponses_server.observation.metrics import Models
 from openresponses_server.observation.responses import GAPS
 from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support.in_process import InProcess

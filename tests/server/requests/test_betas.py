@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from openresponses_server.requests.betas import betas_of
+from openresponses_server.requests.client_traits import betas_of
 from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support import dialect_scripts as scripts
 from tests.support.in_process import InProcess

@@ -10,11 +10,11 @@ from openresponses_bridge import ResponseStreamStateMachine
 from openresponses_bridge.conformance import StreamValidator
 from openresponses_bridge.protocol.codec import encode, encode_sse
 from openresponses_server.errors import HttpError
-from openresponses_server.requests.cancelling import cancel_response
-from openresponses_server.runs.active import ActiveRuns
+from openresponses_server.requests.background import cancel_response
 from openresponses_server.runs.follow import Follower
+from openresponses_server.runs.run import ActiveRuns
 from openresponses_server.runs.settle import Settler
-from openresponses_server.runs.stored_request import WIRE
+from openresponses_server.runs.support import WIRE
 from openresponses_server.store.base import NOBODY, Lease, StoredResponse
 from openresponses_server.store.frames import Frames
 from openresponses_server.store.logs.memory import MemoryLog

@@ -7,8 +7,7 @@ import pytest
 from openresponses_bridge.protocol.input_items import CompactionParam, MessageParam
 from openresponses_bridge.seal import Sealer
 from openresponses_server.api.compaction import KEPT_TOKENS
-from openresponses_server.requests.opening import open_compactions, seal_summary
-from openresponses_server.requests.transcript import transcript
+from openresponses_server.requests.compaction import open_compactions, seal_summary, transcript
 from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support import dialect_scripts as scripts
 from tests.support.schema import violations as schema_violations

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from openresponses_bridge.protocol.unknown import UnknownItem
-from openresponses_server.requests.transcript import transcript
+from openresponses_server.requests.compaction import transcript
 from openresponses_server.settings import Settings, Timeouts, UpstreamSettings
 from tests.support.in_process import InProcess
 from tests.support.serving import respond, stream

@@ -7,8 +7,8 @@ import pytest
 
 from openresponses_bridge.conformance import StreamValidator
 from openresponses_bridge.protocol.codec import decode_request
-from openresponses_server.requests.losses import loss_header
-from openresponses_server.runs.stored_request import stored_request
+from openresponses_server.requests.outgoing import loss_header
+from openresponses_server.runs.support import stored_request
 from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support import dialect_scripts as scripts
 from tests.support.serving import call, respond, serving, stream

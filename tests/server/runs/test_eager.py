@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from openresponses_server.runs.eager import begin
+from openresponses_server.runs.outlet import begin
 
 pytestmark = pytest.mark.anyio
 

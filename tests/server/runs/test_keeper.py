@@ -11,8 +11,7 @@ import pytest
 from openresponses_bridge import ResponseStreamStateMachine
 from openresponses_bridge.protocol.events import Event
 from openresponses_server.runs.keeper import Keeper
-from openresponses_server.store.base import Lease, StoredResponse
-from openresponses_server.store.errors import StoreError
+from openresponses_server.store.base import Lease, StoredResponse, StoreError
 from openresponses_server.store.frames import Frames
 from openresponses_server.store.logs.memory import MemoryLog
 from openresponses_server.store.memory import MemoryStore

@@ -9,13 +9,10 @@ import pytest
 from openresponses_bridge import ResponseStreamStateMachine
 from openresponses_bridge.protocol.events import Event
 from openresponses_server.errors import HttpError
-from openresponses_server.runs.client import Batch, Client
-from openresponses_server.runs.eager import Rest
-from openresponses_server.runs.order import Order
-from openresponses_server.runs.outlet import Outlet
-from openresponses_server.store.errors import StoreError
+from openresponses_server.runs.outlet import Batch, Client, Order, Outlet, Rest
+from openresponses_server.store.base import StoreError
 from openresponses_server.store.frames import Frames
-from openresponses_server.store.withheld import frames_of
+from openresponses_server.store.persistence import frames_of
 
 pytestmark = pytest.mark.anyio
 

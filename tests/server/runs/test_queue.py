@@ -20,7 +20,7 @@ from openresponses_server.store.base import NOBODY, Lease, StoredResponse
 from openresponses_server.store.logs.base import LogError
 from openresponses_server.store.logs.memory import MemoryLog
 from openresponses_server.store.memory import MemoryStore
-from openresponses_server.store.record_writer import WAITING
+from openresponses_server.store.writers import WAITING
 from openresponses_server.tasks import end_tasks
 from tests.support.services import OwnRedis, own_redis
 from tests.support.waiting import until

@@ -9,14 +9,12 @@ import pytest
 
 from openresponses_bridge import ResponseStreamStateMachine
 from openresponses_bridge.protocol.events import Event
-from openresponses_server.runs.client import Batch, Client
-from openresponses_server.runs.outlet import Outlet
+from openresponses_server.runs.outlet import Batch, Client, Outlet
 from openresponses_server.runs.reading import Reading
 from openresponses_server.store.frames import Frames
-from openresponses_server.store.withheld import frames_of
-from openresponses_server.upstreams.http1.body import Body
-from openresponses_server.upstreams.http1.turns import Turns
-from openresponses_server.upstreams.reply import HttpReply
+from openresponses_server.store.persistence import frames_of
+from openresponses_server.upstreams.http import HttpReply
+from openresponses_server.upstreams.http1.body import Body, Turns
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.anyio

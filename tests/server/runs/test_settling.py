@@ -18,13 +18,11 @@ from openresponses_server.runs.follow import Follower
 from openresponses_server.runs.settle import Settler
 from openresponses_server.runs.support import RunSupport
 from openresponses_server.settings import Limits, Settings
-from openresponses_server.store.base import NOBODY, Lease, Standing, StoredResponse
-from openresponses_server.store.endings import CUT_OFF, failed
-from openresponses_server.store.errors import StoreError
+from openresponses_server.store.base import NOBODY, Lease, Standing, StoredResponse, StoreError
+from openresponses_server.store.endings import CUT_OFF, RESTARTED, failed
 from openresponses_server.store.frames import Frames
 from openresponses_server.store.logs.memory import MemoryLog
 from openresponses_server.store.memory import MemoryStore
-from openresponses_server.store.unseen import RESTARTED
 from tests.support.failing_store import FailingStore, as_store
 
 pytestmark = pytest.mark.timeout(20)

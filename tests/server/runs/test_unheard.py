@@ -7,7 +7,7 @@ import pytest
 from msgspec import Struct
 
 from openresponses_server.settings import Settings, UpstreamSettings
-from openresponses_server.store.errors import StoreError
+from openresponses_server.store.base import StoreError
 from openresponses_server.store.memory import MemoryStore
 from tests.support.serving import call, respond, serving
 from tests.support.upstream import Script, ScriptedUpstream, Step, chunk, text

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from openresponses_server.serving import accepting
-from openresponses_server.serving.accepting import OneByOne
+from openresponses_server.serving import worker
+from openresponses_server.serving.worker import OneByOne
 
 COUNT = 32
 
@@ -91,7 +91,7 @@ async def test_none_is_taken_when_it_is_closed(listener: socket.socket) -> None:
 async def test_a_process_that_may_open_no_more_files_tries_it_again(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accepting, "_NO_FILES", 0.01)
+    monkeypatch.setattr(worker, "_NO_FILES", 0.01)
     made: list[asyncio.BaseTransport] = []
     with ExitStack() as stack, _Full(fileno=listener.detach()) as full:
         server = OneByOne(full, lambda: _Noted(made))

@@ -16,7 +16,7 @@ from sqlalchemy import make_url
 from websockets.exceptions import ConnectionClosedError
 from websockets.sync.client import connect
 
-from openresponses_server.store.unseen import RESTARTED
+from openresponses_server.store.endings import RESTARTED
 from tests.support.processes import base_of, started
 from tests.support.services import own_postgres
 from tests.support.serving import call, respond

@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 
 from openresponses_server.api.app import create_app
 from openresponses_server.settings import load_settings
-from openresponses_server.settings.files import ConfigError, located
-from openresponses_server.settings.suggestions import did_you_mean
-from openresponses_server.settings.toml_lines import line_of, lines_of
+from openresponses_server.settings.files import ConfigError, did_you_mean, line_of, lines_of, located
 
 FILE = '''# a comment
 port = 9001

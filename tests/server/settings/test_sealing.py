@@ -6,7 +6,7 @@ import pytest
 
 from openresponses_bridge.seal import SealError
 from openresponses_server.settings import Settings, SettingsError
-from openresponses_server.settings.sealing import ServerSealer, configured_key, kept_key
+from openresponses_server.settings.data_folder import ServerSealer, configured_key, kept_key
 
 
 def test_the_made_key_is_kept_for_the_user_alone(tmp_path: Path) -> None:

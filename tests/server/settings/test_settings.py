@@ -13,7 +13,7 @@ from openresponses_server.settings import (
     of_worker,
     to_workers,
 )
-from openresponses_server.upstreams.addresses import base_url
+from openresponses_server.upstreams.dialects import base_url
 
 FILE = """
 port = 9001

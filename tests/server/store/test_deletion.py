@@ -10,10 +10,15 @@ import pytest
 from msgspec.structs import replace
 
 from openresponses_bridge.protocol.input_items import MessageParam
-from openresponses_server.store.base import Lease, ResponseStore, StoredResponse
-from openresponses_server.store.errors import ChainError, LeaseLost, StoreError
-from openresponses_server.store.memory import MemoryStore
-from openresponses_server.store.memory_records import MemoryRecords
+from openresponses_server.store.base import (
+    ChainError,
+    Lease,
+    LeaseLost,
+    ResponseStore,
+    StoredResponse,
+    StoreError,
+)
+from openresponses_server.store.memory import MemoryRecords, MemoryStore
 from tests.support.stores import Place, frames, record
 
 LATE = 4e9

@@ -16,8 +16,7 @@ from openresponses_bridge.protocol.input_items import (
 )
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.protocol.unknown import UnknownItem
-from openresponses_server.store.base import Lease, ResponseStore
-from openresponses_server.store.errors import TooLarge
+from openresponses_server.store.base import Lease, ResponseStore, TooLarge
 from tests.support.stores import frames, messages, record
 
 HELD = Lease("w", 10.0)

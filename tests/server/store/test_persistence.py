@@ -12,14 +12,12 @@ from openresponses_bridge.protocol.codec import encode_sse
 from openresponses_bridge.protocol.events import Event, ResponseFailed
 from openresponses_bridge.protocol.response import Response
 from openresponses_server.store import persistence
-from openresponses_server.store.base import NOBODY, Lease, StoredResponse
-from openresponses_server.store.endings import closing_events, interrupted
-from openresponses_server.store.errors import StoreError, no_answer
+from openresponses_server.store.base import NOBODY, Lease, StoredResponse, StoreError, no_answer
+from openresponses_server.store.endings import closing_events, interrupted, stored_end
 from openresponses_server.store.frames import Frames, joined
 from openresponses_server.store.logs.base import LogGone
 from openresponses_server.store.logs.memory import MemoryLog
 from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
-from openresponses_server.store.stored_end import stored_end
 from tests.support.failing_store import FailingStore, as_store
 
 WORKER = "worker-1"

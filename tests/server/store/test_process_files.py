@@ -9,16 +9,15 @@ from pathlib import Path
 import pytest
 import structlog
 
-from openresponses_server.store import process_files
-from openresponses_server.store.presence import SeveralWays
-from openresponses_server.store.process_files import ProcessFiles
+from openresponses_server.store import presence
+from openresponses_server.store.presence import ProcessFiles, SeveralWays
 
 pytestmark = pytest.mark.timeout(20)
 
 _OTHER = """
 import asyncio, sys
 from pathlib import Path
-from openresponses_server.store.process_files import ProcessFiles
+from openresponses_server.store.presence import ProcessFiles
 
 asyncio.run(ProcessFiles(Path(sys.argv[1]), "other").appear())
 print("there", flush=True)
@@ -85,7 +84,7 @@ async def test_killed_process_has_departed_and_a_frozen_one_has_not(
 async def test_file_of_another_machine_says_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its lock may be kept there."""
     watching = await appeared(folder, "watching")
-    monkeypatch.setattr(process_files, "_machine", lambda: "elsewhere")
+    monkeypatch.setattr(presence, "_machine", lambda: "elsewhere")
     stop(await appeared(folder, "other"))
     assert await watching.departed() == set()
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from openresponses_server.settings import Settings
-from openresponses_server.store.errors import StoreError
+from openresponses_server.store.base import StoreError
 from openresponses_server.store.logs.memory import MemoryLog
 from openresponses_server.store.memory import MemoryStore
 from openresponses_server.store.readiness import Watch
-from openresponses_server.store.sql import probing
+from openresponses_server.store.sql import store as probing
 from tests.support.serving import Reply, call, serving
 
 AT_MOST = 0.05  # seconds; probes wait one

@@ -13,8 +13,16 @@ from msgspec.structs import replace
 from openresponses_bridge.protocol.codec import decode_response, encode
 from openresponses_bridge.protocol.input_items import FunctionCallOutputParam, ItemReference, MessageParam
 from openresponses_bridge.protocol.unknown import UnknownItem
-from openresponses_server.store.base import NOBODY, InputPage, Lease, ResponseStore
-from openresponses_server.store.errors import ChainError, CursorError, LeaseLost, StoreError
+from openresponses_server.store.base import (
+    NOBODY,
+    ChainError,
+    CursorError,
+    InputPage,
+    Lease,
+    LeaseLost,
+    ResponseStore,
+    StoreError,
+)
 from openresponses_server.store.stores import open_store
 from tests.support.stores import Place, frame, frames, messages, record, streamed
 

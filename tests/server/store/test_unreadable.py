@@ -7,8 +7,7 @@ import pytest
 from sqlalchemy import create_engine, make_url, text
 
 from openresponses_bridge.protocol.input_items import MessageParam
-from openresponses_server.store.base import NOBODY, Lease, ResponseStore
-from openresponses_server.store.errors import StoreError
+from openresponses_server.store.base import NOBODY, Lease, ResponseStore, StoreError
 from tests.support.stores import Place, record
 
 Look = Callable[[ResponseStore], Awaitable[Any]]

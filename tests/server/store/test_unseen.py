@@ -14,13 +14,12 @@ from openresponses_server.api.app import create_app
 from openresponses_server.requests.background import begin
 from openresponses_server.requests.prepare import prepare
 from openresponses_server.settings import Settings
-from openresponses_server.store.base import NOBODY, Lease, StoredResponse
-from openresponses_server.store.errors import StoreError
+from openresponses_server.store.base import NOBODY, Lease, StoredResponse, StoreError
+from openresponses_server.store.endings import MAKINGS, RESTARTED, makings, shows_output
 from openresponses_server.store.frames import Frames
 from openresponses_server.store.logs.base import LogGone
 from openresponses_server.store.logs.memory import MemoryLog
 from openresponses_server.store.memory import MemoryStore
-from openresponses_server.store.unseen import MAKINGS, RESTARTED, makings, shows_output
 from tests.server.store.test_persistence import WORKER, Bench
 
 pytestmark = pytest.mark.timeout(20)

@@ -26,11 +26,10 @@ from openresponses_server.settings import Settings, UpstreamSettings, load_setti
 from openresponses_server.settings.files import hashed
 from openresponses_server.store import usage as bounds
 from openresponses_server.store import usage_book
+from openresponses_server.store.base import StoreError
 from openresponses_server.store.endings import cancelled, interrupted
-from openresponses_server.store.errors import StoreError
-from openresponses_server.store.openresponses_server_usage import UsageBook
 from openresponses_server.store.usage import OTHERS, MemoryUsage, Spent
-from openresponses_server.store.usage_book import UsageKeeper
+from openresponses_server.store.usage_book import UsageBook, UsageKeeper
 from openresponses_server.upstreams.routing import build_router
 from tests.support.serving import Reply, call, respond, serving, serving_app, stream
 from tests.support.upstream import CUT, DONE, Script, ScriptedUpstream, chunk, frame, text

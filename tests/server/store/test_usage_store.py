@@ -9,8 +9,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
 from openresponses_server.store import usage as bounds
-from openresponses_server.store.base import ResponseStore
-from openresponses_server.store.errors import StoreError
+from openresponses_server.store.base import ResponseStore, StoreError
 from openresponses_server.store.sql.locations import database_url
 from openresponses_server.store.sql.migrate import upgrade
 from openresponses_server.store.stores import open_store

@@ -12,10 +12,9 @@ from openresponses_bridge.decoder import ResponseAccumulator
 from openresponses_bridge.protocol.codec import decode_event, encode, encode_sse
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.sse import SSEDecoder
-from openresponses_server.store import withheld
+from openresponses_server.store import persistence
 from openresponses_server.store.base import NOBODY
-from openresponses_server.store.endings import LOST
-from openresponses_server.store.unseen import RESTARTED, makings
+from openresponses_server.store.endings import LOST, RESTARTED, makings
 from tests.server.store.test_persistence import Bench
 
 pytestmark = pytest.mark.timeout(20)
@@ -109,7 +108,7 @@ async def test_s2_run_that_another_worker_has_sends_that_ones_end_only() -> None
 
 async def test_s8_what_is_too_much_to_be_withheld_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """From there on as any other output, and then it is not made again."""
-    monkeypatch.setattr(withheld, "_MOST", 2000)
+    monkeypatch.setattr(persistence, "_MOST", 2000)
     bench = bench_of()
     await bench.kept.queue()
     made = bench.machine.start()

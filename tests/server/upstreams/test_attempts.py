@@ -13,7 +13,7 @@ from openresponses_server.requests.outgoing import Asked
 from openresponses_server.settings import Retries, Settings, UpstreamSettings
 from openresponses_server.upstreams.attempts import waiting_time
 from openresponses_server.upstreams.base import UpstreamRequest
-from openresponses_server.upstreams.retry_after import seconds_of
+from openresponses_server.upstreams.refusals import seconds_of
 from tests.support import dialect_scripts as scripts
 from tests.support.serving import opened, respond, serving, stream
 from tests.support.upstream import CUT, HANG, Script, ScriptedUpstream, refusal, text

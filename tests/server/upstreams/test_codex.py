@@ -11,7 +11,7 @@ from openresponses_bridge import StreamValidator
 from openresponses_bridge.protocol.codec import decode_event
 from openresponses_bridge.sse import SSEDecoder
 from openresponses_server.settings.data_folder import data_folder
-from openresponses_server.upstreams.codex import processes
+from openresponses_server.upstreams.codex import pool
 from openresponses_server.upstreams.codex.folders import Folders
 from tests.support.codex_upstream import MODEL, Codex, codex, text_of
 
@@ -255,7 +255,7 @@ def test_folders_of_keys_without_threads_are_bounded(tmp_path: Path, monkeypatch
 def test_a_process_that_has_made_enough_threads_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "_MOST_THREADS", 3)
+    monkeypatch.setattr(pool, "_MOST_THREADS", 3)
     with codex(tmp_path) as served:
         for number in range(7):
             assert text_of(served.ask(f"say {number}")) == str(number)

@@ -9,9 +9,8 @@ from openresponses_bridge.models.information import EnrichedModelData
 from openresponses_bridge.seal import Sealer
 from openresponses_server.settings import Capabilities, Settings, UpstreamSettings
 from openresponses_server.upstreams import listing
-from openresponses_server.upstreams.codex_models import codex_model
-from openresponses_server.upstreams.listing import Listing
-from openresponses_server.upstreams.reported import ReportedModel
+from openresponses_server.upstreams.catalog import ReportedModel
+from openresponses_server.upstreams.listing import Listing, codex_model
 from openresponses_server.upstreams.routing import build_router
 
 # Fields without which some version of Codex refuses the whole list

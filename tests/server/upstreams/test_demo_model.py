@@ -12,8 +12,7 @@ from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.sse import SSEDecoder, is_done
 from openresponses_server.errors import UpstreamError
 from openresponses_server.upstreams.base import UpstreamRequest
-from openresponses_server.upstreams.demo.behaviours import BEHAVIOURS
-from openresponses_server.upstreams.demo.samples import sample
+from openresponses_server.upstreams.demo.behaviours import BEHAVIOURS, sample
 from openresponses_server.upstreams.demo.upstream import MODELS, DemoUpstream
 
 

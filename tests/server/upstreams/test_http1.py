@@ -15,12 +15,10 @@ import uvloop
 from openresponses_server.errors import UpstreamError
 from openresponses_server.http.encodings import zstd
 from openresponses_server.settings import Timeouts
-from openresponses_server.upstreams.http1.body import Body
-from openresponses_server.upstreams.http1.connection import Answer
-from openresponses_server.upstreams.http1.errors import ConnectionLost, InvalidAnswer
-from openresponses_server.upstreams.http1.head import place_of
+from openresponses_server.upstreams.http import HttpReply
+from openresponses_server.upstreams.http1.body import Body, ConnectionLost, InvalidAnswer
+from openresponses_server.upstreams.http1.connection import Answer, place_of
 from openresponses_server.upstreams.http1.pool import Connections
-from openresponses_server.upstreams.reply import HttpReply
 
 PATIENT = Timeouts(connect=10, first_byte=10, idle=10, total=30)
 OK = b"HTTP/1.1 200 OK\r\n"

@@ -6,8 +6,8 @@ from importlib.metadata import version
 
 import pytest
 
-from openresponses_server.upstreams.http1.errors import InvalidRequest
-from openresponses_server.upstreams.http1.head import head_of, place_of
+from openresponses_server.upstreams.http1.body import InvalidRequest
+from openresponses_server.upstreams.http1.connection import head_of, place_of
 
 
 @pytest.mark.parametrize("value", ["a\r\nx: y", "a\nx: y", "a\rb", "a\0b"])

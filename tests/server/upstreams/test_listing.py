@@ -9,8 +9,8 @@ import pytest
 from openresponses_bridge.seal import Sealer
 from openresponses_server.errors import UpstreamError
 from openresponses_server.settings import Capabilities, Settings, UpstreamSettings, load_settings
+from openresponses_server.upstreams.catalog import ReportedModel
 from openresponses_server.upstreams.listing import Listing
-from openresponses_server.upstreams.reported import ReportedModel
 from openresponses_server.upstreams.routing import Router, build_router
 from tests.support.serving import call, respond, serving
 from tests.support.upstream import Script, ScriptedUpstream, text

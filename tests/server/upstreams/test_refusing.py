@@ -14,10 +14,10 @@ import openai
 import pytest
 from structlog.testing import capture_logs
 
+from openresponses_server.client import OpenResponsesClient, OpenResponsesError
 from openresponses_server.errors import UpstreamError
-from openresponses_server.openresponses_server_client import OpenResponsesClient, OpenResponsesError
 from openresponses_server.settings import Retries, Settings, SettingsError, UpstreamSettings, load_settings
-from openresponses_server.settings.sealing import ServerSealer
+from openresponses_server.settings.data_folder import ServerSealer
 from openresponses_server.upstreams.refusals import refusal as refused_with
 from openresponses_server.upstreams.routing import build_router
 from tests.support.serving import call, respond, serving

@@ -9,9 +9,8 @@ import pytest
 
 from openresponses_server.errors import UpstreamError
 from openresponses_server.upstreams.base import Again
-from openresponses_server.upstreams.http1.body import Body
-from openresponses_server.upstreams.http1.turns import PIECE, Turns
-from openresponses_server.upstreams.reply import HttpReply
+from openresponses_server.upstreams.http import HttpReply
+from openresponses_server.upstreams.http1.body import PIECE, Body, Turns
 
 pytestmark = pytest.mark.anyio
 

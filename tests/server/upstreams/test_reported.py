@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from openresponses_server.settings import Capabilities
-from openresponses_server.upstreams.reported import MOST_MODELS, ReportedModel, reported_models
+from openresponses_server.upstreams.catalog import MOST_MODELS, ReportedModel, reported_models
 
 # an entry of a list → (title, what is known by it); fields and shapes are each server's, the values are ours
 ENTRIES: dict[str, tuple[dict[str, Any], str, Capabilities]] = {

@@ -5,7 +5,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from openresponses_server.upstreams.retry_after import LONGEST, passed_on, seconds_of
+from openresponses_server.upstreams.refusals import LONGEST, passed_on, seconds_of
 
 
 @pytest.mark.parametrize(

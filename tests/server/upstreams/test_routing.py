@@ -10,8 +10,7 @@ from openresponses_bridge.seal import Sealer, SealError
 from openresponses_server.api.app import create_app
 from openresponses_server.errors import HttpError
 from openresponses_server.settings import Capabilities, Settings, SettingsError, load_settings
-from openresponses_server.upstreams.catalog import capabilities_of
-from openresponses_server.upstreams.reported import ReportedModel
+from openresponses_server.upstreams.catalog import ReportedModel, capabilities_of
 from openresponses_server.upstreams.routing import Router, build_router
 from tests.support.serving import call, respond, serving
 from tests.support.upstream import Script, ScriptedUpstream, text

@@ -6,8 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from openresponses_server.observation.recordings.secret_pieces import Pieces
-from openresponses_server.observation.recordings.secrets import Secrets, header_secrets
+from openresponses_server.observation.recordings.masking import Pieces, Secrets, header_secrets
 from openresponses_server.settings import SettingsError
 
 KEY = "sk-proj-A1b2C3d4/E5f6+G7h8=I9j0"

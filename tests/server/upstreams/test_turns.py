@@ -13,8 +13,8 @@ from openresponses_server.settings import Timeouts
 from openresponses_server.upstreams.base import Again, UpstreamRequest
 from openresponses_server.upstreams.dialects import CHAT
 from openresponses_server.upstreams.http import HttpUpstream
-from openresponses_server.upstreams.http1 import turns as turns_module
-from openresponses_server.upstreams.http1.turns import PIECE, Turns
+from openresponses_server.upstreams.http1 import body as turns_module
+from openresponses_server.upstreams.http1.body import PIECE, Turns
 from tests.support.upstream import Script, ScriptedUpstream, chunk
 
 FEW = 100

@@ -21,11 +21,9 @@ from openresponses_bridge.seal import Sealer
 from openresponses_server.errors import UpstreamError
 from openresponses_server.settings import Settings, SettingsError, Timeouts, UpstreamSettings, load_settings
 from openresponses_server.upstreams.base import UpstreamRequest
-from openresponses_server.upstreams.http1.connection import Connection
-from openresponses_server.upstreams.http1.errors import ConnectionLost
-from openresponses_server.upstreams.http1.head import place_of
+from openresponses_server.upstreams.http1.body import ConnectionLost, Turns
+from openresponses_server.upstreams.http1.connection import Connection, place_of
 from openresponses_server.upstreams.http1.proxies import Exceptions, Proxy, environment_proxy
-from openresponses_server.upstreams.http1.turns import Turns
 from openresponses_server.upstreams.http1.ways import Trust, Way, WayError, tls_context
 from openresponses_server.upstreams.targets import configured, secrets_of
 from tests.support.certificates import Authority

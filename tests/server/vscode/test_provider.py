@@ -22,7 +22,7 @@ from openresponses_bridge.decoder import (
 from openresponses_bridge.dialects.vscode import ChatMessage, ChatTool, LanguageModelError, Role, ToolMode
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.models.usage import AgentUsage, UsageTracker
-from openresponses_server.openresponses_server_client import OpenResponsesClient
+from openresponses_server.client import OpenResponsesClient
 from openresponses_server.settings import Retries, Settings, UpstreamSettings
 from openresponses_server.vscode.in_process import in_process
 from openresponses_server.vscode.provider import LanguageModelChatProvider

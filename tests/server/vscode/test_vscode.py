@@ -13,7 +13,7 @@ import structlog
 from openresponses_server.observation.logs import configure_logs
 from openresponses_server.settings import Capabilities, LogLevel, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
-from openresponses_server.store.errors import StoreError
+from openresponses_server.store.base import StoreError
 from tests.support import upstream as made
 from tests.support.logs import log_as_in_production
 from tests.support.serving import Reply, call, opened, respond, serving

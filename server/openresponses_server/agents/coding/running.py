@@ -5,23 +5,140 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import signal
+import subprocess
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final, TextIO
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from openresponses_bridge.models.information import EnrichedModelData
-from openresponses_server.agents.coding.base import CodingAgent, Target
-from openresponses_server.agents.coding.process import run_agent
+from openresponses_server.agents.coding.agents import CodingAgent, Target
 from openresponses_server.agents.coding.reaching import Models, Unusable, models_of
-from openresponses_server.settings import KEYS_VARIABLES, Capabilities, Settings
+from openresponses_server.api.app import create_app
+from openresponses_server.serving.leaving import Pace
+from openresponses_server.serving.listening import allow_files, listen
+from openresponses_server.serving.server import Server
+from openresponses_server.settings import KEYS_VARIABLES, Capabilities, Settings, SettingsError
 from openresponses_server.settings.data_folder import data_folder, make_private
+from openresponses_server.settings.files import hashed
 from openresponses_server.upstreams.catalog import capabilities_of
-from openresponses_server.upstreams.codex_models import codex_model
-from openresponses_server.upstreams.listing import first_choice
+from openresponses_server.upstreams.listing import codex_model, first_choice
+
+# A server for one agent: on a thread of this process, on a free port of this machine, behind a key of its
+# own.
+
+_HOST: Final = "127.0.0.1"
+_STARTS_WITHIN: Final = 30.0
+_ENDS_WITHIN: Final = 5.0
+_LOOK: Final = 0.01
+
+
+def for_one_agent(settings: Settings, key: str) -> Settings:
+    """These settings for a server that only one agent with this key is to reach, and that keeps nothing: the
+    agent keeps its conversations itself. Raises SettingsError for an upstream to which clients have to show
+    their own key."""
+    for number, each in enumerate(settings.upstreams):
+        if each.pass_through:
+            what = "an agent has no key of its own to pass on: name a variable with api_key_env"
+            raise SettingsError(what, f"$.upstreams[{number}].pass_through")
+    return replace(
+        settings,
+        host=_HOST,
+        port=0,
+        workers=1,
+        api_keys=[hashed(key)],
+        operator_keys=[],
+        cors_origins=[],
+        allowed_hosts=[],
+        store="memory://",
+        event_log="memory://",
+    )
+
+
+@contextmanager
+def hosted(settings: Settings) -> Iterator[str]:
+    """The address of a server with these settings, which ends with the context, or with the process. Raises
+    SettingsError when it can't be started."""
+    app = create_app(settings)
+    listener, settings = listen(settings)
+    allow_files(settings.limits.connections)
+    server = Server(app, settings, shared=False)
+    thread = threading.Thread(
+        target=server.run, kwargs={"sockets": [listener.socket]}, name="server", daemon=True
+    )
+    thread.start()
+    try:
+        _wait_until_started(server, thread)
+        host, port = listener.socket.getsockname()[:2]
+        yield f"http://{host}:{port}"
+    finally:
+        server.leaving.ask(Pace.CUT, time.monotonic())
+        thread.join(_ENDS_WITHIN)
+        listener.socket.close()
+
+
+def _wait_until_started(server: Server, thread: threading.Thread) -> None:
+    deadline = time.monotonic() + _STARTS_WITHIN
+    while not server.started:
+        if not thread.is_alive() or time.monotonic() > deadline:
+            raise SettingsError("the server did not start; its log says why")
+        time.sleep(_LOOK)
+
+
+# An agent's process: the terminal is its own, signals go on to it, and its exit code comes back.
+
+_OF_TERMINAL: Final = (signal.SIGINT, signal.SIGQUIT)
+"""A terminal sends these to all processes in its foreground, so that the agent gets them by itself."""
+_FORWARDED: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_SIGNALLED: Final = 128  # the exit code of a shell for what a signal ended, with the signal's number added
+
+
+def run_agent(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run it to its end with this process's terminal, and return the exit code of a shell. Raises OSError
+    when it can't be started."""
+    with _forwarding() as children, subprocess.Popen(command, env=environment) as child:
+        children.append(child)
+        code = child.wait()
+    return code if code >= 0 else _SIGNALLED - code
+
+
+@contextmanager
+def _forwarding() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Signals go to the processes in the list that it gives, and to those that are put into it later."""
+    children: list[subprocess.Popen[bytes]] = []
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        if number in _OF_TERMINAL and _in_foreground():
+            return
+        for child in children:
+            child.send_signal(number)
+
+    before = {number: signal.signal(number, forward) for number in (*_OF_TERMINAL, *_FORWARDED)}
+    try:
+        yield children
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _in_foreground() -> bool:
+    """Whether this process's group is the one that a terminal sends its signals to."""
+    with suppress(OSError):
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+        try:
+            return os.tcgetpgrp(terminal) == os.getpgrp()
+        finally:
+            os.close(terminal)
+    return False
+
 
 _FOLDER: Final = "agents"
 _LOGS: Final = "logs"
@@ -91,7 +208,7 @@ def served_at(address: str, key: str | None) -> Reached:
 def own_server(settings: Settings, model: str | None = None) -> Iterator[Reached]:
     """One that is started for this, and ends with the context; `model` is the one that its settings name, if
     they do. Raises SettingsError."""
-    from openresponses_server.agents.coding.hosting import for_one_agent, hosted
+    pass
     from openresponses_server.observation.logs import configure_logs
 
     key = secrets.token_urlsafe(32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from openresponses_bridge.tools.registry import ToolRegistry
-from openresponses_server.agents.tools.file_tools import file_tools
+from openresponses_server.agents.tools.files import file_tools
 from openresponses_server.agents.tools.folder import Folder
 from openresponses_server.agents.tools.search import search_tool
 from openresponses_server.agents.tools.semantic import semantic_tool

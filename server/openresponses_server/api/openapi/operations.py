@@ -2,15 +2,136 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
+
+from msgspec import Struct
 
 from openresponses_bridge.dialects.vscode import LanguageModelErrorBody
 from openresponses_bridge.protocol.request import CompactRequest, CreateResponse
-from openresponses_bridge.protocol.response import CompactResource, Response
-from openresponses_server.api.openapi import resources
-from openresponses_server.api.openapi.inspector import INSPECTOR
-from openresponses_server.api.openapi.operation import Operation, Parameter
+from openresponses_bridge.protocol.response import CompactResource, ErrorBody, Response
+from openresponses_server.api.openapi import schemas
 from openresponses_server.api.openapi.schemas import STREAM_EVENT
+from openresponses_server.observation.recordings.dialects import AUTO, DIALECTS
+
+# What one method of one path takes and answers.
+
+
+class Parameter(Struct, frozen=True):
+    """One parameter of a path or a query."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+    place: str = "query"
+
+
+class Operation(Struct, frozen=True, kw_only=True):
+    """What one method of one path does.
+
+    `answer` is the JSON answer, `text` the content type of one that is not JSON, `events` says what a
+    streamed answer is. `leads_to` are operations that take this answer's `id`; `errors` are the statuses
+    of refusals, in the shape of `error`.
+    """
+
+    id: str
+    summary: str
+    answer: type[Any] | None = None
+    text: str = ""
+    request: type[Any] | None = None
+    parameters: tuple[Parameter, ...] = ()
+    events: str = ""
+    event_schema: str = ""
+    success: int = 200
+    errors: tuple[int, ...] = ()
+    error: type[Any] = ErrorBody
+    leads_to: tuple[str, ...] = ()
+    examples: dict[str, Any] = {}
+    description: str = ""
+
+
+# The operations of the inspector's page, below `/inspector/v1/`.
+
+_LINES: Final = "application/x-ndjson"
+_OBSERVED: Final = (
+    "JSON lines, one an event: `at` (seconds since the first), `event`, `data` as it was sent, `findings` "
+    "(what is wrong with it, was repaired or lost: `kind`, `where`, `what`, `rule`, `asks`), `parts` of VS "
+    "Code. The last line of a response has `ended`."
+)
+_ID: Final = Parameter("id", "Id of a stored response.", {"type": "string"}, "path")
+_TIME: Final[dict[str, Any]] = {"type": "integer", "minimum": 0}
+_STRING: Final = {"type": "string", "maxLength": 200}
+_BODY: Final = (400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 502, 503, 504, 529)
+_STORED: Final = (400, 401, 403, 404, 409, 429, 500, 503)
+
+INSPECTOR: Final[dict[tuple[str, str], Operation]] = {
+    ("post", "/inspector/v1/responses"): Operation(
+        id="inspect_new_response",
+        summary="Create a response and observe its stream",
+        description=_OBSERVED,
+        request=CreateResponse,
+        text=_LINES,
+        errors=_BODY,
+        examples={"text": {"model": "demo", "input": "Hello"}},
+    ),
+    ("get", "/inspector/v1/responses"): Operation(
+        id="list_responses",
+        summary="List the key's own stored responses, the newest first",
+        answer=schemas.ListedResponses,
+        parameters=(
+            Parameter("status", "Only of this status.", _STRING),
+            Parameter("model", "Only of this model.", _STRING),
+            Parameter("search", "Only with this in the id or in what was asked last.", _STRING),
+            Parameter("since", "Made at this time or later, in Unix seconds.", _TIME),
+            Parameter("until", "Made before this time, in Unix seconds.", _TIME),
+            Parameter("limit", "Responses per page.", {"type": "integer", "minimum": 1, "maximum": 100}),
+            Parameter("after", "Id after which the page begins: `next` of the page before.", _STRING),
+            Parameter("conversation", "The turns up to and with this response instead.", _STRING),
+        ),
+        errors=(400, 401, 403, 429, 500, 503),
+    ),
+    ("get", "/inspector/v1/responses/{id}"): Operation(
+        id="inspect_stored_response",
+        summary="Observe the stream of a stored response",
+        description=_OBSERVED,
+        text=_LINES,
+        parameters=(
+            _ID,
+            Parameter("starting_after", "Only events with a greater sequence_number.", _TIME),
+        ),
+        errors=_STORED,
+    ),
+    ("get", "/inspector/v1/responses/{id}/request"): Operation(
+        id="retrieve_request",
+        summary="The request of a stored response, as far as it is kept",
+        answer=CreateResponse,
+        parameters=(_ID,),
+        errors=_STORED,
+    ),
+    ("post", "/inspector/v1/captures"): Operation(
+        id="inspect_capture",
+        summary="Observe a capture of any dialect, a recording or a trace",
+        description="The body is the file, as `application/octet-stream`. Nothing of it is kept. Of a "
+        "recording or a trace the upstreams' answers are observed, at their times. " + _OBSERVED,
+        text=_LINES,
+        parameters=(
+            Parameter(
+                "dialect",
+                "What a capture is in, or the answers of a recording; `auto` finds out.",
+                {"enum": [AUTO, *DIALECTS]},
+            ),
+        ),
+        errors=(400, 401, 403, 408, 413, 415, 429, 500, 503),
+    ),
+    ("post", "/inspector/v1/context"): Operation(
+        id="measure_context",
+        summary="What a request would put into the context, piece by piece",
+        request=CreateResponse,
+        answer=schemas.MeasuredContext,
+        errors=_BODY,
+        examples={"text": {"model": "demo", "input": "Hello"}},
+    ),
+}
+
 
 _EVENTS: Final = (
     "Server-sent events: `data` is one event and `event` its type; the last frame's data is the literal "
@@ -24,10 +145,7 @@ _WEBSOCKET: Final = (
 _MODELS_OF_ANTHROPIC: Final = (
     "In Anthropic's shape for its clients (header `anthropic-version`, or a key in `x-api-key`)"
 )
-_ID: Final = Parameter("id", "Id of a stored response.", {"type": "string"}, "path")
 _REFRESH: Final = Parameter("refresh", "Ask the upstreams for their models now.", {"type": "boolean"})
-_BODY: Final = (400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 502, 503, 504, 529)
-_STORED: Final = (400, 401, 403, 404, 409, 429, 500, 503)
 _KEYED: Final = (401, 403, 429, 500, 503)
 _BOOLEAN: Final = {"type": "boolean"}
 _TOOL: Final = {
@@ -85,7 +203,7 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
     ("delete", "/v1/responses/{id}"): Operation(
         id="delete_response",
         summary="Delete a response",
-        answer=resources.DeletedResponse,
+        answer=schemas.DeletedResponse,
         parameters=(_ID,),
         errors=_STORED,
     ),
@@ -107,7 +225,7 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
     ("get", "/v1/responses/{id}/input_items"): Operation(
         id="list_input_items",
         summary="List a response's input items",
-        answer=resources.InputItemList,
+        answer=schemas.InputItemList,
         parameters=(
             _ID,
             Parameter("limit", "Items per page.", {"type": "integer", "minimum": 1, "maximum": 100}),
@@ -128,14 +246,14 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         id="count_input_tokens",
         summary="Count the tokens of an input",
         request=CreateResponse,
-        answer=resources.InputTokens,
+        answer=schemas.InputTokens,
         errors=_BODY,
         examples={"whole": {"model": "demo", "input": "Hello"}},
     ),
     ("get", "/v1/models"): Operation(
         id="list_models",
         summary="List models",
-        answer=resources.ModelList,
+        answer=schemas.ModelList,
         parameters=(_REFRESH,),
         errors=(*_KEYED, 400, 502, 504),
         description=_MODELS_OF_ANTHROPIC + ", in pages (`limit`, `after_id`, `before_id`).",
@@ -143,7 +261,7 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
     ("get", "/v1/models/{model}"): Operation(
         id="retrieve_model",
         summary="Retrieve a model",
-        answer=resources.Model,
+        answer=schemas.Model,
         parameters=(Parameter("model", "Name of the model.", {"type": "string"}, "path"), _REFRESH),
         errors=(*_KEYED, 400, 404, 502, 504),
         description=_MODELS_OF_ANTHROPIC + ".",
@@ -151,8 +269,8 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
     ("post", "/v1/chat/completions"): Operation(
         id="create_chat_completion",
         summary="Create a chat completion",
-        request=resources.ChatCompletionRequest,
-        answer=resources.ChatCompletion,
+        request=schemas.ChatCompletionRequest,
+        answer=schemas.ChatCompletion,
         events="Server-sent events of Chat Completions chunks; the last frame is the literal `[DONE]`.",
         errors=_BODY,
         examples={"whole": {"model": "demo", "messages": [{"role": "user", "content": "Hello"}]}},
@@ -160,7 +278,7 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
     ("get", "/v1/usage"): Operation(
         id="get_usage",
         summary="What this key's responses spent",
-        answer=resources.UsageReport,
+        answer=schemas.UsageReport,
         parameters=(
             Parameter("since", "First day (UTC), as 2026-01-31.", {"type": "string", "format": "date"}),
         ),
@@ -170,20 +288,20 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
     ("post", "/v1/messages/count_tokens"): Operation(
         id="count_message_tokens",
         summary="Estimate the tokens of a message's input",
-        request=resources.CountTokensRequest,
-        answer=resources.MessageTokens,
-        error=resources.AnthropicError,
+        request=schemas.CountTokensRequest,
+        answer=schemas.MessageTokens,
+        error=schemas.AnthropicError,
         errors=_BODY,
         examples={"whole": {"model": "demo", "messages": [{"role": "user", "content": "Hello"}]}},
     ),
     ("post", "/v1/messages"): Operation(
         id="create_message",
         summary="Create a message, in Anthropic's shape",
-        request=resources.MessagesRequest,
-        answer=resources.AnthropicMessage,
+        request=schemas.MessagesRequest,
+        answer=schemas.AnthropicMessage,
         events="Server-sent events of the Messages API.",
         errors=_BODY,
-        error=resources.AnthropicError,
+        error=schemas.AnthropicError,
         examples={
             "whole": {"model": "demo", "max_tokens": 64, "messages": [{"role": "user", "content": "Hello"}]}
         },
@@ -191,7 +309,7 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
     ("post", "/vscode/v1/chat"): Operation(
         id="chat_in_parts",
         summary="Answer in VS Code's language-model parts, one JSON line each",
-        request=resources.ChatRequest,
+        request=schemas.ChatRequest,
         text="application/jsonl",
         parameters=(
             Parameter(
@@ -207,7 +325,7 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
     ("get", "/vscode/v1/models"): Operation(
         id="list_language_models",
         summary="List the models as VS Code's information objects",
-        answer=resources.LanguageModels,
+        answer=schemas.LanguageModels,
         parameters=(Parameter("since", "A version: what changed after it.", {"type": "string"}), _REFRESH),
         errors=(400, *_KEYED),
         error=LanguageModelErrorBody,
@@ -215,8 +333,8 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
     ("post", "/vscode/v1/tokens"): Operation(
         id="count_language_model_tokens",
         summary="Estimate the tokens of a text or message",
-        request=resources.TokensRequest,
-        answer=resources.Tokens,
+        request=schemas.TokensRequest,
+        answer=schemas.Tokens,
         errors=(400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 503),
         error=LanguageModelErrorBody,
         examples={"text": {"model": "demo", "text": "How many?"}},
@@ -228,9 +346,9 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         text="text/plain",
         errors=_KEYED,
     ),
-    ("get", "/healthz"): Operation(id="health", summary="Whether the process lives", answer=resources.Status),
+    ("get", "/healthz"): Operation(id="health", summary="Whether the process lives", answer=schemas.Status),
     ("get", "/readyz"): Operation(
-        id="readiness", summary="Whether it takes requests", answer=resources.Status, errors=(503,)
+        id="readiness", summary="Whether it takes requests", answer=schemas.Status, errors=(503,)
     ),
     **INSPECTOR,
 }

@@ -9,10 +9,16 @@ from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import Response
 from openresponses_server.budget import Hold, Room
 from openresponses_server.errors import HttpError
-from openresponses_server.store.base import ResponseStore, Turn, UpstreamResponse
-from openresponses_server.store.errors import ChainError, TooLarge
-from openresponses_server.store.history import Conversation, empty_conversation, history_of, own_input, shown
-from openresponses_server.store.references import Continued, resolved
+from openresponses_server.store.base import ChainError, ResponseStore, TooLarge, Turn, UpstreamResponse
+from openresponses_server.store.history import (
+    Continued,
+    Conversation,
+    empty_conversation,
+    history_of,
+    own_input,
+    resolved,
+    shown,
+)
 
 
 class ConnectionMemory:

@@ -20,7 +20,7 @@ from openresponses_server.observation.recordings.captures import (
     begins_response,
     ends_response,
 )
-from openresponses_server.observation.recordings.sources import DIALECTS, dialect_of
+from openresponses_server.observation.recordings.dialects import DIALECTS, dialect_of
 
 _REQUEST: Final = "response.create"
 

@@ -3,18 +3,61 @@ repaired or lost at it, and the parts that VS Code gets of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from io import BytesIO
+from itertools import chain, islice
 from typing import Any, Final
 
 from msgspec import Raw, Struct
 
-from openresponses_bridge.conformance import RULES, StreamValidator, Violation, WireName
+from openresponses_bridge.conformance import RULES, StreamValidator, Violation, WireName, judge_response
 from openresponses_bridge.decoder import PartDecoder, encode_parts
 from openresponses_bridge.diagnostics import Diagnostic, Diagnostics
+from openresponses_bridge.dialects import responses
+from openresponses_bridge.dialects.base import type_of
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_event, decode_json, encode
+from openresponses_bridge.protocol.events import TERMINAL_EVENTS, Event, ResponseCreated
 from openresponses_bridge.sse import Frame, is_done
-from openresponses_server.observation.recordings.reported import Reported
+from openresponses_server.observation.recordings.captures import (
+    Check,
+    Payload,
+    Unreadable,
+    begins_response,
+    ends_response,
+    payloads_and_pauses,
+    takes_all,
+    with_pauses,
+)
+from openresponses_server.observation.recordings.dialects import (
+    AUTO,
+    DIALECTS,
+    Source,
+    dialect_of,
+    open_source,
+)
+from openresponses_server.observation.recordings.reader import Clock, Exchange, Index, body_lines
+from openresponses_server.observation.recordings.records import Record, decode_record, is_recording
+
+# What of a report belongs to the event at hand: for whoever pins repairs and losses to the events at which
+# they showed.
+
+
+class Reported:
+    """What is new in a report since the last look. Costs nothing while nothing is."""
+
+    def __init__(self, report: Diagnostics) -> None:
+        self._report = report
+        self._seen = 0
+
+    def new(self) -> list[Diagnostic]:
+        """The cases that were noted for the first time since."""
+        if len(self._report) == self._seen:
+            return []
+        found = list(islice(self._report, self._seen, None))
+        self._seen += len(found)
+        return found
+
 
 _MOST_FINDINGS: Final = 50
 """Violations and cases that one line holds; a line says how many it leaves out."""
@@ -146,3 +189,173 @@ def findings_of(violations: Iterable[Violation], cases: Iterable[Diagnostic] = (
 
 def _parts(parts: Iterable[Any]) -> list[Raw]:
     return [Raw(encode_parts((part,)).strip()) for part in parts]
+
+
+# A capture of any dialect, observed: Responses streams as they are, those of other dialects as the events
+# that they are translated into, beside the payloads these are made of.
+
+_OURS: Final = responses.DIALECT.name
+_WIRE: Final = "openresponses"
+_REQUEST: Final = "response.create"
+Now = Callable[[], float]
+"""When the line that was read last was received, in seconds since the first."""
+
+
+def observed(
+    lines: Iterable[bytes], name: str = AUTO, clock: Now = lambda: 0.0, check: Check = takes_all
+) -> Iterator[bytes]:
+    """The lines of a capture in this dialect, as `Observation`; `auto` looks at its first payload. `lines`
+    may hold pauses (`with_pauses`), which come out as they are. Raises Unreadable, which may be after some
+    lines, also for a payload that `check` refuses."""
+    payloads = payloads_and_pauses(lines, check)
+    for first in payloads:
+        if first is None:
+            yield b""
+            continue
+        rest = chain([first], payloads)
+        if (dialect_of(first) if name == AUTO else name) == _OURS:
+            yield from _AsItIs(clock).lines(rest)
+        else:
+            yield from _Translated(open_source(name, first, _WIRE), clock).lines(rest)
+
+
+class _AsItIs:
+    """Responses, one after the other, in frames or as the messages of a WebSocket."""
+
+    def __init__(self, clock: Now) -> None:
+        self._clock = clock
+        self._observer: Observer | None = None
+        self._ended = False
+
+    def lines(self, payloads: Iterable[Payload | None]) -> Iterator[bytes]:
+        for payload in payloads:
+            if payload is None:
+                yield b""
+                continue
+            if self._ended and begins_response(payload):
+                yield self._close()
+            if shown := self._line(payload):
+                yield shown
+            self._ended = self._ended or ends_response(payload)
+        yield self._close()
+
+    def _line(self, payload: Payload) -> bytes:
+        at, value = self._clock(), payload.value
+        if value is not None and "type" not in value and value.get("object") == "response":
+            found = findings_of(judge_response(value, "auto"))
+            return line(Observation(at, "response", json_or_text(payload.data), payload.line, findings=found))
+        if value is not None and payload.event is None and type_of(value) == _REQUEST:
+            return line(Observation(at, _REQUEST, json_or_text(payload.data), payload.line))
+        self._observer = self._observer or Observer()
+        if payload.event is None:
+            return b"" if value is None else self._observer.payload(payload.data, at, line=payload.line)
+        return self._observer.frame(Frame(payload.event, payload.data), at, line=payload.line)
+
+    def _close(self) -> bytes:
+        observer, self._observer, self._ended = self._observer, None, False
+        return b"" if observer is None else observer.close(self._clock())
+
+
+class _Translated:
+    """Answers of another dialect, one after the other: what each payload becomes."""
+
+    def __init__(self, source: Source, clock: Now) -> None:
+        self._source = source
+        self._clock = clock
+        self._observer: Observer | None = None
+        self._ended = False
+        self._payloads: list[Raw | str] = []
+        """Those that no event has come of yet."""
+
+    def lines(self, payloads: Iterable[Payload | None]) -> Iterator[bytes]:
+        number = 0
+        for payload in payloads:
+            if payload is None:
+                yield b""
+                continue
+            number = payload.line
+            self._payloads.append(json_or_text(payload.data))
+            for event in self._source.feed(payload):
+                yield from self._line(event, number)
+        for event in self._source.close():
+            yield from self._line(event, number)
+        yield self._close()
+
+    def _line(self, event: Event, number: int) -> Iterator[bytes]:
+        if self._ended and type(event) is ResponseCreated:
+            yield self._close()
+        if self._observer is None:
+            self._observer = Observer(_WIRE, self._source.cases)
+        self._ended = self._ended or type(event) in TERMINAL_EVENTS
+        source, self._payloads = self._payloads, []
+        yield self._observer.payload(encode(event), self._clock(), line=number, source=source)
+
+    def _close(self) -> bytes:
+        observer, self._observer, self._ended = self._observer, None, False
+        source, self._payloads = self._payloads, []
+        return b"" if observer is None else observer.close(self._clock(), source=source)
+
+
+# A recording, observed: its answers one after the other, at the times at which they came.
+
+_FIRST: Final = 4096  # bytes of the first line that say whether this is a recording
+_SHOWN: Final = 2000  # characters of a refusal
+_SHOWN_RECORDS: Final = 100
+
+
+def observed_file(data: bytes, name: str = AUTO, check: Check = takes_all) -> Iterator[bytes]:
+    """The lines of a capture, or of the answers in a recording, as `Observation`, and b"" wherever some time
+    has passed without one: no step is long, whatever is in the file. `check` refuses payloads
+    before they are decoded. Raises Unreadable, which may be after some lines."""
+    file = BytesIO(data)
+    if not is_recording(file.readline(_FIRST)):
+        file.seek(0)
+        yield from observed(with_pauses(file), name, check=check)
+        return
+    file.seek(0)
+    index = Index()
+    for read in with_pauses(file):
+        if read:
+            index.feed(read)
+        else:
+            yield b""
+    exchanges = index.exchanges
+    # what a client was sent is made of what upstreams sent
+    shown = [each for each in exchanges if each.asked.leg == "upstream"] or exchanges
+    if not shown:
+        raise Unreadable(1, "the recording has no exchanges")
+    for each in shown:
+        yield from _exchange(data, each, name, shown[0].asked.at, check)
+
+
+def _exchange(data: bytes, each: Exchange, name: str, begin: float, check: Check) -> Iterator[bytes]:
+    clock = Clock(None)
+    clock.reach(each.asked.at)
+    lines = body_lines(_records(data, each), clock)
+
+    def at() -> float:
+        return max(round(clock.at - begin, 6), 0.0)
+
+    if not 200 <= each.status < 300:
+        said = b"".join(islice(lines, _SHOWN_RECORDS)).decode("utf-8", "replace")[:_SHOWN]
+        what = f"refused with status {each.status}" if each.status else "no answer"
+        found = [Finding("warning", f"exchange {each.asked.exchange}", what)]
+        yield line(Observation(at(), "refused", said, each.line, findings=found))
+        yield line(Observation(at(), ended=True))
+        return
+    spoken = each.asked.dialect if name == AUTO else name
+    if spoken not in DIALECTS:
+        raise Unreadable(each.line, f"dialect {spoken[:100]!r} is not one of: {', '.join(DIALECTS)}")
+    try:
+        yield from observed(with_pauses(lines), spoken, at, check)
+    except Unreadable as error:
+        what = f"the answer of exchange {each.asked.exchange} can't be read: {error}"
+        raise Unreadable(each.line, what) from error
+
+
+def _records(data: bytes, exchange: Exchange) -> Iterator[Record]:
+    for begin, end in zip(exchange.places[::2], exchange.places[1::2], strict=True):
+        for each in BytesIO(data[begin:end]):
+            record = decode_record(each) if each.strip() else None
+            if record is not None:
+                yield record

@@ -6,16 +6,18 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from array import array
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import lru_cache
+from hashlib import blake2s
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import msgspec
 
 from openresponses_server.observation.recordings.captures import Unreadable
-from openresponses_server.observation.recordings.matching import Wanted, wanted
+from openresponses_server.observation.recordings.masking import masked_value
 from openresponses_server.observation.recordings.records import (
     LONGEST_LINE,
     VERSION,
@@ -29,6 +31,104 @@ from openresponses_server.observation.recordings.records import (
     body_of,
     decode_record,
 )
+
+# The bodies of recorded answers, line by line and at the times at which they came.
+
+
+def speed_of(speed: float | str) -> float | None:
+    """How many times as fast as recorded; None without any waiting."""
+    return None if speed == "max" else 1.0 if speed == "real" else float(speed)
+
+
+class Clock:
+    """Runs `speed` times as fast as the recording did; without a speed nothing is waited for."""
+
+    def __init__(
+        self,
+        speed: float | None,
+        now: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._speed = speed
+        self._now = now
+        self._wait = wait
+        self._offset: float | None = None
+        self.at = 0.0
+        """The time of the recording that was reached last."""
+
+    def reach(self, at: float) -> None:
+        """Wait for what the recording has at this time; the first time that is asked for is now."""
+        self.at = at
+        if self._speed is None:
+            return
+        due = at / self._speed
+        if self._offset is None:
+            self._offset = self._now() - due
+        left = due + self._offset - self._now()
+        if left > 0:
+            self._wait(left)
+
+
+def body_lines(records: Iterable[Record], clock: Clock) -> Iterator[bytes]:
+    """The lines of a recorded body with their ends, as soon as each of them was whole, and b"" for each
+    record, so that those which complete no line are seen too."""
+    pieces: list[bytes] = []
+    for record in records:
+        yield b""
+        if not isinstance(record, Chunk):
+            if isinstance(record, Ended):
+                clock.reach(record.at)
+            continue
+        clock.reach(record.at)
+        *whole, rest = record.data.split(b"\n")
+        for line in whole:
+            yield b"".join([*pieces, line, b"\n"])
+            pieces = []
+        if rest:
+            pieces.append(rest)
+    if last := b"".join(pieces):
+        yield last
+
+
+# What of a request says which recorded exchange answers it: its model and what was asked last.
+
+# fields whose strings are names and not what was said; ids differ from run to run
+_NOT_SAID: Final = frozenset(
+    {"id", "call_id", "tool_call_id", "tool_use_id", "item_id", "type", "role", "status", "cache_control"}
+)
+_TURNS: Final = ("messages", "input")
+
+
+class Wanted(NamedTuple):
+    """`model` is "" where none is named; `said` a digest of the texts of the last entry of the input, without
+    its ids and with all white space alike."""
+
+    model: str
+    said: str
+
+
+def wanted(body: Any) -> Wanted:
+    """Of a request's body, in any dialect."""
+    fields = body if isinstance(body, dict) else {}
+    model = fields.get("model")
+    turns = next((fields[name] for name in _TURNS if fields.get(name)), None)
+    last = turns[-1] if isinstance(turns, list) else turns
+    words = " ".join(" ".join(_texts(masked_value(last))).split())
+    digest = blake2s(words.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return Wanted(model if isinstance(model, str) else "", digest)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            if name not in _NOT_SAID:
+                yield from _texts(each)
+
 
 MOST_BYTES: Final = 4 << 30
 MOST_EXCHANGES: Final = 100_000

@@ -21,18 +21,18 @@ from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, 
 from openresponses_server.store.frames import Frames
 from openresponses_server.store.logs.base import LIFETIME, LINGER, MARKED, Answered, LogError, LogGone
 from openresponses_server.store.logs.redis_appends import Appends, Command
-from openresponses_server.store.logs.redis_calls import Calls, NotAbove
 from openresponses_server.store.logs.redis_entries import (
     CLOSED,
     DISCARD_MARK,
     MARK,
     OPENED,
+    Calls,
+    NotAbove,
     entry_id,
     fields_of,
     is_discard_mark,
 )
-from openresponses_server.store.logs.redis_pages import Pages
-from openresponses_server.store.logs.redis_reading import Tails
+from openresponses_server.store.logs.redis_reading import Pages, Tails
 
 _WHERE_IT_IS: Final = ("NOMKSTREAM", "MAXLEN", "~")
 _PAGING: Final = 7

@@ -14,10 +14,10 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import URL, Connection, inspect, select, text
 from sqlalchemy.exc import DBAPIError
 
-from openresponses_server.store.errors import StoreError
+from openresponses_server.store.base import StoreError
 from openresponses_server.store.presence import Presence
 from openresponses_server.store.sql.failures import FAILURES, store_error
-from openresponses_server.store.sql.revisions import OLDEST, REVISION, VERSION_TABLE
+from openresponses_server.store.sql.sqlite_file import OLDEST, REVISION, VERSION_TABLE
 from openresponses_server.store.sql.tables import usable
 from openresponses_server.store.sql.usual_writes import UsualWrite
 from openresponses_server.tasks import in_time

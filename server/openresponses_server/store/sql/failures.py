@@ -10,7 +10,7 @@ from typing import Final
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from openresponses_server.store.errors import StoreError
+from openresponses_server.store.base import StoreError
 
 FAILURES: Final = (DBAPIError, PoolTimeout, TimeoutError, OSError, sqlite3.Error)
 """What a call into a database raises when it fails."""

@@ -15,7 +15,7 @@ from sqlalchemy.exc import ArgumentError
 
 from openresponses_server.settings import SettingsError
 from openresponses_server.settings.data_folder import make_private
-from openresponses_server.settings.suggestions import did_you_mean
+from openresponses_server.settings.files import did_you_mean
 from openresponses_server.store.sql.sqlite_file import default_file, name_of_file
 
 _PORT: Final = 5432

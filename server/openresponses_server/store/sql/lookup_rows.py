@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -20,10 +20,19 @@ from sqlalchemy import (
 
 from openresponses_bridge.protocol.input_items import InputItem
 from openresponses_bridge.protocol.response import Response
-from openresponses_server.store.errors import TooLarge
-from openresponses_server.store.lookups import ItemLocation, can_name, items_at, output_names
-from openresponses_server.store.records import id_bytes
+from openresponses_server.store.base import CursorError, InputPage, Order, TooLarge, Turn
+from openresponses_server.store.listing import HEAD_BYTES, Head, Wanted
+from openresponses_server.store.lookups import (
+    ItemLocation,
+    can_name,
+    in_order,
+    items_at,
+    output_names,
+    window,
+)
+from openresponses_server.store.records import can_be_id, id_bytes, listed_item, turn_of
 from openresponses_server.store.sql import queries
+from openresponses_server.store.sql.database import Database
 from openresponses_server.store.sql.queries import THERE
 from openresponses_server.store.sql.tables import NAMED_INPUT, responses
 from openresponses_server.store.sql.tables import response_input as inputs
@@ -118,3 +127,127 @@ def _made(connection: Connection, wanted: dict[str, set[bytes]]) -> dict[str, In
         if body is not None:
             found |= items_at({name: ItemLocation(response_id, None) for name in names}, {response_id: body})
     return found
+
+
+# Lists of stored responses, paged by the database over an index of owner and time.
+
+_MINE: Final = responses.c.owner == bindparam("of_owner")
+_PLACE: Final = tuple_(responses.c.created_at, responses.c.id)
+_LAST_ITEM: Final = (
+    select(func.substr(inputs.c.item, 1, HEAD_BYTES))
+    .where(inputs.c.response_id == responses.c.id)
+    .order_by(inputs.c.position.desc())
+    .limit(1)
+    .scalar_subquery()
+)
+_HEADS: Final = (
+    select(
+        responses.c.id,
+        responses.c.status,
+        responses.c.created_at,
+        responses.c.previous_response_id,
+        responses.c.last_sequence,
+        func.substr(responses.c.response, 1, HEAD_BYTES).label("response"),
+        _LAST_ITEM.label("item"),
+    )
+    .where(_MINE, THERE)
+    .order_by(responses.c.created_at.desc(), responses.c.id.desc())
+    .limit(bindparam("most"))
+)
+_FROM: Final = select(responses.c.created_at).where(responses.c.id == bindparam("of_id"), _MINE, THERE)
+
+
+class SqlListing:
+    """A `ListingStore` in the database of a `SqlStore`."""
+
+    def __init__(self, database: Database, clock: Callable[[], float]) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def heads(
+        self, owner: str, wanted: Wanted, after: str | None, limit: int, only: Collection[str] | None = None
+    ) -> list[Head]:
+        values: dict[str, Any] = {"of_owner": owner, "at": self._clock(), "most": limit}
+        if after is not None and not can_be_id(after):
+            return []
+
+        def work(connection: Connection) -> list[Head]:
+            statement = _narrowed(wanted, only)
+            if after is not None:
+                begun = connection.execute(_FROM, {**values, "of_id": after}).scalar_one_or_none()
+                if begun is None:
+                    return []
+                statement = statement.where(tuple_(begun, after) > _PLACE)
+            return [Head(**row._mapping) for row in connection.execute(statement, values)]
+
+        return await self._database.read(work)
+
+
+def _narrowed(wanted: Wanted, only: Collection[str] | None) -> Select[Any]:
+    statement = _HEADS
+    if only is not None:
+        statement = statement.where(responses.c.id.in_([each for each in only if can_be_id(each)]))
+    if wanted.status:
+        statement = statement.where(responses.c.status == wanted.status)
+    if wanted.since is not None:
+        statement = statement.where(responses.c.created_at >= wanted.since)
+    if wanted.until is not None:
+        statement = statement.where(responses.c.created_at < wanted.until)
+    return statement
+
+
+# Conversations read over a connection: the turns of a chain, and pages of a response's input.
+
+_EVERY_POSITION: Final = (-1, 2**31 - 1)
+
+
+def turns_of(response_id: str, rows: Iterable[Any]) -> list[Turn]:
+    """The turns up to and with this one, oldest first, out of the rows of `queries.CHAIN`. Raises
+    ChainError and UnreadableRecord."""
+    links: dict[str, str | None] = {}
+    bodies: dict[str, bytes] = {}
+    items: dict[str, list[tuple[int, bytes]]] = {}
+    for turn_id, position, link, data in rows:
+        if position < 0:
+            links[turn_id] = link
+            bodies[turn_id] = data
+        else:
+            items.setdefault(turn_id, []).append((position, data))
+    return [
+        turn_of(turn_id, bodies[turn_id], (item for _, item in sorted(items.get(turn_id, ()))))
+        for turn_id in in_order(response_id, links)
+    ]
+
+
+def read_page(
+    connection: Connection,
+    whose: dict[str, Any],
+    after: str | None,
+    before: str | None,
+    limit: int,
+    order: Order,
+) -> InputPage | None:
+    """A page as `ResponseStore.input_items` defines it; `whose` names the response, its owner and the time.
+    Raises CursorError and UnreadableRecord."""
+    asked = {"after": after, "before": before}
+    cursors = {name: None if item_id is None else id_bytes(item_id) for name, item_id in asked.items()}
+    found = connection.execute(queries.CURSORS, {**whose, **cursors}).one_or_none()
+    if found is None:
+        return None
+    positions = {"after": found.after, "before": found.before}
+    for name, item_id in asked.items():
+        if item_id is not None and positions[name] is None:
+            raise CursorError(name, item_id)
+    bounds = window(positions["after"], positions["before"], order)
+    lowest, highest = _EVERY_POSITION
+    values = {
+        "of_id": whose["of_id"],
+        "low": lowest if bounds.low is None else bounds.low,
+        "high": highest if bounds.high is None else bounds.high,
+        "most": limit + 1,
+    }
+    rows = connection.execute(queries.page(bounds.downwards), values).all()
+    page = [listed_item(whose["of_id"], item_id, item) for item_id, item in rows[:limit]]
+    if bounds.reverse:
+        page.reverse()
+    return InputPage(page, len(rows) > limit)

@@ -17,11 +17,11 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, t
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
-from openresponses_server.store.errors import StoreError
+from openresponses_server.store.base import StoreError
 from openresponses_server.store.sql.failures import FAILURES, file_error, store_error
 from openresponses_server.store.sql.locations import file_of, is_sqlite, make_private_file
 from openresponses_server.store.sql.migrations.online import STEP_PATIENCE
-from openresponses_server.store.sql.revisions import VERSION_TABLE
+from openresponses_server.store.sql.sqlite_file import VERSION_TABLE
 from openresponses_server.store.sql.tables import metadata
 
 # Any number, as long as it is always the same: who holds it upgrades.

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
 import structlog
+from msgspec import Struct
 from psycopg import AsyncConnection, AsyncCursor, pq
 from psycopg import Error as DriverError
 from sqlalchemy import URL, Connection, NullPool, text
+from sqlalchemy.ext.asyncio import AsyncConnection as EngineConnection
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.util import greenlet_spawn
 
 from openresponses_server.store.presence import Presence, SeveralWays, by_files, shared_folder
-from openresponses_server.store.sql.clock import ServerClock
+from openresponses_server.store.sql import queries
 from openresponses_server.store.sql.database import (
     PATIENCE,
     Database,
@@ -25,11 +30,151 @@ from openresponses_server.store.sql.database import (
     check_usable,
     revision_of,
 )
-from openresponses_server.store.sql.process_connections import ProcessConnections
-from openresponses_server.store.sql.revisions import REVISION
+from openresponses_server.store.sql.failures import FAILURES
+from openresponses_server.store.sql.sqlite_file import REVISION
 from openresponses_server.store.sql.usual_writes import UsualWrite, postgres_statement
 
+# Processes of any machine, each with a connection to PostgreSQL that bears its name: it is closed when its
+# process ends. A connection may be lost in other ways too, so that its end counts only when the process has
+# not come back and has renewed no lease for longer than living ones take for that.
+
+NAME: Final = "openresponses-bridge process "
+"""Begins the `application_name` of such a connection."""
+
+_SHORTEST: Final = 3.0  # seconds that a process has to come back
+_OF_A_LEASE: Final = 0.4  # living ones renew it every quarter
+_LEAVING: Final = 1.0  # seconds that closing may take
 _log = structlog.get_logger(__name__)
+
+_NAMES: Final = text(
+    "SELECT application_name FROM pg_stat_activity"
+    f" WHERE datname = current_database() AND application_name LIKE '{NAME}%'"
+)
+
+
+class _Missed(Struct):
+    """A process whose connection is gone: since when, and until when its last lease was."""
+
+    since: float
+    until: float | None
+
+
+class ProcessConnections:
+    """The connection of `process`, and a look at those of the others. `connect` makes the engine for one
+    connection with this `application_name`."""
+
+    def __init__(self, connect: Callable[[str], AsyncEngine], process: str, lease: float) -> None:
+        self._engine = connect(NAME + process)
+        self._patience = max(_SHORTEST, lease * _OF_A_LEASE)
+        self._connection: EngineConnection | None = None
+        self._seen: set[str] = set()
+        self._missed: dict[str, _Missed] = {}
+
+    async def appear(self) -> None:
+        await self._looked()
+
+    async def departed(self) -> set[str]:
+        names = await self._looked()
+        if names is None:
+            return set()
+        departed: set[str] = set()
+        now = time.monotonic()
+        self._seen |= names
+        self._missed = {name: missed for name, missed in self._missed.items() if name not in names}
+        try:
+            for name in self._seen - names:
+                missed = self._missed.get(name)
+                if missed is None:
+                    self._missed[name] = _Missed(now, await self._last_lease(name))
+                elif now - missed.since > self._patience:
+                    until = await self._last_lease(name)
+                    if until == missed.until:
+                        departed.add(name)
+                    else:
+                        self._missed[name] = _Missed(now, until)
+        except FAILURES as error:
+            await self._lost(error)
+        return departed
+
+    async def forget(self, process: str) -> None:
+        self._seen.discard(process)
+        self._missed.pop(process, None)
+
+    async def leave(self) -> None:
+        with suppress(*FAILURES):
+            async with asyncio.timeout(_LEAVING):
+                await self._disconnect()
+
+    async def _looked(self) -> set[str] | None:
+        """The names of those that are connected; None when that can't be known."""
+        try:
+            if self._connection is None:
+                self._connection = await self._engine.connect()
+            found = await self._connection.execute(_NAMES)
+            return {name.removeprefix(NAME) for (name,) in found}
+        except FAILURES as error:
+            await self._lost(error)
+            return None
+
+    async def _last_lease(self, process: str) -> float | None:
+        assert self._connection is not None
+
+        def work(connection: Connection) -> float | None:
+            until: float | None = connection.scalar(queries.LAST_LEASE, {"of_process": f"{process}-"})
+            return until
+
+        return await self._connection.run_sync(work)
+
+    async def _lost(self, error: Exception) -> None:
+        """What ended this connection may have ended all of them: the others are to be seen anew first."""
+        _log.warning("presence.failed", error=type(error).__name__)
+        self._seen.clear()
+        self._missed.clear()
+        with suppress(*FAILURES):
+            await self._disconnect()
+
+    async def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+        await self._engine.dispose()
+
+
+# What time it is by a server that many machines share.
+
+_HOLDS: Final = 5.0  # seconds until the server is asked again
+_DRIFT: Final = 0.001  # seconds by which two clocks may drift apart until then
+
+
+class ServerClock:
+    """Another machine's clock, estimated from its answers. Of several answers the one that came quickest is
+    the most exact: its error is at most half the time that it took."""
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+        self._unsure = math.inf
+        self._set_at = -math.inf
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether it is to be asked (again)."""
+        return time.monotonic() - self._set_at > _HOLDS
+
+    def set(self, its_time: float, asked_at: float) -> None:
+        """It answered with `its_time` (Unix seconds) and was asked at `asked_at` on this machine's monotonic
+        clock."""
+        answered_at = time.monotonic()
+        unsure = (answered_at - asked_at) / 2
+        self._set_at = answered_at
+        self._unsure += _DRIFT
+        if unsure < self._unsure:
+            self._unsure = unsure
+            self._ahead = its_time - (asked_at + answered_at) / 2
+
+    def now(self) -> float:
+        return self._ahead + time.monotonic()
+
+
 _CONNECTIONS: Final = 10  # to read, and as many to write, half of them for usual writes
 _RECYCLED_AFTER: Final = 1800  # seconds
 

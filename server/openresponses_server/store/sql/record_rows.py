@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection
+import structlog
+from sqlalchemy import Connection, Update
 
-from openresponses_server.store.base import StoredResponse
-from openresponses_server.store.errors import StoreError
-from openresponses_server.store.frames import Frames, sliced
+from openresponses_server.store.base import Lease, LeaseLost, StoredResponse, StoreError, UnreadableRecord
+from openresponses_server.store.frames import PIECE_BYTES, Frames, Piece, Skipping, sliced
 from openresponses_server.store.records import InputRow, Row, record_of
 from openresponses_server.store.sql import queries
 
@@ -67,3 +68,112 @@ def read_record(connection: Connection, row: Row) -> StoredResponse:
     """The record with its input. Raises UnreadableRecord."""
     found = connection.execute(queries.INPUT, {"of_id": row.id})
     return record_of(row, found.scalars().all())
+
+
+# Leases of runs, read and changed over a connection.
+
+_log = structlog.get_logger(__name__)
+
+
+def update_held(connection: Connection, response_id: str, worker: str, changes: dict[str, Any]) -> None:
+    """Change the row of a run. Raises LeaseLost when this worker does not hold it."""
+    if not _update(connection, response_id, worker, changes):
+        raise LeaseLost(response_id, worker)
+
+
+def end_held(connection: Connection, response_id: str, worker: str, changes: dict[str, Any]) -> bool:
+    """The same for its end; False when this worker has stored one already, which stands. Raises LeaseLost."""
+    if _update(connection, response_id, worker, changes):
+        return True
+    if connection.execute(queries.ENDED, {"of_id": response_id, "of_worker": worker}).first() is None:
+        raise LeaseLost(response_id, worker)
+    return False
+
+
+def _update(connection: Connection, response_id: str, worker: str, changes: dict[str, Any]) -> bool:
+    values = {"of_id": response_id, "of_worker": worker, **changes}
+    return connection.execute(queries.UPDATE_HELD, values).rowcount > 0
+
+
+def renew_leases(
+    connection: Connection, held: Sequence[tuple[str, str]], until: float, statement: Update = queries.RENEW
+) -> Sequence[str]:
+    """Renew the leases of these runs, each (response id, worker); the ids of those that are held so."""
+    ids, workers = zip(*held, strict=True)
+    values = {"of_ids": ids, "of_workers": workers, "lease_until": until}
+    return connection.execute(statement, values).scalars().all()
+
+
+def acquire_run(connection: Connection, response_id: str, lease: Lease, now: float) -> StoredResponse | None:
+    """As `ResponseStore.acquire`."""
+    values = {"of_id": response_id, "now": now, "lease_worker": lease.worker, "lease_until": lease.until}
+    if not connection.execute(queries.ACQUIRE, values).rowcount:
+        return None
+    found = connection.execute(queries.GET_ANY, {"of_id": response_id})
+    return next(iter(_taken(connection, found)), None)
+
+
+def claim_runs(
+    connection: Connection, statement: Update, lease: Lease, most: int, **named: Any
+) -> list[StoredResponse]:
+    """Take runs, those that the statement and `named` name."""
+    values = {"most": most, "lease_worker": lease.worker, "lease_until": lease.until, **named}
+    return _taken(connection, connection.execute(statement, values).all())
+
+
+def _taken(connection: Connection, found: Iterable[Any]) -> list[StoredResponse]:
+    """Records that were just taken. One that can't be read ends where it is, so that it neither keeps the
+    others waiting nor is taken again."""
+    records = []
+    for row in map(row_in, found):
+        try:
+            records.append(read_record(connection, row))
+        except UnreadableRecord as error:
+            connection.execute(queries.GIVE_UP, {"of_id": row.id})
+            _log.error("store.unreadable", response_id=row.id, code=error.code, cause=str(error.__cause__))
+    return records
+
+
+# Stored frames, read in pieces. A row is what one checkpoint stored, which may be a whole record; what of it
+# goes beyond one piece has rows of its own. Rows that were stored before that was so are read in parts.
+
+Rows = Callable[[Any, dict[str, Any]], Awaitable[list[Any]]]
+"""Runs a query with these values."""
+
+_ROWS_AT_ONCE: Final = 4
+_READS: Final = 16  # of one long row: with each, the database goes through it from its front
+
+
+async def read_frames(rows: Rows, whose: dict[str, Any], after: int) -> AsyncIterator[Piece]:
+    """As `ResponseStore.frames`; `whose` names the response, its owner and the time."""
+    while True:
+        beginnings = {**whose, "after": after, "most": _ROWS_AT_ONCE, "start": 1, "bytes": PIECE_BYTES}
+        found = await rows(queries.FRAMES, beginnings)
+        for row in found:
+            skipping = Skipping(after - row.first_sequence + 1)
+            after, whole = row.last_sequence, row.pieces == 0 and len(row.data) >= row.size
+            yield Piece(skipping.rest(row.data), after if whole else None)
+            async for data, ends in _rest(rows, whose, row):
+                whole = ends
+                yield Piece(skipping.rest(data), after if ends else None)
+            if not whole:
+                return  # deleted, or stored again with what came since
+        if len(found) < _ROWS_AT_ONCE:
+            return
+
+
+async def _rest(rows: Rows, whose: dict[str, Any], row: Any) -> AsyncIterator[tuple[bytes, bool]]:
+    """What follows the beginning of a row, and whether it ends there."""
+    place = {**whose, "first": row.first_sequence}
+    read, step = len(row.data), max(PIECE_BYTES, row.size // _READS)
+    while read < row.size:
+        more = await rows(queries.MORE_FRAMES, {**place, "start": read + 1, "bytes": step})
+        if not more or more[0].size != row.size:
+            return
+        read += len(more[0].data)
+        yield more[0].data, read >= row.size and not row.pieces
+    for number in range(1, row.pieces + 1):
+        more = await rows(queries.PIECE, {**place, "piece": number})
+        if not more or more[0].pieces != row.pieces:
+            return
+        yield more[0].data, number == row.pieces

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import os
+import secrets
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
@@ -13,38 +16,110 @@ from sqlalchemy import URL, Connection
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.input_items import InputItem
 from openresponses_bridge.protocol.response import Response
-from openresponses_server.store.base import ANY_SIZE, InputPage, Lease, Order, Standing, StoredResponse, Turn
-from openresponses_server.store.errors import LeaseLost
+from openresponses_server.store.base import (
+    ANY_SIZE,
+    NO_ID,
+    InputPage,
+    Lease,
+    LeaseLost,
+    Order,
+    Standing,
+    StoredResponse,
+    Turn,
+)
 from openresponses_server.store.frames import Frames, Piece
 from openresponses_server.store.lookups import output_names
 from openresponses_server.store.presence import Presence
-from openresponses_server.store.records import HIDDEN, can_be_id, input_rows, lease_of, row_of
+from openresponses_server.store.records import HIDDEN, Row, can_be_id, input_rows, lease_of, row_of
 from openresponses_server.store.sql import queries
-from openresponses_server.store.sql.conversation_rows import read_page, turns_of
 from openresponses_server.store.sql.database import Database
 from openresponses_server.store.sql.deletion import delete_expired, delete_response
-from openresponses_server.store.sql.export_rows import exported
-from openresponses_server.store.sql.frame_rows import read_frames
-from openresponses_server.store.sql.lease_rows import (
+from openresponses_server.store.sql.locations import is_sqlite, name_of
+from openresponses_server.store.sql.lookup_rows import (
+    SqlListing,
+    find_items,
+    put_output_names,
+    read_page,
+    turns_of,
+)
+from openresponses_server.store.sql.record_rows import (
     acquire_run,
     claim_runs,
     end_held,
-    renew_leases,
-    update_held,
-)
-from openresponses_server.store.sql.listing_rows import SqlListing
-from openresponses_server.store.sql.locations import is_sqlite, name_of
-from openresponses_server.store.sql.lookup_rows import find_items, put_output_names
-from openresponses_server.store.sql.probing import Probe
-from openresponses_server.store.sql.record_rows import (
     put_frames,
     put_input,
     put_response,
+    read_frames,
     read_record,
+    renew_leases,
     row_in,
+    update_held,
 )
+from openresponses_server.store.sql.transfer import exported
 from openresponses_server.store.sql.usage_rows import SqlUsage
 from openresponses_server.store.sql.usual_writes import UsualWrite, is_usual
+
+# Whether a database takes what is written, found out by writing.
+
+_WRITTEN_EVERY: Final = 10.0  # seconds
+_USUAL: Final = 16 * 1024  # bytes
+_AFTER_FULL: Final = 1024 * 1024  # bytes; a few may fit into pages that are free, while responses do not
+_OWNER: Final = "readiness"
+
+
+class Probe:
+    """Reads at each look; writes and deletes when it has not for a while. A row that a crash leaves
+    has expired already and is swept like others."""
+
+    def __init__(self, database: Database, dialect: str) -> None:
+        self._database = database
+        self._dialect = dialect
+        self._next_at = -math.inf
+
+    async def look(self) -> None:
+        """Raises StoreError."""
+        if self._database.was_full:
+            await self._write(_AFTER_FULL)
+            self._database.was_full = False
+        elif time.monotonic() >= self._next_at:
+            await self._write(_USUAL)
+        else:
+            await self._database.read(_read)
+
+    async def _write(self, size: int) -> None:
+        row = _row(time.time())
+        frames = Frames(0, 0, os.urandom(size))  # does not compress
+
+        def put(connection: Connection) -> None:
+            put_response(connection, self._dialect, row)
+            put_frames(connection, self._dialect, row.id, frames)
+
+        await self._database.write(put)
+        delete = partial(delete_response, response_id=row.id, owner=row.owner, now=row.created_at)
+        await self._database.write(delete)
+        self._next_at = time.monotonic() + _WRITTEN_EVERY
+
+
+def _read(connection: Connection) -> None:
+    connection.execute(queries.STANDING, {"of_id": NO_ID, "of_owner": _OWNER, "at": 0.0}).all()
+
+
+def _row(now: float) -> Row:
+    return Row(
+        id=f"probe_{secrets.token_hex(12)}",
+        owner=_OWNER,
+        previous_response_id=None,
+        status="completed",
+        created_at=now,
+        updated_at=now,
+        expires_at=now - 1,  # so that it is never found
+        lease_worker=None,
+        lease_until=None,
+        last_sequence=0,
+        request=None,
+        response=b"{}",
+    )
+
 
 _HIGHEST: Final = 2**62  # what a column takes, and more than any sequence number
 _SWEPT_AT_ONCE: Final = 100  # with what was kept for each alone

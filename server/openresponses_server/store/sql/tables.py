@@ -21,6 +21,8 @@ from sqlalchemy import (
     text,
 )
 
+from openresponses_server.store.usage import NAMES
+
 metadata: Final = MetaData()
 
 
@@ -99,3 +101,43 @@ response_pieces: Final = Table(
 # The oldest version of this code, by its `REVISION`, that can use these tables. Each migration says it anew,
 # so that workers of before it can be started while those of after it are rolled out.
 usable: Final = Table("openresponses_bridge_usable", metadata, Column("oldest", Text, primary_key=True))
+
+
+# The tables of what keys spent. Their rows are sums, to which each process adds batches.
+
+
+def _counts() -> list[Column[int]]:
+    return [Column(name, BigInteger, nullable=False) for name in NAMES]
+
+
+days: Final = Table(
+    "usage_days",
+    metadata,
+    Column("owner", Text, primary_key=True),
+    Column("day", Text, primary_key=True),
+    Column("model", Text, primary_key=True),
+    *_counts(),
+    sqlite_with_rowid=False,
+)
+
+agents: Final = Table(
+    "usage_agents",
+    metadata,
+    Column("owner", Text, primary_key=True),
+    Column("agent", Text, primary_key=True),
+    Column("model", Text, nullable=False),
+    Column("last_input_tokens", BigInteger, nullable=False),
+    Column("max_input_tokens", BigInteger, nullable=False),
+    Column("used_at", Double, nullable=False),
+    *_counts(),
+    sqlite_with_rowid=False,
+)
+
+# The number of the batch that each process added last, so that none counts twice when it is added again.
+writers: Final = Table(
+    "usage_writers",
+    metadata,
+    Column("writer", Text, primary_key=True),
+    Column("number", BigInteger, nullable=False),
+    Column("written_at", Double, nullable=False),
+)

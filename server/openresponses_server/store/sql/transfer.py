@@ -7,26 +7,43 @@ that an import starts nothing.
 
 from __future__ import annotations
 
+import os
+import sqlite3
 import time
-from collections.abc import Callable, Iterator
-from typing import Final, Protocol
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
-from sqlalchemy import URL, Connection, NestedTransaction, select
+from sqlalchemy import URL, Connection, NestedTransaction, bindparam, func, literal, select, union_all
 from sqlalchemy.exc import DataError, IntegrityError
 
 from openresponses_bridge.protocol.codec import encode, encode_sse
+from openresponses_server.settings import SettingsError
+from openresponses_server.store.base import StoreError
 from openresponses_server.store.endings import closing_events, interrupted
-from openresponses_server.store.export_lines import BadLine, ReadFrames, ReadRecord, read_line
-from openresponses_server.store.frames import Frames
+from openresponses_server.store.export_lines import (
+    FRAMES_IN_LINE,
+    BadLine,
+    ReadFrames,
+    ReadRecord,
+    frames_line,
+    read_line,
+    record_line,
+)
+from openresponses_server.store.frames import Frames, joined
 from openresponses_server.store.records import HIDDEN, is_hidden
 from openresponses_server.store.sql import queries
 from openresponses_server.store.sql.database import outdated, revision_of
-from openresponses_server.store.sql.failures import FAILURES, store_error
+from openresponses_server.store.sql.failures import FAILURES, file_error, store_error
+from openresponses_server.store.sql.locations import file_of, is_sqlite
 from openresponses_server.store.sql.lookup_rows import put_output_names
 from openresponses_server.store.sql.migrate import upgrade, writing_engine
-from openresponses_server.store.sql.record_rows import put_frames, put_input, put_new
-from openresponses_server.store.sql.revisions import REVISION
+from openresponses_server.store.sql.record_rows import Rows, put_frames, put_input, put_new, row_in
+from openresponses_server.store.sql.sqlite_file import REVISION
+from openresponses_server.store.sql.tables import response_frames as frames
+from openresponses_server.store.sql.tables import response_pieces as pieces
 from openresponses_server.store.sql.tables import responses
 
 LONGEST_LINE: Final = 512 * 1024 * 1024
@@ -219,3 +236,127 @@ class _Importer:
         if self._point is not None:
             self._point.rollback()
         self._open = self._point = None
+
+
+# All records of a database as lines: one record at a time, and of long frames what one checkpoint stored.
+
+_ROWS_AT_ONCE: Final = 10
+_SOME: Final = (
+    select(*responses.c)
+    .where(responses.c.id > bindparam("after"))
+    .order_by(responses.c.id)
+    .limit(bindparam("most"))
+)
+_PARTS: Final = (
+    select(
+        frames.c.first_sequence,
+        frames.c.last_sequence,
+        (
+            func.length(frames.c.data)
+            + func.coalesce(
+                select(func.sum(func.length(pieces.c.data)))
+                .where(
+                    pieces.c.response_id == frames.c.response_id,
+                    pieces.c.first_sequence == frames.c.first_sequence,
+                    pieces.c.piece <= frames.c.pieces,
+                )
+                .scalar_subquery(),
+                0,
+            )
+        ).label("bytes"),
+    )
+    .where(frames.c.response_id == bindparam("of_id"))
+    .order_by(frames.c.first_sequence)
+)
+"""What each checkpoint of a response stored, by its size."""
+_THIS_ROW: Final = (frames.c.response_id == bindparam("of_id")) & (
+    frames.c.first_sequence == bindparam("first")
+)
+_PIECES: Final = union_all(
+    select(literal(0).label("piece"), frames.c.data).where(_THIS_ROW),
+    select(pieces.c.piece, pieces.c.data)
+    .join(
+        frames,
+        (frames.c.response_id == pieces.c.response_id) & (frames.c.first_sequence == pieces.c.first_sequence),
+    )
+    .where(_THIS_ROW, pieces.c.piece <= frames.c.pieces),
+).subquery()
+_DATA: Final = select(_PIECES.c.data).order_by(_PIECES.c.piece)
+"""The data of one of those rows."""
+
+
+async def exported(rows: Rows) -> AsyncIterator[bytes]:
+    """As `ResponseStore.export`."""
+    after = ""
+    while found := await rows(_SOME, {"after": after, "most": _ROWS_AT_ONCE}):
+        for each in found:
+            row = row_in(each)
+            items = [item for (item,) in await rows(queries.INPUT, {"of_id": row.id})]
+            parts = await rows(_PARTS, {"of_id": row.id})
+            if sum(part.bytes for part in parts) <= FRAMES_IN_LINE:
+                yield record_line(row, items, joined([await _stored(rows, row.id, part) for part in parts]))
+            else:
+                yield record_line(row, items, None)
+                for part in parts:
+                    yield frames_line(row.id, await _stored(rows, row.id, part))
+            after = row.id
+
+
+async def _stored(rows: Rows, response_id: str, part: Any) -> Frames:
+    """All that one checkpoint stored."""
+    found = await rows(_DATA, {"of_id": response_id, "first": part.first_sequence})
+    return Frames(part.first_sequence, part.last_sequence, b"".join([data for (data,) in found]))
+
+
+# `db backup`: a copy of a SQLite file while servers write to it.
+
+_PATIENCE: Final = 30.0  # seconds to wait for a lock
+
+
+def back_up(url: URL, target: Path) -> int:
+    """Copy the database as it is at one moment, without what was deleted from it, to a file of the user's own
+    that is not there yet; its size in bytes. Blocks; writers are not held up. Raises StoreError, and
+    SettingsError for what can't be asked for.
+
+    The file has its name when it is whole, checked and on disk, and not before.
+    """
+    if not is_sqlite(url):
+        raise SettingsError("store postgresql: is backed up by pg_dump (see docs/backup.md)")
+    if target.exists():
+        raise SettingsError(f"{target} already exists")
+    unfinished = target.with_name(f"{target.name}.unfinished")
+    try:
+        os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except OSError as error:
+        raise file_error(error) from error
+    try:
+        _copy(file_of(url), unfinished)
+        size = unfinished.stat().st_size
+        os.link(unfinished, target)  # unlike a renaming, never over a file that has come meanwhile
+        _sync(target.parent)
+        return size
+    except sqlite3.Error as error:
+        raise store_error(error) from error
+    except OSError as error:
+        raise file_error(error) from error
+    finally:
+        with suppress(OSError):
+            unfinished.unlink()
+
+
+def _copy(source: Path, target: Path) -> None:
+    with closing(sqlite3.connect(source, timeout=_PATIENCE, isolation_level=None)) as opened:
+        opened.execute("VACUUM INTO ?", (str(target),))
+    with closing(sqlite3.connect(target)) as copy:
+        (found,) = copy.execute("PRAGMA quick_check(1)").fetchone()
+    if found != "ok":
+        raise StoreError(StoreError.UNUSABLE, "The session store's file is damaged.", str(found))
+    _sync(target)
+
+
+def _sync(path: Path) -> None:
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

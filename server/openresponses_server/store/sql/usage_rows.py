@@ -27,7 +27,7 @@ from sqlalchemy import (
 from openresponses_server.store import usage
 from openresponses_server.store.sql.database import Database, outdated
 from openresponses_server.store.sql.queries import insert_into
-from openresponses_server.store.sql.usage_tables import agents, days, writers
+from openresponses_server.store.sql.tables import agents, days, writers
 from openresponses_server.store.usage import (
     MOST,
     NAMES,

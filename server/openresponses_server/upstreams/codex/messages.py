@@ -3,10 +3,13 @@ are decoded that say where it belongs."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
+
+from openresponses_server.errors import UpstreamError
+from openresponses_server.upstreams.base import called
 
 METHOD_NOT_FOUND: Final = -32601  # JSON-RPC 2.0, "Error object"
 
@@ -107,3 +110,143 @@ def params_of(line: bytes) -> dict[str, Any]:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, LookupError, TypeError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+# What goes wrong with a process, as errors of an upstream.
+
+_SOON: Final = "1"  # seconds
+_MOST_MESSAGE: Final = 500  # characters of what Codex says of an error
+
+
+def _error(status: int, code: str, name: str, what: str, cause: str = "") -> UpstreamError:
+    return UpstreamError(status, f"the {called(name)} {what}", code=code, cause=cause or f"it {what}")
+
+
+def not_started(name: str, cause: str, retry_after: float | None = None) -> UpstreamError:
+    """Its process can't be started, or has not been ready in time."""
+    error = _error(503, UpstreamError.UNREACHABLE, name, "can't be started", cause)
+    if retry_after is not None:
+        error.headers["retry-after"] = str(max(1, round(retry_after)))
+    return error
+
+
+def ended(name: str, cause: str) -> UpstreamError:
+    """Its process has ended."""
+    return _error(502, UpstreamError.DISCONNECTED, name, "has stopped in the middle of the answer", cause)
+
+
+def silent(name: str, what: str) -> UpstreamError:
+    """It does not answer."""
+    return _error(504, UpstreamError.TIMEOUT, name, "went silent", f"it did not {what} in time")
+
+
+def invalid(name: str, what: str) -> UpstreamError:
+    """It answers with something else."""
+    return _error(502, UpstreamError.INVALID_RESPONSE, name, "answered with something else", what)
+
+
+def refused(name: str, method: str, message: str) -> UpstreamError:
+    """It refuses a request of ours."""
+    what = f"refused the turn: {message[:_MOST_MESSAGE] or 'it does not say why'}"
+    return _error(502, UpstreamError.INVALID_RESPONSE, name, what, f"it refused {method}")
+
+
+def slow_client(name: str, most: int) -> UpstreamError:
+    """Nobody takes what it says."""
+    what = f"said more than {most} bytes that the client did not take"
+    return _error(502, UpstreamError.TOO_LONG, name, what)
+
+
+def not_asked(what: str) -> UpstreamError:
+    """An answer to something that was not asked."""
+    return UpstreamError(
+        400, what, code="invalid_value", error_type="invalid_request_error", param="input", cause=what
+    )
+
+
+def busy(name: str, *, key: bool) -> UpstreamError:
+    """All turns are taken, or all that one key may have."""
+    status = 429 if key else 503
+    whose = " of this key" if key else ""
+    error = UpstreamError(
+        status,
+        f"the {called(name)} has too many turns{whose} at once; ask again later",
+        code="rate_limit_exceeded" if key else "server_is_overloaded",
+        cause=f"its queue{whose} is full",
+    )
+    error.headers["retry-after"] = _SOON
+    return error
+
+
+# What Codex asks of its client, and the answers, as one table.
+
+
+class Question(NamedTuple):
+    """`accept` and `refuse` are the answers; `asks`: it is for leave, which a client may be asked for."""
+
+    kind: str
+    accept: dict[str, Any]
+    refuse: dict[str, Any]
+    asks: bool = True
+
+
+# refused and not cancelled: Codex then goes on without it and says so, where a cancelled turn has no answer
+_DECISIONS: Final = ({"decision": "accept"}, {"decision": "decline"})
+_NO_FORM: Final = {"content": None, "_meta": None}
+QUESTIONS: Final = {
+    "item/commandExecution/requestApproval": Question("command_execution", *_DECISIONS),
+    "item/fileChange/requestApproval": Question("file_change", *_DECISIONS),
+    "item/permissions/requestApproval": Question(
+        "permissions", {"permissions": {}, "scope": "turn"}, {"permissions": {}, "scope": "turn"}
+    ),
+    "mcpServer/elicitation/request": Question(
+        "mcp_elicitation", {"action": "accept", **_NO_FORM}, {"action": "decline", **_NO_FORM}
+    ),
+    "item/tool/requestUserInput": Question("user_input", {"answers": {}}, {"answers": {}}, asks=False),
+    "item/tool/call": Question(
+        "tool_call",
+        {"contentItems": [], "success": False},
+        {"contentItems": [], "success": False},
+        asks=False,
+    ),
+}
+
+
+def answer(method: str, params: dict[str, Any], *, accept: bool) -> dict[str, Any] | None:
+    """The answer; None for a question of an unknown kind."""
+    question = QUESTIONS.get(method)
+    if question is None:
+        return None
+    if accept and question.kind == "permissions":
+        asked = params.get("permissions")
+        return {**question.accept, "permissions": asked if isinstance(asked, dict) else {}}
+    return question.accept if accept else question.refuse
+
+
+# A stream of bytes as lines of a bounded length.
+
+
+class LineTooLong(ValueError):
+    """More bytes than a line may have have come without an end of line."""
+
+
+class Lines:
+    """Splits what is read. A line has at most `most` bytes; its cost is linear however it was cut up."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The lines that are whole now, without their ends. Raises LineTooLong."""
+        *whole, rest = data.split(b"\n")
+        if whole:
+            whole[0] = b"".join([*self._held, whole[0]])
+            self._held, self._size = [], 0
+        if rest:
+            self._held.append(rest)
+            self._size += len(rest)
+        if self._size > self._most or any(len(line) > self._most for line in whole):
+            raise LineTooLong
+        return [line for each in whole if (line := each.strip())]

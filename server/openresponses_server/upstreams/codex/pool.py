@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections import OrderedDict
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, Final
 from weakref import WeakSet
 
 import msgspec
@@ -17,14 +18,111 @@ from openresponses_bridge.dialects.codex import OWN
 from openresponses_server.errors import UpstreamError
 from openresponses_server.settings import CodexSettings
 from openresponses_server.tasks import end_tasks
-from openresponses_server.upstreams.codex import errors
+from openresponses_server.upstreams.codex import messages
+from openresponses_server.upstreams.codex.folders import Folders
 from openresponses_server.upstreams.codex.messages import Named
 from openresponses_server.upstreams.codex.process import CodexProcess
-from openresponses_server.upstreams.codex.processes import Processes
-from openresponses_server.upstreams.codex.threads import IdleThreads, Seen, Thread, TurnRequest
-from openresponses_server.upstreams.codex.turns import Turn
+from openresponses_server.upstreams.codex.turns import IdleThreads, Seen, Thread, Turn, TurnRequest
 
+# The processes: started when they are needed, again when they have ended, and not too often.
+
+_FIRST_WAIT: Final = 0.5  # seconds, doubled by each failure that follows
+_LONGEST_WAIT: Final = 30.0
+_MOST_THREADS: Final = 500  # made by one process, after which another takes its place: it forgets none
 _log = structlog.get_logger(__name__)
+
+
+class Processes:
+    """At most so many as the settings say, those aside that only finish their turns. `ended` is called with
+    each that can't be used any more. `folders` are those in which their threads work."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: CodexSettings,
+        clean: Callable[[str], str],
+        ended: Callable[[CodexProcess], None],
+    ) -> None:
+        self._name = name
+        self._settings = settings
+        self._clean = clean
+        self._ended = ended
+        self._running: list[CodexProcess] = []
+        self._retired: list[CodexProcess] = []
+        self._starting = asyncio.Lock()
+        self._failures = 0
+        self._not_before = 0.0
+        self.folders = Folders(settings.cwd, settings.threads)
+        self._closed = False
+
+    async def least_busy(self) -> CodexProcess:
+        """One for a new thread. Raises UpstreamError when none can be started."""
+        await self._sweep()
+        free = [each for each in self._running if not each.listeners]
+        if free or len(self._running) >= self._settings.processes:
+            return min(self._running, key=lambda each: len(each.listeners))
+        async with self._starting:
+            await self._sweep()
+            if len(self._running) >= self._settings.processes:
+                return min(self._running, key=lambda each: len(each.listeners))
+            return await self._start()
+
+    async def _start(self) -> CodexProcess:
+        now = asyncio.get_running_loop().time()
+        if self._closed:
+            raise messages.not_started(self._name, "the server is stopping")
+        if now < self._not_before:
+            cause = "it failed a moment ago and is started again later"
+            raise messages.not_started(self._name, cause, self._not_before - now)
+        process = CodexProcess(self._name, self._settings, self.folders.of_processes, self._clean)
+        try:
+            await process.start()
+        except UpstreamError:
+            self._put_off()
+            raise
+        self._running.append(process)
+        return process
+
+    def _put_off(self, *, at_once: bool = False) -> None:
+        """Start the next one later, the first time `at_once` if that is said."""
+        wait = min(_FIRST_WAIT * 2**self._failures, _LONGEST_WAIT)
+        wait = 0.0 if at_once and not self._failures else wait
+        self._failures = min(self._failures + 1, 16)
+        self._not_before = asyncio.get_running_loop().time() + wait
+
+    async def _sweep(self) -> None:
+        """Take out what has ended, and retire what has made enough threads."""
+        dead = [each for each in self._running if each.failure is not None]
+        self._running = [each for each in self._running if each.failure is None]
+        for process in dead:
+            if process.turns_ended:
+                self._failures, self._not_before = 0, 0.0
+            else:
+                self._put_off(at_once=True)  # it has never finished anything
+            self._ended(process)
+        for process in [each for each in self._running if each.threads_made >= _MOST_THREADS]:
+            self.retire(process)
+        done = [each for each in self._retired if not each.listeners or each.failure is not None]
+        self._retired = [each for each in self._retired if each not in done]
+        for process in dead + done:
+            await process.stop()
+
+    def retire(self, process: CodexProcess) -> None:
+        """It gets no new threads, and ends with its last turn."""
+        if process in self._running:
+            self._running.remove(process)
+            self._retired.append(process)
+            self._ended(process)
+            _log.info("codex.retired", upstream=self._name, pid=process.pid)
+
+    async def close(self) -> None:
+        """End all of them."""
+        self._closed = True
+        async with self._starting:
+            processes = [*self._running, *self._retired]
+            self._running, self._retired = [], []
+        await asyncio.gather(*(each.stop() for each in processes))
+        await asyncio.to_thread(self.folders.close)
 
 
 class _Started(Struct):
@@ -77,7 +175,7 @@ class Pool:
         process.threads_made += 1
         found = await self._ask(process, "thread/start", params)
         if not found.thread.id or found.thread.id in process.listeners:
-            raise errors.invalid(self._name, "thread/start gave no new thread")
+            raise messages.invalid(self._name, "thread/start gave no new thread")
         if request.history:
             items = [{name: each[name] for name in each if name != OWN} for each in request.history]
             await self._ask(process, "thread/inject_items", {"threadId": found.thread.id, "items": items})
@@ -109,7 +207,7 @@ class Pool:
         try:
             found = await self._ask(process, "turn/start", params)
             if not found.turn.id or (turn.id and turn.id != found.turn.id):
-                raise errors.invalid(self._name, "turn/start gave no turn")
+                raise messages.invalid(self._name, "turn/start gave no turn")
             turn.id = found.turn.id
         except BaseException as error:
             refused = isinstance(error, UpstreamError) and error.code != UpstreamError.TIMEOUT
@@ -123,7 +221,7 @@ class Pool:
         try:
             return msgspec.json.decode(result, type=_Started)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise errors.invalid(self._name, f"its answer to {method} can't be read") from error
+            raise messages.invalid(self._name, f"its answer to {method} can't be read") from error
 
     def _go_on(self, request: TurnRequest, owner: str) -> Thread:
         given = {each["id"]: each["approve"] for each in request.approvals}
@@ -131,7 +229,7 @@ class Pool:
         thread = next((each for each in found.values() if each is not None and each.owner == owner), None)
         if thread is None or any(each is not thread for each in found.values()):
             what = "nobody waits for the answer to this approval request: it was answered, or is too old"
-            raise errors.not_asked(what)
+            raise messages.not_asked(what)
         assert thread.turn is not None
         self._unpause(thread)
         thread.turn.resolve(given)
@@ -215,3 +313,64 @@ class Pool:
         """End all processes, and with them all turns."""
         await end_tasks(list(self._tasks))
         await self.processes.close()
+
+
+# How many turns run at once, of all keys and of each one, and who waits for how long.
+
+
+class Places:
+    """In the order in which they came; one whose key has all its turns lets others pass."""
+
+    def __init__(self, name: str, settings: CodexSettings) -> None:
+        self._name = name
+        self._settings = settings
+        self._taken: Counter[str] = Counter()
+        self._queue: OrderedDict[asyncio.Future[None], str] = OrderedDict()
+
+    @asynccontextmanager
+    async def place(self, owner: str) -> AsyncIterator[None]:
+        """One turn. Raises UpstreamError when the queue is full, or has been waited in for too long."""
+        await self._take(owner)
+        try:
+            yield
+        finally:
+            self._taken[owner] -= 1
+            if not self._taken[owner]:
+                del self._taken[owner]
+            self._pass_on()
+
+    def _is_free(self, owner: str) -> bool:
+        settings = self._settings
+        # without keys all clients are one
+        of_key = settings.turns_per_key if owner else settings.turns
+        return self._taken.total() < settings.turns and self._taken[owner] < of_key
+
+    async def _take(self, owner: str) -> None:
+        if self._is_free(owner):
+            self._taken[owner] += 1
+            return
+        mine = sum(each == owner for each in self._queue.values())
+        share = max(1, self._settings.queue // 2) if owner else self._settings.queue
+        if len(self._queue) >= self._settings.queue or mine >= share:
+            raise messages.busy(self._name, key=mine >= share > 0 and bool(owner))
+        waiting = asyncio.get_running_loop().create_future()
+        self._queue[waiting] = owner
+        try:
+            async with asyncio.timeout(self._settings.queue_seconds):
+                await waiting
+        except BaseException as error:
+            if self._queue.pop(waiting, None) is None and not waiting.cancelled():
+                self._taken[owner] -= 1  # it was given a place at that very moment
+                self._pass_on()
+            if isinstance(error, TimeoutError):
+                raise messages.busy(self._name, key=False) from error
+            raise
+
+    def _pass_on(self) -> None:
+        for waiting, owner in list(self._queue.items()):
+            if self._taken.total() >= self._settings.turns:
+                return
+            if self._is_free(owner) and not waiting.done():
+                del self._queue[waiting]
+                self._taken[owner] += 1
+                waiting.set_result(None)

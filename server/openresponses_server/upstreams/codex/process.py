@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import resources
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -16,20 +18,90 @@ from openresponses_bridge.dialects.codex import is_known
 from openresponses_bridge.protocol.codec import encode
 from openresponses_server.errors import UpstreamError
 from openresponses_server.settings import CodexSettings
+from openresponses_server.settings.files import expanded
 from openresponses_server.tasks import end_tasks
-from openresponses_server.upstreams.codex import errors
-from openresponses_server.upstreams.codex.approvals import answer
-from openresponses_server.upstreams.codex.environment import command_of, environment_of
-from openresponses_server.upstreams.codex.lines import Lines, LineTooLong
-from openresponses_server.upstreams.codex.messages import METHOD_NOT_FOUND, Incoming, incoming, params_of
-from openresponses_server.upstreams.codex.stderr import log_stderr
+from openresponses_server.upstreams.codex import messages
+from openresponses_server.upstreams.codex.messages import (
+    METHOD_NOT_FOUND,
+    Incoming,
+    Lines,
+    LineTooLong,
+    answer,
+    incoming,
+    params_of,
+)
+
+# How the process is started: its command line, and an environment without the server's secrets.
+
+# folders, languages and certificates; keys and proxies with passwords are given by name in the settings
+_PASSED: Final = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "TMPDIR",
+    "CODEX_HOME",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+)
+
+
+def environment_of(settings: CodexSettings) -> dict[str, str]:
+    """The environment of the process."""
+    passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    own = {"CODEX_HOME": settings.home} if settings.home is not None else {}
+    return {**passed, **own, **{name: expanded(value) for name, value in settings.env.items()}}
+
+
+def command_of(settings: CodexSettings) -> list[str]:
+    """The command line: the launcher, and what it becomes."""
+    launcher = resources.files(__package__).joinpath("launcher.py")
+    python = [sys.executable, "-I", "-S", str(launcher), str(os.getpid())]
+    return [*python, settings.path, "app-server", *settings.args]
+
+
+# What a process writes to its standard error, as log lines: bounded, and without its secrets.
+
+_LONGEST: Final = 500  # characters of a line that are logged
+_PER_WINDOW: Final = 20  # lines
+_WINDOW: Final = 10.0  # seconds
+_STDERR_READ: Final = 16 * 1024
+_log = structlog.get_logger(__name__)
+
+
+async def log_stderr(stream: asyncio.StreamReader, name: str, clean: Callable[[str], str]) -> None:
+    """Read it to its end, so that the process never waits for it. Of a window only so many lines are logged,
+    and then how many were left out."""
+    loop = asyncio.get_running_loop()
+    begun, lines, rest = loop.time(), 0, b""
+    while data := await stream.read(_STDERR_READ):
+        *whole, rest = (rest + data).split(b"\n")
+        rest = rest[:_LONGEST]
+        for line in whole:
+            now = loop.time()
+            if now - begun > _WINDOW:
+                if lines > _PER_WINDOW:
+                    _log.info("codex.stderr_left_out", upstream=name, lines=lines - _PER_WINDOW)
+                begun, lines = now, 0
+            lines += 1
+            if lines <= _PER_WINDOW and line.strip():
+                # cleaned before it is cut: half a secret would not be found
+                text = clean(line[: 4 * _LONGEST].decode("utf-8", "replace"))[:_LONGEST]
+                _log.info("codex.stderr", upstream=name, line=text)
+
 
 _READ: Final = 256 * 1024
 _UNREAD: Final = 64 * 1024 * 1024  # bytes that it has not read of what was written to it
 _MOST_KINDS: Final = 1000  # of notifications; of those beyond nothing is logged
 _LONGEST_KIND: Final = 100
 _CLIENT: Final = {"name": "openresponses_bridge", "title": "openresponses-bridge", "version": "1"}
-_log = structlog.get_logger(__name__)
 
 
 class Listener(Protocol):
@@ -83,7 +155,7 @@ class CodexProcess:
             self.ready = True
         except UpstreamError as error:
             await self.stop()
-            raise errors.not_started(self._name, error.cause) from error
+            raise messages.not_started(self._name, error.cause) from error
         except BaseException:
             await self.stop()
             raise
@@ -100,7 +172,7 @@ class CodexProcess:
                 start_new_session=True,  # a group of its own, to be ended with all that it has started
             )
         except OSError as error:
-            raise errors.not_started(self._name, error.strerror or type(error).__name__) from error
+            raise messages.not_started(self._name, error.strerror or type(error).__name__) from error
         self._process = process
         assert process.stdout is not None
         assert process.stderr is not None
@@ -124,9 +196,9 @@ class CodexProcess:
             async with asyncio.timeout(self._settings.answer_seconds if seconds is None else seconds):
                 return await future
         except TimeoutError as error:
-            raise errors.silent(self._name, f"answer {method}") from error
+            raise messages.silent(self._name, f"answer {method}") from error
         except _Refusal as error:
-            raise errors.refused(self._name, method, self._clean(error.message)) from error
+            raise messages.refused(self._name, method, self._clean(error.message)) from error
         finally:
             del self._waiting[number]
 
@@ -142,7 +214,7 @@ class CodexProcess:
         if self.failure is not None or pipe.is_closing():
             return
         if pipe.get_write_buffer_size() > _UNREAD:
-            self._fail(errors.silent(self._name, "read what was written to it"))
+            self._fail(messages.silent(self._name, "read what was written to it"))
             return
         pipe.write(encode(message) + b"\n")
 
@@ -155,7 +227,7 @@ class CodexProcess:
                     self._take(line)
         except LineTooLong:
             most = self._settings.line_bytes
-            self._fail(errors.invalid(self._name, f"it wrote a line of more than {most} bytes"))
+            self._fail(messages.invalid(self._name, f"it wrote a line of more than {most} bytes"))
             return
         process = self._process
         assert process is not None
@@ -164,7 +236,7 @@ class CodexProcess:
                 await process.wait()
         code = process.returncode
         how = "it closed its output" if code is None else f"its process ended with code {code}"
-        self._fail(errors.ended(self._name, how))
+        self._fail(messages.ended(self._name, how))
 
     def _take(self, line: bytes) -> None:
         message = incoming(line)
@@ -244,7 +316,7 @@ class CodexProcess:
         if process is None:
             return
         if self.failure is None:
-            self.failure = errors.ended(self._name, "it was stopped")
+            self.failure = messages.ended(self._name, "it was stopped")
             for listener in list(self.listeners.values()):
                 listener.lost(self.failure)
         if process.stdin is not None:

@@ -11,16 +11,14 @@ import msgspec
 from msgspec import Struct
 
 from openresponses_bridge.protocol.codec import encode
-from openresponses_server.observation.recordings.secrets import Secrets
+from openresponses_server.observation.recordings.masking import Secrets
 from openresponses_server.settings import CodexSettings, Timeouts
 from openresponses_server.settings.files import expanded
 from openresponses_server.upstreams.base import Take, UpstreamReply, UpstreamRequest
-from openresponses_server.upstreams.codex import errors
-from openresponses_server.upstreams.codex.places import Places
-from openresponses_server.upstreams.codex.pool import Pool
-from openresponses_server.upstreams.codex.threads import TurnRequest
-from openresponses_server.upstreams.codex.turns import Turn
-from openresponses_server.upstreams.reported import ReportedModel
+from openresponses_server.upstreams.catalog import ReportedModel
+from openresponses_server.upstreams.codex import messages
+from openresponses_server.upstreams.codex.pool import Places, Pool
+from openresponses_server.upstreams.codex.turns import Turn, TurnRequest
 
 _ACCOUNT_LENGTH: Final = 32
 _MOST_MODELS: Final = 1000
@@ -74,7 +72,7 @@ class CodexUpstream:
         try:
             found = msgspec.json.decode(result, type=_Models).data
         except (msgspec.DecodeError, RecursionError) as error:
-            raise errors.invalid(self.name, "its list of models can't be read") from error
+            raise messages.invalid(self.name, "its list of models can't be read") from error
         return [ReportedModel(each.model) for each in found[:_MOST_MODELS] if each.model]
 
     async def close(self) -> None:

@@ -12,9 +12,16 @@ from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.sse import DONE, encode_data
 from openresponses_server.errors import UpstreamError
 from openresponses_server.upstreams.base import Take, UpstreamReply, UpstreamRequest
-from openresponses_server.upstreams.demo.behaviours import BEHAVIOURS, STOP, Behaviour, Step, behaviour_of
-from openresponses_server.upstreams.demo.turn import Turn, read_turn
-from openresponses_server.upstreams.reported import ReportedModel
+from openresponses_server.upstreams.catalog import ReportedModel
+from openresponses_server.upstreams.demo.behaviours import (
+    BEHAVIOURS,
+    STOP,
+    Behaviour,
+    Step,
+    Turn,
+    behaviour_of,
+    read_turn,
+)
 
 MODELS: Final = ("demo", *(f"demo-{name}" for name in BEHAVIOURS), "demo-overloaded")
 _OVERLOADED: Final = "demo-overloaded"

@@ -9,20 +9,177 @@ request that fails otherwise may have been acted on, and a new connection that f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import os
+import socket
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import structlog
+from aiohappyeyeballs import start_connection
 
 from openresponses_server.settings import Timeouts
-from openresponses_server.upstreams.causes import cause_of
-from openresponses_server.upstreams.http1.connection import Answer, Connection
-from openresponses_server.upstreams.http1.head import Origin, Place, head_of, place_of
-from openresponses_server.upstreams.http1.proxies import refused
-from openresponses_server.upstreams.http1.reaching import Reaching
-from openresponses_server.upstreams.http1.turns import Turns
-from openresponses_server.upstreams.http1.ways import Way
+from openresponses_server.upstreams.http1.body import NotReached, Turns
+from openresponses_server.upstreams.http1.connection import (
+    Answer,
+    Connection,
+    Origin,
+    Place,
+    head_of,
+    place_of,
+)
+from openresponses_server.upstreams.http1.proxies import Proxy, Tunnel, refused
+from openresponses_server.upstreams.http1.ways import Trust, Way, WayError, tls_context
+from openresponses_server.upstreams.refusals import cause_of, is_lasting
+
+# An origin → a connection to it: its name looked up, its certificate checked, through what is between.
+
+_KNOWN: Final = 10.0  # seconds that a look-up is used for
+_NEXT_ADDRESS: Final = 0.25  # seconds until another address is tried beside the one before (RFC 8305)
+
+AddressInfo = tuple[Any, ...]
+"""As `getaddrinfo` gives it."""
+_Protocol = TypeVar("_Protocol", bound=asyncio.Protocol)
+
+
+class Reaching:
+    """Of one upstream. A name is looked up once for all who ask at the same time."""
+
+    def __init__(self, way: Way) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._way = way
+        self._known: dict[tuple[str, int], tuple[float, asyncio.Task[list[AddressInfo]]]] = {}
+
+    async def connect(self, origin: Origin, made: Callable[[], Connection]) -> Connection:
+        """Raises OSError."""
+        way = self._way
+        try:
+            proxy = way.proxy_of(origin)
+            if way.socket is not None:
+                return await self._over_socket(way.socket, origin, made)
+            if proxy is None:
+                return (await self._opened(origin, made, way.trust))[1]
+            return await self._through(proxy, origin, made)
+        except WayError as error:
+            raise NotReached("it is not set up to be reached", str(error), lasting=True) from error
+
+    async def _over_socket(self, path: str, origin: Origin, made: Callable[[], Connection]) -> Connection:
+        with _verified(self._way.trust):
+            try:
+                options = self._tls(origin, self._way.trust)
+                _, connection = await self._loop.create_unix_connection(made, path, **options)
+            except ssl.SSLError:
+                raise
+            except OSError as error:
+                what = "its socket is not there" if isinstance(error, FileNotFoundError) else cause_of(error)
+                why = f"the socket {path}: {os.strerror(error.errno) if error.errno else what}"
+                raise NotReached(what, why) from error
+        return connection
+
+    async def _through(self, proxy: Proxy, origin: Origin, made: Callable[[], Connection]) -> Connection:
+        trust = self._way.proxy_trust
+        if not origin.tls:  # which the proxy asks itself
+            with _to_proxy(proxy):
+                return (await self._opened(proxy.origin, made, trust))[1]
+        with _to_proxy(proxy):
+            begun = partial(Tunnel, self._loop, proxy, origin)
+            transport, tunnel = await self._opened(proxy.origin, begun, trust)
+        try:
+            await tunnel.open(transport)
+            connection = made()
+            context = tls_context(self._way.trust)
+            with _verified(self._way.trust):
+                secured = await self._loop.start_tls(
+                    transport, connection, context, server_hostname=origin.host
+                )
+            assert secured is not None
+            connection.connection_made(secured)
+        except BaseException:
+            transport.abort()
+            raise
+        return connection
+
+    async def _opened(
+        self, origin: Origin, made: Callable[[], _Protocol], trust: Trust
+    ) -> tuple[asyncio.Transport, _Protocol]:
+        """A connection to where this is, with nothing in between."""
+        options = self._tls(origin, trust)
+        if origin.is_literal:
+            return await self._create(made, trust, host=origin.host, port=origin.port, **options)
+        addresses = await self._addresses(origin.host, origin.port)
+        try:
+            found = await self._socket(addresses)
+        except OSError:
+            self._known.pop((origin.host, origin.port), None)
+            raise
+        try:
+            return await self._create(made, trust, sock=found, **options)
+        except BaseException:
+            found.close()
+            raise
+
+    def _tls(self, origin: Origin, trust: Trust) -> dict[str, Any]:
+        return {"ssl": tls_context(trust), "server_hostname": origin.host} if origin.tls else {}
+
+    async def _create(
+        self, made: Callable[[], _Protocol], trust: Trust, **options: Any
+    ) -> tuple[asyncio.Transport, _Protocol]:
+        with _verified(trust):
+            transport, protocol = await self._loop.create_connection(made, **options)
+        return transport, protocol
+
+    async def _addresses(self, host: str, port: int) -> list[AddressInfo]:
+        now = self._loop.time()
+        since, look = self._known.get((host, port), (0.0, None))
+        if look is None or (look.done() and (now - since > _KNOWN or look.exception() is not None)):
+            look = self._loop.create_task(self._look_up(host, port))
+            look.add_done_callback(_retrieved)
+            self._known[host, port] = now, look
+        return await asyncio.shield(look)
+
+    async def _look_up(self, host: str, port: int) -> list[AddressInfo]:
+        return await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+
+    async def _socket(self, addresses: list[AddressInfo]) -> socket.socket:
+        return await start_connection(
+            addresses, happy_eyeballs_delay=_NEXT_ADDRESS, interleave=1, loop=self._loop
+        )
+
+    def close(self) -> None:
+        for _, look in self._known.values():
+            look.cancel()
+        self._known.clear()
+
+
+@contextmanager
+def _verified(trust: Trust) -> Iterator[None]:
+    """A certificate that is not accepted is a failure of its own, which names what is trusted."""
+    try:
+        yield
+    except ssl.SSLCertVerificationError as error:
+        what = "its certificate is not accepted"
+        why = f"{what}: {error.verify_message or error.reason}; {trust.described}"
+        raise NotReached(what, why, lasting=True) from error
+
+
+@contextmanager
+def _to_proxy(proxy: Proxy) -> Iterator[None]:
+    """What fails in it is the proxy's matter."""
+    try:
+        yield
+    except OSError as error:
+        what = "the proxy can't be reached"
+        why = f"the proxy {proxy.address} can't be reached: {cause_of(error)}"
+        raise NotReached(what, why, lasting=is_lasting(error)) from error
+
+
+def _retrieved(look: asyncio.Task[list[AddressInfo]]) -> None:
+    """Nobody may be left who waits for it."""
+    if not look.cancelled():
+        look.exception()
+
 
 _WHO_ASKS: Final = 407  # Proxy Authentication Required (RFC 9110, 15.5.8)
 _IDLE: Final = 15.0  # seconds after which a connection that nobody needs is closed

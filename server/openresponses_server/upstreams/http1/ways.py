@@ -7,7 +7,7 @@ import ssl
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
-from openresponses_server.upstreams.http1.head import Origin, Place, named_host
+from openresponses_server.upstreams.http1.connection import Origin, Place, named_host
 from openresponses_server.upstreams.http1.proxies import Proxy, environment_proxy
 
 NO_PROXY: Final = "none"

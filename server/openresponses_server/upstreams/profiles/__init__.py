@@ -18,11 +18,25 @@ import msgspec
 from msgspec import Struct
 
 from openresponses_server.settings import SettingsError
-from openresponses_server.settings.files import about, located, read_config, wrong_fields
-from openresponses_server.settings.suggestions import did_you_mean
-from openresponses_server.upstreams.addresses import without_password
-from openresponses_server.upstreams.dialects import DIALECTS, HttpDialect
-from openresponses_server.upstreams.profiles.options import options_of
+from openresponses_server.settings.files import about, did_you_mean, located, read_config, wrong_fields
+from openresponses_server.upstreams.dialects import DIALECTS, HttpDialect, without_password
+
+# The options of a dialect as files give them: what one server wants where servers of a dialect differ.
+
+
+def options_of(kind: type[Struct], fields: dict[str, Any], whose: str = "") -> Struct:
+    """These options. Raises SettingsError about `.options` and the one that is wrong; its message begins with
+    `whose`."""
+    unknown = sorted(fields.keys() - set(kind.__struct_fields__))
+    if unknown:
+        known = ", ".join(kind.__struct_fields__) + did_you_mean(unknown[0], kind.__struct_fields__)
+        raise SettingsError(f"{whose}options.{unknown[0]} is not one of: {known}", f".options.{unknown[0]}")
+    try:
+        return msgspec.convert(fields, kind)
+    except msgspec.ValidationError as error:
+        message, _, at = str(error).partition(" - at `$")
+        raise SettingsError(f"{whose}options: {message}", f".options{at.removesuffix('`')}") from error
+
 
 Table = TypeVar("Table", bound=Struct)
 _SUFFIX: Final = ".toml"

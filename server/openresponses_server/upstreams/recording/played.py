@@ -5,24 +5,35 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
+from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
 import structlog
 
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.protocol.response import ErrorBody, ErrorPayload
-from openresponses_server.observation.recordings.matching import wanted
-from openresponses_server.observation.recordings.playing import speed_of
-from openresponses_server.observation.recordings.reader import Changed, Exchange, Recording
+from openresponses_server.observation.recordings.captures import Unreadable
+from openresponses_server.observation.recordings.reader import (
+    Changed,
+    Exchange,
+    Recording,
+    read_recording,
+    speed_of,
+    wanted,
+)
 from openresponses_server.observation.recordings.records import Answered, Chunk, Ended, Record
-from openresponses_server.settings.setting_tables import Playback
-from openresponses_server.upstreams.connections import Answer
-from openresponses_server.upstreams.http1.errors import ConnectionLost
-from openresponses_server.upstreams.recording.recorded import TIMEOUT
+from openresponses_server.observation.recordings.writer import Tap
+from openresponses_server.settings import Playback, SettingsError, Timeouts
+from openresponses_server.upstreams.connections import Answer, Connect, Requests
+from openresponses_server.upstreams.dialects import HttpDialect
+from openresponses_server.upstreams.http1.body import ConnectionLost
+from openresponses_server.upstreams.http1.pool import Connections
+from openresponses_server.upstreams.recording.recorded import TIMEOUT, RecordingRequests
 
 NOT_RECORDED: Final = "not_recorded"
 CHANGED: Final = "recording_changed"
@@ -255,3 +266,54 @@ def _several(records: Iterator[Record]) -> list[Record]:
         if size >= _MOST_AT_ONCE:
             break
     return found
+
+
+# Which recordings an upstream's settings name: the one that it is, the one that is made of it.
+
+
+class Source:
+    """The recording that is an upstream; `dialect` is the one that was asked for, if one was. Raises
+    SettingsError about `.url`."""
+
+    def __init__(self, path: Path, dialect: str | None) -> None:
+        try:
+            self.recording: Recording = read_recording(path)
+        except Unreadable as error:
+            raise SettingsError(f"{path}: {error}", ".url") from error
+        except OSError as error:
+            raise SettingsError(f"{path}: {error.strerror or error}", ".url") from error
+        found = [each for each in self.recording.exchanges if each.asked.leg == "upstream"]
+        spoken = list(dict.fromkeys(each.asked.dialect for each in found))
+        if dialect is None and len(spoken) > 1:
+            raise SettingsError(
+                f"{path} has exchanges in {', '.join(spoken)}: say which with dialect", ".url"
+            )
+        self.dialect = dialect or (spoken[0] if spoken else None)
+        self.exchanges: list[Exchange] = [each for each in found if each.asked.dialect == self.dialect]
+        if not self.exchanges:
+            what = "no exchanges with an upstream" if not found else f"no exchanges in {self.dialect}"
+            raise SettingsError(f"{path} has {what}", ".url")
+
+    def connect(self, playback: Playback) -> Connect:
+        """What answers in the place of connections."""
+
+        def answering(name: str, _timeouts: Timeouts) -> Requests:
+            return PlayedRequests(self.recording, self.exchanges, playback, name)
+
+        return answering
+
+
+def recorded_connect(
+    tap: Tap, dialect: HttpDialect, url: str, secrets: Iterable[str], connect: Connect | None = None
+) -> Connect:
+    """Connections to an upstream at this address, or what `connect` makes instead, that are recorded. Raises
+    ValueError for an address that can't be used."""
+    base = dialect.address(url)
+    password = urlsplit(base).password or ""
+    hidden = [*secrets, password, unquote(password)]
+
+    def connected(name: str, timeouts: Timeouts) -> Requests:
+        requests = (connect or Connections)(name, timeouts)
+        return RecordingRequests(requests, tap(name), name, dialect.dialect.name, base, hidden)
+
+    return connected

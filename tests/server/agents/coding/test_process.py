@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from openresponses_server.agents.coding.process import run_agent
+from openresponses_server.agents.coding.running import run_agent
 
 pytestmark = pytest.mark.timeout(30)
 
 RUNNER = """
 import sys
-from openresponses_server.agents.coding.process import run_agent
+from openresponses_server.agents.coding.running import run_agent
 code = run_agent(sys.argv[1:], {})
 print("ended", code, flush=True)
 sys.exit(code)

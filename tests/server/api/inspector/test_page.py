@@ -15,7 +15,7 @@ import pytest
 from openresponses_bridge.conformance import StreamValidator
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.sse import SSEDecoder
-from openresponses_server.observation.recordings.observed import observed
+from openresponses_server.observation.recordings.observing import observed
 from tests.support.model_scripts import SCRIPTS, played
 from tests.support.shared import REPOSITORY
 from tests.support.stores import streamed

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from openresponses_server.api.inspector import files, inspection
+from openresponses_server.api.inspector import files, routes
 from openresponses_server.settings import Settings
 from openresponses_server.settings.files import hashed
 from tests.support.in_process import InProcess
@@ -278,14 +278,14 @@ def test_a_capture_of_comments_is_read_in_pieces_while_its_client_waits(
     app: InProcess, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = list[bool]()
-    piece = inspection._piece
+    piece = routes._piece
 
     def counted(lines: Iterator[bytes]) -> tuple[bytes, bool]:
         found = piece(lines)
         made.append(found[1])
         return found
 
-    monkeypatch.setattr(inspection, "_piece", counted)
+    monkeypatch.setattr(routes, "_piece", counted)
     assert capture(app, data).status == (200 if b"data" in data else 400)
     assert len(made) > 40
     made.clear()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from openresponses_server.api.websocket.lanes import ACTIVE, LANES, WAITING
+from openresponses_server.api.websocket.connection import ACTIVE, LANES, WAITING
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from tests.support.in_process import InProcess
 from tests.support.serving import serving

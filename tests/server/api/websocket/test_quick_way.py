@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
-from openresponses_server.api.websocket.lanes import Lanes
-from openresponses_server.http.envelopes import in_lane
+from openresponses_server.api.websocket.connection import Lanes
+from openresponses_server.http.refusals import in_lane
 from openresponses_server.http.websocket import WebSocketConnection
 from openresponses_server.settings import Settings, Tracing, UpstreamSettings
 from tests.support.pieces import Written

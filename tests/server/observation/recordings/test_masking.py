@@ -8,6 +8,7 @@ import pytest
 from openresponses_server.observation.recordings import masking
 from openresponses_server.observation.recordings.masking import (
     MASK,
+    Secrets,
     StreamMask,
     hidden_in,
     masked_address,
@@ -16,7 +17,6 @@ from openresponses_server.observation.recordings.masking import (
     masked_value,
     without,
 )
-from openresponses_server.observation.recordings.secrets import Secrets
 
 KEY = "sk-proj-A1b2C3d4E5f6G7h8I9j0"
 SECRETS = Secrets([KEY])

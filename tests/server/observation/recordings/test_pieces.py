@@ -12,8 +12,7 @@ import server.captures.reader as reader
 
 from openresponses_server.http.bodies import check_json
 from openresponses_server.observation.recordings.captures import Unreadable, read_capture, with_pauses
-from openresponses_server.observation.recordings.observed import observed
-from openresponses_server.observation.recordings.recordings_observing import observed_file
+from openresponses_server.observation.recordings.observing import observed, observed_file
 from openresponses_server.observation.recordings.records import Answered, Asked, Begun, Chunk, encode_record
 from openresponses_server.settings import Limits
 

@@ -8,7 +8,7 @@ import pytest
 
 from openresponses_server.commands.inspecting import Inspection
 from openresponses_server.observation.recordings.captures import read_capture
-from openresponses_server.observation.recordings.observed import observed
+from openresponses_server.observation.recordings.observing import observed
 from tests.support.upstream import DONE, call, chunk
 
 CUT = chunk(content="Hel") + chunk(content="lo")

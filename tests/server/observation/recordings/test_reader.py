@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from openresponses_server.observation.recordings.captures import Unreadable
-from openresponses_server.observation.recordings.matching import wanted
-from openresponses_server.observation.recordings.reader import Changed, read_recording
+from openresponses_server.observation.recordings.reader import Changed, read_recording, wanted
 from openresponses_server.observation.recordings.records import Chunk, is_recording
 
 HEAD = {"type": "recording", "version": 1}

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from openresponses_server.observation.recordings.masking import Secrets
 from openresponses_server.observation.recordings.reader import read_recording
 from openresponses_server.observation.recordings.records import Asked, decode_record
-from openresponses_server.observation.recordings.secrets import Secrets
 from openresponses_server.observation.recordings.writer import ExchangeRecorder, RecordingFile, files_in
 
 NOTHING = Secrets([])

@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from openresponses_server.settings import SettingsError
-from openresponses_server.store.errors import StoreError
-from openresponses_server.store.sql import backup
-from openresponses_server.store.sql.backup import back_up
+from openresponses_server.store.base import StoreError
+from openresponses_server.store.sql import transfer
 from openresponses_server.store.sql.locations import database_url
+from openresponses_server.store.sql.transfer import back_up
 from openresponses_server.store.stores import open_store
 from tests.support.stores import frames, record
 
@@ -69,7 +69,7 @@ async def test_copy_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytes
         target.write_text("of another")
 
     with monkeypatch.context() as patched:
-        patched.setattr(backup, "_copy", comes_meanwhile)
+        patched.setattr(transfer, "_copy", comes_meanwhile)
         with pytest.raises(StoreError):
             back_up(url, target)
     assert target.read_text() == "of another"

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from openresponses_server.store.sql.clock import ServerClock
+from openresponses_server.store.sql.postgres import ServerClock
 
 
 @pytest.fixture
@@ -13,7 +13,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """This machine's monotonic clock, which a test moves."""
     monotonic = SimpleNamespace(now=50.0)
     module = SimpleNamespace(monotonic=lambda: monotonic.now)
-    monkeypatch.setattr("openresponses_server.store.sql.clock.time", module)
+    monkeypatch.setattr("openresponses_server.store.sql.postgres.time", module)
     return monotonic
 
 

@@ -4,7 +4,7 @@ import pytest
 from psycopg import OperationalError as PsycopgError
 from sqlalchemy.exc import OperationalError
 
-from openresponses_server.store.errors import StoreError
+from openresponses_server.store.base import StoreError
 from openresponses_server.store.sql.failures import store_error
 
 _TO = 'connection failed: connection to server at "127.0.0.1", port 5432 failed:'

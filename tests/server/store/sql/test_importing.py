@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from openresponses_bridge.protocol.codec import decode_event
 from openresponses_bridge.protocol.input_items import MessageParam
 from openresponses_bridge.sse import SSEDecoder
-from openresponses_server.store.base import NOBODY, Lease, ResponseStore
-from openresponses_server.store.errors import StoreError
+from openresponses_server.store.base import NOBODY, Lease, ResponseStore, StoreError
 from openresponses_server.store.frames import Frames
 from openresponses_server.store.sql import transfer
 from openresponses_server.store.sql.locations import database_url

@@ -10,9 +10,8 @@ import pytest
 from sqlalchemy import make_url
 
 from openresponses_server.store.base import Lease, ResponseStore
-from openresponses_server.store.sql import process_connections
-from openresponses_server.store.sql.postgres import _one_connection
-from openresponses_server.store.sql.process_connections import NAME, ProcessConnections
+from openresponses_server.store.sql import postgres
+from openresponses_server.store.sql.postgres import NAME, ProcessConnections, _one_connection
 from openresponses_server.store.stores import open_store
 from tests.support.stores import emptied, record
 from tests.support.waiting import until
@@ -23,7 +22,7 @@ PATIENCE = 0.2
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_connections, "_SHORTEST", PATIENCE)
+    monkeypatch.setattr(postgres, "_SHORTEST", PATIENCE)
 
 
 @pytest.fixture

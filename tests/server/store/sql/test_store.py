@@ -16,12 +16,10 @@ import pytest
 from sqlalchemy import create_engine, event
 
 from openresponses_server.settings import SettingsError
-from openresponses_server.store.base import Lease, ResponseStore
-from openresponses_server.store.errors import StoreError
+from openresponses_server.store.base import Lease, ResponseStore, StoreError
 from openresponses_server.store.sql import postgres
 from openresponses_server.store.sql.locations import database_url
-from openresponses_server.store.sql.revisions import OLDEST, REVISION
-from openresponses_server.store.sql.sqlite_file import default_file
+from openresponses_server.store.sql.sqlite_file import OLDEST, REVISION, default_file
 from openresponses_server.store.sql.store import SqlStore
 from openresponses_server.store.stores import open_store
 from tests.support.services import OwnPostgres, own_postgres

@@ -16,13 +16,12 @@ from structlog.testing import capture_logs
 
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.input_items import MessageParam
-from openresponses_server.store.base import Lease, ResponseStore
-from openresponses_server.store.errors import StoreError
+from openresponses_server.store.base import Lease, ResponseStore, StoreError
 from openresponses_server.store.sql import database, migrate
 from openresponses_server.store.sql.locations import database_url
 from openresponses_server.store.sql.migrate import _config, upgrade
 from openresponses_server.store.sql.migrations import online
-from openresponses_server.store.sql.revisions import OLDEST, REVISION
+from openresponses_server.store.sql.sqlite_file import OLDEST, REVISION
 from openresponses_server.store.stores import open_store
 from tests.support.services import postgres_database
 from tests.support.stores import frames, record

@@ -8,8 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from openresponses_bridge.protocol.response import Response
-from openresponses_server.store.base import Lease, StoredResponse
-from openresponses_server.store.errors import LeaseLost, StoreError
+from openresponses_server.store.base import Lease, LeaseLost, StoredResponse, StoreError
 from openresponses_server.store.frames import PIECE_BYTES
 from openresponses_server.store.sql import store as module
 from openresponses_server.store.sql.store import SqlStore

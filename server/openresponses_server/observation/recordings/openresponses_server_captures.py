@@ -1,1 +1,0 @@
-"""Recorded streams: reading them, recognising what they are, and translating them."""
