@@ -24,7 +24,8 @@ from openresponses_server.api.inspector import routes
 from openresponses_server.api.inspector import routes as inspection
 from openresponses_server.api.inspector import routes as inspector
 from openresponses_server.api.middleware import Admission, Checked, Direct, ErrorHandler, RequestLog
-from openresponses_server.api.openapi import document
+from openresponses_server.api.openapi.document import PATH as OPENAPI_PATH
+from openresponses_server.api.openapi.document import openapi
 from openresponses_server.api.origins import Origins
 from openresponses_server.api.websocket import PATH, connection
 from openresponses_server.errors import HttpError, error_body, surface_path
@@ -70,7 +71,7 @@ _ROUTES = [
     Route("/inspector/v1/responses/{id}/request", routes.request_of, methods=["GET"]),
     Route("/inspector/v1/responses/{id}", inspection.stored, methods=["GET"]),
     Route("/inspector/{file:path}", inspector.file, methods=["GET"]),
-    Route(document.PATH, document.openapi, methods=["GET"]),
+    Route(OPENAPI_PATH, openapi, methods=["GET"]),
 ]
 
 
