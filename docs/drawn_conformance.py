@@ -13,9 +13,9 @@ def conformance_page() -> str:
     lines = [
         "# Conformance",
         "",
-        "Drawn by `make docs` from the scenarios in `bridge/openresponses_bridge/conformance/`. `conform` plays",
-        f"them against any server of the Responses API and judges every stream by the [{len(RULES)} rules](rules.md) as",
-        "well:",
+        "Drawn by `make docs` from the scenarios in `bridge/openresponses_bridge/conformance/`. `conform`",
+        "plays them against any server of the Responses API and judges every stream by the",
+        f"[{len(RULES)} rules](rules.md) as well:",
         "",
         "```sh",
         "openresponses-bridge conform http://127.0.0.1:8080 --model demo",

@@ -150,8 +150,9 @@ def settings_page() -> str:
     lines = [
         "# Settings",
         "",
-        "Drawn by `make docs` from `server/openresponses_server/settings/__init__.py`, the flags of `serve` and the options",
-        "of dialects. A flag counts before an environment variable, that before the TOML file (`--config FILE`), and that",
+        "Drawn by `make docs` from `server/openresponses_server/settings/__init__.py`, the flags of `serve` and",
+        "the options of dialects. A flag counts before an environment variable, that before the TOML file",
+        "(`--config FILE`), and that",
         "before the default. Times are in seconds, sizes in bytes. In the file `${NAME}` stands for an",
         "environment variable, `${NAME:-otherwise}` for one that may be missing, `$${` for `${`. A setting",
         "that is not known, or a value of another type, ends `serve` with exit code 2 and a line that names",

@@ -68,8 +68,9 @@ def upstreams_page() -> str:
     lines = [
         "# Upstreams",
         "",
-        "Drawn by `make docs` from `server/openresponses_server/upstreams/profiles/`. `--upstream NAME` is one of",
-        "these, `--upstream URL` anything else that speaks Chat Completions, Anthropic's Messages (`--dialect",
+        "Drawn by `make docs` from `server/openresponses_server/upstreams/profiles/`. `--upstream NAME`",
+        "is one of these, `--upstream URL` anything else that speaks Chat Completions, Anthropic's Messages",
+        "(`--dialect",
         "anthropic`) or Responses (`--dialect responses`). `--model NAME` sends all requests to that",
         "model; without, clients name it. [server.md](server.md#upstreams) has several upstreams at once,",
         "aliases, failover and profiles of your own; [fields.md](fields.md) what becomes of each field of",

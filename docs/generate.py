@@ -85,8 +85,8 @@ def page() -> str:
     sections = [
         "# The protocol on one page",
         "",
-        "Drawn from the tables in `bridge/openresponses_bridge/state.py` by `make docs`; the machine, the validator",
-        "and this page read the same tables. [rules.md](rules.md) has every clause,",
+        "Drawn from the tables in `bridge/openresponses_bridge/state.py` by `make docs`; the machine, the",
+        "validator and this page read the same tables. [rules.md](rules.md) has every clause,",
         "[snapshots](../snapshots/README.md) whole streams.",
         "",
         "A response is a list of items (messages, reasoning, calls), an item has parts, a part has text",
@@ -129,8 +129,9 @@ def rules_page() -> str:
     lines = [
         "# Rules",
         "",
-        "Drawn from the register in `bridge/openresponses_bridge/conformance/` by `make docs`; `validate --explain",
-        "RULE` shows one of them. Each example is one change of a clean stream, and below it what `validate` says of it",
+        "Drawn from the register in `bridge/openresponses_bridge/conformance/` by `make docs`; `validate",
+        "--explain RULE` shows one of them. Each example is one change of a clean stream, and below it what",
+        "`validate` says of it",
         "on the wire `openresponses`.",
         "",
         "In a clause, *strict judge* is what an independent validator of streams holds to be an error;",

@@ -539,7 +539,10 @@ def test_a_client_that_reads_nothing_holds_back_a_model_that_never_waits() -> No
 
 
 def test_it_brings_nothing_of_the_service_with_it() -> None:
-    code = "import openresponses_server.backend, sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    code = (
+        "import openresponses_server.backend, sys\n"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     foreign = {"aiohttp", "sqlalchemy", "alembic", "uvicorn", "structlog", "click", "rich", "sse_starlette"}
     assert {"starlette", "anyio", "msgspec"} <= set(loaded.split())

@@ -94,7 +94,9 @@ HOW: Final[dict[str, dict[str, str]]] = {
         "*": "tests/server/commands/test_cli_record.py::test_the_page_on_recordings_is_true"
     },
     "docs/server.md": {
-        "VS Code's language models": "tests/server/vscode/test_provider.py::test_the_program_of_the_page_runs",
+        "VS Code's language models": (
+            "tests/server/vscode/test_provider.py::test_the_program_of_the_page_runs"
+        ),
         "*": _CONFIGS,
     },
     "docs/sessions.md": {"*": f"{_BLOCKS}::test_python_for_the_sdk_runs"},

@@ -20,7 +20,7 @@ from openresponses_server.api import chat_completions, compaction, health, messa
 from openresponses_server.api import models as usage
 from openresponses_server.api import responses as stored
 from openresponses_server.api import responses as traces
-from openresponses_server.api.inspector import routes
+from openresponses_server.api.inspector import is_page, routes
 from openresponses_server.api.inspector import routes as inspection
 from openresponses_server.api.inspector import routes as inspector
 from openresponses_server.api.middleware import Admission, Checked, Direct, ErrorHandler, RequestLog
@@ -107,7 +107,7 @@ def _middleware(service: Service, keys: Keys) -> list[Middleware]:
     """Outermost first. Browsers are answered only where the settings name their origin."""
     origins = service.settings.cors_origins
     admission = Admission(service.gate, service.settings.limits)
-    checks = admission.check, Origins(service.settings).check, Authentication(keys).check
+    checks = admission.check, Origins(service.settings).check, Authentication(keys, is_page).check
     cors = Middleware(
         CORSMiddleware,
         allow_origins=origins,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from openresponses_server.http.auth import client_key
 from openresponses_server.http.direct_writes import withdraw
 from openresponses_server.http.headers import fields_of
 from openresponses_server.observation.recordings.records import Asked, How
@@ -54,7 +55,7 @@ class Tracing:
             headers=dict(headers),
             request_id=state["request_id"],
         )
-        trace = self._traces.begin(asked, headers, state["owner"])
+        trace = self._traces.begin(asked, headers, state["owner"], client_key(headers))
         if trace is None:
             await self._app(scope, receive, send)
             return
@@ -119,7 +120,7 @@ async def turn(
         headers=dict(headers),
         request_id=request_id,
     )
-    trace = traces.begin(asked, headers, owner)
+    trace = traces.begin(asked, headers, owner, client_key(headers))
     if trace is None:
         yield
         return

@@ -4,19 +4,17 @@ logged or shown."""
 from __future__ import annotations
 
 import hashlib
-import hmac
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from ipaddress import ip_address
 from typing import Final
 
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
-from openresponses_server.api.inspector import is_page
 from openresponses_server.errors import HttpError
 from openresponses_server.http.headers import fields_of
 from openresponses_server.off_loop import OWNER
-from openresponses_server.settings.files import hashed
+from openresponses_server.settings.files import is_among
 
 NOBODY: Final = ""
 """The owner of everything where no keys are asked for."""
@@ -84,12 +82,14 @@ class Operators:
 class Authentication:
     """Puts the owner of each request into its state; refuses those without a known key."""
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: Keys, is_open: Callable[[str], bool]) -> None:
+        """`is_open`: whether a path is one that everyone may read, beside those of operators."""
         self._keys = keys
+        self._is_open = is_open
 
     def check(self, scope: Scope) -> None:
         """Raises HttpError 401."""
-        is_open = scope["path"] in _OPEN_PATHS or is_page(scope["path"])
+        is_open = scope["path"] in _OPEN_PATHS or self._is_open(scope["path"])
         owner = NOBODY if is_open else self._keys.owner(fields_of(scope))
         scope.setdefault("state", {})["owner"] = owner
         OWNER.set(owner)
@@ -97,14 +97,6 @@ class Authentication:
 
 def _owner(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:_OWNER_LENGTH]
-
-
-def is_among(key: str, hashes: Sequence[str]) -> bool:
-    """Whether one of these is the key's. Every hash is compared, so that the time reveals nothing; a hash is
-    not a key."""
-    shown = hashed(key)
-    known = [hmac.compare_digest(shown, each) for each in hashes]
-    return any(known) and not key.startswith("sha256:")
 
 
 def _is_loopback(request: HTTPConnection) -> bool:

@@ -24,13 +24,12 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from openresponses_server.api.websocket import PATH
 from openresponses_server.errors import HttpError
 from openresponses_server.http.direct_writes import Write, offer
 from openresponses_server.http.headers import LOWER
 from openresponses_server.http.refusals import written
 from openresponses_server.http.registry import ConnectionRegistry, Flow, Receiving, Sending, cut_off
-from openresponses_server.http.websocket import WebSocketConnection
+from openresponses_server.http.websocket import PATH, WebSocketConnection
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle

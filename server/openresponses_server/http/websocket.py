@@ -31,6 +31,9 @@ from openresponses_server.off_loop import LARGE
 if TYPE_CHECKING:
     from openresponses_server.http.registry import ConnectionRegistry
 
+PATH: Final = "/v1/responses"
+"""Where a handshake is accepted."""
+
 # permessage-deflate within bounds: what a message takes is what was sent, until it is whole and while it is
 # taken in.
 #

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Final
@@ -17,12 +17,11 @@ import structlog
 
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.response import Response
-from openresponses_server.errors import HttpError
+from openresponses_server.errors import HttpError, Outage
 from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.rates import Buckets, Rates, Standing, Verdict, rates_of, verdict
 from openresponses_server.observation.metrics import Metrics
 from openresponses_server.settings import Settings
-from openresponses_server.store.base import ResponseStore, StoreError
 from openresponses_server.tasks import end_tasks
 
 # How many bytes of each key are stored: measured in the store, which all workers share, now and then, and
@@ -32,12 +31,15 @@ _INTERVAL: Final = 5.0  # seconds between two measurements, at least
 _REST: Final = 20  # times as long as a measurement takes, before the next one
 _log = structlog.get_logger(__name__)
 
+Measure = Callable[[], Awaitable[dict[str, int]]]
+"""How many bytes of each key are stored. Raises Outage."""
+
 
 class Stock:
-    """At most `most` bytes of each key in this store."""
+    """At most `most` bytes of each key, of those that `stored` finds."""
 
-    def __init__(self, store: ResponseStore, most: int, interval: float = _INTERVAL) -> None:
-        self._store = store
+    def __init__(self, stored: Measure, most: int, interval: float = _INTERVAL) -> None:
+        self._stored = stored
         self._most = most
         self._interval = interval
         self._measured: dict[str, int] = {}
@@ -68,8 +70,8 @@ class Stock:
         before, self._grown = self._grown, {}
         started = time.monotonic()
         try:
-            self._measured = await self._store.stock()
-        except StoreError as error:
+            self._measured = await self._stored()
+        except Outage as error:
             for owner, size in before.items():
                 self.grow(owner, size)
             _log.warning("store.failed", code=error.code, reason=error.in_full)
@@ -131,13 +133,13 @@ class Quotas:
     """One per application; it works while `going` lasts. Over Redis all workers count together, and with
     `gate` so do its shares; else each by itself."""
 
-    def __init__(self, settings: Settings, store: ResponseStore, gate: Gate, metrics: Metrics) -> None:
+    def __init__(self, settings: Settings, stored: Measure, gate: Gate, metrics: Metrics) -> None:
         limits = settings.limits
         self._rates: Rates = rates_of(limits)
         self._limited = any(self._rates)
         self._buckets = Buckets(self._rates)
         most = limits.stored_bytes_per_key
-        self._stock = None if most is None else Stock(store, most)
+        self._stock = None if most is None else Stock(stored, most)
         self._refused: Callable[[str], None] = metrics.refused
         self._shared = None
         if settings.event_log.startswith("redis"):

@@ -18,10 +18,10 @@ from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.tools import FunctionToolParam
 from openresponses_bridge.protocol.unknown import Unknown
 from openresponses_server.errors import HttpError
+from openresponses_server.http.bodies import LONGEST_NAME, check_name
 from openresponses_server.settings import Limits
 
 _NONE: Final[list[Any]] = []
-_LONGEST_NAME: Final = 1024
 _NAMING: Final = ("id", "call_id", "name")
 # what almost all items and tools are: there is nothing within them
 _WITHOUT: Final = frozenset(
@@ -35,13 +35,6 @@ def check_headers(headers: list[tuple[bytes, bytes]], most: int) -> None:
         raise HttpError(431, f"The headers are larger than the limit of {most} bytes.")
 
 
-def check_name(name: str, param: str) -> None:
-    """Raises InvalidRequestError when the name of a model or tool, or an id, is longer than any is: they are
-    looked for, compared, logged and stored in many places."""
-    if len(name) > _LONGEST_NAME:
-        raise _refused(f"{param} has {len(name)} characters; the limit is {_LONGEST_NAME}.", param)
-
-
 def check_request(request: CreateResponse, limits: Limits, *, place: str = "input") -> None:
     """Raises InvalidRequestError with `param` when a request has more items, declares more tools or names
     something at greater length than the limits say. `place` is what the surface calls the input."""
@@ -52,7 +45,7 @@ def check_request(request: CreateResponse, limits: Limits, *, place: str = "inpu
         for index, each in enumerate(named):
             for field in _NAMING:
                 name = getattr(each, field, None)
-                if isinstance(name, str) and len(name) > _LONGEST_NAME:
+                if isinstance(name, str) and len(name) > LONGEST_NAME:
                     check_name(name, f"{where}[{index}].{field}")
     if len(own) > limits.items:
         raise _refused(f"The request has {len(own)} items; the limit is {limits.items}.", place)

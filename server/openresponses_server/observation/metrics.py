@@ -8,12 +8,11 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from prometheus_client import CollectorRegistry
 
 from openresponses_server.errors import Outage
-from openresponses_server.limits.gate import Gate
 from openresponses_server.observation.metric_values import FOLDER, Count, Spread, forget_stopped
 from openresponses_server.observation.responses import GAPS, Ended
 
@@ -127,10 +126,32 @@ _CALL_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.
 _SECONDS: Final = (0.005, 0.025, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 
 
+class Counted(Protocol):
+    """What there is at once of one kind."""
+
+    @property
+    def count(self) -> int: ...
+
+
+class Occupancy(Protocol):
+    """What there is at once: the gate. `waited` is called with the seconds that a run has waited."""
+
+    waited: Callable[[float], None]
+
+    @property
+    def runs(self) -> Counted: ...
+    @property
+    def waiting(self) -> Counted: ...
+    @property
+    def readers(self) -> Counted: ...
+    @property
+    def sockets(self) -> Counted: ...
+
+
 class Metrics:
     """One per application; `models` are those that the settings name."""
 
-    def __init__(self, gate: Gate, models: Collection[str] = ()) -> None:
+    def __init__(self, gate: Occupancy, models: Collection[str] = ()) -> None:
         self._registry = CollectorRegistry()
         self.responses = RunMetrics(self._registry, _PREFIX, models)
         self._requests = Count(

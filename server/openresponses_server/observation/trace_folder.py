@@ -20,13 +20,12 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from openresponses_server.http.auth import client_key, is_among
+from openresponses_server.observation.recordings.masking import secrets_in
 from openresponses_server.observation.recordings.records import Asked
 from openresponses_server.observation.recordings.writer import RecordingFile
 from openresponses_server.observation.traces import Trace
 from openresponses_server.settings import Tracing, seconds_of
-from openresponses_server.settings.files import hashed
-from openresponses_server.upstreams.recording.recorded import secrets_in
+from openresponses_server.settings.files import hashed, is_among
 
 HEADER: Final = "openresponses-trace"
 _YES: Final = frozenset({"1", "true", "on", "yes"})
@@ -57,18 +56,18 @@ class Traces:
         self._used = 0
         self._sweep_now = asyncio.Event()
 
-    def begin(self, asked: Asked, headers: Mapping[str, str], owner: str) -> Trace | None:
-        """The trace of this request of the owner's, without its body; None when it is not to be traced."""
-        if not self._wanted(headers):
+    def begin(self, asked: Asked, headers: Mapping[str, str], owner: str, key: str | None) -> Trace | None:
+        """The trace of this request of the owner's, who shows `key`, without its body; None when it is not to
+        be traced."""
+        if not self._wanted(headers, key):
             return None
-        secrets = [*self._secrets, client_key(headers) or "", *secrets_in(headers)]
+        secrets = [*self._secrets, key or "", *secrets_in(headers)]
         return Trace(asked, secrets, partial(self._made, owner), self._left)
 
-    def _wanted(self, headers: Mapping[str, str]) -> bool:
+    def _wanted(self, headers: Mapping[str, str], key: str | None) -> bool:
         given = self._settings
         if given.when == "asked" and headers.get(HEADER, "").strip().lower() not in _YES:
             return False
-        key = client_key(headers)
         return not given.keys or (key is not None and is_among(key, given.keys))
 
     def _made(self, owner: str, response_id: str) -> RecordingFile | None:

@@ -14,11 +14,11 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
-from openresponses_bridge.diagnostics import Diagnostic
+from openresponses_bridge.diagnostics import Diagnostic, Diagnostics
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json
 from openresponses_bridge.protocol.events import Event
-from openresponses_server.observation.recordings.masking import Secrets, hidden_in, without
+from openresponses_server.observation.recordings.masking import Secrets, hidden_in, model_of, without
 from openresponses_server.observation.recordings.records import Asked, How
 from openresponses_server.observation.recordings.writer import (
     ExchangeRecorder,
@@ -27,11 +27,18 @@ from openresponses_server.observation.recordings.writer import (
     masked_request,
 )
 from openresponses_server.observation.responses import Ended, Pace, Said
-from openresponses_server.runs.translation import Translation
-from openresponses_server.upstreams.recording.recorded import model_of
 
 # The trace of the response that is being made. It is in the context of the task that makes it, so that what
 # stands between an upstream and its connections finds it.
+
+
+class Translated(Protocol):
+    """The translation of one response."""
+
+    @property
+    def response_id(self) -> str: ...
+    @property
+    def diagnostics(self) -> Diagnostics: ...
 
 
 class Traced(Protocol):
@@ -89,7 +96,7 @@ class Trace:
         self._writing = 0
         self._answered = False
 
-    def of_run(self, translation: Translation) -> RunTrace | None:
+    def of_run(self, translation: Translated) -> RunTrace | None:
         """What is noted of this response; None where the file can't be made."""
         run = translation.response_id
         if not self.name:
@@ -158,7 +165,7 @@ class Trace:
 class RunTrace:
     """One response of a trace: a `Watch`. What its upstreams are asked is recorded while it is made."""
 
-    def __init__(self, trace: Trace, file: RecordingFile, translation: Translation) -> None:
+    def __init__(self, trace: Trace, file: RecordingFile, translation: Translated) -> None:
         self._trace = trace
         self._file = file
         self._translation = translation

@@ -70,7 +70,7 @@ def compose(settings: Settings) -> Service:
         sealer=sealer,
         operators=Operators(settings.operator_keys, keys_of(settings)),
         gate=gate,
-        quotas=Quotas(settings, store, gate, metrics),
+        quotas=Quotas(settings, store.stock, gate, metrics),
         room=room,
         watch=Watch(store, runs.event_log),
         metrics=metrics,

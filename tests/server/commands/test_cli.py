@@ -197,7 +197,10 @@ def test_version_is_the_installed_one() -> None:
 
 def test_help_loads_no_server() -> None:
     """A quick start: nothing heavy is imported to show the help."""
-    code = "import sys, openresponses_server.commands.cli as c; c.main(['--help'], standalone_mode=False); print(*sys.modules)"
+    code = (
+        "import sys, openresponses_server.commands.cli as c\n"
+        "c.main(['--help'], standalone_mode=False); print(*sys.modules)"
+    )
     shown = subprocess.run(
         [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
     )
@@ -212,7 +215,10 @@ def test_help_loads_no_server() -> None:
 def test_what_is_not_installed_is_a_line_that_says_what_to_install(
     missing: str, arguments: list[str]
 ) -> None:
-    code = f"import sys; sys.modules[{missing!r}] = None; import openresponses_server.__main__ as program; program.main()"
+    code = (
+        f"import sys; sys.modules[{missing!r}] = None\n"
+        "import openresponses_server.__main__ as program; program.main()"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
@@ -223,7 +229,10 @@ def test_what_is_not_installed_is_a_line_that_says_what_to_install(
 
 
 def test_a_module_of_our_own_that_is_missing_is_a_defect() -> None:
-    code = "import sys; sys.modules['openresponses_server.commands.cli'] = None; import openresponses_server.__main__ as program; program.main()"
+    code = (
+        "import sys; sys.modules['openresponses_server.commands.cli'] = None\n"
+        "import openresponses_server.__main__ as program; program.main()"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )

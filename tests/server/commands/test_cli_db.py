@@ -231,7 +231,8 @@ def test_backup_of_postgres_names_what_does_it(tmp_path: Path) -> None:
 
 def test_sqlalchemy_is_loaded_only_by_who_needs_it() -> None:
     program = (
-        "import sys, openresponses_server.commands.cli, openresponses_server.store.stores, openresponses_server.store.stores, openresponses_server.commands.db;"
+        "import sys, openresponses_server.commands.cli, openresponses_server.store.stores\n"
+        "import openresponses_server.commands.db\n"
         "print([name for name in ('sqlalchemy', 'alembic', 'psycopg', 'redis') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

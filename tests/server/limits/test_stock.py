@@ -16,7 +16,7 @@ from tests.support.stores import messages, record
 async def test_s8_a_key_that_has_as_many_bytes_as_it_may_stores_nothing_more() -> None:
     store = MemoryStore()
     await store.put(record("r", owner="k", input=messages("x" * 2000)))
-    stock = Stock(store, 3000)
+    stock = Stock(store.stock, 3000)
     stock.check("k", 2999)  # not measured yet
     await stock.measure()
     stock.check("k", 100)
@@ -32,7 +32,7 @@ async def test_s8_a_key_that_has_as_many_bytes_as_it_may_stores_nothing_more() -
 
 async def test_s8_what_is_stored_since_the_last_measurement_counts() -> None:
     store = FailingStore()
-    stock = Stock(as_store(store), 3000)
+    stock = Stock(as_store(store).stock, 3000)
     await stock.measure()
     stock.grow("k", 2000)
     stock.grow("k", 1000)
@@ -53,7 +53,7 @@ async def test_measuring_takes_a_small_part_of_the_time() -> None:
             return {}
 
     store: ResponseStore = SlowStore()
-    assert await Stock(store, 1, interval=0.01).measure() >= 2.0
+    assert await Stock(store.stock, 1, interval=0.01).measure() >= 2.0
     measured: list[Any] = []
 
     class NotedStore(MemoryStore):
@@ -61,7 +61,7 @@ async def test_measuring_takes_a_small_part_of_the_time() -> None:
             measured.append(1)
             return {}
 
-    keeping = asyncio.create_task(Stock(NotedStore(), 1, interval=0.01).keep())
+    keeping = asyncio.create_task(Stock(NotedStore().stock, 1, interval=0.01).keep())
     async with asyncio.timeout(5):
         while len(measured) < 3:
             await asyncio.sleep(0.01)

@@ -1,8 +1,5 @@
 """The WebSocket transport: one connection, in each of its lanes one response after the other."""
 
-from __future__ import annotations
+from openresponses_server.http.websocket import PATH
 
-from typing import Final
-
-PATH: Final = "/v1/responses"
-"""Where its handshake is taken."""
+__all__ = ["PATH"]

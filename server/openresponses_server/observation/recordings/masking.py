@@ -489,3 +489,28 @@ def _in_base64(data: bytes, before: int) -> str:
     three before it."""
     text = b64encode(bytes(before) + data).decode()
     return text[-(-before * 8 // 6) : (before + len(data)) * 8 // 6]
+
+
+_SCHEMES: Final = frozenset({"bearer", "basic"})
+
+
+def model_of(body: bytes) -> str:
+    """The model that a request names, "" when it names none."""
+    try:
+        fields = decode_json(body)
+    except WireError:
+        return ""
+    model = fields.get("model") if isinstance(fields, dict) else None
+    return model if isinstance(model, str) else ""
+
+
+def secrets_in(headers: Mapping[str, str]) -> list[str]:
+    """What headers carry that is not shown, of a key without its scheme. A short value is a secret only
+    under a name for one: it could be a word of the answer."""
+    hidden = [
+        headers[name]
+        for name, shown in masked_headers(headers).items()
+        if shown == MASK and (len(headers[name]) >= LONG or any(word in name for word in SECRET_NAMES))
+    ]
+    parts = (value.partition(" ") for value in hidden)
+    return [key if scheme.lower() in _SCHEMES else scheme + space + key for scheme, space, key in parts]

@@ -10,15 +10,11 @@ from typing import Any, Final
 
 import msgspec
 
-from openresponses_bridge.errors import WireError
-from openresponses_bridge.protocol.codec import decode_json
 from openresponses_server.errors import UpstreamError, error_body
 from openresponses_server.observation.recordings.masking import (
-    LONG,
-    MASK,
-    SECRET_NAMES,
     Secrets,
-    masked_headers,
+    model_of,
+    secrets_in,
 )
 from openresponses_server.observation.recordings.records import Asked
 from openresponses_server.observation.recordings.writer import ExchangeRecorder, Into, Place, masked_request
@@ -40,7 +36,6 @@ TIMEOUT: Final = "timeout"
 UNREACHABLE: Final = "unreachable"
 LOST: Final = "lost"
 _LARGE: Final = 64 * 1024  # bytes
-_SCHEMES: Final = frozenset({"bearer", "basic"})
 
 
 class RecordingRequests:
@@ -161,28 +156,6 @@ async def recorder_of(place: Place, secrets: Secrets, asked: Asked, body: bytes)
 
     is_long = len(body) >= _LARGE or secrets.are_many
     return ExchangeRecorder(place.file, secrets, await on_thread(shown) if is_long else shown())
-
-
-def model_of(body: bytes) -> str:
-    """The model that a request names, "" when it names none."""
-    try:
-        fields = decode_json(body)
-    except WireError:
-        return ""
-    model = fields.get("model") if isinstance(fields, dict) else None
-    return model if isinstance(model, str) else ""
-
-
-def secrets_in(headers: Mapping[str, str]) -> list[str]:
-    """What headers carry that is not shown, of a key without its scheme. A short value is a secret only
-    under a name for one: it could be a word of the answer."""
-    hidden = [
-        headers[name]
-        for name, shown in masked_headers(headers).items()
-        if shown == MASK and (len(headers[name]) >= LONG or any(word in name for word in SECRET_NAMES))
-    ]
-    parts = (value.partition(" ") for value in hidden)
-    return [key if scheme.lower() in _SCHEMES else scheme + space + key for scheme, space, key in parts]
 
 
 # Recording an upstream that is not reached over HTTP, as one that is would have sent it.

@@ -279,7 +279,10 @@ async def test_several_upgrade_at_once(tmp_path: Any) -> None:
     with at_revision("postgres", "0001", tmp_path) as (url, engine):
         with engine.begin() as connection:
             fill(connection, "0001", 9)
-        program = "import sys; from openresponses_server.commands.cli import main; main(['db', 'upgrade', '--store', sys.argv[1]])"
+        program = (
+            "import sys; from openresponses_server.commands.cli import main\n"
+            "main(['db', 'upgrade', '--store', sys.argv[1]])"
+        )
         other = await asyncio.create_subprocess_exec(sys.executable, "-c", program, url)
         with migrate._only_one(engine):
             here = asyncio.create_task(asyncio.to_thread(upgrade, database_url(url)))
