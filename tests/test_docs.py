@@ -146,6 +146,30 @@ def test_the_first_page_is_short() -> None:
     )
 
 
+@pytest.mark.parametrize("root", ["bridge/openresponses_bridge", "server/openresponses_server"])
+def test_the_page_on_architecture_has_every_package(root: str) -> None:
+    page = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert len(page.splitlines()) <= 120
+    table = page[page.index(f"\n`{root}`") :].split("\n\n")[1]
+    cells = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+    named = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
+    folder = REPOSITORY / root
+    modules = {path.stem for path in folder.glob("[!_]*.py")}
+    assert named == modules | {path.parent.name for path in folder.glob("*/__init__.py")}
+
+
+def test_the_page_on_architecture_names_modules_that_there_are() -> None:
+    page = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
+    roots = [
+        REPOSITORY,
+        REPOSITORY / "bridge/openresponses_bridge",
+        REPOSITORY / "server/openresponses_server",
+    ]
+    paths = re.findall(r"`(?:bridge: )?([\w/]+\.py)`", page)
+    assert "emitter/machine.py" in paths
+    assert [path for path in paths if not any((root / path).is_file() for root in roots)] == []
+
+
 def test_the_page_on_backends_has_every_output_and_every_option() -> None:
     page = (REPOSITORY / "docs" / "backend.md").read_text(encoding="utf-8")
     rows = set(re.findall(r"^\| `(\w+)", page, re.MULTILINE))
