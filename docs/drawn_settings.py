@@ -150,8 +150,8 @@ def settings_page() -> str:
     lines = [
         "# Settings",
         "",
-        "Drawn by `make docs` from `server/openresponses_server/settings/__init__.py`, the flags of `serve` and",
-        "the options of dialects. A flag counts before an environment variable, that before the TOML file",
+        "Drawn by `make docs` from `server/openresponses_server/settings/__init__.py`, the flags of `serve`",
+        "and the options of dialects. A flag counts before an environment variable, that before the file",
         "(`--config FILE`), and that",
         "before the default. Times are in seconds, sizes in bytes. In the file `${NAME}` stands for an",
         "environment variable, `${NAME:-otherwise}` for one that may be missing, `$${` for `${`. A setting",

@@ -42,7 +42,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     before = table.read_text()
     assert before.count(first) == 1
     table.write_text(before.replace(first, line + first))
-    package = folder / "bridge/dialects/toy"
+    package = folder / "bridge/openresponses_bridge/dialects/toy"
     package.mkdir()
     for name, text in written.items():
         (package / name).write_text(text)
@@ -63,7 +63,9 @@ def upstream() -> Iterator[ScriptedUpstream]:
 
 def command(*words: str) -> str:
     """A command of the copy: the program leaves out the folder that it is started in."""
-    return " ".join(("env", 'PYTHONPATH="$PWD"', sys.executable, "-m", "openresponses_server", *words))
+    return " ".join(
+        ("env", 'PYTHONPATH="$PWD/bridge:$PWD/server"', sys.executable, "-m", "openresponses_server", *words)
+    )
 
 
 def test_it_is_held_to_what_all_dialects_are_held_to(copy: Path) -> None:

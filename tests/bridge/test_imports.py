@@ -20,6 +20,7 @@ DIALECTS = {
 THIRD_PARTY = {"msgspec", "typing_extensions"}
 FRONT = {
     "openresponses_bridge",
+    "openresponses_bridge.calls",
     "openresponses_bridge.conformance",
     "openresponses_bridge.decoder",
     "openresponses_bridge.diagnostics",
@@ -30,17 +31,13 @@ FRONT = {
     "openresponses_bridge.random_ids",
     "openresponses_bridge.sse",
     "openresponses_bridge.state",
-    "openresponses_bridge.tools",
-    "openresponses_bridge.models.usage",
+    "openresponses_bridge.models",
 }
 # what dialects share beyond that; no dialect needs all of it
 SHARED = {
     "openresponses_bridge.dialects",
-    "openresponses_bridge.models.identity",
-    "openresponses_bridge.models.information",
     "openresponses_bridge.prompt",
     "openresponses_bridge.seal",
-    "openresponses_bridge.models.tokens",
 }
 IO = {
     "asyncio",

@@ -31,8 +31,8 @@ HEAVY = {
 }
 STREAM = 'data: {"choices":[{"delta":{"content":"Hi."},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
 APP = (
-    "from openresponses_server.api.app import create_app\n"
-    "from openresponses_server.settings import {0}\ncreate_app({1})"
+    "from openresponses_server.api.app import create_app; "
+    "from openresponses_server.settings import {0}; create_app({1})"
 )
 UPSTREAM = "Settings(upstreams=[UpstreamSettings(url='http://127.0.0.1:9')])"
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from openresponses_server.commands.flags import force_flag
-from openresponses_server.upstreams.dialects import base_url
 
 if TYPE_CHECKING:
     from openresponses_server.upstreams.profiles import Profile
@@ -106,6 +105,8 @@ def _variable(question: str, default: str) -> str:
 
 def _address(text: str) -> str:
     """An answer that is an address. Raises UsageError, upon which it is asked again."""
+    from openresponses_server.upstreams.dialects import base_url
+
     try:
         base_url(text)
     except ValueError as error:

@@ -34,6 +34,7 @@ from openresponses_server.store.records import HIDDEN, Row, can_be_id, input_row
 from openresponses_server.store.sql import queries
 from openresponses_server.store.sql.database import Database
 from openresponses_server.store.sql.deletion import delete_expired, delete_response
+from openresponses_server.store.sql.export_rows import exported
 from openresponses_server.store.sql.locations import is_sqlite, name_of
 from openresponses_server.store.sql.lookup_rows import (
     SqlListing,
@@ -55,7 +56,6 @@ from openresponses_server.store.sql.record_rows import (
     row_in,
     update_held,
 )
-from openresponses_server.store.sql.transfer import exported
 from openresponses_server.store.sql.usage_rows import SqlUsage
 from openresponses_server.store.sql.usual_writes import UsualWrite, is_usual
 

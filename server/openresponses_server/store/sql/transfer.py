@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from msgspec.structs import replace
-from sqlalchemy import URL, Connection, NestedTransaction, bindparam, func, literal, select, union_all
+from sqlalchemy import URL, Connection, NestedTransaction, select
 from sqlalchemy.exc import DataError, IntegrityError
 
 from openresponses_bridge.protocol.codec import encode, encode_sse
@@ -24,15 +24,12 @@ from openresponses_server.settings import SettingsError
 from openresponses_server.store.base import StoreError
 from openresponses_server.store.endings import closing_events, interrupted
 from openresponses_server.store.export_lines import (
-    FRAMES_IN_LINE,
     BadLine,
     ReadFrames,
     ReadRecord,
-    frames_line,
     read_line,
-    record_line,
 )
-from openresponses_server.store.frames import Frames, joined
+from openresponses_server.store.frames import Frames
 from openresponses_server.store.records import HIDDEN, is_hidden
 from openresponses_server.store.sql import queries
 from openresponses_server.store.sql.database import outdated, revision_of
@@ -40,10 +37,8 @@ from openresponses_server.store.sql.failures import FAILURES, file_error, store_
 from openresponses_server.store.sql.locations import file_of, is_sqlite
 from openresponses_server.store.sql.lookup_rows import put_output_names
 from openresponses_server.store.sql.migrate import upgrade, writing_engine
-from openresponses_server.store.sql.record_rows import Rows, put_frames, put_input, put_new, row_in
+from openresponses_server.store.sql.record_rows import put_frames, put_input, put_new
 from openresponses_server.store.sql.sqlite_file import REVISION
-from openresponses_server.store.sql.tables import response_frames as frames
-from openresponses_server.store.sql.tables import response_pieces as pieces
 from openresponses_server.store.sql.tables import responses
 
 LONGEST_LINE: Final = 512 * 1024 * 1024
@@ -236,76 +231,6 @@ class _Importer:
         if self._point is not None:
             self._point.rollback()
         self._open = self._point = None
-
-
-# All records of a database as lines: one record at a time, and of long frames what one checkpoint stored.
-
-_ROWS_AT_ONCE: Final = 10
-_SOME: Final = (
-    select(*responses.c)
-    .where(responses.c.id > bindparam("after"))
-    .order_by(responses.c.id)
-    .limit(bindparam("most"))
-)
-_PARTS: Final = (
-    select(
-        frames.c.first_sequence,
-        frames.c.last_sequence,
-        (
-            func.length(frames.c.data)
-            + func.coalesce(
-                select(func.sum(func.length(pieces.c.data)))
-                .where(
-                    pieces.c.response_id == frames.c.response_id,
-                    pieces.c.first_sequence == frames.c.first_sequence,
-                    pieces.c.piece <= frames.c.pieces,
-                )
-                .scalar_subquery(),
-                0,
-            )
-        ).label("bytes"),
-    )
-    .where(frames.c.response_id == bindparam("of_id"))
-    .order_by(frames.c.first_sequence)
-)
-"""What each checkpoint of a response stored, by its size."""
-_THIS_ROW: Final = (frames.c.response_id == bindparam("of_id")) & (
-    frames.c.first_sequence == bindparam("first")
-)
-_PIECES: Final = union_all(
-    select(literal(0).label("piece"), frames.c.data).where(_THIS_ROW),
-    select(pieces.c.piece, pieces.c.data)
-    .join(
-        frames,
-        (frames.c.response_id == pieces.c.response_id) & (frames.c.first_sequence == pieces.c.first_sequence),
-    )
-    .where(_THIS_ROW, pieces.c.piece <= frames.c.pieces),
-).subquery()
-_DATA: Final = select(_PIECES.c.data).order_by(_PIECES.c.piece)
-"""The data of one of those rows."""
-
-
-async def exported(rows: Rows) -> AsyncIterator[bytes]:
-    """As `ResponseStore.export`."""
-    after = ""
-    while found := await rows(_SOME, {"after": after, "most": _ROWS_AT_ONCE}):
-        for each in found:
-            row = row_in(each)
-            items = [item for (item,) in await rows(queries.INPUT, {"of_id": row.id})]
-            parts = await rows(_PARTS, {"of_id": row.id})
-            if sum(part.bytes for part in parts) <= FRAMES_IN_LINE:
-                yield record_line(row, items, joined([await _stored(rows, row.id, part) for part in parts]))
-            else:
-                yield record_line(row, items, None)
-                for part in parts:
-                    yield frames_line(row.id, await _stored(rows, row.id, part))
-            after = row.id
-
-
-async def _stored(rows: Rows, response_id: str, part: Any) -> Frames:
-    """All that one checkpoint stored."""
-    found = await rows(_DATA, {"of_id": response_id, "first": part.first_sequence})
-    return Frames(part.first_sequence, part.last_sequence, b"".join([data for (data,) in found]))
 
 
 # `db backup`: a copy of a SQLite file while servers write to it.
