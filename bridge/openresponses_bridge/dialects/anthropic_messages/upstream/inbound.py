@@ -318,8 +318,8 @@ class Inbound:
 
     def _message_stop(self, _frame: t.MessageStop) -> list[Event]:
         if self._stop_state.reason is None:
-            if self._id is None:
-                return self._fail(failure(EMPTY, "the upstream ended without a message"))
+            if not (self._blocks or self._machine.snapshot.output):
+                return self._fail(failure(EMPTY, "the upstream ended without content or stop reason"))
             self.diagnostics.repair("stop_reason", "missing, taken as end_turn")
             self._stop_state.reason = END_TURN
         return self._finish()

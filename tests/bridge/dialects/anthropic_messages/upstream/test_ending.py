@@ -96,8 +96,44 @@ def test_message_stop_without_a_stop_reason_is_an_end():
     assert fed.notes("repair") == ["stop_reason"]
 
 
-def test_message_stop_and_nothing_else_is_a_failure():
-    assert run(frame("message_stop")).response.error.code == "upstream_empty"
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [frame("message_stop")],
+        [start(), frame("message_stop")],
+        [start(), frame("message_delta", delta={"stop_reason": None}), frame("message_stop")],
+        [frame("message", id="msg_1", content=[], stop_reason=None)],
+        [frame("message", id="msg_1", content=None, stop_reason=7)],
+        [frame("message", id="msg_1")],
+        [frame("message", id="msg_1", content=[{"no": "type"}], stop_reason=None)],
+        [b'{"id":"msg_1","role":"assistant","content":[]}'],
+    ],
+)
+def test_an_end_without_content_or_stop_reason_is_a_failure(frames):
+    fed = run(*frames)
+    assert (fed.response.status, fed.response.error.code) == ("failed", "upstream_empty")
+    assert kinds(fed.events)[-1] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("content", "items"),
+    [
+        ([{"type": "text", "text": "x"}], ["message"]),
+        ([{"type": "thinking", "thinking": "t", "signature": "s"}], ["reasoning"]),
+        ([{"type": "tool_use", "id": "t1", "name": "f", "input": {}}], ["function_call"]),
+        ([{"type": "of_tomorrow"}], ["anthropic:of_tomorrow"]),
+    ],
+)
+def test_a_whole_message_with_content_needs_no_stop_reason(content, items):
+    fed = run(frame("message", id="msg_1", content=content, stop_reason=None))
+    assert fed.response.status == "completed"
+    assert [item["type"] for item in fed.output] == items
+    assert fed.notes("repair") == ["stop_reason"]
+
+
+def test_a_message_without_content_that_names_its_end_is_whole():
+    fed = run(frame("message", id="msg_1", content=[], stop_reason="end_turn"))
+    assert (fed.response.status, fed.output) == ("completed", [])
 
 
 def test_case_27_an_in_band_error_keeps_code_and_message():
