@@ -76,7 +76,7 @@ def test_a_key_that_is_refused_is_said_to_be(
 ) -> None:
     shown = said(command, "--upstream", keyed.url, "--api-key-env", "WRONG_KEY", *model)
     assert shown.exit_code == (1 if command == "doctor" else 2), shown.output
-    assert f"upstream refuses the key at {keyed.url}: it answered with status 401" in shown.output
+    assert f"refuses the key at {keyed.url}: it answered with status 401" in shown.output
     assert "sk-wrong" not in shown.output
 
 
@@ -84,7 +84,7 @@ def test_a_key_that_is_refused_is_said_to_be(
 def test_an_upstream_without_a_list_wants_a_model_named(command: str) -> None:
     with ScriptedUpstream() as upstream:
         shown = said(command, "--upstream", upstream.url)
-    assert f"upstream answers at {upstream.url}, but does not list its models" in shown.output
+    assert f"answers at {upstream.url}, but does not list its models" in shown.output
     if command != "doctor":
         assert shown.exit_code == 2
         assert "name a model with --model" in shown.output

@@ -226,7 +226,7 @@ COMMANDS: dict[str, list[tuple[list[str], int]]] = {
     "responses": [(["responses", "list", "--server", "SERVER"], 0)],
     "demo": [(["demo"], 0)],
     "db": [
-        (["db", "upgrade", "--store", "sqlite:///made.db"], 0),
+        (["db", "upgrade", "--create", "--store", "sqlite:///made.db"], 0),
         (["db", "export", "--store", "sqlite:///made.db"], 0),
     ],
     "vscode": [(["vscode", "package"], 0)],

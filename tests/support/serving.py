@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 from openresponses_bridge.conformance import StreamValidator
 from openresponses_bridge.sse import Frame, SSEDecoder, is_done
 from openresponses_server.api.app import create_app
-from openresponses_server.http import http_protocol
+from openresponses_server.http.connection import http_protocol
 from openresponses_server.settings import Settings
 from tests.support.logs import log_as_in_production
 

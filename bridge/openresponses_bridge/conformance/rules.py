@@ -5,9 +5,7 @@
 from openresponses_bridge.conformance import rules_stream
 from openresponses_bridge.conformance import rules_items
 from openresponses_bridge.conformance import rules_response
-from openresponses_bridge.conformance import rules_response as rules_usage
 from openresponses_bridge.conformance import rules_content
-from openresponses_bridge.conformance import rules_stream as rules_websocket
 from openresponses_bridge.conformance.registry import RULES
 
 # isort: on
@@ -17,6 +15,4 @@ __all__ = [
     "rules_items",
     "rules_response",
     "rules_stream",
-    "rules_usage",
-    "rules_websocket",
 ]

@@ -197,7 +197,7 @@ class Scenario(NamedTuple):
         return self.id.partition(".")[0]
 
 
-SCENARIOS: dict[str, Scenario] = {}
+REGISTERED: dict[str, Scenario] = {}
 
 
 def scenario(source: str, level: Level = "core") -> Callable[[Script], Script]:
@@ -206,7 +206,7 @@ def scenario(source: str, level: Level = "core") -> Callable[[Script], Script]:
 
     def register(play: Script) -> Script:
         name = play.__name__.replace("_", ".", 1).replace("_", "-")
-        SCENARIOS[name] = Scenario(name, (play.__doc__ or "").partition("\n")[0], source, level, play)
+        REGISTERED[name] = Scenario(name, (play.__doc__ or "").partition("\n")[0], source, level, play)
         return play
 
     return register

@@ -1,18 +1,16 @@
 """All scenarios: importing this module registers them. `SCENARIOS` is id → scenario, in playing order."""
 
 from collections.abc import Collection
+from typing import Final
 
-# isort: off
-from openresponses_bridge.conformance import scenarios_answers
-from openresponses_bridge.conformance import scenarios_tools
-from openresponses_bridge.conformance import scenarios_stored as scenarios_turns
-from openresponses_bridge.conformance import scenarios_answers as scenarios_errors
-from openresponses_bridge.conformance import scenarios_stored
-from openresponses_bridge.conformance import scenarios_websocket
-from openresponses_bridge.conformance import scenarios_stored as scenarios_compaction
-from openresponses_bridge.conformance.scenario import LEVELS, SCENARIOS, Level, Scenario
+from openresponses_bridge.conformance import (
+    scenarios_answers,
+    scenarios_stored,
+    scenarios_tools,
+    scenarios_websocket,
+)
+from openresponses_bridge.conformance.scenario import LEVELS, REGISTERED, Level, Scenario
 
-# isort: on
 __all__ = [
     "LEVELS",
     "SCENARIOS",
@@ -20,13 +18,17 @@ __all__ = [
     "Scenario",
     "chosen",
     "scenarios_answers",
-    "scenarios_compaction",
-    "scenarios_errors",
     "scenarios_stored",
     "scenarios_tools",
-    "scenarios_turns",
     "scenarios_websocket",
 ]
+
+# What every server has comes first, and what only some have last.
+_AREAS: Final = (
+    *("transport", "schema", "order", "tools", "turns", "errors"),
+    *("stored", "cancel", "resume", "websocket", "compaction"),
+)
+SCENARIOS: Final = {name: each for area in _AREAS for name, each in REGISTERED.items() if each.area == area}
 
 
 def chosen(level: Level = "full", only: Collection[str] = (), skip: Collection[str] = ()) -> list[Scenario]:

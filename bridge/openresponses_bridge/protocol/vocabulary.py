@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, get_args
 
 from openresponses_bridge.protocol import content, events, input_items, items, request, response, tools
-from openresponses_bridge.protocol import request as websocket
 from openresponses_bridge.protocol.fields import Field, fields_of, is_struct
 from openresponses_bridge.protocol.unknown import (
     Unknown,
@@ -100,7 +99,7 @@ CHILDREN: dict[type[Any], dict[str, Slot]] = {
     request.TextParam: {"format": FORMAT_PARAMS},
     request.CreateResponse: _REQUEST_CHILDREN,
     request.CompactRequest: {"input": INPUT_ITEMS},
-    websocket.ResponseCreateMessage: _REQUEST_CHILDREN,
+    request.ResponseCreateMessage: _REQUEST_CHILDREN,
     events.OutputItemAdded: {"item": ITEMS},
     events.OutputItemDone: {"item": ITEMS},
     events.ContentPartAdded: {"part": PARTS},

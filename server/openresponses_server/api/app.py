@@ -17,11 +17,7 @@ from starlette.types import ASGIApp
 
 from openresponses_bridge.errors import BridgeError
 from openresponses_server.api import chat_completions, compaction, health, messages, models, responses, vscode
-from openresponses_server.api import models as usage
-from openresponses_server.api import responses as stored
-from openresponses_server.api import responses as traces
-from openresponses_server.api.inspector import is_page, routes
-from openresponses_server.api.inspector import routes as inspection
+from openresponses_server.api.inspector import is_page
 from openresponses_server.api.inspector import routes as inspector
 from openresponses_server.api.middleware import Admission, Checked, Direct, ErrorHandler, RequestLog
 from openresponses_server.api.openapi.document import PATH as OPENAPI_PATH
@@ -49,12 +45,12 @@ _ROUTES = [
     Route("/v1/responses/compact", compaction.compact, methods=["POST"]),
     Route("/v1/responses/input_tokens", compaction.input_tokens, methods=["POST"]),
     Route("/v1/responses/{id}", responses.Stored),
-    Route("/v1/responses/{id}/cancel", stored.cancel, methods=["POST"]),
-    Route("/v1/responses/{id}/trace", traces.trace, methods=["GET"]),
-    Route("/v1/responses/{id}/input_items", stored.input_items, methods=["GET"]),
+    Route("/v1/responses/{id}/cancel", responses.cancel, methods=["POST"]),
+    Route("/v1/responses/{id}/trace", responses.trace, methods=["GET"]),
+    Route("/v1/responses/{id}/input_items", responses.input_items, methods=["GET"]),
     Route("/vscode/v1/models", vscode.models, methods=["GET"]),
     Route("/v1/messages/count_tokens", messages.count_tokens, methods=["POST"]),
-    Route("/v1/usage", usage.usage, methods=["GET"]),
+    Route("/v1/usage", models.usage, methods=["GET"]),
     Route("/vscode/v1/chat", vscode.chat, methods=["POST"]),
     Route("/vscode/v1/tokens", vscode.tokens, methods=["POST"]),
     Route("/v1/models", models.list_models, methods=["GET"]),
@@ -64,12 +60,12 @@ _ROUTES = [
     Route("/metrics", health.metrics, methods=["GET"]),
     Route("/", inspector.home, methods=["GET"]),
     Route("/inspector", inspector.page, methods=["GET"]),
-    Route("/inspector/v1/captures", inspection.capture, methods=["POST"]),
-    Route("/inspector/v1/context", routes.context, methods=["POST"]),
-    Route("/inspector/v1/responses", inspection.create, methods=["POST"]),
-    Route("/inspector/v1/responses", routes.listed, methods=["GET"]),
-    Route("/inspector/v1/responses/{id}/request", routes.request_of, methods=["GET"]),
-    Route("/inspector/v1/responses/{id}", inspection.stored, methods=["GET"]),
+    Route("/inspector/v1/captures", inspector.capture, methods=["POST"]),
+    Route("/inspector/v1/context", inspector.context, methods=["POST"]),
+    Route("/inspector/v1/responses", inspector.create, methods=["POST"]),
+    Route("/inspector/v1/responses", inspector.listed, methods=["GET"]),
+    Route("/inspector/v1/responses/{id}/request", inspector.request_of, methods=["GET"]),
+    Route("/inspector/v1/responses/{id}", inspector.stored, methods=["GET"]),
     Route("/inspector/{file:path}", inspector.file, methods=["GET"]),
     Route(OPENAPI_PATH, openapi, methods=["GET"]),
 ]

@@ -30,6 +30,7 @@ from openresponses_server.http.headers import LOWER
 from openresponses_server.http.refusals import written
 from openresponses_server.http.registry import ConnectionRegistry, Flow, Receiving, Sending, cut_off
 from openresponses_server.http.websocket import PATH, WebSocketConnection
+from openresponses_server.settings import Settings
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
@@ -519,3 +520,8 @@ class HttpConnection(Answering):
             return False
         self.transport.abort()
         return True
+
+
+def http_protocol(settings: Settings) -> Any:
+    """What uvicorn's `Config(http=…)` takes. It can be pickled, so that worker processes get one each."""
+    return partial(HttpConnection, ConnectionRegistry(settings))

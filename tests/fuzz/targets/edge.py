@@ -12,7 +12,7 @@ from typing import Any
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from openresponses_server.http import http_protocol
+from openresponses_server.http.connection import http_protocol
 from openresponses_server.settings import Settings
 from tests.fuzz.core import Target
 from tests.support.in_process import InProcess

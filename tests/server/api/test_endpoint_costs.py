@@ -217,6 +217,7 @@ ROWS = (
     Row("POST", "/inspector/v1/captures", "a stream", _capture),
     Row("POST", "/inspector/v1/captures", "one long line", _long_line, 400),
     Row("POST", "/inspector/v1/context", "messages", _messages),
+    Row("GET", "/", "a long query", _target("/?"), 404),
     Row("GET", "/inspector", "a long query", _target("/inspector?"), 307),
     Row("GET", "/inspector/{file:path}", "a long name", _target("/inspector/"), 404),
     Row("GET", "/healthz", "a long query", _target("/healthz?")),

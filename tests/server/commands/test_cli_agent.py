@@ -194,7 +194,7 @@ def test_what_models_and_tools_write_can_not_move_the_cursor(model: ScriptedUpst
         (("Do", "--upstream", "http://[::1", "--model", "m"), "Invalid IPv6 URL"),
         (
             ("Do", "--upstream", "http://h", "--dialect", "bogus", "--model", "m"),
-            "dialect 'bogus' is not one of",
+            "Invalid value for '--dialect': 'bogus' is not one of",
         ),
         (("Do", "--limit", "0"), "--limit"),
         (("Do", "--without", "no_such_tool"), "no tool and no tag 'no_such_tool'"),

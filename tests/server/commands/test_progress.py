@@ -58,7 +58,7 @@ def test_no_pipe_gets_any(tmp_path: Path, demo: str) -> None:
     store = f"sqlite:///{tmp_path / 's.sqlite3'}"
     exported = tmp_path / "lines"
     for words in (
-        ["db", "upgrade", "--store", store],
+        ["db", "upgrade", "--create", "--store", store],
         ["db", "export", "--store", store, str(exported)],
         ["db", "import", "--store", store, str(exported)],
         ["db", "sweep", "--store", store],

@@ -130,4 +130,4 @@ def test_loading_the_plugin_imports_nothing_of_the_package() -> None:
         "print(sorted({name.split('.')[0] for name in set(sys.modules) - before}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "['server']\n"
+    assert done.stdout == "['openresponses_server']\n"

@@ -95,7 +95,7 @@ def test_an_upstream_s_key_goes_out_in_its_header_and_nowhere_else(
         given = UpstreamSettings(url=upstream.url, dialect=dialect, api_key="${UPSTREAM_KEY}")
         settings = Settings(upstreams=[given])
         assert "s3cret" not in repr(settings)
-        upstream.scripts["m"] = refusal(401, message="Wrong key s3cret given")
+        upstream.scripts["m"] = refusal(400, message="Wrong key s3cret given")
         with serving(settings) as base:
             reply = respond(base, model="m")
         assert expected.items() <= upstream.last("m").headers.items()

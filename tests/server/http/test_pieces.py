@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
-from openresponses_server.http import http_protocol
+from openresponses_server.http.connection import http_protocol
 from openresponses_server.http.direct_writes import offered, withdraw
 from openresponses_server.settings import Settings
 from tests.support.pieces import Written

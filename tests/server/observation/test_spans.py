@@ -35,8 +35,8 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
     provider = sdk.TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     tracer = provider.get_tracer("openresponses-bridge", schema_url=tracing.SCHEMA)
-    for where in ("responses", "upstreams"):
-        monkeypatch.setattr(f"openresponses_server.observation.{where}.tracer", lambda: tracer)
+    for where in ("observation.spans", "upstreams.spans"):
+        monkeypatch.setattr(f"openresponses_server.{where}.tracer", lambda: tracer)
     return exporter
 
 
@@ -134,8 +134,8 @@ def test_without_the_api_nothing_stands_in_between(
     upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upstream.scripts = {"m": Script(text("Hello"))}
-    for where in ("composition", "upstreams.routing", "upstreams.targets"):
-        monkeypatch.setattr(f"server.{where}.is_installed", lambda: False)
+    for where in ("requests.composition", "upstreams.routing", "upstreams.targets"):
+        monkeypatch.setattr(f"openresponses_server.{where}.is_installed", lambda: False)
     running = InProcess(Settings(upstreams=[UpstreamSettings(url=upstream.url, trace_context=True)]))
     try:
         assert ask(running).status == 200

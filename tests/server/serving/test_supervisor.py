@@ -128,7 +128,7 @@ def socket_activated(listener: socket.socket, folder: Path, *flags: str) -> Iter
         "import os, sys\n"
         f"os.dup2({listener.fileno()}, 3)\n"
         "os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid()))\n"
-        "os.execv(sys.executable, [sys.executable, '-m', 'server', 'serve', *sys.argv[1:]])\n"
+        "os.execv(sys.executable, [sys.executable, '-m', 'openresponses_server', 'serve', *sys.argv[1:]])\n"
     )
     with subprocess.Popen(
         [sys.executable, "-c", script, *flags],

@@ -294,7 +294,7 @@ def test_what_is_learned_from_reports_is_what_the_endpoints_count_with(
 
 
 def test_the_demo_models_words_teach_nothing() -> None:
-    said = (Path(__file__).parents[2] / "bridge/openresponses_bridge/emitter/machine.py").read_text()[:1500]
+    said = (Path(__file__).parents[3] / "bridge/openresponses_bridge/emitter/machine.py").read_text()[:1500]
 
     def counted(text: str) -> int:
         body = {"model": "demo", "text": text}

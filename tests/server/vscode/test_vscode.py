@@ -205,8 +205,7 @@ def test_leaving_aborts_the_upstream_stored_or_not(
 @pytest.mark.parametrize(
     ("status", "error", "code"),
     [
-        (401, {"message": "who?"}, "NoPermissions"),
-        (403, {"message": "not you"}, "NoPermissions"),
+        (403, {"message": "not you", "code": "model_forbidden"}, "NoPermissions"),
         (404, {"message": "what?"}, "NotFound"),
         (402, {"message": "pay"}, "Blocked"),
         (429, {"message": "later", "code": "slow_down"}, "Blocked"),
@@ -220,6 +219,16 @@ def test_refusals_are_language_model_errors(
     reply = chat(keyed, user("Hello"), key=ALICE, model="refused")
     assert (reply.status, reply.error["name"], reply.error["code"]) == (status, "LanguageModelError", code)
     assert (reply.error["message"], reply.error["cause"]["status"]) == (error["message"], status)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_key_of_ours_that_is_refused_is_not_the_client_s(
+    keyed: str, upstream: ScriptedUpstream, status: int
+) -> None:
+    upstream.scripts["refused"] = refusal(status, message="who?")
+    reply = chat(keyed, user("Hello"), key=ALICE, model="refused")
+    assert (reply.status, reply.error["name"]) == (502, "LanguageModelError")
+    assert reply.error["cause"] == {"status": 502, "code": "upstream_authentication_failed"}
 
 
 def test_own_refusals_are_language_model_errors(demo: str, keyed: str) -> None:

@@ -17,7 +17,7 @@ from tests.support.scripts import clean_streams
 from tests.support.shared import REPOSITORY
 
 NODE = shutil.which("node")
-FOLD = REPOSITORY / "server/openresponses_server/inspector/protocol/fold.js"
+FOLD = REPOSITORY / "server/openresponses_server/api/inspector/protocol/fold.js"
 SPELT_BEFORE = {
     "response.reasoning_summary_text.delta": "response.reasoning_summary.delta",
     "response.reasoning_summary_text.done": "response.reasoning_summary.done",

@@ -8,9 +8,9 @@ from itertools import islice
 from typing import Any
 
 import pytest
-import server.captures.reader as reader
 
 from openresponses_server.http.bodies import check_json
+from openresponses_server.observation.recordings import captures as reader
 from openresponses_server.observation.recordings.captures import Unreadable, read_capture, with_pauses
 from openresponses_server.observation.recordings.observing import observed, observed_file
 from openresponses_server.observation.recordings.records import Answered, Asked, Begun, Chunk, encode_record

@@ -78,7 +78,7 @@ def test_ids_that_are_no_names_of_files_are_not_traced(tmp_path: Path) -> None:
         traces.forget("", wrong)
     assert traces._made("", "resp_1") is not None
     assert traces._made("", "resp_1") is None  # nothing is written over
-    assert traces.begin(Asked(0, 0), {}, "") is not None
+    assert traces.begin(Asked(0, 0), {}, "", None) is not None
 
 
 def test_the_flag_is_put_over_the_table_of_the_file(tmp_path: Path) -> None:
