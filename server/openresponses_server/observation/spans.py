@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from opentelemetry import context, trace
 from opentelemetry.context import Context
@@ -13,41 +12,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from openresponses_bridge.protocol.response import Response
 from openresponses_server.observation.responses import Ended, Said
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Tracer
-
-# The tracer, and the context of spans in headers.
-#
-# The conventions for generative AI are those of the schema that the spans name; where they have nothing,
-# attributes begin with `openresponses.`. Of the context only `traceparent` and `tracestate` are read and
-# sent:
-# baggage is what strangers wrote.
-
-SCHEMA: Final = "https://opentelemetry.io/schemas/1.37.0"
-LONGEST: Final = 80  # characters of a name that a client gives
-
-
-def is_installed() -> bool:
-    """Whether OpenTelemetry's API is there (the extra `[otel]`)."""
-    return find_spec("opentelemetry") is not None and find_spec("opentelemetry.trace") is not None
-
-
-def tracer() -> Tracer:
-    """Makes spans, which are nothing as long as no SDK is configured."""
-    from opentelemetry import trace
-
-    return trace.get_tracer("openresponses-bridge", schema_url=SCHEMA)
-
-
-def outgoing() -> dict[str, str]:
-    """The headers that name the span which is open now."""
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
-    headers: dict[str, str] = {}
-    TraceContextTextMapPropagator().inject(headers)
-    return headers
-
+from openresponses_server.observation.tracing import LONGEST, tracer
 
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 _TRACEPARENT: Final = "traceparent"

@@ -13,7 +13,7 @@ from openresponses_server.http.auth import NOBODY, Keys, Operators
 from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.quotas import Quotas
 from openresponses_server.observation.metrics import Metrics
-from openresponses_server.observation.spans import is_installed
+from openresponses_server.observation.tracing import is_installed
 from openresponses_server.requests.background import hear, rerun, take
 from openresponses_server.requests.service import Service
 from openresponses_server.runs.metering import Meters

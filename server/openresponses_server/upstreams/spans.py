@@ -12,7 +12,7 @@ from opentelemetry import context, trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from openresponses_server.errors import UpstreamError
-from openresponses_server.observation.spans import LONGEST, outgoing, tracer
+from openresponses_server.observation.tracing import LONGEST, outgoing, tracer
 from openresponses_server.settings import Timeouts
 from openresponses_server.upstreams.base import Upstream, UpstreamReply, UpstreamRequest
 from openresponses_server.upstreams.catalog import ReportedModel

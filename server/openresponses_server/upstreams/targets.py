@@ -16,7 +16,7 @@ from openresponses_bridge.dialects.base import History, Outgoing, RequestContext
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.seal import Sealer
 from openresponses_server.observation.recordings.masking import header_secrets
-from openresponses_server.observation.spans import is_installed
+from openresponses_server.observation.tracing import is_installed
 from openresponses_server.settings import (
     SOCKET,
     Capabilities,

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter  # noqa: E402
 from opentelemetry.trace import SpanKind, StatusCode  # noqa: E402
 
-from openresponses_server.observation import spans as tracing  # noqa: E402
+from openresponses_server.observation import tracing  # noqa: E402
 from openresponses_server.settings import Retries, Settings, UpstreamSettings  # noqa: E402
 from tests.support.in_process import InProcess  # noqa: E402
 from tests.support.serving import Reply  # noqa: E402
