@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -19,33 +19,94 @@ _OTHER = "other"
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
+class _Flags(NamedTuple):
+    """What is given in the place of answers."""
+
+    upstream: str | None
+    dialect: str | None
+    models: tuple[str, ...]
+    api_key_env: str | None
+    host: str | None
+    port: int | None
+    key_env: str | None
+
+
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), default=Path("bridge.toml"))
+@click.option("--upstream", metavar="NAME|URL", help="A known upstream or an address. Nothing is asked then.")
+@click.option("--dialect", help="What an address speaks: chat by default.")
+@click.option("--model", "models", multiple=True, help="A model of it, all by default. May be repeated.")
+@click.option("--api-key-env", metavar="VAR", help="Environment variable with the upstream's key.")
+@click.option("--host", help="Address to listen on: 127.0.0.1 by default.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on: 8080 by default.")
+@click.option("--key-env", metavar="VAR", help="Environment variable with the key that clients show.")
 @force_flag
-def command(file: Path, force: bool) -> None:
+def command(file: Path, force: bool, **given: Any) -> None:
     """Ask which models to serve, and write a config for `serve --config FILE` (bridge.toml by default).
 
     Exit code 1: the file is not written, as the questions were not answered to their end."""
+    flags = _Flags(**given)
     try:
-        _ask(file, force)
+        if flags.upstream is not None:
+            _write(file, *_given(file, force, flags, flags.upstream))
+        elif any(value not in (None, ()) for value in flags):
+            raise click.UsageError("the other flags belong to --upstream, which is missing")
+        else:
+            _write(file, *_asked(file, force))
     except click.Abort:
         click.echo(f"\n{file} is not written.", err=True)
         sys.exit(1)
 
 
-def _ask(file: Path, force: bool) -> None:
-    from openresponses_server.settings import SettingsError, load_settings
+def _given(
+    file: Path, force: bool, flags: _Flags, upstream: str
+) -> tuple[list[dict[str, Any]], str, int, str]:
+    """What `_write` takes, by the flags alone. Raises UsageError."""
+    from openresponses_server.settings.hosts import is_loopback
+    from openresponses_server.upstreams.dialects import DEFAULT, DIALECTS, HttpDialect
+    from openresponses_server.upstreams.profiles import names
 
+    if file.exists() and not force:
+        raise click.UsageError(f"{file} already exists: --force replaces it")
+    for variable in (flags.api_key_env, flags.key_env):
+        _variable_name(variable or "")
+    fields: dict[str, Any] = {"name": upstream, "profile": upstream}
+    if upstream not in names():
+        if "://" not in upstream:
+            raise click.UsageError(
+                f"--upstream: {upstream!r} is not an address, nor one of {', '.join(names())}"
+            )
+        dialect = flags.dialect or DEFAULT
+        if not isinstance(DIALECTS.get(dialect), HttpDialect):
+            raise click.UsageError(f"--dialect: {dialect!r} is not what an address speaks")
+        fields = {"name": _OTHER, "url": _address(upstream), "dialect": dialect}
+    elif flags.dialect is not None:
+        raise click.UsageError("--dialect belongs to an address: a known upstream has its own")
+    fields |= {"api_key_env": flags.api_key_env, "models": list(flags.models)}
+    host = flags.host or "127.0.0.1"
+    if not is_loopback(host) and not flags.key_env:
+        raise click.UsageError(f"--host {host} is open to other machines: name --key-env as well")
+    kept = {name: value for name, value in fields.items() if value}
+    return [kept], host, 8080 if flags.port is None else flags.port, flags.key_env or ""
+
+
+def _asked(file: Path, force: bool) -> tuple[list[dict[str, Any]], str, int, str]:
+    """The same by questions."""
     if file.exists() and not force:
         click.confirm(f"{file} already exists. Replace it?", abort=True)
     upstreams: list[dict[str, Any]] = []
     while not upstreams or click.confirm("Another upstream?", default=False):
         upstreams.append(_upstream({str(each["name"]) for each in upstreams}))
-    host, keys_env = _reach()
-    head = [("host", host), ("port", click.prompt("Port", type=click.IntRange(0, 65535), default=8080))]
-    lines = [f"{name} = {_toml(value)}" for name, value in head]
-    if keys_env:
-        lines.append(f"api_keys = [{_toml('${' + keys_env + '}')}]")
+    host, key_env = _reach()
+    return upstreams, host, click.prompt("Port", type=click.IntRange(0, 65535), default=8080), key_env
+
+
+def _write(file: Path, upstreams: list[dict[str, Any]], host: str, port: int, key_env: str) -> None:
+    from openresponses_server.settings import SettingsError, load_settings
+
+    lines = [f"host = {_toml(host)}", f"port = {_toml(port)}"]
+    if key_env:
+        lines.append(f"api_keys = [{_toml('${' + key_env + '}')}]")
     for upstream in upstreams:
         lines += ["", "[[upstreams]]", *(f"{name} = {_toml(value)}" for name, value in upstream.items())]
     file.write_text("\n".join(lines) + "\n", "utf-8")

@@ -77,3 +77,50 @@ def test_force_replaces_without_a_question(tmp_path: Path) -> None:
     path.write_text("port = 1")
     done = CliRunner().invoke(main, ["init", "--force", str(path)], input="ollama" + "\n" * 6)
     assert (done.exit_code, load_settings(path).port) == (0, 8080)
+
+
+def given(path: Path, *flags: str, code: int = 0) -> str:
+    done = CliRunner().invoke(main, ["init", str(path), *flags], input="")
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def test_with_an_upstream_given_nothing_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "secret")
+    path = tmp_path / "bridge.toml"
+    given(path, "--upstream", "ollama", "--model", "a", "--model", "b", "--port", "0")
+    settings = load_settings(path)
+    (upstream,) = settings.upstreams
+    assert (upstream.profile, upstream.models, settings.port) == ("ollama", ["a", "b"], 0)
+    address = ("--upstream", "http://127.0.0.1:9/v1", "--dialect", "responses", "--api-key-env", "MY_KEY")
+    given(path, *address, "--host", "0.0.0.0", "--key-env", "MY_KEY", "--force")
+    settings = load_settings(path)
+    (upstream,) = settings.upstreams
+    assert (upstream.url, upstream.dialect) == ("http://127.0.0.1:9/v1", "responses")
+    assert (upstream.api_key_env, settings.host, len(settings.api_keys)) == ("MY_KEY", "0.0.0.0", 1)
+    assert "secret" not in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--upstream", "olama"), "'olama' is not an address, nor one of"),
+        (("--upstream", "ftp://127.0.0.1"), "is not an http"),
+        (("--upstream", "http://127.0.0.1:9", "--dialect", "vscode"), "--dialect: 'vscode' is not what"),
+        (("--upstream", "ollama", "--dialect", "chat"), "--dialect belongs to an address"),
+        (("--upstream", "ollama", "--api-key-env", "sk-a key"), "not the name of a variable"),
+        (("--upstream", "ollama", "--host", "0.0.0.0"), "name --key-env as well"),
+        (("--port", "1"), "the other flags belong to --upstream"),
+    ],
+)
+def test_flags_that_are_wrong_write_nothing(tmp_path: Path, flags: tuple[str, ...], said: str) -> None:
+    path = tmp_path / "bridge.toml"
+    assert said in given(path, *flags, code=2)
+    assert not path.exists()
+
+
+def test_a_file_that_is_there_is_replaced_by_force_alone(tmp_path: Path) -> None:
+    path = tmp_path / "bridge.toml"
+    path.write_text("port = 1")
+    assert "--force replaces it" in given(path, "--upstream", "ollama", code=2)
+    assert path.read_text() == "port = 1"
