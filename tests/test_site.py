@@ -134,7 +134,7 @@ def test_the_reference_has_the_public_names() -> None:
         pytest.skip("the site is not built: make docs")
     import openresponses_bridge
 
-    page = (SITE / "api" / "openresponses_bridge.html").read_text()
+    page = (SITE / "api" / "bridge.html").read_text()
     aliases = {"Event", "Part"}  # unions, which have no entry of their own
     assert [
         name
