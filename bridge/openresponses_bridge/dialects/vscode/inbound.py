@@ -226,6 +226,9 @@ class Inbound:
 
     def _call(self, part: LanguageModelToolCallPart) -> list[Event]:
         self._thinking = None
+        if not part.name:
+            self._machine.diagnostics.loss("tool_call", "a call without a name")
+            return []
         index, self._calls = self._calls, self._calls + 1
         arguments = json.dumps(part.input, ensure_ascii=False, separators=(",", ":"))
         call_id = call_id_of(part.call_id, self._prefix)

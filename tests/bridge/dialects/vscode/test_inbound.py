@@ -50,6 +50,13 @@ def test_a_started_machine_is_not_started_again() -> None:
     assert stream.feed(encode_part(text("a")))[0] == "output_item.added"
 
 
+def test_a_call_without_a_name_is_a_loss_and_no_call() -> None:
+    nameless = {"type": "LanguageModelToolCallPart", "callId": "gw-call_b", "name": "", "input": {"a": 1}}
+    stream = fed(LanguageModelToolCallPart("gw-call_a", "find", {}), nameless, text("Done."))
+    assert [item.type for item in stream.response.output] == ["function_call", "message"]
+    assert stream.notes("loss") == ["tool_call: a call without a name"]
+
+
 def test_thinking_blocks_keep_their_ids_and_encrypted_forms() -> None:
     stream = fed(
         LanguageModelThinkingPart("one", "rs_a"),
