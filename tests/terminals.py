@@ -109,7 +109,7 @@ def inspect(folder: Path) -> str:
     """A capture in which a delta is missing."""
     events = [event for event in played(_STEPS).events if getattr(event, "delta", "") != "18 °C "]
     (folder / "capture.sse").write_bytes(encode_sse(events) + DONE)
-    command = f"{sys.executable} -m server inspect capture.sse || true"
+    command = f"{sys.executable} -m openresponses_server inspect capture.sse || true"
     output = in_a_terminal(["sh", "-c", command], folder, _env(folder))
     return drawn("inspect", f"{PROGRAM} inspect capture.sse", output, {})
 
