@@ -71,6 +71,14 @@ class Terminal:
         assert found is not None
         return found[1]
 
+    def wait_until_it_waits(self) -> None:
+        """In a system call: a signal that comes just before one does not interrupt it."""
+        status = Path(f"/proc/{self.process.pid}/stat")
+        deadline = time.monotonic() + 30
+        while status.exists() and status.read_text().rpartition(")")[2].split()[0] != "S":
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
     def press_ctrl_c(self) -> int:
         """All processes of a terminal get it; the exit code."""
         os.killpg(self.process.pid, signal.SIGINT)
@@ -174,7 +182,8 @@ def test_ctrl_c_while_it_starts_ends_it_quietly(tmp_path: Path) -> None:
     os.mkfifo(hanging)  # reading it waits for a writer
     terminal = Terminal("--config", str(hanging))
     try:
-        with open(hanging, "w", encoding="utf-8"):  # opens when it is being read
+        with open(hanging, "w", encoding="utf-8"):  # opens when the other end does
+            terminal.wait_until_it_waits()
             assert terminal.press_ctrl_c() == 0
     finally:
         terminal.close()
