@@ -37,7 +37,6 @@ from openresponses_bridge.tools.errors import (
 from openresponses_bridge.tools.results import LanguageModelToolResult
 
 if TYPE_CHECKING:
-    from openresponses_bridge.tools.results import LanguageModelToolResult
     from openresponses_bridge.tools.validation import ToolSchema
 
 # A tool's schema and handler from a function with types.
@@ -57,8 +56,6 @@ class TypedHandler(NamedTuple):
 def typed_handler(function: Callable[..., Any]) -> TypedHandler:
     """Raises ToolError when a parameter has no type, takes any number of values or has no name to give it by,
     or when its type is not one that JSON can be converted to."""
-    pass
-
     name = function.__name__
     try:
         hints = get_type_hints(function, include_extras=True)

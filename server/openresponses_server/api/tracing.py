@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -17,9 +17,6 @@ from openresponses_server.observation.recordings.records import Asked, How
 from openresponses_server.observation.trace_folder import HEADER, Traces
 from openresponses_server.observation.traces import REQUEST
 from openresponses_server.off_loop import on_thread
-
-if TYPE_CHECKING:
-    from openresponses_server.observation.trace_folder import Traces
 
 # the paths whose requests become responses, and what their clients speak
 _DIALECTS: Final = {

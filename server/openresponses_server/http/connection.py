@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from enum import Enum, auto
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+from typing import Any, Final, NoReturn, cast
 
 import httptools
 from uvicorn import Config
@@ -31,9 +31,6 @@ from openresponses_server.http.refusals import written
 from openresponses_server.http.registry import ConnectionRegistry, Flow, Receiving, Sending, cut_off
 from openresponses_server.http.websocket import PATH, WebSocketConnection
 from openresponses_server.settings import Settings
-
-if TYPE_CHECKING:
-    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 # How a request reaches the application and how its answer is written: as uvicorn does both, in fewer steps
 # where they are as usual. The rest is left to uvicorn.

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import fcntl
 import os
 import platform
 import stat
@@ -18,6 +17,9 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 import structlog
+
+if sys.platform != "win32":  # where `by_files` finds nobody else
+    import fcntl
 
 # Processes of one machine, each with a file that it keeps locked: the kernel lets go of a lock when its
 # process ends, in whatever way, and not before. So an unlocked file proves a death, also across containers
@@ -183,8 +185,6 @@ def by_files(folder: Path, process: str) -> Presence:
     """By files that are locked, where there is such a thing."""
     if sys.platform == "win32":
         return Alone()
-    pass
-
     return ProcessFiles(folder, process)
 
 

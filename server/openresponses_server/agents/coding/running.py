@@ -208,7 +208,6 @@ def served_at(address: str, key: str | None) -> Reached:
 def own_server(settings: Settings, model: str | None = None) -> Iterator[Reached]:
     """One that is started for this, and ends with the context; `model` is the one that its settings name, if
     they do. Raises SettingsError."""
-    pass
     from openresponses_server.observation.logs import configure_logs
 
     key = secrets.token_urlsafe(32)
