@@ -22,9 +22,9 @@ from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol import codec
 from openresponses_server.api.answers import Answer, StreamedAnswer, Streaming, Whole, WholeAnswer, failure_of
 from openresponses_server.api.forms import CHAT, ChatForm, chat_options
-from openresponses_server.budget import Hold
 from openresponses_server.http.headers import fields_of
 from openresponses_server.limits.gate import Gate
+from openresponses_server.limits.memory import Hold
 from openresponses_server.limits.requests import check_choices
 from openresponses_server.requests.bodies import read_json
 from openresponses_server.requests.prepare import prepare

@@ -25,13 +25,13 @@ from openresponses_server.api.forms import KEEP_ALIVE, SSE_TYPE
 from openresponses_server.errors import HttpError
 from openresponses_server.http.headers import fields_of
 from openresponses_server.limits.requests import check_conversation, check_request
-from openresponses_server.off_loop import on_thread
 from openresponses_server.requests.bodies import read_json
 from openresponses_server.requests.outgoing import loss_header, opened, reported_losses, unknown_fields
 from openresponses_server.requests.prepare import prepare
 from openresponses_server.requests.service import service_of
 from openresponses_server.runs.outlet import Batch
 from openresponses_server.store.history import continued, own_input
+from openresponses_server.tasks import on_thread
 
 KEPT_TOKENS: Final = 20_000
 """How much of what users said stays word for word, newest first."""

@@ -15,11 +15,11 @@ from openresponses_server.api.forms import MESSAGES, ForeignForm
 from openresponses_server.http.headers import fields_of
 from openresponses_server.limits.quotas import anthropic_headers
 from openresponses_server.limits.requests import check_conversation, check_request
-from openresponses_server.off_loop import on_thread
 from openresponses_server.requests.bodies import read_json
 from openresponses_server.requests.outgoing import loss_header, losses_of, reported_losses
 from openresponses_server.requests.prepare import prepare
 from openresponses_server.requests.service import service_of
+from openresponses_server.tasks import on_thread
 
 _ANY_LIMIT: Final = 1024
 

@@ -15,10 +15,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.random_ids import random_hex
-from openresponses_server.budget import hand_over
 from openresponses_server.errors import MESSAGES_PATH, HttpError, error_body, surface_path
 from openresponses_server.http.headers import fields_of
 from openresponses_server.limits.gate import Gate
+from openresponses_server.limits.memory import hand_over
 from openresponses_server.limits.requests import check_headers
 from openresponses_server.observation.metrics import Metrics
 from openresponses_server.settings import Limits

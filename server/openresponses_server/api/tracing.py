@@ -16,7 +16,7 @@ from openresponses_server.http.headers import fields_of
 from openresponses_server.observation.recordings.records import Asked, How
 from openresponses_server.observation.trace_folder import HEADER, Traces
 from openresponses_server.observation.traces import REQUEST
-from openresponses_server.off_loop import on_thread
+from openresponses_server.tasks import on_thread
 
 # the paths whose requests become responses, and what their clients speak
 _DIALECTS: Final = {

@@ -33,10 +33,9 @@ from openresponses_bridge.seal import Sealer
 from openresponses_server.api.answers import StreamedAnswer
 from openresponses_server.api.forms import PARTS, ForeignForm
 from openresponses_server.api.models import wants_refresh
-from openresponses_server.budget import Hold
 from openresponses_server.errors import HttpError, failure
 from openresponses_server.http.headers import fields_of
-from openresponses_server.off_loop import off_loop
+from openresponses_server.limits.memory import Hold
 from openresponses_server.requests.bodies import read_json
 from openresponses_server.requests.prepare import Prepared, prepare
 from openresponses_server.requests.service import Service, service_of
@@ -44,6 +43,7 @@ from openresponses_server.runs.outlet import Batch
 from openresponses_server.runs.run import Run
 from openresponses_server.store.base import StoreError
 from openresponses_server.store.history import Conversation, history_of
+from openresponses_server.tasks import off_loop
 
 # A chat request → a response that is ready to be made, going on from a stored one where it can.
 #

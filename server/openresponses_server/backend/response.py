@@ -16,9 +16,9 @@ from openresponses_bridge.backend.answer import Answer, AnswerOptions, check_opt
 from openresponses_bridge.backend.sources import AsyncFunction, AsyncGenerate, async_close, check_function
 from openresponses_bridge.errors import HttpError, LocalError, RemoteError
 from openresponses_server.backend.exchange import Exchange, Left, Writer
-from openresponses_server.http.bodies import check_json, check_length, check_type, too_large
-from openresponses_server.off_loop import off_loop
+from openresponses_server.limits.bodies import check_json, check_length, check_type, too_large
 from openresponses_server.settings import Limits
+from openresponses_server.tasks import off_loop
 
 MAX_BODY: Final = 32 * 1024 * 1024
 _LIMITS: Final = Limits()

@@ -13,8 +13,8 @@ from starlette.types import Scope
 
 from openresponses_server.errors import HttpError
 from openresponses_server.http.headers import fields_of
-from openresponses_server.off_loop import OWNER
 from openresponses_server.settings.files import is_among
+from openresponses_server.tasks import OWNER
 
 NOBODY: Final = ""
 """The owner of everything where no keys are asked for."""

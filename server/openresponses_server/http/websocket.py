@@ -21,12 +21,12 @@ from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 from websockets.typing import ExtensionParameter
 
-from openresponses_server.budget import OF_SOCKET, Hold
 from openresponses_server.errors import HttpError
 from openresponses_server.http.direct_writes import offer, withdraw
 from openresponses_server.http.refusals import envelope, too_large, written
 from openresponses_server.http.registry import Receiving, Sending, cut_off
-from openresponses_server.off_loop import LARGE
+from openresponses_server.limits.memory import OF_SOCKET, Hold
+from openresponses_server.tasks import LARGE
 
 if TYPE_CHECKING:
     from openresponses_server.http.registry import ConnectionRegistry

@@ -20,7 +20,6 @@ from openresponses_bridge.protocol.response import Response
 from openresponses_server.errors import HttpError, Outage
 from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.rates import Buckets, Rates, Standing, Verdict, rates_of, verdict
-from openresponses_server.observation.metrics import Metrics
 from openresponses_server.settings import Settings
 from openresponses_server.tasks import end_tasks
 
@@ -131,22 +130,31 @@ _FRAMES: Final = 3  # how often a stored stream has its output in it, about
 
 class Quotas:
     """One per application; it works while `going` lasts. Over Redis all workers count together, and with
-    `gate` so do its shares; else each by itself."""
+    `gate` so do its shares; else each by itself. `refused` gets the name of each limit that a request goes
+    beyond, `failed` what Redis failed at: the call's name and a code."""
 
-    def __init__(self, settings: Settings, stored: Measure, gate: Gate, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        stored: Measure,
+        gate: Gate,
+        *,
+        refused: Callable[[str], None],
+        failed: Callable[[str, str], None],
+    ) -> None:
         limits = settings.limits
         self._rates: Rates = rates_of(limits)
         self._limited = any(self._rates)
         self._buckets = Buckets(self._rates)
         most = limits.stored_bytes_per_key
         self._stock = None if most is None else Stock(stored, most)
-        self._refused: Callable[[str], None] = metrics.refused
+        self._refused = refused
         self._shared = None
         if settings.event_log.startswith("redis"):
             # Redis' client takes a while to load
             from openresponses_server.limits.redis_counts import SharedCounts
 
-            self._shared = SharedCounts(settings.event_log, self._rates, metrics.limits_failed)
+            self._shared = SharedCounts(settings.event_log, self._rates, failed)
             for kind, share in gate.shares.items():
                 self._shared.count(kind, share)
 

@@ -1,5 +1,5 @@
 """Law S8: how many items and tools one request may have, whatever it looks like on the wire, and how large
-its headers may be. What its JSON may be is `json_bounds`."""
+its headers may be. What its JSON may be is in `bodies`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.tools import FunctionToolParam
 from openresponses_bridge.protocol.unknown import Unknown
 from openresponses_server.errors import HttpError
-from openresponses_server.http.bodies import LONGEST_NAME, check_name
 from openresponses_server.settings import Limits
 
+_LONGEST_NAME: Final = 1024
+"""Characters of the name of a model or tool, or of an id."""
 _NONE: Final[list[Any]] = []
 _NAMING: Final = ("id", "call_id", "name")
 # what almost all items and tools are: there is nothing within them
@@ -45,7 +46,7 @@ def check_request(request: CreateResponse, limits: Limits, *, place: str = "inpu
         for index, each in enumerate(named):
             for field in _NAMING:
                 name = getattr(each, field, None)
-                if isinstance(name, str) and len(name) > LONGEST_NAME:
+                if isinstance(name, str) and len(name) > _LONGEST_NAME:
                     check_name(name, f"{where}[{index}].{field}")
     if len(own) > limits.items:
         raise _refused(f"The request has {len(own)} items; the limit is {limits.items}.", place)
@@ -71,6 +72,14 @@ def check_conversation(request: CreateResponse, earlier: int, limits: Limits) ->
     if earlier and items > limits.items:
         what = f"The conversation has {items} items with this request; the limit is {limits.items}."
         raise _refused(what, "previous_response_id")
+
+
+def check_name(name: str, param: str) -> None:
+    """Raises InvalidRequestError when the name of a model or tool, or an id, is longer than any is: they are
+    looked for, compared, logged and stored in many places."""
+    if len(name) > _LONGEST_NAME:
+        what = f"{param} has {len(name)} characters; the limit is {_LONGEST_NAME}."
+        raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=param)
 
 
 def _count(tools: Iterable[Any]) -> int:

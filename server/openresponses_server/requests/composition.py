@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from openresponses_server.budget import room_for
 from openresponses_server.http.auth import NOBODY, Keys, Operators
 from openresponses_server.limits.gate import Gate
+from openresponses_server.limits.memory import room_for
 from openresponses_server.limits.quotas import Quotas
 from openresponses_server.observation.metrics import Metrics
 from openresponses_server.observation.tracing import is_installed
@@ -70,7 +70,7 @@ def compose(settings: Settings) -> Service:
         sealer=sealer,
         operators=Operators(settings.operator_keys, keys_of(settings)),
         gate=gate,
-        quotas=Quotas(settings, store.stock, gate, metrics),
+        quotas=Quotas(settings, store.stock, gate, refused=metrics.refused, failed=metrics.limits_failed),
         room=room,
         watch=Watch(store, runs.event_log),
         metrics=metrics,

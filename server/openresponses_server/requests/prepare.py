@@ -18,12 +18,11 @@ from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.request import RESTART, CreateResponse
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.wire import choose_wire
-from openresponses_server.budget import Hold, hand_over
 from openresponses_server.errors import HttpError
+from openresponses_server.limits.memory import Hold, hand_over
 from openresponses_server.limits.quotas import Form, openai_headers
 from openresponses_server.limits.requests import check_conversation, check_request
 from openresponses_server.observation.traces import REQUEST
-from openresponses_server.off_loop import on_thread
 from openresponses_server.requests.answer_format import check_format, check_patterns
 from openresponses_server.requests.client_traits import ClientTraits, traits_of, with_betas
 from openresponses_server.requests.constraints import ConstrainedStream, machine_for
@@ -47,6 +46,7 @@ from openresponses_server.runs.translation import Translation
 from openresponses_server.settings import Limits
 from openresponses_server.store.base import TooLarge, UpstreamResponse
 from openresponses_server.store.history import continued, own_input
+from openresponses_server.tasks import on_thread
 from openresponses_server.upstreams.attempts import Attempt, Attempts
 from openresponses_server.upstreams.base import UpstreamReply, UpstreamRequest
 from openresponses_server.upstreams.targets import Target

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 
 from openresponses_bridge.seal import Sealer
-from openresponses_server.budget import Room
 from openresponses_server.http.auth import Operators
 from openresponses_server.limits.gate import Gate
+from openresponses_server.limits.memory import Room
 from openresponses_server.limits.quotas import Quotas
 from openresponses_server.observation.metrics import Metrics
 from openresponses_server.runs.metering import Meters

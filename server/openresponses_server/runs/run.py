@@ -12,9 +12,9 @@ import asyncio
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.response import Response
-from openresponses_server.budget import Hold
 from openresponses_server.errors import HttpError, shutting_down, too_slow
 from openresponses_server.limits.gate import Gate
+from openresponses_server.limits.memory import Hold
 from openresponses_server.runs.keeper import Keeper
 from openresponses_server.runs.outcome import Outcome
 from openresponses_server.runs.outlet import Client, Deliver, Outlet

@@ -14,8 +14,8 @@ from openresponses_bridge.protocol.content import InputTextContent, OutputTextPa
 from openresponses_bridge.protocol.input_items import InputItem, ItemReference, MessageParam, items_of
 from openresponses_bridge.protocol.items import Item
 from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_server.budget import Hold, Room
 from openresponses_server.errors import HttpError
+from openresponses_server.limits.memory import Hold, Room
 from openresponses_server.store.base import ResponseStore, TooLarge, Turn, UpstreamResponse
 from openresponses_server.store.records import decode_input, listed_ids
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from openresponses_bridge.seal import Sealer
 from openresponses_server.errors import HttpError
-from openresponses_server.http.bodies import check_name
+from openresponses_server.limits.requests import check_name
 from openresponses_server.observation.tracing import is_installed
 from openresponses_server.settings import Settings, SettingsError, recording_path
 from openresponses_server.settings.files import about, did_you_mean

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from openresponses_server.budget import Budget
 from openresponses_server.errors import HttpError
+from openresponses_server.limits.memory import Budget
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
 from tests.server.limits.test_shares import eventually

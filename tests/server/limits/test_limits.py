@@ -10,7 +10,7 @@ import pytest
 
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_server.errors import HttpError
-from openresponses_server.http.bodies import check_json
+from openresponses_server.limits.bodies import check_json
 from openresponses_server.limits.gate import Gate
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from tests.support.in_process import InProcess

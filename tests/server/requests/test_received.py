@@ -14,11 +14,11 @@ import anyio
 import pytest
 
 from openresponses_server.api.app import create_app
-from openresponses_server.budget import Budget
 from openresponses_server.errors import HttpError
 from openresponses_server.http.auth import Keys
 from openresponses_server.http.connection import http_protocol
 from openresponses_server.http.encodings import zstd
+from openresponses_server.limits.memory import Budget
 from openresponses_server.requests import bodies
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed

@@ -24,13 +24,12 @@ from openresponses_server.api.forms import StoredStream
 from openresponses_server.api.inspector import HEADERS, INDEX, ROOT, files
 from openresponses_server.api.responses import after_of, counted, unknown_response
 from openresponses_server.errors import HttpError
-from openresponses_server.http.bodies import check_json
 from openresponses_server.http.headers import fields_of
+from openresponses_server.limits.bodies import check_json
 from openresponses_server.limits.requests import check_conversation, check_request
 from openresponses_server.observation.recordings.captures import Unreadable
 from openresponses_server.observation.recordings.dialects import AUTO, DIALECTS
 from openresponses_server.observation.recordings.observing import Observer, observed_file
-from openresponses_server.off_loop import on_thread
 from openresponses_server.requests.background import begin
 from openresponses_server.requests.bodies import read_bytes, read_json
 from openresponses_server.requests.outgoing import opened
@@ -41,6 +40,7 @@ from openresponses_server.runs.run import Run
 from openresponses_server.settings import Limits
 from openresponses_server.store.history import continued
 from openresponses_server.store.listing import ListedPage, Wanted, conversation_of, page_of
+from openresponses_server.tasks import on_thread
 
 _ASKED: Final = (
     "model",

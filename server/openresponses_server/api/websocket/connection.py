@@ -23,15 +23,15 @@ from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.request import FailedSteer, ResponseSteerFailed, SteerError
 from openresponses_server.api.websocket.memory import ConnectionMemory
 from openresponses_server.api.websocket.turns import Send, Turns
-from openresponses_server.budget import OF_SOCKET, RECEIVED, Hold
 from openresponses_server.errors import HttpError, error_body, shutting_down
 from openresponses_server.http.direct_writes import Write, offered
 from openresponses_server.http.refusals import BUSY, envelope, in_lane, limit_reached, too_large
-from openresponses_server.off_loop import LARGE
+from openresponses_server.limits.memory import OF_SOCKET, RECEIVED, Hold
 from openresponses_server.requests.bodies import decoded
 from openresponses_server.requests.service import Service
 from openresponses_server.runs.outlet import Order
 from openresponses_server.settings import Limits
+from openresponses_server.tasks import LARGE
 
 # What a client's message is about, read before the whole of it is.
 

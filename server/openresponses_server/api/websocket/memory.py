@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import Response
-from openresponses_server.budget import Hold, Room
 from openresponses_server.errors import HttpError
+from openresponses_server.limits.memory import Hold, Room
 from openresponses_server.store.base import ChainError, ResponseStore, TooLarge, Turn, UpstreamResponse
 from openresponses_server.store.history import (
     Continued,

@@ -36,10 +36,10 @@ from openresponses_bridge.sse import Frame, SSEDecoder
 from openresponses_bridge.wire import choose_wire
 from openresponses_server.api.tracing import traced, turn
 from openresponses_server.api.websocket.memory import ConnectionMemory
-from openresponses_server.budget import hand_over
 from openresponses_server.errors import HttpError
 from openresponses_server.http.direct_writes import Write
 from openresponses_server.http.refusals import DEFECT, envelope, with_headers
+from openresponses_server.limits.memory import hand_over
 from openresponses_server.limits.requests import check_conversation, check_request
 from openresponses_server.requests.bodies import decoded
 from openresponses_server.requests.prepare import admit, check_references, prepare

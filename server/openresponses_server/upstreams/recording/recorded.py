@@ -18,7 +18,7 @@ from openresponses_server.observation.recordings.masking import (
 )
 from openresponses_server.observation.recordings.records import Asked
 from openresponses_server.observation.recordings.writer import ExchangeRecorder, Into, Place, masked_request
-from openresponses_server.off_loop import on_thread
+from openresponses_server.tasks import on_thread
 from openresponses_server.upstreams.base import (
     DRAIN_SECONDS,
     LOSSES_HEADER,

@@ -14,8 +14,6 @@ from typing import Final
 from openresponses_bridge.errors import HttpError, InvalidRequestError
 from openresponses_server.settings import Limits
 
-LONGEST_NAME: Final = 1024
-"""Characters of the name of a model or tool, or of an id."""
 _PIECE: Final = 64 * 1024  # bytes; the interpreter can serve other threads between two pieces
 _STRUCTURE: Final = b'"[]{},'
 _OTHERS: Final = bytes(set(range(256)) - set(_STRUCTURE))
@@ -123,11 +121,3 @@ def check_length(content_length: str, limit: int) -> None:
 def too_large(limit: int) -> HttpError:
     """A body of more than `limit` bytes."""
     return HttpError(413, f"The body is larger than the limit of {limit} bytes.")
-
-
-def check_name(name: str, param: str) -> None:
-    """Raises InvalidRequestError when the name of a model or tool, or an id, is longer than any is: they are
-    looked for, compared, logged and stored in many places."""
-    if len(name) > LONGEST_NAME:
-        what = f"{param} has {len(name)} characters; the limit is {LONGEST_NAME}."
-        raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=param)
