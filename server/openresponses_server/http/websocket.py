@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from uvicorn import Config
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -24,12 +24,9 @@ from websockets.typing import ExtensionParameter
 from openresponses_server.errors import HttpError
 from openresponses_server.http.direct_writes import offer, withdraw
 from openresponses_server.http.refusals import envelope, too_large, written
-from openresponses_server.http.registry import Receiving, Sending, cut_off
+from openresponses_server.http.registry import ConnectionRegistry, Receiving, Sending, cut_off
 from openresponses_server.limits.memory import OF_SOCKET, Hold
 from openresponses_server.tasks import LARGE
-
-if TYPE_CHECKING:
-    from openresponses_server.http.registry import ConnectionRegistry
 
 PATH: Final = "/v1/responses"
 """Where a handshake is accepted."""

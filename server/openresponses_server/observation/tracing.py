@@ -7,14 +7,29 @@ baggage is what strangers wrote.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-if TYPE_CHECKING:
+from openresponses_server.observation.responses import Watch
+
+if TYPE_CHECKING:  # it may be missing, and is loaded when the first span is made
     from opentelemetry.trace import Tracer
 
 SCHEMA: Final = "https://opentelemetry.io/schemas/1.37.0"
 LONGEST: Final = 80  # characters of a name that a client gives
+
+
+class ResponseSpans(Protocol):
+    """What makes the spans of responses: `spans.Spans`, where OpenTelemetry's API is there."""
+
+    def parent(self, headers: Mapping[str, str]) -> Any:
+        """The context of a request with these headers, in which its responses are made."""
+        ...
+
+    def response(self, parent: Any, model: str, request_id: str) -> Watch:
+        """The span of a response that is to be made."""
+        ...
 
 
 def is_installed() -> bool:

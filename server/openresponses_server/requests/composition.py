@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING
 
 from openresponses_server.http.auth import NOBODY, Keys, Operators
 from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.memory import room_for
 from openresponses_server.limits.quotas import Quotas
 from openresponses_server.observation.metrics import Metrics
+from openresponses_server.observation.trace_folder import Traces
 from openresponses_server.observation.tracing import is_installed
 from openresponses_server.requests.background import hear, rerun, take
 from openresponses_server.requests.service import Service
@@ -31,10 +31,6 @@ from openresponses_server.upstreams.listing import Listing
 from openresponses_server.upstreams.routing import build_router
 from openresponses_server.upstreams.targets import secrets_of
 
-if TYPE_CHECKING:
-    from openresponses_server.observation.spans import Spans
-    from openresponses_server.observation.trace_folder import Traces
-
 
 def compose(settings: Settings) -> Service:
     """The service of these settings. Raises SettingsError when they can't be used."""
@@ -46,14 +42,8 @@ def compose(settings: Settings) -> Service:
     store = measured_store(serving_store(settings), metrics.called)
     runs = RunSupport(settings, store, metrics)
     book = UsageBook(any_key=any(each.pass_through for each in settings.upstreams))
-    traces: Traces | None = None
-    if settings.trace.folder is not None:
-        from openresponses_server.observation.trace_folder import (
-            Traces,  # aiohttp: the demo model does without
-        )
-
-        traces = Traces(settings.trace, secrets_of(settings))
-    spans: Spans | None = None
+    traces = None if settings.trace.folder is None else Traces(settings.trace, secrets_of(settings))
+    spans = None
     if is_installed():
         from openresponses_server.observation.spans import Spans
 

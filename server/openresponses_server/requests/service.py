@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
@@ -13,6 +12,8 @@ from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.memory import Room
 from openresponses_server.limits.quotas import Quotas
 from openresponses_server.observation.metrics import Metrics
+from openresponses_server.observation.trace_folder import Traces
+from openresponses_server.observation.tracing import ResponseSpans
 from openresponses_server.runs.metering import Meters
 from openresponses_server.runs.run import ActiveRuns
 from openresponses_server.runs.schema_workers import SchemaJudge
@@ -23,10 +24,6 @@ from openresponses_server.store.readiness import Watch
 from openresponses_server.store.usage_book import UsageKeeper
 from openresponses_server.upstreams.listing import Listing, ListVersions
 from openresponses_server.upstreams.routing import Router
-
-if TYPE_CHECKING:
-    from openresponses_server.observation.spans import Spans
-    from openresponses_server.observation.trace_folder import Traces
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +46,7 @@ class Service:
     meters: Meters
     usage: UsageKeeper
     traces: Traces | None = None
-    spans: Spans | None = None
+    spans: ResponseSpans | None = None
     running: ActiveRuns = field(default_factory=ActiveRuns)
     lists: ListVersions = field(default_factory=ListVersions)
 

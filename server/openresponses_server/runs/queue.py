@@ -13,8 +13,6 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final
 
 import structlog
-from redis.asyncio import Redis
-from redis.exceptions import RedisError, ResponseError
 
 from openresponses_server.limits.gate import Gate
 from openresponses_server.store.base import StoreError
@@ -44,6 +42,8 @@ class RunQueue:
     make none of them, have a queue of their own in the same Redis."""
 
     def __init__(self, url: str, store: str, worker: str, idle: float) -> None:
+        from redis.asyncio import Redis  # it takes a while to load
+
         self._redis: Redis = Redis.from_url(
             url, protocol=2, socket_timeout=_BLOCK + 5.0, socket_connect_timeout=5.0
         )
@@ -54,6 +54,8 @@ class RunQueue:
     async def put(self, response_id: str, owner: str) -> None:
         """Queue this owner's run. Raises LogError when Redis can't be reached at once; it may get there
         still."""
+        from redis.exceptions import RedisError
+
         try:
             async with asyncio.timeout(_PATIENCE):
                 await self._redis.xadd(self._key, {_FIELD: response_id, _OWNER: owner})
@@ -72,6 +74,8 @@ class RunQueue:
 
     async def _found(self, look: Awaitable[bool]) -> bool:
         """Whether there was something; when that can't be known, False after a pause."""
+        from redis.exceptions import RedisError, ResponseError
+
         try:
             return await look
         except ResponseError:
@@ -90,6 +94,8 @@ class RunQueue:
 
     async def _begin(self) -> None:
         """Make the group; it is gone when Redis has lost its memory."""
+        from redis.exceptions import RedisError, ResponseError
+
         try:
             await self._redis.xgroup_create(self._key, _GROUP, id="0", mkstream=True)
         except ResponseError:

@@ -9,7 +9,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import structlog
 from msgspec import UNSET
@@ -25,7 +25,8 @@ from openresponses_server.limits.gate import Gate
 from openresponses_server.observation.metrics import Metrics
 from openresponses_server.runs.follow import Follower
 from openresponses_server.runs.keeper import Keeper
-from openresponses_server.runs.run import ActiveRuns
+from openresponses_server.runs.queue import RunQueue, Take
+from openresponses_server.runs.run import ActiveRuns, Run
 from openresponses_server.runs.settle import Rerun, Settler
 from openresponses_server.runs.signals import OnCancel, open_signals
 from openresponses_server.runs.translation import Translation
@@ -37,10 +38,6 @@ from openresponses_server.store.measured import measured_log
 from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
 from openresponses_server.store.stores import open_event_log
 from openresponses_server.tasks import end_tasks
-
-if TYPE_CHECKING:
-    from openresponses_server.runs.queue import RunQueue, Take
-    from openresponses_server.runs.run import Run
 
 # Background runs that wait for their turn in a process that is to leave, given to the other workers.
 
@@ -144,9 +141,6 @@ class RunSupport:
         self._caring: asyncio.Task[None] | None = None
         self.queue: RunQueue | None = None
         if settings.event_log.startswith("redis"):
-            # Redis' client takes a while to load
-            from openresponses_server.runs.queue import RunQueue
-
             self.queue = RunQueue(settings.event_log, store.name, self._worker, settings.lease)
         self._outage = False
         self._swept_at = 0.0

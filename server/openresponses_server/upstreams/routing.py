@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from openresponses_bridge.seal import Sealer
 from openresponses_server.errors import HttpError
 from openresponses_server.limits.requests import check_name
+from openresponses_server.observation.recordings.writer import Files, Tap, files_in
+from openresponses_server.observation.traces import OfTheRun
 from openresponses_server.observation.tracing import is_installed
 from openresponses_server.settings import Settings, SettingsError, recording_path
 from openresponses_server.settings.files import about, did_you_mean
 from openresponses_server.upstreams.base import Upstream, called
 from openresponses_server.upstreams.catalog import Catalog, best_match, is_pattern
 from openresponses_server.upstreams.targets import Configured, Target, configured, demo
-
-if TYPE_CHECKING:
-    from openresponses_server.observation.recordings.writer import Files, Tap
 
 _MOST_ALIASES = 8  # how many aliases may lead to each other
 _MOST_KEPT = 1024  # targets of names and owners, from one request to the next
@@ -178,13 +176,9 @@ def build_router(settings: Settings, sealer: Sealer, recordings: Files | None = 
 def _taps(settings: Settings, recordings: Files | None) -> tuple[list[Tap], list[Tap]]:
     """What records upstreams, and what records them for the traces of responses."""
     if recordings is None and settings.record is not None:
-        from openresponses_server.observation.recordings.writer import files_in
-
         recordings = files_in(settings.record, settings.record_bytes)
     traced: list[Tap] = []
     if settings.trace.folder is not None:
-        from openresponses_server.observation.traces import OfTheRun
-
         traced.append(lambda _name: OfTheRun())
     return ([] if recordings is None else [recordings]), traced
 

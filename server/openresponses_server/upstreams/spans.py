@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import msgspec
@@ -16,9 +15,7 @@ from openresponses_server.observation.tracing import LONGEST, outgoing, tracer
 from openresponses_server.settings import Timeouts
 from openresponses_server.upstreams.base import Upstream, UpstreamReply, UpstreamRequest
 from openresponses_server.upstreams.catalog import ReportedModel
-
-if TYPE_CHECKING:
-    from openresponses_server.upstreams.connections import Answer, Connect, Requests
+from openresponses_server.upstreams.connections import Answer, Connect, Requests
 
 
 class SpannedUpstream:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -16,6 +16,7 @@ from openresponses_bridge.dialects.base import History, Outgoing, RequestContext
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.seal import Sealer
 from openresponses_server.observation.recordings.masking import header_secrets
+from openresponses_server.observation.recordings.writer import Tap
 from openresponses_server.observation.tracing import is_installed
 from openresponses_server.settings import (
     SOCKET,
@@ -30,6 +31,7 @@ from openresponses_server.settings import (
 )
 from openresponses_server.settings.files import did_you_mean, expanded
 from openresponses_server.upstreams.base import UNNAMED, Upstream, called
+from openresponses_server.upstreams.connections import Connect
 from openresponses_server.upstreams.demo.upstream import MODELS, DemoUpstream
 from openresponses_server.upstreams.dialects import (
     CHAT,
@@ -41,12 +43,6 @@ from openresponses_server.upstreams.dialects import (
 )
 from openresponses_server.upstreams.profiles import Profile, options_of, profile
 from openresponses_server.upstreams.shared import SharedUpstream
-
-if TYPE_CHECKING:
-    from openresponses_server.observation.recordings.writer import Tap
-    from openresponses_server.upstreams.connections import Connect
-    from openresponses_server.upstreams.recording.played import Source
-
 
 _OF_ADDRESSES: Final = (
     *("url", "api_key", "api_key_env", "headers", "pass_through"),
@@ -170,7 +166,14 @@ def configured(
         raise SettingsError(
             f"{called(name)}: pass_through and api_keys exclude each other: clients have one key"
         )
-    source = _recording(given, name)
+    source = None
+    if (path := recording_path(given.url)) is not None:
+        from openresponses_server.upstreams.recording.played import Source
+
+        try:
+            source = Source(path, given.dialect)
+        except SettingsError as error:
+            raise SettingsError(f"{called(name)}: {error.message}", ".url") from error
     spoken = given.dialect or (source and source.dialect) or (known.dialect if known else DEFAULT)
     dialect = DIALECTS.get(spoken)
     if dialect is None:
@@ -298,19 +301,6 @@ def _tapped(upstream: Upstream, dialect: str, taps: Sequence[Tap]) -> Upstream:
 
         upstream = RecordedUpstream(upstream, tap(upstream.name), dialect)
     return upstream
-
-
-def _recording(given: UpstreamSettings, name: str) -> Source | None:
-    """The recording that this upstream is, if it is one."""
-    path = recording_path(given.url)
-    if path is None:
-        return None
-    from openresponses_server.upstreams.recording.played import Source
-
-    try:
-        return Source(path, given.dialect)
-    except SettingsError as error:
-        raise SettingsError(f"{called(name)}: {error.message}", ".url") from error
 
 
 def secrets_of(settings: Settings) -> list[str]:
