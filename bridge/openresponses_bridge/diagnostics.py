@@ -36,7 +36,7 @@ class Diagnostics:
         self._limit = limit
         self.dropped = 0
 
-    def note(self, kind: Kind, where: str, what: str, times: int = 1) -> bool:
+    def record(self, kind: Kind, where: str, what: str, times: int = 1) -> bool:
         """Count one case. True when it is the first of its kind."""
         key, counts = (kind, where, what), self._counts
         count = counts.get(key)
@@ -50,23 +50,23 @@ class Diagnostics:
         return True
 
     def repair(self, where: str, what: str) -> bool:
-        return self.note("repair", where, what)
+        return self.record("repair", where, what)
 
     def loss(self, where: str, what: str) -> bool:
-        return self.note("loss", where, what)
+        return self.record("loss", where, what)
 
     def ignored(self, where: str, what: str) -> bool:
-        return self.note("ignored", where, what)
+        return self.record("ignored", where, what)
 
     def warning(self, where: str, what: str) -> bool:
-        return self.note("warning", where, what)
+        return self.record("warning", where, what)
 
     def of(self, kind: Kind) -> list[Diagnostic]:
         return [case for case in self if case.kind == kind] if self._counts else []
 
     def extend(self, other: Diagnostics) -> None:
         for case in other:
-            self.note(*case)
+            self.record(*case)
         self.dropped += other.dropped
 
     def __iter__(self) -> Iterator[Diagnostic]:

@@ -21,7 +21,7 @@ def is_whole(text: str) -> bool:
     return _search(text) is None
 
 
-def mended(text: str) -> str:
+def repair_surrogates(text: str) -> str:
     """The text with its pairs joined; a half by itself becomes U+FFFD."""
     if text.isascii() or _search(text) is None:
         return text
@@ -33,40 +33,40 @@ def joined(text: str) -> str:
     return _PAIR.sub(_join, text)
 
 
-def mended_json(value: Any) -> Any:
+def repair_surrogates_json(value: Any) -> Any:
     """A JSON value with all of its texts and names mended."""
     if isinstance(value, str):
-        return mended(value)
+        return repair_surrogates(value)
     if isinstance(value, list):
-        return [mended_json(element) for element in value]
+        return [repair_surrogates_json(element) for element in value]
     if isinstance(value, dict):
-        return {mended(name): mended_json(element) for name, element in value.items()}
+        return {repair_surrogates(name): repair_surrogates_json(element) for name, element in value.items()}
     return value
 
 
 class SurrogateJoiner:
-    """Makes the deltas of one text whole: a first half at the end of a delta is `held` until the next one.
+    """Makes the deltas of one text whole: a first half at the end of a delta is `pending` until the next one.
     `repaired` says that a half by itself was replaced."""
 
-    __slots__ = ("held", "repaired")
+    __slots__ = ("pending", "repaired")
 
     def __init__(self) -> None:
-        self.held = ""
+        self.pending = ""
         self.repaired = False
 
-    def admit(self, delta: str) -> str:
+    def feed(self, delta: str) -> str:
         """What can be sent now, with what was held before it."""
-        if not self.held and (delta.isascii() or _search(delta) is None):
+        if not self.pending and (delta.isascii() or _search(delta) is None):
             return delta
-        delta = joined(self.held + delta)
-        self.held = delta[-1] if "\ud800" <= delta[-1:] <= "\udbff" else ""
-        whole, replaced = _HALF.subn(REPLACEMENT, delta[:-1] if self.held else delta)
+        delta = joined(self.pending + delta)
+        self.pending = delta[-1] if "\ud800" <= delta[-1:] <= "\udbff" else ""
+        whole, replaced = _HALF.subn(REPLACEMENT, delta[:-1] if self.pending else delta)
         self.repaired = self.repaired or bool(replaced)
         return whole
 
-    def settle(self) -> str:
+    def flush(self) -> str:
         """What a half that is still held becomes when nothing more can come."""
-        rest, self.held = (REPLACEMENT if self.held else ""), ""
+        rest, self.pending = (REPLACEMENT if self.pending else ""), ""
         self.repaired = self.repaired or bool(rest)
         return rest
 

@@ -61,11 +61,11 @@ class AggregatedCall:
         """The arguments so far. Costs their length."""
         return self._buffer.getvalue()
 
-    def answers_to(self, item_id: str, call_id: str) -> bool:
+    def has_alias(self, item_id: str, call_id: str) -> bool:
         """Whether one of these ids is this call's own."""
         return bool((item_id and item_id == self.item_id) or (call_id and call_id == self.call_id))
 
-    def take(self, delta: str) -> int:
+    def append(self, delta: str) -> int:
         """Take the next piece. The UTF-8 bytes of all of them."""
         if self._given:
             # arguments that were whole when the call was announced are streamed once more
@@ -73,17 +73,17 @@ class AggregatedCall:
             if json_state(self.arguments) is JsonState.COMPLETE:
                 self._clear()
         self._write(delta)
-        self.size += size_of(delta)
+        self.size += utf8_size(delta)
         return self.size
 
     def replace(self, arguments: str) -> int:
         """Take these in the place of all that came before."""
         self._clear()
-        return self.take(arguments)
+        return self.append(arguments)
 
-    def announced_with(self, arguments: str) -> int:
+    def set_announced(self, arguments: str) -> int:
         """Take arguments that came with the announcement: these may yet be streamed once more."""
-        self.take(arguments)
+        self.append(arguments)
         self._given = True
         return self.size
 
@@ -103,7 +103,7 @@ class ToolCallDelta(NamedTuple):
     differs: bool = False
 
 
-def size_of(text: str) -> int:
+def utf8_size(text: str) -> int:
     """Its length in UTF-8 bytes."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
@@ -115,7 +115,7 @@ Value = TypeVar("Value")
 MOST_RECENT: Final = 1_024
 
 
-class Recent(dict[str, Value]):
+class BoundedDict(dict[str, Value]):
     """A dict of at most `most` keys: another one takes the place of the key that came first."""
 
     __slots__ = ("_most",)
@@ -149,7 +149,7 @@ class ToolCallAggregator:
         self._by_output: dict[int, AggregatedCall] = {}
         self._by_id: dict[str, AggregatedCall] = {}
         self._completed: dict[int, AggregatedCall] = {}
-        self._drained: Recent[None] = Recent()
+        self._drained: BoundedDict[None] = BoundedDict()
         self._next = 0
 
     def __len__(self) -> int:
@@ -160,11 +160,11 @@ class ToolCallAggregator:
         return iter(list(self._calls.values()))
 
     @property
-    def begun(self) -> int:
+    def next_index(self) -> int:
         """How many calls there have been so far: their indexes are below this."""
         return self._next
 
-    def at(self, index: int) -> AggregatedCall | None:
+    def get(self, index: int) -> AggregatedCall | None:
         """The call of this index, if it is open."""
         return self._calls.get(index)
 
@@ -184,12 +184,12 @@ class ToolCallAggregator:
             return ToolCallDelta(self._announced(said))
         if said.step is Step.DONE:
             call = self._announced(said)
-            change = self._settle(call, said.text)
+            change = self._reconcile(call, said.text)
             self._complete(call)
             return change
         known = self.find(said.output_index, said.item_id, said.call_id)
         if said.step is Step.ARGUMENTS_DONE:
-            return None if known is None else self._settle(known, said.text)
+            return None if known is None else self._reconcile(known, said.text)
         if not said.text or (known is not None and known.arguments_done):
             return None
         return ToolCallDelta(self.append(said.text, said.output_index, said.item_id, said.call_id), said.text)
@@ -202,7 +202,7 @@ class ToolCallAggregator:
         if call is not None and call.item_id == item_id:
             return call
         named = self._by_id.get(item_id) or self._by_id.get(call_id)
-        if named is None or (call is not None and call.answers_to(item_id, call_id)):
+        if named is None or (call is not None and call.has_alias(item_id, call_id)):
             return call
         return named
 
@@ -223,7 +223,7 @@ class ToolCallAggregator:
             call = self._open(output_index, item_id, call_id)
         self._identify(call, item_id, call_id, name)
         call.custom = custom
-        if arguments and not call.size and call.announced_with(arguments) > self._limit:
+        if arguments and not call.size and call.set_announced(arguments) > self._limit:
             self._refuse(call)
         return call
 
@@ -235,7 +235,7 @@ class ToolCallAggregator:
         call = None if output_index is None else self._by_output.get(output_index)
         if call is None or call.item_id != item_id:
             call = self.find(output_index, item_id, call_id) or self._open(output_index, item_id, call_id)
-        if not call.arguments_done and call.take(delta) > self._limit:
+        if not call.arguments_done and call.append(delta) > self._limit:
             self._refuse(call)
         return call
 
@@ -301,16 +301,16 @@ class ToolCallAggregator:
         call.namespace = said.namespace or call.namespace
         return call
 
-    def _settle(self, call: AggregatedCall, whole: str) -> ToolCallDelta:
+    def _reconcile(self, call: AggregatedCall, whole: str) -> ToolCallDelta:
         """The arguments are whole; what was not streamed of them follows (field case 7). Looks at the pieces
         only if the whole is as long, so that saying it again and again costs no more than what is said."""
         rest, differs = "", False
         if whole:
-            differs = size_of(whole) < call.size or (call.arguments_done and size_of(whole) > call.size)
+            differs = utf8_size(whole) < call.size or (call.arguments_done and utf8_size(whole) > call.size)
             sent = whole if differs else call.arguments
             differs = differs or not whole.startswith(sent)
             rest = "" if differs else whole[len(sent) :]
-        if rest and call.take(rest) > self._limit:
+        if rest and call.append(rest) > self._limit:
             self._refuse(call)
         call.arguments_done = call.size > 0
         return ToolCallDelta(call, rest, differs)
@@ -357,4 +357,4 @@ def _is_same(call: AggregatedCall, output_index: int | None, item_id: str, call_
     if item_id and item_id == call.item_id:
         return not call_id or not call.call_id or call_id == call.call_id
     # one call_id at two indexes may be two calls: only their arguments can show it
-    return here and call.answers_to("", call_id)
+    return here and call.has_alias("", call_id)

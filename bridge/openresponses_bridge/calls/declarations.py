@@ -96,7 +96,7 @@ _TOOL_BEARERS: Final = frozenset({"additional_tools", "tool_search_output"})
 _NO_PARAMETERS: Final[dict[str, Any]] = {"type": "object", "properties": {}}
 
 
-class Placed(NamedTuple):
+class DeclaredTool(NamedTuple):
     """A tool, and where it was declared, as `tools[0]`."""
 
     tool: Any
@@ -117,14 +117,14 @@ class FunctionView(NamedTuple):
         return self.identity.upstream_name
 
 
-def active_tools(tools: Iterable[Any] | None, items: Iterable[Any], earlier: int = 0) -> list[Placed]:
+def active_tools(tools: Iterable[Any] | None, items: Iterable[Any], earlier: int = 0) -> list[DeclaredTool]:
     """The request's tools and those that came inside its input, in order. The first `earlier` of the
     items are of turns before."""
-    found = _placed(tools, "tools") if tools else []
+    found = _located(tools, "tools") if tools else []
     for index, item in enumerate(items):
         if item.type in _TOOL_BEARERS and not isinstance(item, Unknown):
             where = f"history[{index}]" if index < earlier else f"input[{index - earlier}]"
-            found += _placed(map(declared, item.tools), f"{where}.tools")
+            found += _located(map(declared, item.tools), f"{where}.tools")
     return found
 
 
@@ -133,13 +133,13 @@ def declared(tool: Any) -> Any:
     return build(TOOL_PARAMS, tool, Repairing()) if isinstance(tool, dict) else tool
 
 
-def _placed(tools: Iterable[Any], where: str) -> list[Placed]:
-    return [Placed(tool, f"{where}[{index}]") for index, tool in enumerate(tools)]
+def _located(tools: Iterable[Any], where: str) -> list[DeclaredTool]:
+    return [DeclaredTool(tool, f"{where}[{index}]") for index, tool in enumerate(tools)]
 
 
 def present_tools(
-    tools: Sequence[Placed], identities: ToolIdentityMap, diagnostics: Diagnostics
-) -> tuple[list[FunctionView], list[Placed]]:
+    tools: Sequence[DeclaredTool], identities: ToolIdentityMap, diagnostics: Diagnostics
+) -> tuple[list[FunctionView], list[DeclaredTool]]:
     """(functions, other tools: hosted and extension tools as they were declared).
 
     Declares each tool in `identities`. A tool declared twice is one. Raises InvalidRequestError with the
@@ -148,8 +148,8 @@ def present_tools(
     if not tools:
         return [], []
     presenter = _Presenter(identities, diagnostics)
-    for placed in tools:
-        presenter.take(placed)
+    for declared_tool in tools:
+        presenter.present(declared_tool)
     return list(presenter.functions.values()), presenter.others
 
 
@@ -160,16 +160,16 @@ class _Presenter:
         self._identities = identities
         self._diagnostics = diagnostics
         self.functions: dict[str, FunctionView] = {}
-        self.others: list[Placed] = []
+        self.others: list[DeclaredTool] = []
 
-    def take(self, placed: Placed, namespace: NamespaceTool | None = None) -> None:
-        tool, where = placed
+    def present(self, declared_tool: DeclaredTool, namespace: NamespaceTool | None = None) -> None:
+        tool, where = declared_tool
         present = None if isinstance(tool, Unknown) else _PRESENTERS.get(tool.type)
         if present is None:
-            self.others.append(placed)
+            self.others.append(declared_tool)
             return
         try:
-            present(self, placed, namespace)
+            present(self, declared_tool, namespace)
         except ToolError as error:
             raise InvalidRequestError(
                 InvalidRequestError.INVALID_VALUE, error.message, param=where
@@ -192,38 +192,38 @@ class _Presenter:
             self._diagnostics.repair(f"tools.{view.name}", "declared twice, kept once")
         self.functions.setdefault(view.name, view)
 
-    def function(self, placed: Placed, namespace: NamespaceTool | None) -> None:
-        tool: FunctionToolParam = placed.tool
+    def function(self, declared_tool: DeclaredTool, namespace: NamespaceTool | None) -> None:
+        tool: FunctionToolParam = declared_tool.tool
         strict = tool.strict if isinstance(tool.strict, bool) else None
         parameters = tool.parameters or _NO_PARAMETERS
         self._add(ToolKind.FUNCTION, tool.name, [tool.description or ""], parameters, namespace, strict)
 
-    def custom(self, placed: Placed, namespace: NamespaceTool | None) -> None:
-        tool: CustomTool = placed.tool
+    def custom(self, declared_tool: DeclaredTool, namespace: NamespaceTool | None) -> None:
+        tool: CustomTool = declared_tool.tool
         about = [tool.description or "", _grammar(tool.format or {})]
         self._add(ToolKind.CUSTOM, tool.name, about, INPUT_SCHEMA, namespace)
 
-    def built_in(self, placed: Placed, _namespace: NamespaceTool | None) -> None:
-        kind = ToolKind(placed.tool.type)
-        if isinstance(placed.tool, ShellTool) and placed.tool.environment:
+    def built_in(self, declared_tool: DeclaredTool, _namespace: NamespaceTool | None) -> None:
+        kind = ToolKind(declared_tool.tool.type)
+        if isinstance(declared_tool.tool, ShellTool) and declared_tool.tool.environment:
             lost = "can't be expressed, the client runs the shell"
-            self._diagnostics.loss(f"{placed.where}.environment", lost)
+            self._diagnostics.loss(f"{declared_tool.where}.environment", lost)
         description, parameters = BUILTINS[kind]
         self._add(kind, kind.value, [description], parameters)
 
-    def search(self, placed: Placed, _namespace: NamespaceTool | None) -> None:
+    def search(self, declared_tool: DeclaredTool, _namespace: NamespaceTool | None) -> None:
         """A search that the client answers is a function; one that the server runs itself is hosted."""
-        tool: ToolSearchTool = placed.tool
+        tool: ToolSearchTool = declared_tool.tool
         if tool.execution != "client":
-            self.others.append(placed)
+            self.others.append(declared_tool)
             return
         kind = ToolKind.TOOL_SEARCH
         description, parameters = BUILTINS[kind]
         self._add(kind, kind.value, [tool.description or description], tool.parameters or parameters)
 
-    def namespace(self, placed: Placed, _namespace: NamespaceTool | None) -> None:
-        for member in _placed(placed.tool.tools, f"{placed.where}.tools"):
-            self.take(member, placed.tool)
+    def namespace(self, declared_tool: DeclaredTool, _namespace: NamespaceTool | None) -> None:
+        for member in _located(declared_tool.tool.tools, f"{declared_tool.where}.tools"):
+            self.present(member, declared_tool.tool)
 
 
 def _grammar(format: dict[str, Any]) -> str:
@@ -236,7 +236,7 @@ def _grammar(format: dict[str, Any]) -> str:
     return f"`{INPUT_KEY}` is plain text, never JSON, and must match this {syntax} grammar:\n{definition}"
 
 
-_PRESENTERS: Final[dict[str, Callable[[_Presenter, Placed, NamespaceTool | None], None]]] = {
+_PRESENTERS: Final[dict[str, Callable[[_Presenter, DeclaredTool, NamespaceTool | None], None]]] = {
     "function": _Presenter.function,
     "custom": _Presenter.custom,
     "namespace": _Presenter.namespace,
@@ -251,7 +251,7 @@ _PRESENTERS: Final[dict[str, Callable[[_Presenter, Placed, NamespaceTool | None]
 _NAMELESS: Final = frozenset(kind.value for kind in BUILTINS)
 
 
-def plain_choice(choice: Any) -> dict[str, Any] | None:
+def encode_choice(choice: Any) -> dict[str, Any] | None:
     """An object choice as it stands on the wire; None for auto, none, required and nothing."""
     if choice is None:
         return None
@@ -260,7 +260,7 @@ def plain_choice(choice: Any) -> dict[str, Any] | None:
     if isinstance(choice, FunctionToolChoice):
         return {"type": "function", "name": choice.name or ""}
     if isinstance(choice, AllowedToolChoice):
-        tools = [plain_choice(each) for each in choice.tools]
+        tools = [encode_choice(each) for each in choice.tools]
         return {"type": "allowed_tools", "mode": choice.mode, "tools": tools}
     return None
 
@@ -270,7 +270,7 @@ def named(choice: dict[str, Any]) -> str:
     return str(choice.get("name") or choice.get("type") or "")
 
 
-def meant(
+def chosen_function(
     choice: dict[str, Any], functions: Sequence[FunctionView], identities: ToolIdentityMap
 ) -> FunctionView | None:
     """The one of these functions that a choice of one tool means: by the client's name in its namespace,

@@ -139,15 +139,15 @@ class JsonInputReader:
         position, end = 0, len(fragment)
         while position < end:
             position = self._step(self, fragment, position)
-        return self._take()
+        return self._drain()
 
     def close(self) -> str:
         """The arguments have ended: return the best text that was held, if it was not used yet."""
         if self.cut and not self._found:
-            self._use_held()
-        return self._take()
+            self._use_best_buffered()
+        return self._drain()
 
-    def _take(self) -> str:
+    def _drain(self) -> str:
         if not self._out:
             return ""
         text = "".join(self._out)
@@ -162,15 +162,15 @@ class JsonInputReader:
         if mark == "{":
             self._step = JsonInputReader._next_member
         elif mark == '"':
-            self._note("json_string")
+            self._record_repair("json_string")
             self._stream()
         elif mark:
-            return self._pass_raw(text, "raw_text")
+            return self._emit_raw(text, "raw_text")
         return position + 1
 
-    def _pass_raw(self, text: str, note: str) -> int:
+    def _emit_raw(self, text: str, note: str) -> int:
         """It is not a wrapper: hand out all there is, and what follows as it comes."""
-        self._note(note)
+        self._record_repair(note)
         self._out += self._raw
         self._decide()
         self._step = JsonInputReader._copy
@@ -185,7 +185,7 @@ class JsonInputReader:
 
     def _finished(self, text: str, position: int) -> int:
         if _end_of(_SPACE, text, position) < len(text):
-            self._note("trailing_text")
+            self._record_repair("trailing_text")
         return len(text)
 
     # --- the members of an object ---
@@ -241,7 +241,7 @@ class JsonInputReader:
         self._end_string_if_closed()
         return position
 
-    def _hold_value(self, text: str, position: int) -> int:
+    def _buffer_value(self, text: str, position: int) -> int:
         position = self._reader.read(text, position, self._held[self._key])
         self._end_string_if_closed()
         return position
@@ -257,7 +257,7 @@ class JsonInputReader:
             self._decide()
             self._step = JsonInputReader._read_value
         elif not _PATCH.startswith(begun):
-            self._step = JsonInputReader._hold_value
+            self._step = JsonInputReader._buffer_value
         self._end_string_if_closed()
         return position
 
@@ -297,20 +297,20 @@ class JsonInputReader:
 
     def _end_string_if_closed(self) -> None:
         if self._reader.repaired:
-            self._note("invalid_escape")
+            self._record_repair("invalid_escape")
         if self._reader.closed:
             # A string at top level is not inside an object.
             self._step = JsonInputReader._next_member if self._members else JsonInputReader._finished
 
     def _end_object(self, text: str, position: int) -> int:
         self._step = JsonInputReader._finished
-        if self._found or not self._members or self._use_held():
+        if self._found or not self._members or self._use_best_buffered():
             if self._members > 1:
-                self._note("other_members")
+                self._record_repair("other_members")
             return position
-        return self._pass_raw(text, "no_wrapper")
+        return self._emit_raw(text, "no_wrapper")
 
-    def _use_held(self) -> bool:
+    def _use_best_buffered(self) -> bool:
         """Take the best of the texts that were held, if one is better than the others."""
         single = tuple(self._held) if len(self._held) == 1 else ()
         for key in (*_FALLBACKS, *single):
@@ -323,16 +323,16 @@ class JsonInputReader:
 
     def _use(self, key: str) -> None:
         if key != INPUT_KEY:
-            self._note(f"wrapper_key:{key[:_LONGEST_KEY_SHOWN]}")
+            self._record_repair(f"wrapper_key:{key[:_LONGEST_KEY_SHOWN]}")
 
     def _malformed(self, text: str) -> int:
         if not self._found:
-            return self._pass_raw(text, "malformed_json")
-        self._note("malformed_json")
+            return self._emit_raw(text, "malformed_json")
+        self._record_repair("malformed_json")
         self._step = JsonInputReader._ignore
         return len(text)
 
-    def _note(self, repair: str) -> None:
+    def _record_repair(self, repair: str) -> None:
         self.notes[repair] = None
 
 

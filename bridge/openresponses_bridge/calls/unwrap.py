@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from openresponses_bridge.calls.json_input import INPUT_KEY, JsonInputReader
-from openresponses_bridge.text import SurrogateJoiner, mended
+from openresponses_bridge.text import SurrogateJoiner, repair_surrogates
 
 # Lines that models put around a tool's raw input: a Markdown fence, a shell's here-document.
 #
@@ -142,7 +142,7 @@ class WrapperStripper:
 
 def wrap_input(text: str) -> str:
     """The canonical arguments that carry `text` as a function call's input; a lone surrogate is U+FFFD."""
-    return msgspec.json.encode({INPUT_KEY: mended(text)}).decode()
+    return msgspec.json.encode({INPUT_KEY: repair_surrogates(text)}).decode()
 
 
 class InputUnwrapper:
@@ -179,7 +179,7 @@ class InputUnwrapper:
         """Take the next fragment of the arguments; return the input text that it makes known."""
         text = self._arguments.feed(fragment)
         if text:
-            text = self._joiner.admit(text)
+            text = self._joiner.feed(text)
             for wrapper in self._wrappers:
                 text = wrapper.feed(text)
         return text
@@ -187,7 +187,7 @@ class InputUnwrapper:
     def close(self) -> str:
         """The arguments have ended: return the rest of the input and set `truncated`."""
         self.truncated = self._arguments.cut
-        text = self._joiner.admit(self._arguments.close()) + self._joiner.settle()
+        text = self._joiner.feed(self._arguments.close()) + self._joiner.flush()
         for wrapper in self._wrappers:
             text = wrapper.feed(text) + wrapper.close()
         return text

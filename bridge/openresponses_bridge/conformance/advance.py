@@ -36,7 +36,7 @@ _IMPLIED = {
 _IMPLIED_BLOCK = {"added": BlockState.OPEN, "done": BlockState.SEALED, "closed": BlockState.CLOSED}
 
 
-def follow(state: StreamState, event_type: str) -> StreamState | None:
+def next_state(state: StreamState, event_type: str) -> StreamState | None:
     """The next state by `state.STREAM`; None when the event is not allowed here."""
     if event_type in LIFECYCLE_EVENTS:
         return STREAM[state].get(event_type)
@@ -53,7 +53,7 @@ def advance(context: EventContext) -> None:
     stream.number = number
     if stream.state is StreamState.ENDED:
         return
-    stream.state = follow(stream.state, context.type) or _recover(stream.state, context.type)
+    stream.state = next_state(stream.state, context.type) or _recover(stream.state, context.type)
     stream.in_progress = stream.in_progress or context.type == "response.in_progress"
     response = context.object("response")
     if response is not None:

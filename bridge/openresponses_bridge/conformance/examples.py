@@ -56,10 +56,10 @@ class _Script:
     def __init__(self) -> None:
         self.events: list[Json] = []
         self.output: list[Json] = []
-        self.say("response.created", response=self.response())
-        self.say("response.in_progress", response=self.response())
+        self.emit("response.created", response=self.response())
+        self.emit("response.in_progress", response=self.response())
 
-    def say(self, kind: str, **fields: Any) -> None:
+    def emit(self, kind: str, **fields: Any) -> None:
         self.events.append({"type": kind, "sequence_number": len(self.events)} | deepcopy(fields))
 
     def response(self, **changes: Any) -> Json:
@@ -69,41 +69,41 @@ class _Script:
         index = len(self.output)
         item = {"type": kind, "id": f"item_{index}", "status": "in_progress", **fields}
         self.output.append(item)
-        self.say("response.output_item.added", output_index=index, item=item)
+        self.emit("response.output_item.added", output_index=index, item=item)
         return index, item
 
     def done(self, index: int, **fields: Any) -> None:
         item = self.output[index]
         item |= {"status": "completed", **fields}
-        self.say("response.output_item.done", output_index=index, item=item)
+        self.emit("response.output_item.done", output_index=index, item=item)
 
     def reasoning(self, *deltas: str) -> None:
         index, item = self.item("reasoning", summary=[])
         at = {"item_id": item["id"], "output_index": index, "summary_index": 0}
         part = {"type": "summary_text", "text": "".join(deltas)}
-        self.say("response.reasoning_summary_part.added", **at, part=part | {"text": ""})
+        self.emit("response.reasoning_summary_part.added", **at, part=part | {"text": ""})
         for delta in deltas:
-            self.say("response.reasoning_summary_text.delta", **at, delta=delta)
-        self.say("response.reasoning_summary_text.done", **at, text=part["text"])
-        self.say("response.reasoning_summary_part.done", **at, part=part)
+            self.emit("response.reasoning_summary_text.delta", **at, delta=delta)
+        self.emit("response.reasoning_summary_text.done", **at, text=part["text"])
+        self.emit("response.reasoning_summary_part.done", **at, part=part)
         self.done(index, summary=[part])
 
     def message(self, *deltas: str, closed: bool = True) -> None:
         index, item = self.item("message", role="assistant", content=[])
         at = {"item_id": item["id"], "output_index": index, "content_index": 0}
         part: Json = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
-        self.say("response.content_part.added", **at, part=part)
+        self.emit("response.content_part.added", **at, part=part)
         for delta in deltas:
-            self.say("response.output_text.delta", **at, delta=delta, logprobs=[])
+            self.emit("response.output_text.delta", **at, delta=delta, logprobs=[])
         part |= {"text": "".join(deltas)}
         if not closed:
             item |= {"status": "incomplete", "content": [part]}
             return
         part |= {"annotations": [CITATION]}
         added = {"annotation_index": 0, "annotation": CITATION}
-        self.say("response.output_text.annotation.added", **at, **added)
-        self.say("response.output_text.done", **at, text=part["text"], logprobs=[])
-        self.say("response.content_part.done", **at, part=part)
+        self.emit("response.output_text.annotation.added", **at, **added)
+        self.emit("response.output_text.done", **at, text=part["text"], logprobs=[])
+        self.emit("response.content_part.done", **at, part=part)
         self.done(index, content=[part])
 
     def call(self, *deltas: str) -> None:
@@ -111,8 +111,8 @@ class _Script:
         _, item = self.item("function_call", call_id=f"call_{index}", name="look", arguments="")
         at = {"item_id": item["id"], "output_index": index}
         for delta in deltas:
-            self.say("response.function_call_arguments.delta", **at, delta=delta)
-        self.say("response.function_call_arguments.done", **at, arguments="".join(deltas))
+            self.emit("response.function_call_arguments.delta", **at, delta=delta)
+        self.emit("response.function_call_arguments.done", **at, arguments="".join(deltas))
         self.done(index, arguments="".join(deltas))
 
 
@@ -126,7 +126,7 @@ def completed() -> list[Json]:
     index, _ = script.item("acme:look")
     script.done(index)
     end = {"status": "completed", "completed_at": 1_767_225_601, "usage": _USAGE}
-    script.say("response.completed", response=script.response(**end))
+    script.emit("response.completed", response=script.response(**end))
     return script.events
 
 
@@ -134,8 +134,8 @@ def failed() -> list[Json]:
     """A message that a failure cut."""
     script = _Script()
     script.message("Hel", "lo", closed=False)
-    script.say("error", error={"type": "server_error", "param": None, **ERROR})
-    script.say("response.failed", response=script.response(status="failed", error=ERROR))
+    script.emit("error", error={"type": "server_error", "param": None, **ERROR})
+    script.emit("response.failed", response=script.response(status="failed", error=ERROR))
     return script.events
 
 

@@ -133,7 +133,7 @@ def judged(stream: bytes | str | Iterable[Piece], wire: WireName) -> tuple[list[
     if isinstance(stream, Mapping):
         raise TypeError("expected the events of a stream, got a single object")
     pieces = [stream] if isinstance(stream, bytes | str) else stream
-    stream_of = _Reader(wire)
+    stream_of = _CaptureReader(wire)
     for piece in pieces:
         if isinstance(piece, bytes | bytearray | str):
             stream_of.text(piece.encode() if isinstance(piece, str) else bytes(piece))
@@ -142,7 +142,7 @@ def judged(stream: bytes | str | Iterable[Piece], wire: WireName) -> tuple[list[
     return stream_of.close()
 
 
-class _Reader:
+class _CaptureReader:
     def __init__(self, wire: WireName) -> None:
         self._validator = StreamValidator(wire)
         self._decoder: SSEDecoder | None = None

@@ -81,7 +81,7 @@ def rule(source: str, *on: str | Iterable[str]) -> Callable[[Check], Check]:
     return register
 
 
-def doing(*verbs: str, to: str = "part summary") -> frozenset[str]:
+def event_types(*verbs: str, to: str = "part summary") -> frozenset[str]:
     """The types of the events that do one of these verbs to one of these subjects (`state.ROLES`)."""
     subjects = to.split()
     return frozenset(kind for kind, role in ROLES.items() if role.subject in subjects and role.verb in verbs)

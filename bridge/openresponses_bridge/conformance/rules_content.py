@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from openresponses_bridge.conformance.registry import Finding, Findings, doing, rule
+from openresponses_bridge.conformance.registry import Finding, Findings, event_types, rule
 from openresponses_bridge.conformance.tracks import EventContext, text_of
 from openresponses_bridge.state import (
     ARGUMENTS,
@@ -14,14 +14,14 @@ from openresponses_bridge.state import (
     BlockState,
 )
 
-_ADDED = doing("added")
-_DONE = doing("done")
-_CLOSED = doing("closed")
-_TEXT = doing("delta", "done", "annotation")
-_ANNOTATION = doing("annotation")
-_CALL = doing("delta", "done", to="call")
-_CALL_DONE = doing("done", to="call")
-_ITEM_DONE = doing("closed", to="item")
+_ADDED = event_types("added")
+_DONE = event_types("done")
+_CLOSED = event_types("closed")
+_TEXT = event_types("delta", "done", "annotation")
+_ANNOTATION = event_types("annotation")
+_CALL = event_types("delta", "done", to="call")
+_CALL_DONE = event_types("done", to="call")
+_ITEM_DONE = event_types("closed", to="item")
 
 
 def _stands(context: EventContext) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from openresponses_bridge.conformance.advance import call_id_of
-from openresponses_bridge.conformance.registry import TERMINALS, WITHIN, Finding, Findings, doing, rule
+from openresponses_bridge.conformance.registry import TERMINALS, WITHIN, Finding, Findings, event_types, rule
 from openresponses_bridge.conformance.tracks import EventContext
 from openresponses_bridge.state import ITEM, PAYLOADS, ROLES, BlockState
 
-_ADDED = doing("added", to="item")
-_DONE = doing("closed", to="item")
+_ADDED = event_types("added", to="item")
+_DONE = event_types("closed", to="item")
 _ITEM = _ADDED | _DONE
 _INSIDE = frozenset(ROLES) - _ITEM
 # whose status the schema itself asks for, or does not have

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from openresponses_bridge.conformance.advance import follow
+from openresponses_bridge.conformance.advance import next_state
 from openresponses_bridge.conformance.published import deviations, has_event
 from openresponses_bridge.conformance.registry import (
     END,
@@ -74,7 +74,7 @@ def stream_first_created(context: EventContext) -> Findings:
 def stream_in_progress_present(context: EventContext) -> Findings:
     """response.in_progress comes before any output and any end but failure."""
     begun = context.stream.state in _BEFORE_OUTPUT and context.type not in _OPENING
-    if begun and follow(StreamState.CREATED, context.type) is None:
+    if begun and next_state(StreamState.CREATED, context.type) is None:
         yield Finding("there was no response.in_progress before it")
 
 
@@ -85,7 +85,7 @@ def stream_lifecycle_order(context: EventContext) -> Findings:
     if context.type not in _OPENING or state not in (StreamState.CREATED, StreamState.RUNNING):
         return
     late = context.type == "response.in_progress" and not context.stream.in_progress
-    if follow(state, context.type) is None and not late:
+    if next_state(state, context.type) is None and not late:
         yield Finding(f"it can't come while the stream is {state}")
 
 

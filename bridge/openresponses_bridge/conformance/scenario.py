@@ -176,7 +176,7 @@ class Target(Struct, frozen=True):
     def create(self, **fields: Any) -> Ask:
         return Ask(body=self.request(**fields))
 
-    def say(self, socket: int = 0, **fields: Any) -> Say:
+    def send(self, socket: int = 0, **fields: Any) -> Say:
         return Say(message={"type": "response.create", **self.request(**fields)}, socket=socket)
 
 

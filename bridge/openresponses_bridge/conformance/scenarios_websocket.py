@@ -49,9 +49,9 @@ def _refused(answer: Answer) -> dict[str, Any]:
 @scenario("WebSocket", "full")
 def websocket_turns(target: Target) -> Play:
     """One turn after another on one connection, each with numbers from 0 and no [DONE]."""
-    first = yield target.say(store=False)
+    first = yield target.send(store=False)
     one = _turn(first, target)
-    second = yield target.say(store=False, input="Say goodbye.")
+    second = yield target.send(store=False, input="Say goodbye.")
     two = _turn(second, target)
     expect(one["id"] != two["id"], "both turns have one response id")
     for answer in (first, second):
@@ -61,8 +61,8 @@ def websocket_turns(target: Target) -> Play:
 @scenario("WebSocket", "full")
 def websocket_continuation(target: Target) -> Play:
     """With `store` false the connection remembers its latest response."""
-    first = _turn((yield target.say(store=False, input="My name is Alice.")), target)
-    follow = target.say(store=False, input="What is my name?", previous_response_id=first["id"])
+    first = _turn((yield target.send(store=False, input="My name is Alice.")), target)
+    follow = target.send(store=False, input="What is my name?", previous_response_id=first["id"])
     text = text_of(_turn((yield follow), target))
     expect("alice" in text.lower(), "the earlier turn is not known in the second")
 
@@ -70,31 +70,31 @@ def websocket_continuation(target: Target) -> Play:
 @scenario("WebSocket", "full")
 def websocket_reconnect(target: Target) -> Play:
     """Another connection does not know it, and goes on with a fresh turn."""
-    first = _turn((yield target.say(store=False)), target)
-    lost = _refused((yield target.say(1, store=False, previous_response_id=first["id"])))
+    first = _turn((yield target.send(store=False)), target)
+    lost = _refused((yield target.send(1, store=False, previous_response_id=first["id"])))
     expect(lost["code"] == _MISSING, f"the code is {lost['code']!r}, not {_MISSING!r}")
-    _turn((yield target.say(1, store=False)), target)
+    _turn((yield target.send(1, store=False)), target)
 
 
 @scenario("WebSocket", "full")
 def websocket_unknown_previous_response(target: Target) -> Play:
     """An unknown previous_response_id fails with its code."""
-    error = _refused((yield target.say(store=False, previous_response_id="resp_00000000conformance")))
+    error = _refused((yield target.send(store=False, previous_response_id="resp_00000000conformance")))
     expect(error["code"] == _MISSING, f"the code is {error['code']!r}, not {_MISSING!r}")
 
 
 @scenario("WebSocket", "full")
 def websocket_eviction(target: Target) -> Play:
     """A continuation that fails makes the connection forget the response it continued."""
-    first = _turn((yield target.say(store=False)), target)
+    first = _turn((yield target.send(store=False)), target)
     orphan = {"type": "function_call_output", "call_id": "call_conformance_none", "output": "12"}
-    _refused((yield target.say(store=False, input=[orphan], previous_response_id=first["id"])))
-    lost = _refused((yield target.say(store=False, previous_response_id=first["id"])))
+    _refused((yield target.send(store=False, input=[orphan], previous_response_id=first["id"])))
+    lost = _refused((yield target.send(store=False, previous_response_id=first["id"])))
     expect(lost["code"] == _MISSING, f"the code is {lost['code']!r}, not {_MISSING!r}")
 
 
 @scenario("WebSocket", "full")
 def websocket_bad_message(target: Target) -> Play:
     """A wrong message is answered with an error, and the connection goes on."""
-    _refused((yield target.say(store=False, input=5)))
-    _turn((yield target.say(store=False)), target)
+    _refused((yield target.send(store=False, input=5)))
+    _turn((yield target.send(store=False)), target)

@@ -46,7 +46,7 @@ _DELTAS = {
 }
 
 
-class _Open(NamedTuple):
+class _OpenText(NamedTuple):
     """What the last clean delta of an item was about, and where its text goes."""
 
     struct: type[Any]
@@ -74,7 +74,7 @@ class StreamValidator:
         # what only one wire holds against the events so far, while it is not known which it is
         self._doubtful: dict[str, list[Violation]] = {OPENRESPONSES: [], OPENAI: []}
         self._stream = StreamTrack()
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, _OpenText] = {}
         self._closed = False
 
     def feed(self, event: Event | bytes | str | Mapping[str, Any]) -> list[Violation]:
@@ -83,7 +83,7 @@ class StreamValidator:
         Text and objects show what a struct can't: required fields that are missing. Raises TypeError for
         anything else.
         """
-        if type(event) in _DELTAS and self._goes_on(event):
+        if type(event) in _DELTAS and self._is_clean_continuation(event):
             return []
         if isinstance(event, _TEXT):
             return self._read(event)
@@ -122,7 +122,7 @@ class StreamValidator:
         try:
             event = codec.decode_event(data, repairs)
             named = frame is None or frame == event.type
-            if named and not repairs and type(event) in _DELTAS and self._goes_on(event):
+            if named and not repairs and type(event) in _DELTAS and self._is_clean_continuation(event):
                 return []
             raw = codec.decode_json(data)
         except WireError as error:
@@ -137,7 +137,7 @@ class StreamValidator:
         elif context.item.id is not None:
             where = context.item.index
             index = context.block_index if struct in _INDEXED else where
-            self._open[context.item.id] = _Open(struct, where, index, context.block.write)
+            self._open[context.item.id] = _OpenText(struct, where, index, context.block.write)
         return found
 
     def _kinds(self, context: EventContext) -> tuple[str, ...]:
@@ -149,7 +149,7 @@ class StreamValidator:
             return (EVERY, context.type, *framed)
         return (EVERY, *framed) if context.role is None else (EVERY, WITHIN, *framed)
 
-    def _goes_on(self, event: Any) -> bool:
+    def _is_clean_continuation(self, event: Any) -> bool:
         """Whether a delta differs from a clean one before it only by its text and the next number.
 
         Every rule has then passed over it already: nothing that could change a verdict came between,
@@ -188,11 +188,13 @@ class StreamValidator:
         return found
 
     def _report(self, kinds: tuple[str, ...], context: EventContext) -> list[Violation]:
-        found = self._undecided(kinds, context) if self.wire == AUTO else self._findings(kinds, context)
+        found = (
+            self._undecided_findings(kinds, context) if self.wire == AUTO else self._findings(kinds, context)
+        )
         self.violations += found
         return found
 
-    def _undecided(self, kinds: tuple[str, ...], context: EventContext) -> list[Violation]:
+    def _undecided_findings(self, kinds: tuple[str, ...], context: EventContext) -> list[Violation]:
         """What both wires hold against the event, or all that the wire does which it decides."""
         decided = wire_of(context)
         if decided is not None:

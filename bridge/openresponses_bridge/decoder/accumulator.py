@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from openresponses_bridge.decoder.finish import Terminal
-from openresponses_bridge.decoder.spellings import respelled
+from openresponses_bridge.decoder.spellings import normalized
 from openresponses_bridge.protocol import content as ct
 from openresponses_bridge.protocol import events as ev
 from openresponses_bridge.protocol.codec import decode_response, event_of
@@ -24,7 +24,7 @@ from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import CustomToolCall, FunctionCall, Item, Message, ReasoningItem
 from openresponses_bridge.protocol.response import ErrorPayload, Response
 from openresponses_bridge.protocol.unknown import UnknownEvent, UnknownItem, UnknownPart
-from openresponses_bridge.text import mended
+from openresponses_bridge.text import repair_surrogates
 
 # Items and parts that still grow: what the accumulator folds events into.
 #
@@ -68,7 +68,7 @@ class PartFold:
         self.write = self._buffer.write
         self.write(text)
 
-    def settle(self, text: str, logprobs: list[LogProb] | UnsetType = UNSET) -> None:
+    def finish(self, text: str, logprobs: list[LogProb] | UnsetType = UNSET) -> None:
         """The whole text. An empty one leaves what was streamed (field case 7)."""
         if text:
             self._begin(text)
@@ -81,7 +81,7 @@ class PartFold:
     def replaced_by(self, part: ContentPart) -> PartFold:
         """The fold of the finished part, which keeps this one's text when it comes without any."""
         fold = PartFold(part)
-        fold.settle(_text_of(part) or self._buffer.getvalue())
+        fold.finish(_text_of(part) or self._buffer.getvalue())
         return fold
 
     def build(self) -> ContentPart:
@@ -89,7 +89,7 @@ class PartFold:
         part = self._part
         if isinstance(part, UnknownPart) or type(part) not in _TEXT_FIELD:
             return part
-        text = mended(self._buffer.getvalue())
+        text = repair_surrogates(self._buffer.getvalue())
         if isinstance(part, ct.OutputTextContent):
             logprobs = self.logprobs and list(self.logprobs)
             return ct.OutputTextContent(text, list(self.annotations), logprobs)
@@ -120,7 +120,7 @@ class ItemFold:
         self.write = self._buffer.write
         self.write(arguments)
 
-    def settle(self, arguments: str) -> None:
+    def finish(self, arguments: str) -> None:
         """A call's whole arguments. Empty ones leave what was streamed (field case 7)."""
         if arguments:
             self._begin(arguments)
@@ -150,7 +150,7 @@ class ItemFold:
         if self.summary and isinstance(item, ReasoningItem):
             changes["summary"] = _built(self.summary)
         if field := _CALL_FIELD.get(type(item)):
-            changes[field] = mended(self._buffer.getvalue())
+            changes[field] = repair_surrogates(self._buffer.getvalue())
         return replace(item, **changes) if changes else item
 
     def ended(self, status: str) -> Item:
@@ -245,7 +245,7 @@ class ResponseAccumulator:
         self.error = event.payload
 
     def _unknown(self, event: UnknownEvent) -> None:
-        known = respelled(event)
+        known = normalized(event)
         if known is not None:
             self.feed(known)
 
@@ -295,7 +295,7 @@ class ResponseAccumulator:
 
     def _text_done(self, event: ev.OutputTextDone) -> None:
         fold = self._fold(event, _message)
-        _open_part(fold.parts, event.content_index, _TEXT).settle(event.text, event.logprobs)
+        _open_part(fold.parts, event.content_index, _TEXT).finish(event.text, event.logprobs)
 
     def _annotation(self, event: ev.OutputTextAnnotationAdded) -> None:
         if event.annotation is not None:
@@ -308,7 +308,7 @@ class ResponseAccumulator:
 
     def _refusal_done(self, event: ev.RefusalDone) -> None:
         fold = self._fold(event, _message)
-        _open_part(fold.parts, event.content_index, _REFUSAL).settle(event.refusal)
+        _open_part(fold.parts, event.content_index, _REFUSAL).finish(event.refusal)
 
     def _reasoning_delta(self, event: ev.ReasoningDelta) -> None:
         fold = self._fold(event, _reasoning)
@@ -316,7 +316,7 @@ class ResponseAccumulator:
 
     def _reasoning_done(self, event: ev.ReasoningDone) -> None:
         fold = self._fold(event, _reasoning)
-        _open_part(fold.parts, event.content_index, _THOUGHT).settle(event.text)
+        _open_part(fold.parts, event.content_index, _THOUGHT).finish(event.text)
 
     def _summary_added(self, event: ev.ReasoningSummaryPartAdded) -> None:
         _open_part(self._fold(event, _reasoning).summary, event.summary_index, event.part)
@@ -330,20 +330,20 @@ class ResponseAccumulator:
 
     def _summary_done(self, event: ev.ReasoningSummaryTextDone) -> None:
         fold = self._fold(event, _reasoning)
-        _open_part(fold.summary, event.summary_index, _SUMMARY).settle(event.text)
+        _open_part(fold.summary, event.summary_index, _SUMMARY).finish(event.text)
 
     # ── calls ──────────────────────────────────────────────────────────────────────────────────────
     def _arguments_delta(self, event: ev.FunctionCallArgumentsDelta) -> None:
         self._fold(event, _function_call).write(event.delta)
 
     def _arguments_done(self, event: ev.FunctionCallArgumentsDone) -> None:
-        self._fold(event, _function_call).settle(event.arguments)
+        self._fold(event, _function_call).finish(event.arguments)
 
     def _input_delta(self, event: ev.CustomToolCallInputDelta) -> None:
         self._fold(event, _custom_call).write(event.delta)
 
     def _input_done(self, event: ev.CustomToolCallInputDone) -> None:
-        self._fold(event, _custom_call).settle(event.input)
+        self._fold(event, _custom_call).finish(event.input)
 
     # ── within ─────────────────────────────────────────────────────────────────────────────────────
     def _fold(self, event: Any, implied: Callable[[str], Item]) -> ItemFold:

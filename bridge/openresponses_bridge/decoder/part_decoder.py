@@ -22,9 +22,15 @@ from openresponses_bridge.decoder.finish import (
     usage_part,
 )
 from openresponses_bridge.decoder.parts import LanguageModelTextPart, Part
-from openresponses_bridge.decoder.prose import BREAK, Flow, Prose
-from openresponses_bridge.decoder.spellings import respelled
-from openresponses_bridge.decoder.thinking import CONTENT, SUMMARY, Images, Thinking, ThinkingPolicy
+from openresponses_bridge.decoder.prose import BREAK, ModeSwitch, ProseDecoder
+from openresponses_bridge.decoder.spellings import normalized
+from openresponses_bridge.decoder.thinking import (
+    CONTENT,
+    SUMMARY,
+    ImageDecoder,
+    ThinkingDecoder,
+    ThinkingPolicy,
+)
 from openresponses_bridge.decoder.tool_calls import CALL_ID_PREFIX, CallIdSource, ToolCallDecoder
 from openresponses_bridge.errors import ToolError
 from openresponses_bridge.protocol import events as ev
@@ -34,7 +40,7 @@ from openresponses_bridge.protocol.content import ReasoningTextContent, SummaryT
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.response import Response, ResponseError
 from openresponses_bridge.protocol.unknown import UnknownEvent, UnknownItem
-from openresponses_bridge.text import is_whole, mended
+from openresponses_bridge.text import is_whole, repair_surrogates
 
 # What a stream of parts does beside reading events: it closes what is open before something else,
 # reports each error once, and gives what only the final response holds.
@@ -44,26 +50,26 @@ class PartStream:
     """The parts of one response, until `_ended`."""
 
     result: PartResult
-    _flow: Flow
-    _prose: Prose
-    _thinking: Thinking
-    _images: Images
+    _flow: ModeSwitch
+    _prose: ProseDecoder
+    _thinking: ThinkingDecoder
+    _images: ImageDecoder
     _calls: ToolCallDecoder
     _reported: tuple[str, ...]
     _model: str | None
     _ended = False
 
-    def _note_identity(self, response: Response) -> None:
+    def _record_identity(self, response: Response) -> None:
         self.result.response_id = response.id or self.result.response_id
         self.result.model = response.model or self.result.model
 
-    def _calling(self, method: Callable[..., list[Part]], *args: Any) -> list[Part]:
+    def _feed_calls(self, method: Callable[..., list[Part]], *args: Any) -> list[Part]:
         """The calls' answer to an event, after what is open was closed. Too many arguments are the end."""
         try:
             made = method(*args)
         except ToolError as error:
             return self._overflow(error)
-        return self._flow.leave() + made if made else made
+        return self._flow.close() + made if made else made
 
     def _overflow(self, error: ToolError) -> list[Part]:
         return self._end("error", self._fail(ResponseError(error.code, error.message)))
@@ -78,20 +84,20 @@ class PartStream:
             return self._hosted(output_index, item)
         if isinstance(item, _PARTLESS):
             self.result.diagnostics.loss(item.type, "has no part, not shown")
-        return self._calling(self._calls.item_done, output_index, item)
+        return self._feed_calls(self._calls.item_done, output_index, item)
 
     def _hosted(self, output_index: int, item: UnknownItem) -> list[Part]:
         if item.type.endswith("mcp_approval_request"):
             self.result.diagnostics.loss("mcp_approval_request", "VS Code can't answer it, not shown")
         images = self._images.item_done(output_index, item)
-        return self._flow.leave() + images if images else images
+        return self._flow.close() + images if images else images
 
     def _remaining(self, response: Response, completed: bool) -> list[Part]:
         """What is in the final response only: calls if it is completed, words and reasoning if none
         were streamed, since positions there need not be output indexes."""
         wanted = {
-            it.Message: self._prose.silent,
-            it.ReasoningItem: self._thinking.silent,
+            it.Message: self._prose.is_empty,
+            it.ReasoningItem: self._thinking.is_empty,
             UnknownItem: True,
         }
         parts: list[Part] = []
@@ -101,9 +107,9 @@ class PartStream:
             if type(item) in wanted:
                 parts += self._finished(position, item) if wanted[type(item)] else []
             elif completed:
-                parts += self._calling(self._calls.final, position, item)
-        return parts + self._calling(
-            self._calls.flush if completed and not response.output else self._calls.rest
+                parts += self._feed_calls(self._calls.final, position, item)
+        return parts + self._feed_calls(
+            self._calls.flush if completed and not response.output else self._calls.drain_waiting
         )
 
     def _fail(self, error: ResponseError) -> list[Part]:
@@ -111,7 +117,7 @@ class PartStream:
         if self.result.error is not None:
             return []
         self.result.error = error
-        return self._calling(self._calls.rest) + self._report(
+        return self._feed_calls(self._calls.drain_waiting) + self._report(
             "Error", error.message or "The model's server reported an error."
         )
 
@@ -119,9 +125,9 @@ class PartStream:
         return self._line(kind, message) if kind in self._reported else []
 
     def _line(self, kind: str, message: str) -> list[Part]:
-        parts = self._flow.leave()
+        parts = self._flow.close()
         before = BREAK if self._flow.text_written else ""
-        return [*parts, LanguageModelTextPart(f"{before}**{kind}:** {mended(message)}")]
+        return [*parts, LanguageModelTextPart(f"{before}**{kind}:** {repair_surrogates(message)}")]
 
     def _data(self, response: Response, completed: bool) -> list[Part]:
         """The closing data parts: usage, and the marker to go on from if there is a stored response."""
@@ -143,7 +149,7 @@ class PartStream:
         self.result.finish_reason = reason
         self._ended = True
         self._calls.clear()
-        return self._flow.leave() + parts
+        return self._flow.close() + parts
 
 
 _PARTLESS = (it.CompactionItem, it.ShellCall, it.LocalShellCall, it.ApplyPatchCall)
@@ -198,10 +204,10 @@ class PartDecoder(PartStream):
     ) -> None:
         self.result = PartResult()
         diagnostics = self.result.diagnostics
-        self._flow = Flow(paragraph_breaks)
-        self._prose = Prose(self._flow, diagnostics, citations == "link")
-        self._thinking = Thinking(self._flow, diagnostics, thinking, include_encrypted_thinking)
-        self._images = Images(diagnostics)
+        self._flow = ModeSwitch(paragraph_breaks)
+        self._prose = ProseDecoder(self._flow, diagnostics, citations == "link")
+        self._thinking = ThinkingDecoder(self._flow, diagnostics, thinking, include_encrypted_thinking)
+        self._images = ImageDecoder(diagnostics)
         self._calls = ToolCallDecoder(
             diagnostics,
             prefix=call_id_prefix,
@@ -230,7 +236,7 @@ class PartDecoder(PartStream):
         if self._ended:
             return []
         if self.result.error is not None:
-            return self._end("error", self._calling(self._calls.rest))
+            return self._end("error", self._feed_calls(self._calls.drain_waiting))
         cut = ResponseError(PREMATURE_END, "The stream ended before the response was complete.")
         return self._end("error", self._fail(cut))
 
@@ -252,7 +258,7 @@ class PartDecoder(PartStream):
 
     # ── events ─────────────────────────────────────────────────────────────────────────────────────
     def _lifecycle(self, event: ev.ResponseCreated) -> list[Part]:
-        self._note_identity(event.response)
+        self._record_identity(event.response)
         return []
 
     def _text_delta(self, event: ev.OutputTextDelta) -> list[Part]:
@@ -309,7 +315,7 @@ class PartDecoder(PartStream):
     def _item_added(self, event: ev.OutputItemAdded) -> list[Part]:
         if isinstance(event.item, it.ReasoningItem):
             self._thinking.added(event.output_index, event.item)
-        return self._calling(self._calls.added, event.output_index, event.item)
+        return self._feed_calls(self._calls.added, event.output_index, event.item)
 
     def _item_done(self, event: ev.OutputItemDone) -> list[Part]:
         return self._finished(event.output_index, event.item)
@@ -321,17 +327,19 @@ class PartDecoder(PartStream):
             return self._overflow(error)
 
     def _arguments_done(self, event: ev.FunctionCallArgumentsDone) -> list[Part]:
-        return self._calling(self._calls.arguments_done, event.output_index, event.item_id, event.arguments)
+        return self._feed_calls(
+            self._calls.arguments_done, event.output_index, event.item_id, event.arguments
+        )
 
     def _input_done(self, event: ev.CustomToolCallInputDone) -> list[Part]:
-        return self._calling(self._calls.arguments_done, event.output_index, event.item_id, event.input)
+        return self._feed_calls(self._calls.arguments_done, event.output_index, event.item_id, event.input)
 
     def _error(self, event: ev.ErrorEvent) -> list[Part]:
         error = error_of(event.payload)
         return self._end("cancelled", []) if is_cancellation(error) else self._fail(error)
 
     def _terminal(self, event: Terminal) -> list[Part]:
-        self._note_identity(event.response)
+        self._record_identity(event.response)
         reason, note, error = ending_of(event)
         completed = reason == "stop"
         parts = self._remaining(event.response, completed)
@@ -350,7 +358,7 @@ class PartDecoder(PartStream):
         return parts + self._end(reason, self._data(event.response, completed))
 
     def _unknown(self, event: UnknownEvent) -> list[Part]:
-        known = respelled(event)
+        known = normalized(event)
         if known is not None:
             return _HANDLERS[type(known)](self, known)
         self.result.diagnostics.ignored(event.type[:80], "unknown event")

@@ -19,7 +19,7 @@ from openresponses_bridge.protocol.content import (
     UrlCitation,
 )
 from openresponses_bridge.protocol.items import Message
-from openresponses_bridge.text import SurrogateJoiner, mended
+from openresponses_bridge.text import SurrogateJoiner, repair_surrogates
 
 # What is open in the stream of parts: text, a refusal or thinking. Whatever begins closes the other.
 #
@@ -41,7 +41,7 @@ class Mode(Enum):
     """Thinking that is shown as text."""
 
 
-class Flow:
+class ModeSwitch:
     """`mode` and what it takes to leave it. With `paragraph_breaks`, text of another output item begins a
     paragraph; thinking that is shown as text is always a paragraph of its own.
 
@@ -70,29 +70,29 @@ class Flow:
         self._joiner = SurrogateJoiner()
         self._last: tuple[bool, int] | None = None
 
-    def settle_at(self, output_index: int, content_index: int) -> None:
+    def mark_written(self, output_index: int, content_index: int) -> None:
         """Text was written here: more of it may follow, unless half a character waits for the rest."""
-        self.output_index = -1 if self._joiner.held else output_index
+        self.output_index = -1 if self._joiner.pending else output_index
         self.content_index = content_index
 
-    def admit(self, delta: str) -> str:
+    def feed(self, delta: str) -> str:
         """What of a delta can go out now."""
-        return self._joiner.admit(delta)
+        return self._joiner.feed(delta)
 
     def enter(self, mode: Mode, output_index: int, block_id: str = "") -> list[Part]:
         """The parts that go before the first one of `mode`."""
-        parts = self.leave() if mode is not self.mode else []
+        parts = self.close() if mode is not self.mode else []
         self.mode = mode
         self.block_id = block_id
         if mode is not Mode.THINKING:
             parts += self._separate((mode is Mode.THOUGHT, output_index))
         return parts
 
-    def leave(self) -> list[Part]:
+    def close(self) -> list[Part]:
         """The parts that close what is open."""
         mode, self.mode = self.mode, Mode.NOTHING
         self.output_index = self.content_index = -1
-        rest = self._joiner.settle()
+        rest = self._joiner.flush()
         if mode is Mode.THINKING:
             ended = LanguageModelThinkingPart("", self.block_id or UNSET, {"vscode_reasoning_done": True})
             return [LanguageModelThinkingPart(rest, self.block_id or UNSET), ended] if rest else [ended]
@@ -119,7 +119,7 @@ def link(title: str, url: str) -> str:
     """` [title](url)` with what would end either of them early escaped. A citation without a title shows
     its address."""
     shown = " ".join((title or url).split())
-    return mended(f" [{_IN_TITLE.sub(_BACKSLASHED, shown)}]({_IN_URL.sub(_percent, url)})")
+    return repair_surrogates(f" [{_IN_TITLE.sub(_BACKSLASHED, shown)}]({_IN_URL.sub(_percent, url)})")
 
 
 class Citations:
@@ -160,20 +160,20 @@ def _percent(match: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in match.group().encode())
 
 
-class Prose:
+class ProseDecoder:
     """What the messages of one response say. What was said is known by (output_index, content_index),
     because ids may change from event to event."""
 
     __slots__ = ("_citations", "_flow", "_refusing", "_said")
 
-    def __init__(self, flow: Flow, diagnostics: Diagnostics, links: bool = True) -> None:
+    def __init__(self, flow: ModeSwitch, diagnostics: Diagnostics, links: bool = True) -> None:
         self._flow = flow
         self._citations = Citations(diagnostics, links)
         self._said: defaultdict[int, set[int]] = defaultdict(set)
         self._refusing = (-1, -1)
 
     @property
-    def silent(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether nothing was said yet."""
         return not any(self._said.values())
 
@@ -183,10 +183,10 @@ class Prose:
             return []
         parts = self._flow.enter(Mode.TEXT, output_index)
         self._said[output_index].add(content_index)
-        delta = self._flow.admit(delta)
+        delta = self._flow.feed(delta)
         if delta:
             parts.append(LanguageModelTextPart(delta))
-        self._flow.settle_at(output_index, content_index)
+        self._flow.mark_written(output_index, content_index)
         return parts
 
     def refusal(self, output_index: int, content_index: int, delta: str) -> list[Part]:
@@ -195,12 +195,12 @@ class Prose:
             return []
         place = (output_index, content_index)
         if self._is_refusing(place):
-            delta = self._flow.admit(delta)
+            delta = self._flow.feed(delta)
             return [LanguageModelTextPart(delta)] if delta else []
-        parts = self._flow.leave() + self._flow.enter(Mode.REFUSAL, output_index)
+        parts = self._flow.close() + self._flow.enter(Mode.REFUSAL, output_index)
         self._said[output_index].add(content_index)
         self._refusing = place
-        parts.append(LanguageModelTextPart(ITALIC + self._flow.admit(delta)))
+        parts.append(LanguageModelTextPart(ITALIC + self._flow.feed(delta)))
         return parts
 
     def text_done(self, output_index: int, content_index: int, text: str) -> list[Part]:
@@ -214,7 +214,7 @@ class Prose:
         parts: list[Part] = []
         if content_index not in self._said[output_index]:
             parts = self.refusal(output_index, content_index, refusal)
-        return parts + self._flow.leave() if self._is_refusing((output_index, content_index)) else parts
+        return parts + self._flow.close() if self._is_refusing((output_index, content_index)) else parts
 
     def annotation(self, output_index: int, annotation: Annotation | None) -> list[Part]:
         """A citation, right where it comes."""

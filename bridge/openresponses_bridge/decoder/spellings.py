@@ -20,7 +20,7 @@ CANONICAL: dict[str, str] = {
 }
 
 
-def respelled(event: UnknownEvent) -> Event | None:
+def normalized(event: UnknownEvent) -> Event | None:
     """The event under its usual name, or None when it is of a kind we don't know."""
     name = CANONICAL.get(event.type)
     if name is None:

@@ -16,7 +16,7 @@ from openresponses_bridge.decoder.parts import (
     LanguageModelThinkingPart,
     Part,
 )
-from openresponses_bridge.decoder.prose import BREAK, Flow, Mode
+from openresponses_bridge.decoder.prose import BREAK, Mode, ModeSwitch
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.protocol.content import (
     ContentPart,
@@ -27,7 +27,7 @@ from openresponses_bridge.protocol.content import (
 from openresponses_bridge.protocol.hosted import ImageGenerationCall, view
 from openresponses_bridge.protocol.items import ReasoningItem
 from openresponses_bridge.protocol.unknown import UnknownItem
-from openresponses_bridge.text import mended
+from openresponses_bridge.text import repair_surrogates
 
 ThinkingPolicy = Literal["part", "text", "drop"]
 Section = tuple[int, str, int]
@@ -37,7 +37,7 @@ CONTENT = "content"
 SUMMARY = "summary"
 
 
-class Thinking:
+class ThinkingDecoder:
     """The reasoning items of one response. A block keeps the id it had first, since servers may change
     ids from event to event and VS Code groups by id."""
 
@@ -55,7 +55,11 @@ class Thinking:
     )
 
     def __init__(
-        self, flow: Flow, diagnostics: Diagnostics, policy: ThinkingPolicy = "part", encrypted: bool = False
+        self,
+        flow: ModeSwitch,
+        diagnostics: Diagnostics,
+        policy: ThinkingPolicy = "part",
+        encrypted: bool = False,
     ) -> None:
         self._flow = flow
         self._diagnostics = diagnostics
@@ -69,30 +73,30 @@ class Thinking:
         self._finished = False
 
     @property
-    def silent(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether no reasoning was seen yet."""
         return not (self._seen or self._finished)
 
     def added(self, output_index: int, item: ReasoningItem) -> None:
         """`output_item.added`: the block's id."""
         if item.id:
-            self._ids.setdefault(output_index, mended(item.id))
+            self._ids.setdefault(output_index, repair_surrogates(item.id))
 
     def delta(self, section: Section, item_id: str, delta: str) -> list[Part]:
         """The next piece of a section; an empty one says nothing."""
         if not delta:
             return []
         if section == self._last and self._flow.mode is self._mode:
-            delta = self._flow.admit(delta)
+            delta = self._flow.feed(delta)
             return [self._part(delta, self._ids[section[0]])] if delta else []
         self._seen.add(section)
         self._streamed.add(section[0])
         if self._policy == "drop":
             return []
         last, self._last = self._last, section
-        block_id = self._ids.setdefault(section[0], mended(item_id))
+        block_id = self._ids.setdefault(section[0], repair_surrogates(item_id))
         parts = self._flow.enter(self._mode, section[0], block_id)
-        delta = self._flow.admit(delta)
+        delta = self._flow.feed(delta)
         if last is not None and last != section and last[0] == section[0]:
             delta = BREAK + delta
         if delta:
@@ -119,12 +123,12 @@ class Thinking:
         if output_index not in self._streamed:
             for kind, contents in ((CONTENT, item.content or []), (SUMMARY, item.summary)):
                 for index, part in enumerate(contents):
-                    parts += self.done((output_index, kind, index), item.id, _thought(part))
+                    parts += self.done((output_index, kind, index), item.id, _reasoning_text(part))
         if item.encrypted_content and not self._encrypted:
             self._diagnostics.loss("reasoning.encrypted_content", "left out by option")
         elif item.encrypted_content:
-            block_id = self._ids.get(output_index) or mended(item.id) or UNSET
-            metadata = {"encrypted_content": mended(item.encrypted_content)}
+            block_id = self._ids.get(output_index) or repair_surrogates(item.id) or UNSET
+            metadata = {"encrypted_content": repair_surrogates(item.encrypted_content)}
             parts.append(LanguageModelThinkingPart("", block_id, metadata))
         return parts
 
@@ -134,7 +138,7 @@ class Thinking:
         return LanguageModelThinkingPart(value, block_id or UNSET)
 
 
-def _thought(part: ContentPart) -> str:
+def _reasoning_text(part: ContentPart) -> str:
     return part.text if isinstance(part, ReasoningTextContent | SummaryTextContent | TextContent) else ""
 
 
@@ -150,7 +154,7 @@ _MAGIC = (
 )
 
 
-class Images:
+class ImageDecoder:
     """The images of one response, each once: an item comes when it is done and again at the end."""
 
     def __init__(self, diagnostics: Diagnostics) -> None:
@@ -182,4 +186,4 @@ def _mime(data: bytes, named: str) -> str:
     for magic, mime in _MAGIC:
         if data.startswith(magic):
             return mime
-    return mended(f"image/{named}") if named else DEFAULT_MIME
+    return repair_surrogates(f"image/{named}") if named else DEFAULT_MIME

@@ -26,7 +26,7 @@ from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.protocol.items import CustomToolCall, FunctionCall, ToolSearchCall
-from openresponses_bridge.text import mended, mended_json
+from openresponses_bridge.text import repair_surrogates, repair_surrogates_json
 
 # The text of a call's arguments → the object that VS Code hands to the tool.
 #
@@ -48,7 +48,7 @@ def tool_input(arguments: str) -> ToolInput:
     """The arguments of a function call, parsed. Never raises."""
     if not arguments.strip():
         return ToolInput({})
-    value = _parsed(mended(arguments))
+    value = _parsed(repair_surrogates(arguments))
     if isinstance(value, str):
         # some models encode their arguments twice
         inner = _parsed(value)
@@ -77,7 +77,7 @@ def _parsed(text: str) -> Any:
     except WireError:
         return _BROKEN
     # only escapes can bring in halves of surrogate pairs
-    return mended_json(value) if "\\u" in text else value
+    return repair_surrogates_json(value) if "\\u" in text else value
 
 
 # Tool-call ids in a client that talks to several providers: ours carry a prefix, so that they never equal
@@ -115,7 +115,7 @@ CallIdSource = Literal["call_id", "item_id"]
 _WHOLE = frozenset({JsonState.COMPLETE, JsonState.EMPTY})
 
 
-class Facts(NamedTuple):
+class CallFacts(NamedTuple):
     """What an item says of the call it is."""
 
     item_id: str
@@ -126,23 +126,23 @@ class Facts(NamedTuple):
     status: Any
 
 
-def _function(item: FunctionCall) -> Facts:
-    return Facts(item.id, item.call_id, item.name, item.arguments, False, item.status)
+def _function(item: FunctionCall) -> CallFacts:
+    return CallFacts(item.id, item.call_id, item.name, item.arguments, False, item.status)
 
 
-def _custom(item: CustomToolCall) -> Facts:
-    return Facts(item.id, item.call_id, item.name, item.input, True, item.status)
+def _custom(item: CustomToolCall) -> CallFacts:
+    return CallFacts(item.id, item.call_id, item.name, item.input, True, item.status)
 
 
-def _client_search(item: ToolSearchCall) -> Facts | None:
+def _client_search(item: ToolSearchCall) -> CallFacts | None:
     """A search over deferred tools is the client's to answer only when it says so."""
     if item.execution != "client":
         return None
     arguments = item.arguments if isinstance(item.arguments, str) else encode(item.arguments).decode()
-    return Facts(item.id, item.call_id or "", "tool_search", arguments, False, item.status)
+    return CallFacts(item.id, item.call_id or "", "tool_search", arguments, False, item.status)
 
 
-_FACTS: dict[type[Any], Callable[[Any], Facts | None]] = {
+_FACTS: dict[type[Any], Callable[[Any], CallFacts | None]] = {
     FunctionCall: _function,
     CustomToolCall: _custom,
     ToolSearchCall: _client_search,
@@ -229,7 +229,9 @@ class ToolCallDecoder:
         """An item of the completed response: the third place. Its position stands for its output index,
         unless the server left out other items; what it says there may carry fresh ids."""
         facts = self._facts(item)
-        if facts is None or self._at.get(position) == signature(mended(facts.name), _input(facts).value):
+        if facts is None or self._at.get(position) == signature(
+            repair_surrogates(facts.name), _input(facts).value
+        ):
             return []
         return self.item_done(position, item)
 
@@ -238,9 +240,9 @@ class ToolCallDecoder:
         for call in self._open:
             if call.name and (call.custom or call.arguments_done or json_state(call.arguments) in _WHOLE):
                 self._emit(call)
-        return self.rest()
+        return self.drain_waiting()
 
-    def rest(self) -> list[Part]:
+    def drain_waiting(self) -> list[Part]:
         """The calls that still wait for one before them, which will not come any more."""
         rest = [part for _, part in sorted(self._waiting, key=itemgetter(0))]
         self._waiting.clear()
@@ -253,7 +255,7 @@ class ToolCallDecoder:
                 self._diagnostics.loss("tool_call", "the stream ended before the call was whole, not emitted")
         self._open.clear()
 
-    def _facts(self, item: Any) -> Facts | None:
+    def _facts(self, item: Any) -> CallFacts | None:
         read = _FACTS.get(type(item))
         facts = None if read is None else read(item)
         if facts is not None and facts.custom and not self._custom:
@@ -263,7 +265,7 @@ class ToolCallDecoder:
 
     def _next_ones(self) -> list[Part]:
         """The whole calls before which no named one is open."""
-        while self._first_pending < self._open.begun and not self._pending(self._first_pending):
+        while self._first_pending < self._open.next_index and not self._pending(self._first_pending):
             self._first_pending += 1
         parts = []
         while self._waiting and self._waiting[0][0] < self._first_pending:
@@ -271,7 +273,7 @@ class ToolCallDecoder:
         return parts
 
     def _pending(self, index: int) -> bool:
-        call = self._open.at(index)
+        call = self._open.get(index)
         return call is not None and bool(call.name) and index not in self._emitted
 
     def _emit(self, call: AggregatedCall) -> None:
@@ -281,7 +283,7 @@ class ToolCallDecoder:
         if not call.name:
             self._diagnostics.loss("tool_call", "has no name, not emitted")
             return
-        name = mended(call.name)
+        name = repair_surrogates(call.name)
         given = _input(call)
         if given.value is None:
             self._diagnostics.loss("tool_call.arguments", "are not JSON, the call is not emitted")
@@ -304,7 +306,7 @@ class ToolCallDecoder:
 
     def _call_id(self, call: AggregatedCall) -> str:
         ids = (call.item_id, call.call_id) if self._by_item_id else (call.call_id, call.item_id)
-        wanted = mended(ids[0] or ids[1]) or f"call_{call.index}"
+        wanted = repair_surrogates(ids[0] or ids[1]) or f"call_{call.index}"
         call_id = unique_call_id(wanted, self._taken)
         if call_id != wanted:
             self._diagnostics.repair("tool_call.call_id", "used for two calls, made unique")
@@ -312,5 +314,7 @@ class ToolCallDecoder:
         return call_id
 
 
-def _input(call: AggregatedCall | Facts) -> ToolInput:
-    return ToolInput({"input": mended(call.arguments)}) if call.custom else tool_input(call.arguments)
+def _input(call: AggregatedCall | CallFacts) -> ToolInput:
+    return (
+        ToolInput({"input": repair_surrogates(call.arguments)}) if call.custom else tool_input(call.arguments)
+    )

@@ -30,13 +30,13 @@ from openresponses_bridge.protocol.usage import (
     within_bounds,
 )
 from openresponses_bridge.state import OPENAI_SLUG, Wire
-from openresponses_bridge.text import mended
+from openresponses_bridge.text import repair_surrogates
 
 EXTENSION: Final = re.compile(r"[A-Za-z0-9_-]+:[A-Za-z0-9_.:-]+")
 _NOT_IN_A_TYPE: Final = re.compile(r"[^A-Za-z0-9_.:-]")
 
 
-def spelled(kind: str) -> str:
+def extension_type(kind: str) -> str:
     """A type that the wire does not have as an extension's, `slug:name`, whatever was sent."""
     name = _NOT_IN_A_TYPE.sub("_", kind) or "unknown"
     return name if EXTENSION.fullmatch(name) else OPENAI_SLUG + name
@@ -78,7 +78,7 @@ def reason_of(call: str, reason: object) -> str | None:
     if reason is None:
         return None
     if isinstance(reason, str):
-        return mended(reason)
+        return repair_surrogates(reason)
     raise wrong_argument(call, f"expected a reason as a string, got {type(reason).__name__}")
 
 
@@ -93,7 +93,9 @@ def annotation_of(annotation: Annotation | Mapping[str, Any]) -> Annotation:
     return built
 
 
-def admitted(wire: Wire, annotations: Iterable[Annotation], diagnostics: Diagnostics) -> list[Annotation]:
+def kept_annotations(
+    wire: Wire, annotations: Iterable[Annotation], diagnostics: Diagnostics
+) -> list[Annotation]:
     """The citations that the wire knows: `openresponses` has `url_citation` only (law E10)."""
     admitted: list[Annotation] = []
     for cited in annotations:

@@ -11,7 +11,7 @@ from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.events import ErrorEvent
 from openresponses_bridge.protocol.response import ErrorPayload, ResponseError
 from openresponses_bridge.state import Wire
-from openresponses_bridge.text import mended
+from openresponses_bridge.text import repair_surrogates
 
 # Why an upstream stopped → how the response ends (law E7, field case 23). A table, not branches.
 
@@ -90,9 +90,9 @@ def outcome(reason: str | None) -> tuple[str | None, bool]:
     return _OUTCOMES.get(key), key in _OUTCOMES
 
 
-def own_word(reason: str | None) -> str:
+def upstream_reason(reason: str | None) -> str:
     """An upstream's own reason as a response can carry it; empty when there is none."""
-    return mended((reason or "").strip()[:LONGEST_REASON])
+    return repair_surrogates((reason or "").strip()[:LONGEST_REASON])
 
 
 DEFAULT_CODE = "server_error"

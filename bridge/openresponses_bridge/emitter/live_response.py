@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace as replace_fields
 
-from openresponses_bridge.emitter.arguments import spelled
+from openresponses_bridge.emitter.arguments import extension_type
 from openresponses_bridge.emitter.failures import CANCELLED, error_event, response_error
 from openresponses_bridge.emitter.output import Output
 from openresponses_bridge.protocol import events as ev
@@ -41,7 +41,7 @@ from openresponses_bridge.state import (
     ResponseStreamPhase,
     Wire,
 )
-from openresponses_bridge.text import mended
+from openresponses_bridge.text import repair_surrogates
 
 # The response as it stands before any output: the request's fields, echoed as the schema wants.
 
@@ -92,7 +92,7 @@ def initial_response(
     return Response(id=response_id, created_at=created_at, model=model, status="queued", **fields)
 
 
-def respelled(response: Response, wire: Wire) -> Response:
+def echo_for_wire(response: Response, wire: Wire) -> Response:
     """What another server echoed, as this wire spells it (law E10)."""
     if wire.openai_items:
         return response
@@ -134,7 +134,7 @@ def _tool(tool: tl.ToolParam | tl.Tool, wire: Wire) -> tl.Tool:
         }
         return tl.FunctionTool(tool.name, _given(tool.description), parameters, None)
     raw = dict(tool.raw) if isinstance(tool, UnknownTool) else _raw(tool)
-    return UnknownTool({**raw, "type": spelled(str(raw.get("type")))})
+    return UnknownTool({**raw, "type": extension_type(str(raw.get("type")))})
 
 
 def _raw(tool: Any) -> dict[str, Any]:
@@ -217,7 +217,7 @@ class LiveResponse:
         self._clock = clock
         self._wire = wire
         self._output = output
-        self._fields = initial_response(mended(model), request, response_id, int(clock()), wire)
+        self._fields = initial_response(repair_surrogates(model), request, response_id, int(clock()), wire)
         self.phase = ResponseStreamPhase.IDLE
         self.usage: Usage | None = None
         self.settle_usage: SettleUsage | None = None
@@ -241,7 +241,7 @@ class LiveResponse:
         response = with_whole_characters(response)
         if self.phase is ResponseStreamPhase.IDLE:
             self._fields = replace(
-                respelled(response, self._wire),
+                echo_for_wire(response, self._wire),
                 status="queued",
                 output=[],
                 usage=None,

@@ -17,13 +17,13 @@ from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.emitter.arguments import (
     EXTENSION,
-    admitted,
     annotation_of,
+    extension_type,
     fields_of,
     index_of,
+    kept_annotations,
     logprobs_of,
     reason_of,
-    spelled,
     text_of,
     usage_of,
     wrong_argument,
@@ -33,9 +33,9 @@ from openresponses_bridge.emitter.failures import (
     UNKNOWN,
     Failure,
     outcome,
-    own_word,
     payload_of,
     redacted,
+    upstream_reason,
 )
 from openresponses_bridge.emitter.finished import in_one_form
 from openresponses_bridge.emitter.live_response import LiveResponse, SettleUsage
@@ -56,7 +56,7 @@ from openresponses_bridge.protocol.usage import Usage, latest
 from openresponses_bridge.protocol.vocabulary import EVENTS
 from openresponses_bridge.random_ids import random_hex
 from openresponses_bridge.state import METHODS, OUTPUT_METHODS, WIRES, BlockState, ResponseStreamPhase
-from openresponses_bridge.text import is_whole, mended
+from openresponses_bridge.text import is_whole, repair_surrogates
 
 # by name, since Python 3.11 runs code for each look at an enum's member
 _IN_PROGRESS = ResponseStreamPhase.IN_PROGRESS
@@ -150,9 +150,9 @@ class ResponseStreamStateMachine:
         if part is None or logprobs or type(delta) is not str or not delta:
             if self._live.phase is not _IN_PROGRESS:
                 raise self._refusal("text")
-            return self._say("text", TEXT, delta, logprobs)
+            return self._emit_text("text", TEXT, delta, logprobs)
         if not delta.isascii() and not is_whole(delta):
-            return self._say("text", TEXT, delta, None)
+            return self._emit_text("text", TEXT, delta, None)
         # the common delta: a text part is open and nothing is held back, so it goes out as it is
         part.write(delta)
         return [
@@ -162,7 +162,7 @@ class ResponseStreamStateMachine:
     def refusal(self, delta: str) -> list[Event]:
         """The next piece of a refusal: a part of the same message as the text around it."""
         self.require("refusal")
-        return self._say("refusal", REFUSAL, delta, None)
+        return self._emit_text("refusal", REFUSAL, delta, None)
 
     def annotation(self, annotation: Annotation | Mapping[str, Any]) -> list[Event]:
         """A citation on the open text; a text part is opened when there is none.
@@ -171,10 +171,10 @@ class ResponseStreamStateMachine:
         left out, with a diagnostic.
         """
         self.require("annotation")
-        cited = admitted(self._wire, [annotation_of(annotation)], self.diagnostics)
+        cited = kept_annotations(self._wire, [annotation_of(annotation)], self.diagnostics)
         if not cited:
             return []
-        events, part = self._blocks.message_part(TEXT)
+        events, part = self._blocks.open_message_part(TEXT)
         return events + [part.annotate(each) for each in cited]
 
     def reasoning(self, delta: str) -> list[Event]:
@@ -184,7 +184,7 @@ class ResponseStreamStateMachine:
         part = self._blocks.raw_part
         if part is None or type(delta) is not str or not (delta.isascii() or is_whole(delta)) or not delta:
             delta = text_of("reasoning", delta)
-            return self._blocks.think(delta) if delta else []
+            return self._blocks.append_reasoning(delta) if delta else []
         part.write(delta)
         return [part.kind.delta(self._number(), part.item_id, part.output_index, part.index, delta)]
 
@@ -202,7 +202,7 @@ class ResponseStreamStateMachine:
         """The opaque form of the open reasoning item (one is begun when none is open). It shows when
         the item is done. A second one belongs to another item."""
         self.require("reasoning_encrypted")
-        content = mended(text_of("reasoning_encrypted", content))
+        content = repair_surrogates(text_of("reasoning_encrypted", content))
         if not content:
             return []
         return self._blocks.encrypt(content)
@@ -238,7 +238,7 @@ class ResponseStreamStateMachine:
         if arguments and not id and not name and arguments.__class__ is str and index.__class__ is int:
             block = self._blocks.calls.by_index.get(index)
             if block is not None and block.arguments is _OPEN:
-                if not block.plain or not arguments.isascii() or block.buffer.held:
+                if not block.plain or not arguments.isascii() or block.buffer.pending:
                     return block.delta(arguments)
                 # the common fragment: JSON of an open call, nothing held back, so it goes out as it is
                 block.write(arguments)
@@ -294,7 +294,7 @@ class ResponseStreamStateMachine:
         if not kind or kind in EVENTS.structs:
             raise wrong_argument("item_event", f"{type!r} does not report progress of an item")
         where = {"item_id": block.item_id, "output_index": block.output_index}
-        kind = kind if kind in self._wire.progress else spelled(kind)
+        kind = kind if kind in self._wire.progress else extension_type(kind)
         return [self._extension(kind, {**fields_of("item_event", fields), **where})]
 
     def item(self, item: Item | Mapping[str, Any]) -> list[Event]:
@@ -321,7 +321,7 @@ class ResponseStreamStateMachine:
         """The stop sequence of the request at which the output ended. It shows in the terminal event of a
         response that is completed."""
         self.require("stop_sequence")
-        self._live.stop_sequence = mended(text_of("stop_sequence", sequence)) or None
+        self._live.stop_sequence = repair_surrogates(text_of("stop_sequence", sequence)) or None
         return []
 
     def defer_finish(self, reason: str | None) -> list[Event]:
@@ -339,7 +339,7 @@ class ResponseStreamStateMachine:
         reason = reason_of("finish", reason) or self._deferred
         why, known = outcome(reason)
         if incomplete and why is None:
-            why = own_word(reason) or UNKNOWN
+            why = upstream_reason(reason) or UNKNOWN
         elif not known:
             self.diagnostics.warning("finish_reason", f"unknown reason {str(reason)[:64]!r}")
         events = self._blocks.close_all(stopped=why is None, abandoned=why == CANCELLED)
@@ -347,7 +347,7 @@ class ResponseStreamStateMachine:
         if why is None and cut is not None:
             if known and reason:
                 self.diagnostics.warning("finish_reason", f"{reason[:64]!r}, ended as {cut}")
-            why = ("" if known else own_word(reason)) or cut
+            why = ("" if known else upstream_reason(reason)) or cut
         return [*events, self._live.end("finish", why)]
 
     def cancel(self) -> list[Event]:
@@ -362,7 +362,7 @@ class ResponseStreamStateMachine:
         Open items are incomplete and get no done events, so that no client runs half a call.
         """
         self.require("fail")
-        payload = redacted(payload_of(error), mended)
+        payload = redacted(payload_of(error), repair_surrogates)
         payload = payload if self._redact is None else redacted(payload, self._redact)
         self._blocks.text_part = None  # it takes deltas without a look at the phase
         return self._live.fail(payload)
@@ -383,7 +383,7 @@ class ResponseStreamStateMachine:
         return StreamStateError(code, message, call=method, phase=str(phase))
 
     # ── what several methods share ─────────────────────────────────────────────────────────────────
-    def _say(
+    def _emit_text(
         self,
         method: str,
         kind: PartKind,
@@ -394,7 +394,7 @@ class ResponseStreamStateMachine:
         probabilities = logprobs_of(logprobs)
         if not delta and not probabilities:
             return []
-        return self._blocks.say(kind, delta, probabilities)
+        return self._blocks.append_text(kind, delta, probabilities)
 
     def _item(self, method: str, item: Item | Mapping[str, Any]) -> Item:
         if not isinstance(item, Mapping):

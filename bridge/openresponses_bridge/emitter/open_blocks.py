@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 
 from openresponses_bridge.calls.identity import ToolIdentity, ToolIdentityMap, ToolKind
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.emitter.arguments import admitted, spelled, wrong_argument
+from openresponses_bridge.emitter.arguments import extension_type, kept_annotations, wrong_argument
 from openresponses_bridge.emitter.blocks import MessageBlock, OpenItem, ReasoningBlock, WholeBlock
 from openresponses_bridge.emitter.failures import INCOMPLETE_ITEM, INCOMPLETE_TOOL_CALL
 from openresponses_bridge.emitter.output import Output
@@ -29,7 +29,7 @@ from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import Item, MessagePhase, ReasoningItem
 from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_bridge.state import PUBLISHED_ITEMS, Wire
-from openresponses_bridge.text import mended
+from openresponses_bridge.text import repair_surrogates
 
 # A whole item at once → the same events as if it had been streamed.
 
@@ -76,7 +76,7 @@ class ItemEmitter:
             else:
                 opened, part = block.open_part(TEXT)
                 events += opened + part.whole(content.text, content.logprobs or None)
-                cited = admitted(self._wire, content.annotations, self._diagnostics)
+                cited = kept_annotations(self._wire, content.annotations, self._diagnostics)
                 events += [part.annotate(annotation) for annotation in cited]
         return self._ended(events, block, item.status)
 
@@ -112,7 +112,7 @@ class ItemEmitter:
         block = ToolCallBlock(output.number, index=-1)
         block.call_id = output.unique_call_id(item.call_id, self._diagnostics)
         block.free_text = free_text
-        name, namespace = mended(item.name), mended(item.namespace or "") or None
+        name, namespace = repair_surrogates(item.name), repair_surrogates(item.namespace or "") or None
         block.identify(name, ToolIdentity(ToolKind.FUNCTION, name, namespace, name), self._wire)
         events = block.open(output.unique("fc", item.id), output.next_index())
         output.begin(block)
@@ -126,7 +126,7 @@ class ItemEmitter:
 
     def announced(self, item_id: str) -> WholeBlock | None:
         """The item that was announced under this id and is still open."""
-        return self._announced.get(mended(item_id))
+        return self._announced.get(repair_surrogates(item_id))
 
     def _plain(self, item: it.Item) -> list[Event]:
         block = self._announced.pop(item.id, None)
@@ -135,8 +135,8 @@ class ItemEmitter:
             block = self._begin(item)
             del self._announced[item.id or block.item_id]
             events = [block.added()]
-        joined = self._joined(item, block.call_id)
-        block.complete(it.with_id(self._spelled(joined), block.item_id))
+        joined = self._merged(item, block.call_id)
+        block.complete(it.with_id(self._for_wire(joined), block.item_id))
         return self._ended(events, block, getattr(item, "status", None))
 
     def _ended(self, events: list[Event], block: OpenItem, status: object) -> list[Event]:
@@ -148,13 +148,13 @@ class ItemEmitter:
         return events + self._output.close(block, stopped=True)[0]
 
     def _begin(self, item: it.Item) -> WholeBlock:
-        identified = it.with_id(self._joined(item), self._output.unique(item.type, item.id))
-        block = WholeBlock(self._output.number, self._spelled(identified), self._output.next_index())
+        identified = it.with_id(self._merged(item), self._output.unique(item.type, item.id))
+        block = WholeBlock(self._output.number, self._for_wire(identified), self._output.next_index())
         self._output.begin(block)
         self._announced[item.id or block.item_id] = block
         return block
 
-    def _joined(self, item: it.Item, announced: str | None = None) -> it.Item:
+    def _merged(self, item: it.Item, announced: str | None = None) -> it.Item:
         """A call under a call_id that no other call has, an output under that of its call; either keeps the
         one it was announced with."""
         wanted = it.call_id_of(item)
@@ -164,13 +164,13 @@ class ItemEmitter:
             announced = self._output.call_id_given(wanted)
         return it.with_call_id(item, announced or self._output.unique_call_id(wanted, self._diagnostics))
 
-    def _spelled(self, item: it.Item) -> it.Item:
+    def _for_wire(self, item: it.Item) -> it.Item:
         """Types that are not published carry a slug where only published ones are known (law E10), and
         every item there has a status."""
         if self._wire.openai_items or item.type in PUBLISHED_ITEMS:
             return item
         raw = item.raw if isinstance(item, UnknownItem) else msgspec.to_builtins(item)
-        return UnknownItem({"status": "completed", **raw, "type": spelled(item.type)})
+        return UnknownItem({"status": "completed", **raw, "type": extension_type(item.type)})
 
 
 def _refusal(part: ct.ContentPart) -> str:
@@ -213,19 +213,19 @@ class OpenBlocks:
         self.raw_part: OpenPart | None = None
         self.phase: MessagePhase | UnsetType = UNSET
 
-    def say(self, kind: PartKind, delta: str, logprobs: list[LogProb]) -> list[Event]:
+    def append_text(self, kind: PartKind, delta: str, logprobs: list[LogProb]) -> list[Event]:
         """The next piece of text or refusal."""
-        events, part = self.message_part(kind)
+        events, part = self.open_message_part(kind)
         events += part.delta(delta, logprobs)
-        self.text_part = part if kind is TEXT and not part.buffer.held else None
+        self.text_part = part if kind is TEXT and not part.buffer.pending else None
         return events
 
-    def message_part(self, kind: PartKind) -> tuple[list[Event], OpenPart]:
+    def open_message_part(self, kind: PartKind) -> tuple[list[Event], OpenPart]:
         """The open part of this kind, begun when there is none."""
         events: list[Event] = []
         block = self.open
         if not isinstance(block, MessageBlock):
-            events = self._make_room()
+            events = self._close_others()
             item_id, index = self._output.expected("msg"), self._output.next_index()
             block = MessageBlock(self._output.number, item_id, index, self.phase)
             self.phase = UNSET
@@ -241,7 +241,7 @@ class OpenBlocks:
         """The open reasoning item, begun when there is none."""
         if isinstance(self.open, ReasoningBlock):
             return [], self.open
-        events = self._make_room()
+        events = self._close_others()
         item_id = self._output.expected("rs")
         output = self._output
         block = ReasoningBlock(
@@ -250,12 +250,12 @@ class OpenBlocks:
         events.append(self._begin(block))
         return events, block
 
-    def think(self, delta: str) -> list[Event]:
+    def append_reasoning(self, delta: str) -> list[Event]:
         """The next piece of raw reasoning."""
         events, block = self.reasoning()
         opened, part = block.open_raw()
         events += opened + part.delta(delta)
-        self.raw_part = None if part.buffer.held else part
+        self.raw_part = None if part.buffer.pending else part
         return events
 
     def encrypt(self, content: str) -> list[Event]:
@@ -325,7 +325,7 @@ class OpenBlocks:
         self.open = self.text_part = self.raw_part = None
         return events
 
-    def _make_room(self) -> list[Event]:
+    def _close_others(self) -> list[Event]:
         # a call that waits to be whole keeps its place before what comes after it
         closed = [] if self.open is None else self.close_open()
         return closed + self.calls.release(waiting_only=True)

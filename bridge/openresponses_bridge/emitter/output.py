@@ -11,7 +11,7 @@ from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.emitter.parts import Number
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import Item, ItemStatus
-from openresponses_bridge.text import mended
+from openresponses_bridge.text import repair_surrogates
 
 IdFactory = Callable[[str], str]
 MAX_CALL_ID = 64  # schema FunctionCallItemParam
@@ -74,12 +74,12 @@ class Output:
 
     def unique(self, prefix: str, wanted: str = "") -> str:
         """An id that is unique here: the wanted one if it is free, else a fresh one, of whole characters."""
-        return _free(self._taken, mended(wanted) if wanted else self._ids(prefix))
+        return _free(self._taken, repair_surrogates(wanted) if wanted else self._ids(prefix))
 
     def unique_call_id(self, wanted: str, diagnostics: Diagnostics) -> str:
         """The same for a call_id, which clients must be able to send back: at most 64 characters, that can be
         printed."""
-        wanted = mended(wanted)
+        wanted = repair_surrogates(wanted)
         printed = wanted.isprintable() and " " not in wanted
         base = (wanted if printed and len(wanted) <= MAX_CALL_ID else _digest(wanted)) or self._ids("call")
         unique = _free(self._call_ids, base)

@@ -20,7 +20,7 @@ from openresponses_bridge.text import SurrogateJoiner
 
 
 class TextBuffer(SurrogateJoiner):
-    """The text of one open part or call: `admit` a delta, then `write` what it gave.
+    """The text of one open part or call: `feed` a delta, then `write` what it gave.
 
     A string with a reference elsewhere is copied whole at each `+=`, so the text sits in a StringIO
     (law E12).
@@ -121,7 +121,7 @@ class OpenPart:
 
     def delta(self, delta: str, logprobs: list[LogProb] | None = None) -> list[Event]:
         """The next piece; nothing while all of it is held back. Probabilities go with any text."""
-        delta = self.buffer.admit(delta)
+        delta = self.buffer.feed(delta)
         if not delta and not logprobs:
             return []
         self.state = PART[self.state]["delta"]
@@ -144,7 +144,7 @@ class OpenPart:
 
     def close(self) -> tuple[list[Event], ContentPart]:
         """The done events and the finished part."""
-        rest = self.buffer.settle()
+        rest = self.buffer.flush()
         events = self.delta(rest) if rest else []
         text = self.buffer.text
         part = self.content(text)

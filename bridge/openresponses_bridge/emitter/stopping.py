@@ -20,7 +20,7 @@ from openresponses_bridge.protocol.codec import item_from
 from openresponses_bridge.protocol.content import LogProb, OutputTextContent, UrlCitation
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import Item, Message, MessagePhase
-from openresponses_bridge.text import SurrogateJoiner, mended
+from openresponses_bridge.text import SurrogateJoiner, repair_surrogates
 
 # Stop sequences found in a text that comes in pieces, each character looked at once (Aho and Corasick's
 # automaton): the cost is the text's and the sequences' own size, whatever they look like.
@@ -31,7 +31,7 @@ def sequences_of(stop: str | list[str] | None) -> tuple[str, ...]:
     if not stop:
         return ()
     given = [stop] if isinstance(stop, str) else stop
-    return tuple(dict.fromkeys(filter(None, map(mended, given))))
+    return tuple(dict.fromkeys(filter(None, map(repair_surrogates, given))))
 
 
 class StopMatcher:
@@ -53,11 +53,11 @@ class StopMatcher:
         """The sequence that was found."""
 
     @property
-    def held(self) -> int:
+    def partial_length(self) -> int:
         """How many characters at the end of the text may be the beginning of a sequence."""
         return self._depth[self._at]
 
-    def passes(self, text: str) -> bool:
+    def cannot_match(self, text: str) -> bool:
         """Whether no sequence can begin in the text, and none has begun before it."""
         return not self._at and self._starts.isdisjoint(text)
 
@@ -149,20 +149,20 @@ class StopFilter(StreamFilter):
             return []
         self.require("text")
         delta = text_of("text", delta)
-        if not self._waiting and not self._joiner.held and self._matcher.passes(delta):
+        if not self._waiting and not self._joiner.pending and self._matcher.cannot_match(delta):
             return super().text(delta, logprobs)
         tokens = logprobs_of(logprobs)
-        whole = self._joiner.admit(delta)
+        whole = self._joiner.feed(delta)
         self._await(tokens, len(whole))
         count = self._matcher.feed(whole)
         text = self._held + whole
         if count is None:
-            shown = len(text) - self._matcher.held
+            shown = len(text) - self._matcher.partial_length
             self._held = text[shown:]
-            return self._say(text[:shown])
+            return self._forward(text[:shown])
         shown = len(self._held) + count - len(self._matcher.found)
         self._held = ""
-        return self._say(text[:shown]) + self._stop()
+        return self._forward(text[:shown]) + self._stop()
 
     def _await(self, tokens: list[LogProb], length: int) -> None:
         """Tokens of so much new text, by where each of them ends in it."""
@@ -174,7 +174,7 @@ class StopFilter(StreamFilter):
             self._waiting[-1] = (end, tokens[-1])
         self._given = end
 
-    def _say(self, text: str) -> list[Event]:
+    def _forward(self, text: str) -> list[Event]:
         self._shown += len(text)
         tokens: list[LogProb] = []
         while self._waiting and self._waiting[0][0] <= self._shown:
@@ -188,9 +188,9 @@ class StopFilter(StreamFilter):
 
     def _flush(self) -> list[Event]:
         """The open text ends without a sequence in it."""
-        if self._matched or not (self._held or self._waiting or self._joiner.held):
+        if self._matched or not (self._held or self._waiting or self._joiner.pending):
             return []
-        events = self._say(self._held + self._joiner.settle())
+        events = self._forward(self._held + self._joiner.flush())
         if self._waiting:
             events += super().text("", [token for _, token in self._waiting])
         self._held = ""

@@ -222,8 +222,8 @@ class ToolCallBlock(OpenItem):
     makes it active."""
 
     __slots__ = (
-        "_grew",
         "_inactive",
+        "_on_growth",
         "_read",
         "_restorable",
         "_shape",
@@ -253,7 +253,7 @@ class ToolCallBlock(OpenItem):
     ) -> None:
         super().__init__(number, "", -1)
         self.number_begun = number_begun
-        self._grew = grew
+        self._on_growth = grew
         self._inactive = True
         self._read = 0
         self._shape: Shape = JsonShape()
@@ -274,14 +274,14 @@ class ToolCallBlock(OpenItem):
         self.write = self.buffer.write
 
     @property
-    def held(self) -> bool:
+    def waits(self) -> bool:
         """Named, but its item can't be announced before its arguments are whole."""
         return bool(self.upstream_name) and self.state is BlockState.ABSENT
 
     @property
     def announceable(self) -> bool:
         """Named, and its item can be announced at once."""
-        return self.held and not self._restorable
+        return self.waits and not self._restorable
 
     def identify(self, name: str, identity: ToolIdentity | None, wire: Wire) -> None:
         """Take the name, and with it what the client declared the tool as."""
@@ -300,32 +300,32 @@ class ToolCallBlock(OpenItem):
         self.item_id = item_id
         self.output_index = output_index
         events = [self._announced(self._item("", "in_progress"))]
-        self.wake()
+        self.mark_grown()
         waiting, self.waiting = "".join(self.waiting), []
         return events + self.delta(waiting) if waiting else events
 
     def delta(self, fragment: str) -> list[Event]:
         """The next piece of the arguments; nothing while the call waits or the piece shows nothing."""
         if self._inactive:
-            self.wake()
+            self.mark_grown()
         if self.state is BlockState.ABSENT:
             self.waiting.append(fragment)
             return []
-        return self._show(self._shape.feed(self.buffer.admit(fragment)))
+        return self._emit(self._shape.feed(self.buffer.feed(fragment)))
 
-    def _show(self, shown: str) -> list[Event]:
+    def _emit(self, shown: str) -> list[Event]:
         if not shown:
             return []
         self.arguments = ARGUMENTS[self.arguments]["delta"]
         self.write(shown)
         return [self._shape.delta(self._number(), self.item_id, self.output_index, shown)]
 
-    def wake(self) -> None:
+    def mark_grown(self) -> None:
         """More arguments have come, so that it may be whole now."""
         self._inactive = False
         self.plain = self.state is BlockState.OPEN and type(self._shape) is JsonShape
-        if self._grew is not None:
-            self._grew(self)
+        if self._on_growth is not None:
+            self._on_growth(self)
 
     def is_whole(self) -> bool:
         """Whether the arguments are already complete JSON. A call that grows a little before each of many
@@ -346,10 +346,10 @@ class ToolCallBlock(OpenItem):
 
     def seal(self, stopped: bool, abandoned: bool = False) -> list[Event]:
         """End the arguments; `cut` then says whether they stopped before they were whole."""
-        rest = self.buffer.settle()
-        events = self._show(self._shape.feed(rest)) if rest else []
+        rest = self.buffer.flush()
+        events = self._emit(self._shape.feed(rest)) if rest else []
         rest, cut = self._shape.end(self.buffer.text, stopped and not abandoned)
-        events += self._show(rest)
+        events += self._emit(rest)
         self.cut = cut or abandoned
         self.arguments = ARGUMENTS[self.arguments]["cut" if self.cut else "done"]
         if not self.cut:
@@ -388,7 +388,7 @@ class ToolCallBlock(OpenItem):
         """The shell or patch item that a held call is; None when it can't be one."""
         if self.identity is None:
             return None
-        arguments = self.buffer.admit("".join(self.waiting)) + self.buffer.settle()
+        arguments = self.buffer.feed("".join(self.waiting)) + self.buffer.flush()
         return restore(self.identity.kind, item_id, self.call_id, arguments, "completed")
 
     def item(self, status: ItemStatus) -> Item:

@@ -14,7 +14,7 @@ from openresponses_bridge.emitter.tool_call import ToolCallBlock, nameless
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import Item
 from openresponses_bridge.state import BlockState, Wire
-from openresponses_bridge.text import mended
+from openresponses_bridge.text import repair_surrogates
 
 
 def is_another(known_id: str, ended: bool, call_id: str, name: str) -> bool:
@@ -71,15 +71,15 @@ class ToolCalls:
         if block is None or is_another(block.upstream_id, block.ended, call_id, name):
             if block is not None and not block.upstream_name:
                 raise nameless("tool_call", index)
-            events += self._make_room(block)
+            events += self._end_finished(block)
             block = self.by_index[index] = self.waiting[index] = self._new(index)
             block.explicit_end, self._output.explicit_end = self._output.explicit_end, False
         if block.ended:
-            self._late(arguments)
+            self._report_late(arguments)
             return events
         block.free_text = block.free_text or free_text
         if namespace:
-            block.namespace = mended(namespace)
+            block.namespace = repair_surrogates(namespace)
         if self._identify(block, call_id, name):
             events += before()
         if arguments:
@@ -90,13 +90,13 @@ class ToolCalls:
 
     def _new(self, index: int) -> ToolCallBlock:
         self._begun += 1
-        return ToolCallBlock(self._output.number, index, self._begun, self._grew)
+        return ToolCallBlock(self._output.number, index, self._begun, self._mark_grown)
 
-    def _grew(self, block: ToolCallBlock) -> None:
+    def _mark_grown(self, block: ToolCallBlock) -> None:
         grown = self._grown_waiting if block.state is BlockState.ABSENT else self._grown_open
         grown[block] = None
 
-    def _make_room(self, busy: ToolCallBlock | None) -> list[Event]:
+    def _end_finished(self, busy: ToolCallBlock | None) -> list[Event]:
         """Another call starts: what is complete ends, and so does the one on the same index."""
         events = self.release()
         if busy is not None and not busy.ended:
@@ -112,15 +112,15 @@ class ToolCalls:
                 self._diagnostics.ignored("tool_call.id", "came after the call was announced")
         if not name or block.upstream_name:
             return False
-        name = mended(name)
+        name = repair_surrogates(name)
         identity = self._identities.resolve(name)
         if identity is None and block.namespace:
             identity = ToolIdentity(ToolKind.FUNCTION, name, block.namespace, name)
         block.identify(name, identity, self._wire)
-        block.wake()
+        block.mark_grown()
         return True
 
-    def _late(self, arguments: str) -> None:
+    def _report_late(self, arguments: str) -> None:
         if arguments.strip():
             self._diagnostics.loss("tool_call.arguments", "came after the call had ended")
 
@@ -147,7 +147,7 @@ class ToolCalls:
             return []
         ready = [] if waiting_only else self._whole_ones(self._grown_open)
         ready.sort(key=attrgetter("output_index"))
-        waiting = [block for block in self._whole_ones(self._grown_waiting) if block.held]
+        waiting = [block for block in self._whole_ones(self._grown_waiting) if block.waits]
         ready += sorted(waiting, key=attrgetter("number_begun"))
         return [event for block in ready for event in self._end(block, stopped=True)]
 
@@ -161,7 +161,7 @@ class ToolCalls:
         be shown at all. `before` closes the text that one of them follows."""
         if not self.waiting:
             return []
-        held = sorted((each for each in self.waiting.values() if each.held), key=attrgetter("number_begun"))
+        held = sorted((each for each in self.waiting.values() if each.waits), key=attrgetter("number_begun"))
         if len(held) < len(self.waiting):
             self._diagnostics.loss("tool_call", "never got a name")
         whole = [block for block in held if not block.ends_cut(stopped, abandoned)]
@@ -175,7 +175,7 @@ class ToolCalls:
     def check_named(self) -> None:
         """Raises `bridge.stream.incomplete_tool_call` when a call never got a name (law E7)."""
         for block in self.waiting.values():
-            if not block.held:
+            if not block.waits:
                 raise nameless("finish", block.index)
 
     def _end(self, block: ToolCallBlock, stopped: bool, abandoned: bool = False) -> list[Event]:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from openresponses_bridge.decoder.accumulator import ResponseAccumulator
 from openresponses_bridge.dialects.copilot import CallbackChunk, Outbound, ResponseDelta
-from openresponses_bridge.dialects.copilot.types import TextSoFar
+from openresponses_bridge.dialects.copilot.types import TextPrefix
 from openresponses_bridge.dialects.copilot.types import ToolCall as CopilotToolCall
 from openresponses_bridge.errors import BridgeError, HttpError
 from openresponses_bridge.prompt.context import ThinkingDataItem
@@ -18,7 +18,7 @@ from openresponses_bridge.protocol.items import ReasoningItem
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.protocol.usage import Usage
 
-FinishedCallback = Callable[[TextSoFar, int, ResponseDelta], int | None]
+FinishedCallback = Callable[[TextPrefix, int, ResponseDelta], int | None]
 """`finished_cb(text, index, delta)`: all text so far (`str()` makes it), the choice, what is new. An int
 stops the reading and keeps so many characters of the text; no calls are made then."""
 
@@ -98,10 +98,10 @@ class AnswerReader:
             self._whole.feed(event)
             for chunk in self._outbound.feed(event):
                 if isinstance(chunk, CallbackChunk) and not self.stopped:
-                    self._take(chunk)
+                    self._feed_chunk(chunk)
         return not self.stopped
 
-    def _take(self, chunk: CallbackChunk) -> None:
+    def _feed_chunk(self, chunk: CallbackChunk) -> None:
         delta = chunk.delta
         self._calls += delta.copilot_tool_calls or ()
         self._marker = delta.stateful_marker or self._marker

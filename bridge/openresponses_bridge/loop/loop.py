@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.copilot import ResponseDelta
-from openresponses_bridge.dialects.copilot.types import GrowingText
+from openresponses_bridge.dialects.copilot.types import TextAccumulator
 from openresponses_bridge.errors import BridgeError, LocalError
 from openresponses_bridge.loop.answer import AnswerReader, FinishedCallback, ModelAnswer, ModelFailure
 from openresponses_bridge.loop.journal import (
@@ -65,7 +65,7 @@ class LoopError(LocalError):
     INVALID = "bridge.loop.invalid_use"
 
 
-class Ended(Exception):
+class LoopFinished(Exception):
     """Leaves the rounds from wherever it is raised."""
 
     def __init__(self, end: LoopEnd, message: str, error: BridgeError | None = None) -> None:
@@ -161,14 +161,14 @@ class Renderer(Protocol):
     def within(self, max_prompt_tokens: int) -> Renderer: ...
 
 
-class Answered(NamedTuple):
+class ModelTurn(NamedTuple):
     """The answer, and what all attempts at it cost."""
 
     answer: ModelAnswer
     usage: Usage | None
 
 
-class Asking:
+class ModelCalls:
     """Asks again when a request failed or was interrupted, at most `retries` times and each time after twice
     as many seconds, and once when the answer was empty."""
 
@@ -190,21 +190,21 @@ class Asking:
 
     def answer(
         self, prompt: BuildPromptResult, round_index: int, *, shown: bool = True
-    ) -> Generator[Action, Any, Answered]:
+    ) -> Generator[Action, Any, ModelTurn]:
         """An answer that is not empty; one that is not `shown` does not go to the callback. Raises Ended when
         there is none, ToolCallCancelledError, LoopError."""
         shown_to = self._finished_cb if shown else None
         if prompt.is_empty:
-            raise Ended(LoopEnd.EMPTY_PROMPT, "there is nothing to ask")
+            raise LoopFinished(LoopEnd.EMPTY_PROMPT, "there is nothing to ask")
         spent: Usage | None = None
-        failures, silences, delay = 0, 0, 0.0
+        failures, empties, delay = 0, 0, 0.0
         while True:
             self._token.check()
             outcome = yield AskModel(
                 prompt,
                 prompt.stateful_marker,
                 round_index,
-                failures + silences,
+                failures + empties,
                 delay,
                 partial(AnswerReader, shown_to, marker=self._stateful and shown),
             )
@@ -214,32 +214,32 @@ class Asking:
                 spent = outcome.usage if spent is None else spent.plus(outcome.usage)
             self._token.check()
             if isinstance(outcome, ModelAnswer) and not outcome.is_empty:
-                return Answered(outcome, spent)
+                return ModelTurn(outcome, spent)
             if isinstance(outcome, ModelFailure):
                 failures += 1
                 delay = min(self._retry_delay * 2 ** (failures - 1), _LONGEST_DELAY)
-                self.again(round_index, self._failed(outcome, failures), shown_to)
-            elif silences:
-                raise Ended(LoopEnd.EMPTY, f"{_NOTHING}, twice")
+                self.restart(round_index, self._failed(outcome, failures), shown_to)
+            elif empties:
+                raise LoopFinished(LoopEnd.EMPTY, f"{_NOTHING}, twice")
             else:
-                silences, delay = 1, 0.0
-                self.again(round_index, _NOTHING, shown_to)
+                empties, delay = 1, 0.0
+                self.restart(round_index, _NOTHING, shown_to)
 
     def _failed(self, failure: ModelFailure, failures: int) -> str:
         error: BridgeError = failure.error
         if not failure.retryable or failures > self._retries:
-            raise Ended(LoopEnd.FAILED, error.message, error)
+            raise LoopFinished(LoopEnd.FAILED, error.message, error)
         return error.message
 
-    def too_long(self, round_index: int) -> None:
+    def prompt_too_long(self, round_index: int) -> None:
         """The model refused the prompt as too long; a shorter one is sent."""
-        self.again(round_index, "the prompt was too long for the model", self._finished_cb)
+        self.restart(round_index, "the prompt was too long for the model", self._finished_cb)
 
-    def again(self, round_index: int, why: str, shown_to: FinishedCallback | None) -> None:
+    def restart(self, round_index: int, why: str, shown_to: FinishedCallback | None) -> None:
         """The callback learns that what it was shown of the answer does not count."""
         self.diagnostics.warning(f"rounds[{round_index}]", f"{why}; asked again")
         if shown_to is not None:
-            shown_to(GrowingText().now(), 0, ResponseDelta("", retry_reason=why))
+            shown_to(TextAccumulator().current(), 0, ResponseDelta("", retry_reason=why))
 
 
 _TOO_LONG: Final = "context_length_exceeded"
@@ -293,7 +293,7 @@ class ToolCallingLoop:
         self._settings = settings or {}
         self._model_summaries = model_summaries
         self._clock = clock
-        self._asking = Asking(
+        self._asking = ModelCalls(
             finished_cb, self.token, retries=retries, retry_delay=retry_delay, stateful=stateful
         )
 
@@ -317,7 +317,7 @@ class ToolCallingLoop:
         outcome that does not fit; nothing else."""
         try:
             yield from self._rounds()
-        except Ended as end:
+        except LoopFinished as end:
             return self._end(end.end, end.message, end.error)
         except ToolCallCancelledError as error:
             return self._end(LoopEnd.CANCELLED, error.message)
@@ -331,19 +331,21 @@ class ToolCallingLoop:
             if self.tool_call_rounds:
                 last = self.tool_call_rounds[-1]
                 if not last.tool_calls:
-                    return self._look_at_the_last()
+                    return self._check_last_round()
                 yield from self.invoke_tools(last)
                 self.token.check()
                 if self.hit_tool_call_limit() and not (yield from self.handle_tool_call_limit()):
-                    raise Ended(LoopEnd.LIMIT, LIMIT_REACHED)
+                    raise LoopFinished(LoopEnd.LIMIT, LIMIT_REACHED)
             yield from self.run_one(self.create_prompt_context())
 
-    def _look_at_the_last(self) -> None:
+    def _check_last_round(self) -> None:
         """A round without calls is the last: the answer, when all of it came."""
         if self.state.trimmed:
-            raise Ended(LoopEnd.TRIMMED, "reading was stopped")
+            raise LoopFinished(LoopEnd.TRIMMED, "reading was stopped")
         if self.state.incomplete:
-            raise Ended(LoopEnd.INCOMPLETE, f"the model's answer is incomplete: {self.state.incomplete}")
+            raise LoopFinished(
+                LoopEnd.INCOMPLETE, f"the model's answer is incomplete: {self.state.incomplete}"
+            )
 
     def create_prompt_context(self) -> PromptContext:
         """What the next prompt is made of: the question and all that came of it so far."""
@@ -367,14 +369,14 @@ class ToolCallingLoop:
         prompt, summing = yield from self._prompt(context, index)
         try:
             answer, usage = yield from self._asking.answer(prompt, index)
-        except Ended as end:
+        except LoopFinished as end:
             if end.error is None or end.error.code != _TOO_LONG:
                 raise
             self._renderer = self._renderer.within(int(prompt.token_count * _SHORTER))
-            self._asking.too_long(index)
+            self._asking.prompt_too_long(index)
             try:
                 prompt, more = yield from self._prompt(replace(context, stateful_marker=None), index)
-            except Ended:
+            except LoopFinished:
                 raise end from None
             summing = _sum(summing, more)
             answer, usage = yield from self._asking.answer(prompt, index)
@@ -411,7 +413,7 @@ class ToolCallingLoop:
         except BridgeError as error:
             if isinstance(error, ToolCallCancelledError | LoopError):
                 raise
-            raise Ended(LoopEnd.FAILED, error.message, error) from error
+            raise LoopFinished(LoopEnd.FAILED, error.message, error) from error
         if prompt.summary != before:
             prompt = replace(prompt, stateful_marker=None)
         return prompt, usage
@@ -423,7 +425,7 @@ class ToolCallingLoop:
         try:
             asked = self._renderer.summary_prompt(request)
             answer, usage = yield from self._asking.answer(asked, index, shown=False)
-        except Ended as end:
+        except LoopFinished as end:
             self.diagnostics.warning(f"rounds[{index}].summary", f"not by the model: {end.message}")
             return "", None
         return answer.text.strip(), usage

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.anthropic_messages.types import tool_input
-from openresponses_bridge.dialects.anthropic_messages.upstream.messages import Turns
+from openresponses_bridge.dialects.anthropic_messages.upstream.messages import AlternatingMessages
 from openresponses_bridge.dialects.base import Fields, invalid
 from openresponses_bridge.prompt.chat import bare, breakpoint_of, mark_of, objects_of
 from openresponses_bridge.prompt.raw import (
@@ -56,14 +56,14 @@ def api_messages_to_anthropic(
 
     `sealer` opens thinking that came as `encrypted_content`. What can't be expressed is a loss.
     """
-    return _Writer(sealer, Diagnostics() if diagnostics is None else diagnostics).prompt(messages)
+    return _AnthropicWriter(sealer, Diagnostics() if diagnostics is None else diagnostics).prompt(messages)
 
 
-class _Writer:
+class _AnthropicWriter:
     def __init__(self, sealer: Sealer | None, diagnostics: Diagnostics) -> None:
         self._sealer = sealer
         self._diagnostics = diagnostics
-        self._turns = Turns(diagnostics)
+        self._turns = AlternatingMessages(diagnostics)
         self._system: list[Block] = []
         self._marked: list[Block] = []
         self._tool_ids: dict[str, deque[str]] = {}  # a call's id → the ids that the API is given for it
@@ -167,11 +167,11 @@ def _source(part: ImagePart) -> dict[str, Any]:
     return {"type": "url", "url": source.url}
 
 
-_WRITERS: Final[dict[str, Callable[[_Writer, ChatMessage], None]]] = {
-    "system": _Writer._instruct,
-    "user": _Writer._say,
-    "assistant": _Writer._answer,
-    "tool": _Writer._result,
+_WRITERS: Final[dict[str, Callable[[_AnthropicWriter, ChatMessage], None]]] = {
+    "system": _AnthropicWriter._instruct,
+    "user": _AnthropicWriter._say,
+    "assistant": _AnthropicWriter._answer,
+    "tool": _AnthropicWriter._result,
 }
 
 
@@ -187,14 +187,14 @@ def anthropic_messages_to_raw_messages(
 
     Raises InvalidRequestError (`invalid_value`) with the place of what is wrong: `messages[0].content[1]`.
     """
-    reader = _Reader()
+    reader = _AnthropicReader()
     reader.system(Fields({"system": system}))
     for message in objects_of(messages, "messages"):
         reader.message(message)
     return reader.made
 
 
-class _Reader:
+class _AnthropicReader:
     def __init__(self) -> None:
         self.made: list[ChatMessage] = []
         self._names: dict[str, str] = {}  # a call's id → its tool

@@ -33,7 +33,7 @@ from openresponses_bridge.prompt.raw import (
     content_of,
     parts_of,
 )
-from openresponses_bridge.text import mended
+from openresponses_bridge.text import repair_surrogates
 from openresponses_bridge.tools.results import (
     LanguageModelToolResult,
     ToolResultDataPart,
@@ -99,7 +99,7 @@ def system_messages(context: PromptContext, separator: str) -> list[ChatMessage]
 def _instruction(part: SystemPart) -> TextPart | CacheBreakpointPart:
     if isinstance(part, CacheBreakpointPart):
         return part
-    return TextPart(mended(part if isinstance(part, str) else part.text))
+    return TextPart(repair_surrogates(part if isinstance(part, str) else part.text))
 
 
 class Assembler:
@@ -118,7 +118,7 @@ class Assembler:
             self._ask(turn.query, turn.attachments, turn.references)
             self._rounds(turn.rounds, turn.results, thinking=self._history_thinking)
             if turn.response.strip():
-                said = ChatMessage(role="assistant", content=mended(turn.response))
+                said = ChatMessage(role="assistant", content=repair_surrogates(turn.response))
                 self._units.append(Unit([said], question=False))
         current = len(self._units)
         asked = self._ask(context.query, context.attachments, context.references)
@@ -135,14 +135,14 @@ class Assembler:
             parts.append(TextPart(named))
         whole = 1 if query.strip() else 0
         if whole:
-            parts.append(TextPart(mended(query)))
+            parts.append(TextPart(repair_surrogates(query)))
         if parts:
             message = ChatMessage(role="user", content=content_of(parts))
             self._units.append(Unit([message], question=True, whole=whole))
         return bool(parts)
 
     def _attached(self, attachment: Attachment) -> list[ContentPart]:
-        name = one_line(mended(attachment.name))
+        name = one_line(repair_surrogates(attachment.name))
         made: list[ContentPart] = []
         if attachment.text:
             made.append(TextPart(_shown(name, attachment)))
@@ -165,7 +165,7 @@ class Assembler:
 
     def _round(self, each: ToolCallRound, results: ToolCallResults, thinking: bool) -> list[ChatMessage]:
         called = [(self._unique(call), call) for call in each.tool_calls]
-        said = mended(each.response)
+        said = repair_surrogates(each.response)
         if not called and not said.strip():
             return []  # nothing that a model may be sent back
         parts: list[ContentPart] = []
@@ -174,14 +174,14 @@ class Assembler:
         if said.strip():
             parts.append(TextPart(said))
         calls = [
-            ChatMessageToolCall.of(call_id, mended(call.name), mended(call.arguments))
+            ChatMessageToolCall.of(call_id, repair_surrogates(call.name), repair_surrogates(call.arguments))
             for call_id, call in called
         ]
         answer = ChatMessage(role="assistant", content=content_of(parts), tool_calls=calls or None)
         return [answer, *(self._result(call_id, call, results) for call_id, call in called)]
 
     def _unique(self, call: ToolCall) -> str:
-        wanted = candidate = mended(call.call_id or call.id) or "call"
+        wanted = candidate = repair_surrogates(call.call_id or call.id) or "call"
         while candidate in self._call_ids:
             self._call_ids[wanted] += 1
             candidate = f"{wanted}_{self._call_ids[wanted]}"
@@ -198,15 +198,15 @@ class Assembler:
             role="tool",
             content=content_of(part for part in parts if not isinstance(part, TextPart) or part.text.strip()),
             tool_call_id=call_id,
-            name=mended(call.name),
+            name=repair_surrogates(call.name),
             is_error=result.is_error,
         )
 
     def _brought(self, part: ToolResultPart) -> ContentPart:
         if isinstance(part, ToolResultTextPart):
-            return TextPart(mended(part.value))
+            return TextPart(repair_surrogates(part.value))
         if not isinstance(part, ToolResultDataPart):
-            return TextPart(mended(text_of_tree(part.value)))
+            return TextPart(repair_surrogates(text_of_tree(part.value)))
         kind = one_line(part.mime_type)
         if kind.startswith("image/"):
             image = Base64Image(kind, base64.b64encode(part.data).decode())
@@ -227,12 +227,12 @@ def _named(references: Sequence[Reference]) -> str:
     ]
     if tools:
         lines.append(f"Tools to use: {', '.join(map(one_line, tools))}")
-    return mended("The question refers to:\n" + "\n".join(lines)) if lines else ""
+    return repair_surrogates("The question refers to:\n" + "\n".join(lines)) if lines else ""
 
 
 def _shown(name: str, attachment: Attachment) -> str:
     """A text under its name, in a fence that is longer than any within it."""
-    text = mended(attachment.text)
+    text = repair_surrogates(attachment.text)
     fence = "`" * max(3, _longest_row(text) + 1)
     lines = ""
     if attachment.start_line is not None:

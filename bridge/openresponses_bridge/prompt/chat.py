@@ -38,7 +38,7 @@ def capi_to_raw_messages(messages: Iterable[Mapping[str, Any]]) -> list[ChatMess
 
     Raises InvalidRequestError (`invalid_value`) with the place of what is wrong: `messages[0].role`.
     """
-    reader = _Reader()
+    reader = _ChatReader()
     return [reader.message(fields) for fields in objects_of(messages, "messages")]
 
 
@@ -50,7 +50,7 @@ def objects_of(values: Iterable[Any], param: str) -> Iterable[Fields]:
         yield Fields(value, f"{param}[{index}]")
 
 
-class _Reader:
+class _ChatReader:
     def __init__(self) -> None:
         self._legacy: dict[str, list[str]] = {}  # function's name → ids made for its calls
         self._count = 0
@@ -160,13 +160,13 @@ _PARTS: Final[dict[str, Callable[[Fields], ContentPart]]] = {
     "refusal": _refusal,
     "image_url": _image,
 }
-_ROLES: Final[dict[str, Callable[[_Reader, Fields], ChatMessage]]] = {
-    "system": _Reader._instruct,
-    "developer": _Reader._instruct,
-    "user": _Reader._ask,
-    "assistant": _Reader._answer,
-    "tool": _Reader._tool,
-    "function": _Reader._function_result,
+_ROLES: Final[dict[str, Callable[[_ChatReader, Fields], ChatMessage]]] = {
+    "system": _ChatReader._instruct,
+    "developer": _ChatReader._instruct,
+    "user": _ChatReader._ask,
+    "assistant": _ChatReader._answer,
+    "tool": _ChatReader._tool,
+    "function": _ChatReader._function_result,
 }
 
 
@@ -190,12 +190,12 @@ def raw_messages_to_capi(
     read them; `reasoning_field` is the name under which the server wants thinking back, such as
     `reasoning_content`. Images of results follow them in a user's message, since a tool's can't hold them.
     """
-    return _Writer(
+    return _ChatWriter(
         cache_control, reasoning_field, Diagnostics() if diagnostics is None else diagnostics
     ).messages(messages)
 
 
-class _Writer:
+class _ChatWriter:
     def __init__(self, cache_control: bool, reasoning_field: str | None, diagnostics: Diagnostics) -> None:
         self._cache_control = cache_control
         self._reasoning_field = reasoning_field
@@ -289,9 +289,9 @@ def mark_of(part: CacheBreakpointPart) -> dict[str, Any]:
     return {"type": "ephemeral"} | ({"ttl": part.ttl} if part.ttl else {})
 
 
-_WRITERS: Final[dict[str, Callable[[_Writer, ChatMessage], None]]] = {
-    "system": _Writer._say,
-    "user": _Writer._say,
-    "assistant": _Writer._answer,
-    "tool": _Writer._result,
+_WRITERS: Final[dict[str, Callable[[_ChatWriter, ChatMessage], None]]] = {
+    "system": _ChatWriter._say,
+    "user": _ChatWriter._say,
+    "assistant": _ChatWriter._answer,
+    "tool": _ChatWriter._result,
 }

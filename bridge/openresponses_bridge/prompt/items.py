@@ -107,7 +107,7 @@ def input_items_to_raw_messages(
 
     Raises InvalidRequestError for a call without its output, an output without its call, and a reference.
     """
-    reader = _Reader(
+    reader = _InputReader(
         items,
         Diagnostics() if diagnostics is None else diagnostics,
         ToolIdentityMap() if identities is None else identities,
@@ -115,7 +115,7 @@ def input_items_to_raw_messages(
     return reader.messages()
 
 
-class _Reader:
+class _InputReader:
     def __init__(
         self, items: Sequence[AnyItem], diagnostics: Diagnostics, identities: ToolIdentityMap
     ) -> None:
@@ -135,7 +135,7 @@ class _Reader:
             elif isinstance(view, OutputView):
                 self._flush()
             else:
-                _KINDS.get(item.type, _Reader._other)(self, item, index)
+                _KINDS.get(item.type, _InputReader._other)(self, item, index)
         self._flush()
         return self._made
 
@@ -202,8 +202,8 @@ def _part(part: Any) -> ContentPart:
     return OpaquePart(plain, scope="responses")
 
 
-_KINDS: Final[dict[str, Callable[[_Reader, Any, int], None]]] = {
-    "message": _Reader._message,
-    "reasoning": _Reader._reasoning,
-    "item_reference": _Reader._reference,
+_KINDS: Final[dict[str, Callable[[_InputReader, Any, int], None]]] = {
+    "message": _InputReader._message,
+    "reasoning": _InputReader._reasoning,
+    "item_reference": _InputReader._reference,
 }

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from openresponses_bridge.protocol.unknown import Unknown, enc_hook
-from openresponses_bridge.text import mended
+from openresponses_bridge.text import repair_surrogates
 
 T = TypeVar("T")
 _encode = msgspec.json.Encoder(enc_hook=enc_hook).encode
@@ -19,20 +19,20 @@ def with_whole_characters(value: T) -> T:
     try:
         _encode(value)
     except UnicodeEncodeError:
-        return _mended(value)  # type: ignore[no-any-return]
+        return _repaired(value)  # type: ignore[no-any-return]
     return value
 
 
-def _mended(value: Any) -> Any:
+def _repaired(value: Any) -> Any:
     if isinstance(value, str):
-        return mended(value)
+        return repair_surrogates(value)
     if isinstance(value, list):
-        return [_mended(element) for element in value]
+        return [_repaired(element) for element in value]
     if isinstance(value, dict):
-        return {_mended(name): _mended(element) for name, element in value.items()}
+        return {_repaired(name): _repaired(element) for name, element in value.items()}
     if isinstance(value, Unknown):
-        return type(value)(_mended(value.raw))
+        return type(value)(_repaired(value.raw))
     if isinstance(value, Struct):
-        fields = {name: _mended(getattr(value, name)) for name in value.__struct_fields__}
+        fields = {name: _repaired(getattr(value, name)) for name in value.__struct_fields__}
         return msgspec.structs.replace(value, **fields)
     return value

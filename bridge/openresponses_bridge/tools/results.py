@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from openresponses_bridge.text import mended
+from openresponses_bridge.text import repair_surrogates
 
 _CUT: Final = "\n… (cut: the result is longer than its token budget)"
 
@@ -104,7 +104,7 @@ def _part(value: Any) -> ToolResultPart:
     if isinstance(value, _PARTS):
         return value
     if isinstance(value, str):
-        return ToolResultTextPart(mended(value))
+        return ToolResultTextPart(repair_surrogates(value))
     if isinstance(value, bytes | bytearray | memoryview):
         return ToolResultDataPart(bytes(value), "application/octet-stream")
     return ToolResultTextPart(msgspec.json.encode(value).decode())

@@ -4,7 +4,13 @@ from typing import Any
 
 import pytest
 
-from openresponses_bridge.calls.declarations import active_tools, meant, named, plain_choice, present_tools
+from openresponses_bridge.calls.declarations import (
+    active_tools,
+    chosen_function,
+    encode_choice,
+    named,
+    present_tools,
+)
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.protocol.codec import decode_request, encode
@@ -33,7 +39,7 @@ def chosen(choice: dict[str, Any]) -> str | None:
     """The upstream's name of the function that a choice means."""
     identities = ToolIdentityMap()
     functions, _ = present_tools(active_tools(asked(tools=TOOLS).tools, []), identities, Diagnostics())
-    view = meant(choice, functions, identities)
+    view = chosen_function(choice, functions, identities)
     return None if view is None else view.name
 
 
@@ -70,7 +76,7 @@ def test_a_choice_of_none_or_of_two_finds_none(choice: Any) -> None:
 
 @pytest.mark.parametrize("choice", [None, "auto", "none", "required"])
 def test_a_mode_is_no_object(choice: Any) -> None:
-    assert plain_choice(asked(tool_choice=choice).tool_choice) is None
+    assert encode_choice(asked(tool_choice=choice).tool_choice) is None
 
 
 @pytest.mark.parametrize(
@@ -82,7 +88,7 @@ def test_a_mode_is_no_object(choice: Any) -> None:
     ],
 )
 def test_an_object_is_sent_as_it_came(choice: Any) -> None:
-    assert plain_choice(asked(tool_choice=choice).tool_choice) == choice
+    assert encode_choice(asked(tool_choice=choice).tool_choice) == choice
 
 
 def test_what_a_choice_names_is_its_name_or_its_type() -> None:

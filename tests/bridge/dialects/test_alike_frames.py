@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from openresponses_bridge.dialects.base import AlikeFrames
+from openresponses_bridge.dialects.base import FrameTemplate
 from openresponses_bridge.dialects.base.alike import _ENCODED, _WASTED
 
 
@@ -27,9 +27,9 @@ def read(data: bytes) -> str:
     return msgspec.json.decode(data, type=Frame).delta.content
 
 
-def learnt(data: bytes) -> AlikeFrames | None:
+def learnt(data: bytes) -> FrameTemplate | None:
     """What was learnt from a frame, if it can be."""
-    alike = AlikeFrames()
+    alike = FrameTemplate()
     return alike if alike.learn(data, 100, read(data), read) else None
 
 
@@ -53,7 +53,7 @@ def test_any_other_string_is_read_as_it_would_be(
 ) -> None:
     alike = learnt(frame(one, before, beside, write))
     if alike is not None:
-        assert alike.payload.string_in(frame(other, before, beside, write)) == other
+        assert alike.payload.extract(frame(other, before, beside, write)) == other
 
 
 PIECE = [b'"a"', b'"b"', b'"content":', b'"content":"a"', b'"delta":', b'{"delta":{"content":"a"}}', _ENCODED]
@@ -71,7 +71,7 @@ def test_nothing_is_read_that_is_not_there(head: bytes, tail: bytes, string: byt
             continue
         for place in (b'"a"', b'"content"'):
             other = data.replace(place, string, 1)
-            said = None if alike is None else alike.payload.string_in(other)
+            said = None if alike is None else alike.payload.extract(other)
             if said is not None:
                 assert said == read(other)
 
@@ -95,7 +95,7 @@ def test_nothing_is_read_that_is_not_there(head: bytes, tail: bytes, string: byt
 def test_other_frames_are_not_alike(data: bytes) -> None:
     alike = learnt(b'{"delta":{"content":"a"}}')
     assert alike is not None
-    assert alike.payload.string_in(data) is None
+    assert alike.payload.extract(data) is None
 
 
 @pytest.mark.parametrize(
@@ -113,16 +113,16 @@ def test_a_string_that_can_not_be_told_from_others_is_not_learnt(data: bytes) ->
 
 
 def test_frames_that_are_never_alike_are_learnt_from_a_few_times_only() -> None:
-    alike, tries = AlikeFrames(), 0
+    alike, tries = FrameTemplate(), 0
     for number in range(1000):
-        if alike.learns:
+        if alike.enabled:
             alike.learn(b'{"number":%d,"delta":{"content":"a"}}' % number, number, "a", read)
             tries += 1
     assert tries == _WASTED
 
 
 def test_frames_that_are_alike_for_some_time_are_learnt_from_each_time() -> None:
-    alike = AlikeFrames()
+    alike = FrameTemplate()
     for number in range(0, 10_000, 50):
         assert alike.learn(b'{"number":%d,"delta":{"content":"a"}}' % number, number, "a", read)
-    assert alike.learns
+    assert alike.enabled

@@ -64,9 +64,9 @@ def test_any_pieces_give_what_the_whole_text_gives(stops: list[str], pieces: lis
 def test_what_is_held_back_is_the_beginning_of_a_sequence(stops: list[str], text: str) -> None:
     matcher = StopMatcher(tuple(stops))
     if matcher.feed(text) is None:
-        held = text[len(text) - matcher.held :]
+        held = text[len(text) - matcher.partial_length :]
         assert not held or any(each.startswith(held) and each != held for each in stops)
-        assert matcher.held <= max(map(len, stops)) - 1
+        assert matcher.partial_length <= max(map(len, stops)) - 1
 
 
 def test_halves_of_a_character_are_joined_before_they_are_compared() -> None:

@@ -21,7 +21,7 @@ def place(item: int, part: int | None = None) -> str:
     return f"{item}" if part is None else f"{item}.{part}"
 
 
-class Carried(Struct):
+class CarriedFields(Struct):
     """One request's. `body`: fields of the body. `thinking`, `output_config`: as the client has them, without
     the format. `system`: the blocks of the system prompt, whose texts `instructions` joins by `JOINT`.
     `tools`: fields of tools, by their names. `blocks`: fields of blocks, by their places. `inline`: items
@@ -38,13 +38,13 @@ class Carried(Struct):
     items: int = 0
     names: dict[str, None] = field(default_factory=dict)
 
-    def keep(self, where: str, fields: dict[str, Any], kind: str) -> None:
+    def add(self, where: str, fields: dict[str, Any], kind: str) -> None:
         """Fields of a block of this kind that have no counterpart."""
         if fields:
             self.blocks[where] = self.blocks.get(where, {}) | fields
             self.report(CACHE if name == CACHE else f"{kind}.{name[:64]}" for name in fields)
 
-    def of_tool(self, body: dict[str, Any]) -> dict[str, Any]:
+    def tool_fields(self, body: dict[str, Any]) -> dict[str, Any]:
         """The fields of the tool that has this body; a hosted one may be named by anything."""
         name = body.get("name")
         return self.tools.get(name, {}) if isinstance(name, str) else {}
@@ -66,7 +66,7 @@ class Carried(Struct):
 
 JOINT: Final = "\n\n"
 """What stands between the texts of a system prompt."""
-NOTHING: Final = Carried()
+NOTHING: Final = CarriedFields()
 
 
 def is_native(request: CreateResponse) -> bool:
@@ -74,7 +74,7 @@ def is_native(request: CreateResponse) -> bool:
     return request.native is not UNSET and request.native.dialect == DIALECT
 
 
-def carried_by(request: CreateResponse) -> Carried:
+def carried_by(request: CreateResponse) -> CarriedFields:
     """What a request carries for this API."""
     said = request.native.said if request.native is not UNSET and is_native(request) else None
-    return said if isinstance(said, Carried) else NOTHING
+    return said if isinstance(said, CarriedFields) else NOTHING

@@ -1,7 +1,7 @@
 """What every dialect is made of: its entry, the shape of its two halves, the codes of failures, the
 reading of fields."""
 
-from openresponses_bridge.dialects.base.alike import AlikeFrames
+from openresponses_bridge.dialects.base.alike import FrameTemplate
 from openresponses_bridge.dialects.base.dialect import (
     Chunk,
     ClientSide,
@@ -82,7 +82,6 @@ __all__ = [
     "STORE_OF_CHAT",
     "TRIGGER",
     "UPSTREAM_ERROR",
-    "AlikeFrames",
     "AnyItem",
     "Chunk",
     "ClientSide",
@@ -90,6 +89,7 @@ __all__ = [
     "Endpoint",
     "Entry",
     "Fields",
+    "FrameTemplate",
     "History",
     "Inbound",
     "Outbound",

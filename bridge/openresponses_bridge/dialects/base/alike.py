@@ -20,7 +20,7 @@ _WASTED: Final = 16  # how often that may be before nothing is learnt any more
 _decode = msgspec.json.Decoder(str).decode
 
 
-class Surroundings:
+class StringTemplate:
     """The bytes around one string."""
 
     __slots__ = ("_after", "_before", "_head", "_string", "_tail")
@@ -31,7 +31,7 @@ class Surroundings:
         self._before, self._after = slice(len(head)), slice(-len(tail), None)
         self._string = slice(len(head), -len(tail))
 
-    def string_in(self, data: bytes) -> str | None:
+    def extract(self, data: bytes) -> str | None:
         """The string that these bytes stand around; None where they don't."""
         if data[self._before] == self._head and data[self._after] == self._tail:
             try:
@@ -41,39 +41,39 @@ class Surroundings:
         return None
 
 
-class AlikeFrames:
+class FrameTemplate:
     """What the frames have in common, learnt from one of them. Costs nothing more once a stream's frames have
     been found to differ in more than a string."""
 
-    __slots__ = ("_learnt", "_wasted", "learns", "payload", "read")
+    __slots__ = ("_learnt", "_wasted", "enabled", "payload", "read")
 
     def __init__(self) -> None:
         self.payload = self.read = _NOWHERE
         """Of the string in a frame's payload, and in a read that is such a frame and nothing else."""
         self._learnt = 0  # the frame from which it was
         self._wasted = 0
-        self.learns = True
+        self.enabled = True
 
     def learn(self, data: bytes, number: int, said: str, read: Callable[[bytes], object]) -> bool:
         """Frame `number` says `said`, as `read` reads it: whether it is known now where its string stands.
         `read` raises msgspec.MsgspecError for a frame that it does not take."""
         if number - self._learnt < _FEW:
             self._wasted += 1
-            self.learns = self._wasted < _WASTED
+            self.enabled = self._wasted < _WASTED
         self._learnt = number
         for string in (msgspec.json.encode(said), json.dumps(said).encode()):
             head, found, tail = data.partition(string)
             if found and _ENCODED not in data and _reads(read, head + _ENCODED + tail):
-                self.payload = Surroundings(head, tail)
+                self.payload = StringTemplate(head, tail)
                 if b"\n" not in data and b"\r" not in data:  # nor in any string, which would not be JSON
-                    self.read = Surroundings(b"data: " + head, tail + b"\n\n")
+                    self.read = StringTemplate(b"data: " + head, tail + b"\n\n")
                 else:
                     self.read = _NOWHERE
                 return True
         return False
 
 
-_NOWHERE: Final = Surroundings(b"", b"")
+_NOWHERE: Final = StringTemplate(b"", b"")
 
 
 def _reads(read: Callable[[bytes], object], data: bytes) -> bool:

@@ -40,7 +40,7 @@ class Inbound(Protocol):
 
     An inbound may have one of these as well, which are looked for by name:
 
-    - `feed_read(data) -> list[Event] | None`: the events of a read that is one frame much like the last;
+    - `try_feed_sse(data) -> list[Event] | None`: the events of a read that is one frame much like the last;
       None where it is anything else, and nothing has changed then.
     - `read_done() -> list[Event]`: called when all frames of a read were fed; what may end the response.
     - `kept_id: str | None`: the id under which the upstream keeps the response.

@@ -73,7 +73,7 @@ def is_readable(text: str) -> bool:
     return len(text) < _SHORTEST_CIPHERTEXT or _ENCODED.fullmatch(text.strip()) is None
 
 
-def from_agent(entry: Entry, item: UnknownItem, diagnostics: Diagnostics) -> MessageParam | None:
+def user_message_of(entry: Entry, item: UnknownItem, diagnostics: Diagnostics) -> MessageParam | None:
     """The message as a user's that says whose it is; None when nothing in it can be read. What can't be is a
     loss. Raises InvalidRequestError with the place of what is not as it should be."""
     given = Fields(item.raw, entry.param)
@@ -173,10 +173,10 @@ def understood(entries: Sequence[Entry], diagnostics: Diagnostics) -> list[Entry
     `configuration`). Raises InvalidRequestError with the place of what is not as it should be."""
     if UnknownItem not in {type(entry.item) for entry in entries}:
         return list(entries)
-    return _Reader(entries, diagnostics).read()
+    return _ItemReader(entries, diagnostics).read()
 
 
-class _Reader:
+class _ItemReader:
     def __init__(self, entries: Sequence[Entry], diagnostics: Diagnostics) -> None:
         self._entries = entries
         self._diagnostics = diagnostics
@@ -186,13 +186,13 @@ class _Reader:
         for index, entry in enumerate(self._entries):
             item: AnyItem | None = entry.item
             if isinstance(item, UnknownItem):
-                item = _READERS.get(item.type.removeprefix("openai:"), _Reader.other)(self, item, index)
+                item = _READERS.get(item.type.removeprefix("openai:"), _ItemReader.other)(self, item, index)
             if item is not None:
                 found.append(replace(entry, item=item))
         return found
 
     def agent_message(self, item: UnknownItem, index: int) -> AnyItem | None:
-        return from_agent(self._entries[index], item, self._diagnostics)
+        return user_message_of(self._entries[index], item, self._diagnostics)
 
     def update(self, _item: UnknownItem, _index: int) -> None:
         """The request says by now what it left: see `configured`."""
@@ -203,24 +203,24 @@ class _Reader:
 
     def program(self, item: UnknownItem, index: int) -> AnyItem:
         given = Fields(item.raw, self._entries[index].param)
-        return _said("assistant", "ran a program", given, "code")
+        return _message("assistant", "ran a program", given, "code")
 
     def program_output(self, item: UnknownItem, index: int) -> AnyItem:
         given = Fields(item.raw, self._entries[index].param)
-        return _said("user", "output of the program", given, "result")
+        return _message("user", "output of the program", given, "result")
 
     def other(self, item: UnknownItem, _index: int) -> AnyItem | None:
         return item
 
 
-def _said(role: MessageRole, what: str, given: Fields, field: str) -> MessageParam:
+def _message(role: MessageRole, what: str, given: Fields, field: str) -> MessageParam:
     return MessageParam(role, f"[{what}, {given.need('call_id', str)}]\n{given.need(field, str)}")
 
 
-_READERS: Final[dict[str, Callable[[_Reader, UnknownItem, int], AnyItem | None]]] = {
-    "agent_message": _Reader.agent_message,
-    UPDATE: _Reader.update,
-    TRIGGER: _Reader.trigger,
-    "program": _Reader.program,
-    "program_output": _Reader.program_output,
+_READERS: Final[dict[str, Callable[[_ItemReader, UnknownItem, int], AnyItem | None]]] = {
+    "agent_message": _ItemReader.agent_message,
+    UPDATE: _ItemReader.update,
+    TRIGGER: _ItemReader.trigger,
+    "program": _ItemReader.program,
+    "program_output": _ItemReader.program_output,
 }

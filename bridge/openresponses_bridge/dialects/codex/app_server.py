@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from openresponses_bridge.dialects.codex.turn import Turn, fields_of, kind_of
+from openresponses_bridge.dialects.codex.turn import TurnEmitter, fields_of, kind_of
 from openresponses_bridge.dialects.codex.types import (
     Handler,
     Notification,
@@ -28,7 +28,7 @@ def turn_of(body: dict[str, Any]) -> str:
 class AppServer:
     """Reads the app-server's generation into the turn."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: TurnEmitter) -> None:
         self._turn = turn
         self.handlers: Mapping[str, Handler] = {
             "item/agentMessage/delta": self._message,
@@ -119,7 +119,7 @@ class AppServer:
         if status == "failed":
             return self._turn.fail(object_of(turn.get("error")))
         events: list[Event] = []
-        for item in self._turn.not_sent(map(object_of, list_of(turn.get("items")))):
+        for item in self._turn.unsent_items(map(object_of, list_of(turn.get("items")))):
             if item.get("type") == "agentMessage":
                 events += self._message_done(text_of(item.get("id")), item)
         return events + self._turn.finish()

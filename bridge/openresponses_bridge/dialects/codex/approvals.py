@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from openresponses_bridge.dialects.codex.turn import SLUG, Turn
+from openresponses_bridge.dialects.codex.turn import SLUG, TurnEmitter
 from openresponses_bridge.dialects.codex.types import Notification, snake
 from openresponses_bridge.protocol.events import Event
 
@@ -23,14 +23,14 @@ def plain(body: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name not in _BOOKKEEPING}
 
 
-def request(turn: Turn, said: Notification) -> list[Event]:
+def request(turn: TurnEmitter, said: Notification) -> list[Event]:
     """A request: `item/<kind>/requestApproval`, or the older `<kind>Approval`."""
     *_, before, last = ["", *snake(said.name).split("/")]
     kind = before or last.removesuffix("_approval")
     return approval(turn, kind, said.request_id, said.body)
 
 
-def approval(turn: Turn, kind: str, request_id: Any, body: dict[str, Any]) -> list[Event]:
+def approval(turn: TurnEmitter, kind: str, request_id: Any, body: dict[str, Any]) -> list[Event]:
     """`codex:approval_request {request_id, kind, item_id, …}`."""
     fields = plain(body)
     item_id = fields.pop("call_id", None)

@@ -19,7 +19,7 @@ from openresponses_bridge.dialects.codex.errors import payload_of
 from openresponses_bridge.dialects.codex.legacy import Legacy
 from openresponses_bridge.dialects.codex.proxy import Proxy
 from openresponses_bridge.dialects.codex.routes import ROUTES, Action, Route
-from openresponses_bridge.dialects.codex.turn import Turn
+from openresponses_bridge.dialects.codex.turn import TurnEmitter
 from openresponses_bridge.dialects.codex.types import Generation, Notification, notification_of, object_of
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import WireError
@@ -112,7 +112,7 @@ class Inbound:
         self.diagnostics = machine.diagnostics
         self.generation = Generation.NONE
         self._machine = machine
-        self._turn = Turn(machine)
+        self._turn = TurnEmitter(machine)
         self._turn_id = turn_id
         self._committed = False
         self._proxy = Proxy(self._turn)
@@ -141,28 +141,28 @@ class Inbound:
                 return self._machine.text(delta)
         return self._feed(data)
 
-    def take(self, frame: dict[str, Any]) -> list[Event]:
+    def feed_frame(self, frame: dict[str, Any]) -> list[Event]:
         """The same for a frame that was decoded before: a JSON-RPC notification or request, an answer, or
         what a proxy sends."""
         events = self._begin()
-        if self._turn.over:
+        if self._turn.ended:
             self.diagnostics.ignored("frame", "came after the end")
             return events
         said = notification_of(frame)
-        return events if said is None else events + self._hear(said)
+        return events if said is None else events + self._dispatch(said)
 
     def read_done(self) -> list[Event]:
         """All is fed that one read brought. A turn that has said all ends here, whatever comes later."""
-        return self._turn.finish(_TOOL_CALLS) if self._proxy.called and not self._turn.over else []
+        return self._turn.finish(_TOOL_CALLS) if self._proxy.called and not self._turn.ended else []
 
     def close(self) -> list[Event]:
         """The upstream has ended; before its turn had said all, it was cut (field case 26)."""
         events = self._begin()
-        if self._turn.over:
+        if self._turn.ended:
             return events
         if self._proxy.called:
             return events + self.read_done()
-        return events + self._broken(CUT, "the upstream ended before its turn did")
+        return events + self._fail(CUT, "the upstream ended before its turn did")
 
     def _begin(self) -> list[Event]:
         return self._machine.start() if self._machine.phase is ResponseStreamPhase.IDLE else []
@@ -174,19 +174,19 @@ class Inbound:
             return self._unreadable(INVALID_JSON, error.message)
         if not isinstance(frame, dict):
             return self._unreadable(INVALID_SHAPE, "a frame is not a JSON object")
-        return self.take(frame)
+        return self.feed_frame(frame)
 
     def _unreadable(self, code: str, message: str) -> list[Event]:
         events = self._begin()
-        if self._turn.over:
+        if self._turn.ended:
             self.diagnostics.ignored("frame", "came after the end")
             return events
-        return events + self._broken(code, message)
+        return events + self._fail(code, message)
 
-    def _broken(self, code: str, message: str) -> list[Event]:
-        return self._turn.break_off(failure(code, message))
+    def _fail(self, code: str, message: str) -> list[Event]:
+        return self._turn.fail_with(failure(code, message))
 
-    def _hear(self, said: Notification) -> list[Event]:
+    def _dispatch(self, said: Notification) -> list[Event]:
         if said.generation is Generation.NONE:
             return self._answer(said)
         if said.generation is Generation.APP_SERVER and not self._is_ours(said):
@@ -194,14 +194,14 @@ class Inbound:
         about_turn = said.generation is not Generation.APP_SERVER or said.name.startswith(_TURN_METHODS)
         if about_turn and not self._committed and said.generation > self.generation:
             self.generation = said.generation
-        if said.generation is not self.generation and not self._is_heard_beside(said, about_turn):
+        if said.generation is not self.generation and not self._is_always_read(said, about_turn):
             return []
         route = ROUTES[said.generation].get(said.name)
-        events = self._unknown(said) if route is None else self._follow(route, said)
+        events = self._unknown(said) if route is None else self._apply(route, said)
         self._committed = self._committed or bool(events)
         return events
 
-    def _follow(self, route: Route, said: Notification) -> list[Event]:
+    def _apply(self, route: Route, said: Notification) -> list[Event]:
         if route.action is Action.READ:
             return self._readers[said.generation](said)
         if route.action is Action.SHOWN:
@@ -225,7 +225,7 @@ class Inbound:
             self.diagnostics.warning(_shown(said.name), "a request of the upstream that nobody answers")
         return []
 
-    def _is_heard_beside(self, said: Notification, about_turn: bool) -> bool:
+    def _is_always_read(self, said: Notification, about_turn: bool) -> bool:
         """A request waits for its answer and the end is the end, whoever sends them."""
         if said.request_id is not None or not about_turn:
             return True
@@ -239,7 +239,7 @@ class Inbound:
             self._turn_id = turn_id
             return True
         if said.name == "thread/tokenUsage/updated":
-            self._turn.usage_elsewhere(object_of(said.body.get("tokenUsage")))
+            self._turn.skip_usage(object_of(said.body.get("tokenUsage")))
         self.diagnostics.ignored("turn", "notifications of another turn")
         return False
 
@@ -247,7 +247,7 @@ class Inbound:
         """An answer to a request of ours. An error before the turn means that there will be none."""
         error: Any = said.body.get("error")
         if isinstance(error, dict) and self.generation is Generation.NONE:
-            return self._turn.break_off(payload_of({**error, "code": ""}))
+            return self._turn.fail_with(payload_of({**error, "code": ""}))
         return []
 
 

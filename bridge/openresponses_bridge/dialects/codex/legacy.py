@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from openresponses_bridge.dialects.codex.approvals import approval
-from openresponses_bridge.dialects.codex.turn import SLUG, Turn
+from openresponses_bridge.dialects.codex.turn import SLUG, TurnEmitter
 from openresponses_bridge.dialects.codex.types import (
     Handler,
     Notification,
@@ -35,9 +35,9 @@ _BOOKKEEPING = frozenset({"type", "call_id", "turn_id", "thread_id"})
 class Legacy:
     """Reads the older generation into the turn."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: TurnEmitter) -> None:
         self._turn = turn
-        self._voices: dict[str, str] = {}
+        self._spellings: dict[str, str] = {}
         self._ids: dict[str, str] = {}
         self._part = 0
         self._said = False
@@ -63,7 +63,7 @@ class Legacy:
             "task_complete": self._task_complete,
         }
         # spelling → (what is said in several spellings, who says it)
-        spoken: dict[str, tuple[str, Handler]] = {
+        duplicated: dict[str, tuple[str, Handler]] = {
             "agent_message_content_delta": ("text", self._message),
             "agent_message_delta": ("text", self._message),
             "agent_message": ("message", lambda body: self._whole("", text_of(body.get("message")))),
@@ -71,21 +71,24 @@ class Legacy:
             "agent_reasoning_delta": ("summary", self._summary),
             "reasoning_raw_content_delta": ("raw", self._raw),
             "agent_reasoning_raw_content_delta": ("raw", self._raw),
-            "agent_reasoning": ("reasoning", lambda body: self._thought("", [text_of(body.get("text"))], [])),
+            "agent_reasoning": (
+                "reasoning",
+                lambda body: self._reasoning_whole("", [text_of(body.get("text"))], []),
+            ),
             "agent_reasoning_raw_content": ("reasoning", self._raw_whole),
         }
-        for name, (what, say) in spoken.items():
-            self.handlers[name] = partial(self._speak, what, name, say)
+        for name, (what, handler) in duplicated.items():
+            self.handlers[name] = partial(self._read_once, what, name, handler)
 
     def read(self, said: Notification) -> list[Event]:
         """One notification that has a handler."""
         return self.handlers[said.name](said.body)
 
-    def _speak(self, what: str, spelling: str, say: Handler, body: dict[str, Any]) -> list[Event]:
-        return say(body) if self._believed(what, spelling) else []
+    def _read_once(self, what: str, spelling: str, handler: Handler, body: dict[str, Any]) -> list[Event]:
+        return handler(body) if self._is_first_spelling(what, spelling) else []
 
-    def _believed(self, what: str, spelling: str) -> bool:
-        return self._voices.setdefault(what, spelling) == spelling
+    def _is_first_spelling(self, what: str, spelling: str) -> bool:
+        return self._spellings.setdefault(what, spelling) == spelling
 
     # ── text and reasoning: one of each at a time, known by the first id it is called by ───────────
     def _id(self, what: str, given: Any) -> str:
@@ -113,14 +116,14 @@ class Legacy:
         self._part = count_of(body.get("summary_index"))
         return []
 
-    def _thought(self, given: Any, summary: list[str], raw: list[str]) -> list[Event]:
+    def _reasoning_whole(self, given: Any, summary: list[str], raw: list[str]) -> list[Event]:
         item_id = self._id("reasoning", given)
         del self._ids["reasoning"]
         self._part = 0
         return self._turn.reasoning_done(item_id, summary, raw)
 
     def _raw_whole(self, body: dict[str, Any]) -> list[Event]:
-        return self._thought("", [], [text_of(body.get("text"))])
+        return self._reasoning_whole("", [], [text_of(body.get("text"))])
 
     def _item_started(self, body: dict[str, Any]) -> list[Event]:
         item = object_of(body.get("item"))
@@ -131,13 +134,13 @@ class Legacy:
     def _item_completed(self, body: dict[str, Any]) -> list[Event]:
         item = object_of(body.get("item"))
         kind = item.get("type")
-        if kind == "AgentMessage" and self._believed("message", "item_completed"):
+        if kind == "AgentMessage" and self._is_first_spelling("message", "item_completed"):
             pieces = [text_of(object_of(part).get("text")) for part in list_of(item.get("content"))]
             return self._whole(item.get("id"), "".join(pieces) or text_of(item.get("text")))
-        if kind == "Reasoning" and self._believed("reasoning", "item_completed"):
+        if kind == "Reasoning" and self._is_first_spelling("reasoning", "item_completed"):
             summary = [text_of(text) for text in list_of(item.get("summary_text"))]
             raw = [text_of(text) for text in list_of(item.get("raw_content"))]
-            return self._thought(item.get("id"), summary, raw)
+            return self._reasoning_whole(item.get("id"), summary, raw)
         return []
 
     # ── what Codex does by itself ──────────────────────────────────────────────────────────────────

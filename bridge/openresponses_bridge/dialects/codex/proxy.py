@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from openresponses_bridge.calls.aggregator import AggregatedCall, Recent, ToolCallAggregator
+from openresponses_bridge.calls.aggregator import AggregatedCall, BoundedDict, ToolCallAggregator
 from openresponses_bridge.calls.notifications import CALL_TYPES, item_of
 from openresponses_bridge.dialects.base import counts_of
-from openresponses_bridge.dialects.codex.turn import Turn
+from openresponses_bridge.dialects.codex.turn import TurnEmitter
 from openresponses_bridge.dialects.codex.types import (
     Handler,
     Notification,
@@ -82,11 +82,11 @@ _FINAL_STATUS = {"failed": "response.failed", "incomplete": "response.incomplete
 class Proxy:
     """Reads a proxy's generation into the turn."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: TurnEmitter) -> None:
         self._turn = turn
         self._calls = ProxyCalls(turn.machine)
-        self._texts_open: Recent[None] = Recent()  # ids of announced messages and reasoning
-        self._others_open: Recent[None] = Recent()
+        self._texts_open: BoundedDict[None] = BoundedDict()  # ids of announced messages and reasoning
+        self._others_open: BoundedDict[None] = BoundedDict()
         self._text_before: str | None = None  # whose text was open when the last call ended
         arguments = ("function_call_arguments", "custom_tool_call_input")
         self.handlers: Mapping[str, Handler] = {
@@ -161,7 +161,7 @@ class Proxy:
             return self._turn.message_begin(text_of(item.get("id")), item.get("phase"))
         return []
 
-    def _open_ones(self, item: dict[str, Any]) -> Recent[None]:
+    def _open_ones(self, item: dict[str, Any]) -> BoundedDict[None]:
         return self._texts_open if item.get("type") in _TEXTS else self._others_open
 
     def _done(self, body: dict[str, Any]) -> list[Event]:
@@ -191,7 +191,7 @@ class Proxy:
         events: list[Event] = []
         output = [object_of(item) for item in list_of(response.get("output"))]
         # what no event has brought yet
-        for item in self._turn.not_sent(output):
+        for item in self._turn.unsent_items(output):
             if item.get("type") in ("message", *CALL_TYPES):
                 events += self._done({"item": item})
         return events + self._facts(response) + self._turn.finish()

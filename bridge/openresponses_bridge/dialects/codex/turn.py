@@ -14,7 +14,7 @@ import codecs
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, get_args
 
-from openresponses_bridge.calls.aggregator import Recent
+from openresponses_bridge.calls.aggregator import BoundedDict
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import counted, extension
 from openresponses_bridge.dialects.codex import errors
@@ -116,7 +116,7 @@ class TurnUsage:
         self._before: _Counts | None = None
         self._spent: _Counts = (0,) * len(_NAMES)
 
-    def elsewhere(self, report: dict[str, Any]) -> None:
+    def skip(self, report: dict[str, Any]) -> None:
         """A report about another turn of the thread: what it counts is not ours."""
         self._before = self._counts(report, "total")
 
@@ -145,7 +145,7 @@ IN_PROGRESS = "in_progress"
 _PHASES = get_args(MessagePhase)
 
 
-class Turn:
+class TurnEmitter:
     """Calls the machine. `open_id` is the item whose text is being streamed."""
 
     __slots__ = ("_phases", "_running", "_sent", "_streamed", "_usage", "diagnostics", "machine", "open_id")
@@ -154,14 +154,14 @@ class Turn:
         self.machine = machine
         self.diagnostics = machine.diagnostics
         self.open_id: str | None = None
-        self._phases: Recent[MessagePhase] = Recent()
-        self._streamed: Recent[set[str]] = Recent()
-        self._sent: Recent[None] = Recent()
+        self._phases: BoundedDict[MessagePhase] = BoundedDict()
+        self._streamed: BoundedDict[set[str]] = BoundedDict()
+        self._sent: BoundedDict[None] = BoundedDict()
         self._running: dict[str, HostedItem] = {}
         self._usage = TurnUsage(machine.diagnostics)
 
     @property
-    def over(self) -> bool:
+    def ended(self) -> bool:
         return self.machine.phase is not _LIVE
 
     # ── text and reasoning ─────────────────────────────────────────────────────────────────────────
@@ -267,7 +267,7 @@ class Turn:
         self.open_id = None
         return self.machine.item(item.done(outcome, fields))
 
-    def _settle(self, over: bool) -> list[Event]:
+    def _finish_running(self, over: bool) -> list[Event]:
         """What still runs when the turn ends, with what it printed. A command that was left in the
         background is not a cut."""
         events: list[Event] = []
@@ -281,11 +281,11 @@ class Turn:
         """A report of tokens spent."""
         return self.machine.usage(counted(self._usage.add(report), self.diagnostics))
 
-    def usage_elsewhere(self, report: dict[str, Any]) -> None:
+    def skip_usage(self, report: dict[str, Any]) -> None:
         """A report about another turn."""
-        self._usage.elsewhere(report)
+        self._usage.skip(report)
 
-    def not_sent(self, items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    def unsent_items(self, items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         """Those of the turn's items that the response does not have whole. Costs the response's size."""
         items = list(items)
         whole = [item for item in self.machine.snapshot.output if _is_whole(item)] if items else []
@@ -293,23 +293,23 @@ class Turn:
         return [each for each in items if ids.isdisjoint({_id(each, "id"), _id(each, "call_id")})]
 
     def finish(self, reason: str = "stop") -> list[Event]:
-        return self._settle(over=True) + self.machine.finish(reason)
+        return self._finish_running(over=True) + self.machine.finish(reason)
 
     def incomplete(self, reason: str) -> list[Event]:
         """The response ended before it was whole; `reason` is empty when nobody says why."""
-        return self._settle(over=True) + self.machine.finish(reason or UNKNOWN, incomplete=True)
+        return self._finish_running(over=True) + self.machine.finish(reason or UNKNOWN, incomplete=True)
 
     def cancel(self) -> list[Event]:
         # sending an item would close a text that is still open as if it were whole
-        settled = self._settle(over=False) if self.open_id is None else []
+        settled = self._finish_running(over=False) if self.open_id is None else []
         return settled + self.machine.cancel()
 
     def fail(self, error: dict[str, Any]) -> list[Event]:
         """Codex reports an error: an incomplete response ends as what it is."""
         reason = errors.incomplete_reason(error)
-        return self.incomplete(reason) if reason else self.break_off(errors.payload_of(error))
+        return self.incomplete(reason) if reason else self.fail_with(errors.payload_of(error))
 
-    def break_off(self, error: ErrorPayload) -> list[Event]:
+    def fail_with(self, error: ErrorPayload) -> list[Event]:
         return self.machine.fail(error)
 
 

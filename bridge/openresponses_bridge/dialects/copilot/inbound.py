@@ -137,7 +137,7 @@ class IncomingCalls:
         self._calls: list[_Call] = []
 
     @property
-    def settled(self) -> bool:
+    def any_finished(self) -> bool:
         """Whole calls have come."""
         return any(call.done for call in self._calls)
 
@@ -146,18 +146,18 @@ class IncomingCalls:
         call = self._find(facts)
         return self._machine.tool_call(call.index, call.call_id, call.name) if call and call.call_id else []
 
-    def grow(self, facts: dict[str, Any]) -> list[Event]:
+    def update(self, facts: dict[str, Any]) -> list[Event]:
         """The arguments so far."""
         call = self._find(facts)
-        return [] if call is None or call.done else self._show(call, _text(facts.get("arguments")))
+        return [] if call is None or call.done else self._emit_rest(call, _text(facts.get("arguments")))
 
-    def settle(self, facts: dict[str, Any]) -> list[Event]:
+    def finish(self, facts: dict[str, Any]) -> list[Event]:
         """A whole call; one that comes again is left out."""
         call = self._find(facts)
         if call is None or call.done:
             return []
         call.done = True
-        events = self._show(call, _text(facts.get("arguments")))
+        events = self._emit_rest(call, _text(facts.get("arguments")))
         return events + self._machine.tool_call_done(call.index)
 
     def _find(self, facts: dict[str, Any]) -> _Call | None:
@@ -174,7 +174,7 @@ class IncomingCalls:
         self._calls.append(call)
         return call
 
-    def _show(self, call: _Call, arguments: str) -> list[Event]:
+    def _emit_rest(self, call: _Call, arguments: str) -> list[Event]:
         rest = ""
         if arguments.startswith(call.sent):
             rest = arguments[len(call.sent) :]
@@ -210,7 +210,7 @@ class Inbound:
         self._index = index or 0
         self._is_one_of_several = index is not None
         self._whole = implied_end
-        self._spoke = False
+        self._has_text = False
         self._calls = IncomingCalls(machine)
         self._thinking_id: str | None = None
         # in the order in which one delta's fields are read; an error ends the stream, so it is last
@@ -221,7 +221,7 @@ class Inbound:
             "copilotReferences": self._on_references,
             **{name: self._extension(name) for name in EVENT_OF_FIELD},
             "beginToolCalls": self._each("beginToolCalls", self._calls.begin),
-            "copilotToolCallStreamUpdates": self._each("copilotToolCallStreamUpdates", self._calls.grow),
+            "copilotToolCallStreamUpdates": self._each("copilotToolCallStreamUpdates", self._calls.update),
             "copilotToolCalls": self._on_calls,
             "_deprecatedCopilotFunctionCalls": self._on_functions,
             "copilotErrors": self._on_errors,
@@ -231,7 +231,7 @@ class Inbound:
         """One JSON line. One that can't be read ends the response as failed."""
         phase = self._machine.phase
         if phase is _IN_PROGRESS:
-            text = plain_text(data, self._index) if self._spoke else None
+            text = plain_text(data, self._index) if self._has_text else None
             return self._read(data) if text is None else self._machine.text(text)
         if phase is _IDLE:
             return self._machine.start() + self._read(data)
@@ -290,7 +290,7 @@ class Inbound:
         # the blank before the first call is Copilot's own, for its renderer
         if not text or (text == " " and delta.get("beginToolCalls")):
             return []
-        self._spoke = True
+        self._has_text = True
         return self._machine.text(text, logprobs_of(delta.get("logprobs")))
 
     def _on_thinking(self, delta: dict[str, Any]) -> list[Event]:
@@ -319,12 +319,12 @@ class Inbound:
 
     def _on_calls(self, delta: dict[str, Any]) -> list[Event]:
         self._whole = True
-        return [event for each in objects(delta["copilotToolCalls"]) for event in self._calls.settle(each)]
+        return [event for each in objects(delta["copilotToolCalls"]) for event in self._calls.finish(each)]
 
     def _on_functions(self, delta: dict[str, Any]) -> list[Event]:
         self._whole = True
         functions = objects(delta["_deprecatedCopilotFunctionCalls"])
-        return [event for each in functions for event in self._calls.settle(each)]
+        return [event for each in functions for event in self._calls.finish(each)]
 
     def _on_usage(self, delta: dict[str, Any]) -> list[Event]:
         given = delta["usage"]
@@ -339,13 +339,13 @@ class Inbound:
 
     def _on_completion(self, frame: dict[str, Any]) -> list[Event]:
         events = self._on_usage(frame) if frame.get("usage") is not None else []
-        if not self._spoke:
+        if not self._has_text:
             solution = frame.get("solution")
             untold = text_of(solution.get("text")) if isinstance(solution, dict) else ""
             events += self._machine.text(untold)
         handed_over = [*objects(frame.get("toolCalls")), *objects([frame.get("functionCall")])]
-        for call in () if self._calls.settled else handed_over:
-            events += self._calls.settle(call)
+        for call in () if self._calls.any_finished else handed_over:
+            events += self._calls.finish(call)
         return events + self._end(text_of(frame.get("reason")), frame)
 
     def _end(self, reason: str, frame: dict[str, Any]) -> list[Event]:

@@ -26,10 +26,10 @@ from openresponses_bridge.dialects.copilot.types import (
     FinishedCompletion,
     FinishedCompletionReason,
     FunctionCall,
-    GrowingText,
     RequestId,
     ResponseDelta,
     Solution,
+    TextAccumulator,
     Thinking,
     ToolCall,
     ToolCallUpdate,
@@ -138,12 +138,12 @@ class OutgoingCalls:
     """Calls by output index: announced, growing, whole. Those that never become whole are never
     handed out (field case 25)."""
 
-    __slots__ = ("_growing", "_open", "_settled", "_whole")
+    __slots__ = ("_growing", "_open", "_seen", "_whole")
 
     def __init__(self) -> None:
         self._open: dict[int, AnyCall] = {}
-        self._growing: dict[int, GrowingText] = {}
-        self._settled: set[tuple[str, str, str]] = set()
+        self._growing: dict[int, TextAccumulator] = {}
+        self._seen: set[tuple[str, str, str]] = set()
         self._whole: dict[str, ToolCall] = {}
 
     def __len__(self) -> int:
@@ -155,36 +155,36 @@ class OutgoingCalls:
         self._open[output_index] = item
         return BeginToolCall(item.name, item.call_id) if first else None
 
-    def grow(self, output_index: int, delta: str) -> ToolCallUpdate | None:
+    def append(self, output_index: int, delta: str) -> ToolCallUpdate | None:
         """The arguments so far; None for a call nobody announced."""
         item = self._open.get(output_index)
         if item is None:
             return None
         text = self._growing.get(output_index)
         if text is None:
-            text = self._growing[output_index] = GrowingText()
+            text = self._growing[output_index] = TextAccumulator()
         return ToolCallUpdate(item.name, text.add(delta), item.call_id)
 
-    def quoted(self, output_index: int, delta: str) -> str:
+    def json_delta(self, output_index: int, delta: str) -> str:
         """The next piece of a custom tool's input within the JSON that it is shown as."""
         begun = output_index in self._growing
         return ("" if begun else _BEGIN_INPUT) + json.dumps(delta, ensure_ascii=False)[1:-1]
 
-    def end_quote(self, output_index: int) -> str:
+    def json_end(self, output_index: int) -> str:
         """What ends that JSON; empty where nothing of it was shown."""
         return _END_INPUT if output_index in self._growing else ""
 
     def end(self, output_index: int, item: AnyCall) -> None:
         """A call's item is done."""
         self._growing.pop(output_index, None)
-        self.settle(item)
+        self.finish(item)
 
-    def settle(self, item: AnyCall) -> None:
+    def finish(self, item: AnyCall) -> None:
         """A whole item: kept once, whichever event brought it. Another call under an id that was given
         before gets one of its own."""
         facts = item.name, arguments_of(item), item.call_id
-        if item.status != "incomplete" and facts not in self._settled:
-            self._settled.add(facts)
+        if item.status != "incomplete" and facts not in self._seen:
+            self._seen.add(facts)
             call_id = unique_call_id(item.call_id, set(self._whole))
             self._whole[call_id] = ToolCall(item.name, facts[1], call_id)
 
@@ -221,10 +221,10 @@ class Outbound:
         self._marker = stateful_marker
         self._legacy = legacy_functions
         self._separator = separator
-        self._text = GrowingText()
+        self._text = TextAccumulator()
         self._calls = OutgoingCalls()
         self._response: Response | None = None
-        self._told_error: CopilotError | None = None
+        self._sent_error: CopilotError | None = None
         self._ended = False
         self._spoken: tuple[int, int] | None = None
         self._thought: dict[str, tuple[str, int]] = {}  # item id → the part that its text was in last
@@ -265,7 +265,7 @@ class Outbound:
         return [interrupted(self._text.pieces, self._response, self._index)]
 
     def _chunk(self, text: str = "", **fields: Any) -> list[Chunk]:
-        so_far = self._text.add(text) if text else self._text.now()
+        so_far = self._text.add(text) if text else self._text.current()
         return [CallbackChunk(so_far, self._index, ResponseDelta(text, **fields))]
 
     def _on_created(self, event: Any) -> list[Chunk]:
@@ -334,17 +334,17 @@ class Outbound:
         return self._chunk(" " if self._text.pieces else "", begin_tool_calls=[begun])
 
     def _on_arguments(self, event: ev.FunctionCallArgumentsDelta) -> list[Chunk]:
-        return self._grown(event.output_index, event.delta)
+        return self._call_update(event.output_index, event.delta)
 
     def _on_input(self, event: ev.CustomToolCallInputDelta) -> list[Chunk]:
-        return self._grown(event.output_index, self._calls.quoted(event.output_index, event.delta))
+        return self._call_update(event.output_index, self._calls.json_delta(event.output_index, event.delta))
 
     def _on_input_done(self, event: ev.CustomToolCallInputDone) -> list[Chunk]:
-        end = self._calls.end_quote(event.output_index)
-        return self._grown(event.output_index, end) if end else []
+        end = self._calls.json_end(event.output_index)
+        return self._call_update(event.output_index, end) if end else []
 
-    def _grown(self, output_index: int, arguments: str) -> list[Chunk]:
-        update = None if self._legacy else self._calls.grow(output_index, arguments)
+    def _call_update(self, output_index: int, arguments: str) -> list[Chunk]:
+        update = None if self._legacy else self._calls.append(output_index, arguments)
         return [] if update is None else self._chunk(copilot_tool_call_stream_updates=[update])
 
     def _on_done(self, event: ev.OutputItemDone) -> list[Chunk]:
@@ -378,12 +378,12 @@ class Outbound:
         return self._chunk(**fields)
 
     def _on_error(self, event: ev.ErrorEvent) -> list[Chunk]:
-        return self._tell(error_of(event.payload))
+        return self._error(error_of(event.payload))
 
-    def _tell(self, error: CopilotError) -> list[Chunk]:
-        if self._told_error is not None:
+    def _error(self, error: CopilotError) -> list[Chunk]:
+        if self._sent_error is not None:
             return []
-        self._told_error = error
+        self._sent_error = error
         return self._chunk(copilot_errors=[error])
 
     def _on_terminal(self, event: Any) -> list[Chunk]:
@@ -393,24 +393,24 @@ class Outbound:
         response: Response = event.response
         chunks = self._last_text(response)
         if response.error is not None:
-            chunks += self._tell(error_of(response.error))
+            chunks += self._error(error_of(response.error))
         return [*chunks, self._completion(response)]
 
     def _last_text(self, response: Response) -> list[Chunk]:
         if response.status == "failed":
             return []
-        untold = "" if self._text.pieces else response.output_text
-        chunks = self._chunk(untold) if untold else []
+        unsent = "" if self._text.pieces else response.output_text
+        chunks = self._chunk(unsent) if unsent else []
         if response.status == "completed":
             for item in response.output:
                 if isinstance(item, CALL_ITEMS):
-                    self._calls.settle(item)
+                    self._calls.finish(item)
         elif self._calls:
             self.diagnostics.loss("tool_calls", "a response that is incomplete hands over none")
         marker = response.id if self._marker and response.status == "completed" else None
-        return chunks + self._hand_over(response.status == "completed", marker)
+        return chunks + self._whole_calls(response.status == "completed", marker)
 
-    def _hand_over(self, completed: bool, marker: str | None) -> list[Chunk]:
+    def _whole_calls(self, completed: bool, marker: str | None) -> list[Chunk]:
         calls = self._calls.all() if completed else []
         if not calls:
             return self._chunk(stateful_marker=marker)

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 # pays for it (law E12).
 
 
-class GrowingText:
+class TextAccumulator:
     """The pieces, in order. `pieces` is what Copilot keeps as the solution's text."""
 
     __slots__ = ("pieces",)
@@ -28,15 +28,15 @@ class GrowingText:
     def __init__(self) -> None:
         self.pieces: list[str] = []
 
-    def add(self, piece: str) -> TextSoFar:
+    def add(self, piece: str) -> TextPrefix:
         self.pieces.append(piece)
-        return TextSoFar(self.pieces, len(self.pieces))
+        return TextPrefix(self.pieces, len(self.pieces))
 
-    def now(self) -> TextSoFar:
-        return TextSoFar(self.pieces, len(self.pieces))
+    def current(self) -> TextPrefix:
+        return TextPrefix(self.pieces, len(self.pieces))
 
 
-class TextSoFar:
+class TextPrefix:
     """The text as it stood at one moment; equal to the string it stands for."""
 
     __slots__ = ("_count", "_pieces")
@@ -52,7 +52,7 @@ class TextSoFar:
         return repr(str(self))
 
     def __eq__(self, other: object) -> bool:
-        return str(self) == str(other) if isinstance(other, str | TextSoFar) else NotImplemented
+        return str(self) == str(other) if isinstance(other, str | TextPrefix) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(str(self))
@@ -77,7 +77,7 @@ class ToolCallUpdate(Struct, frozen=True):
     """A call as far as it came: `arguments` is all of them so far."""
 
     name: str
-    arguments: TextSoFar
+    arguments: TextPrefix
     id: str
 
 
@@ -126,7 +126,7 @@ class ResponseDelta(Struct, frozen=True, omit_defaults=True, rename="camel"):
 class CallbackChunk(Struct, frozen=True):
     """One call of the callback: all text so far, the choice, the delta."""
 
-    text: TextSoFar
+    text: TextPrefix
     index: int
     delta: ResponseDelta
 
@@ -189,7 +189,7 @@ class FinishedCompletion(Struct, frozen=True, omit_defaults=True, rename="camel"
 Chunk = CallbackChunk | FinishedCompletion
 
 
-def _hook(value: TextSoFar) -> str:
+def _hook(value: TextPrefix) -> str:
     return str(value)
 
 

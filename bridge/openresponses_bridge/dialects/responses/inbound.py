@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from openresponses_bridge.decoder.spellings import respelled
+from openresponses_bridge.decoder.spellings import normalized
 from openresponses_bridge.dialects.base import CUT, counted, failure
 from openresponses_bridge.dialects.responses.items import Handler, ItemFeeder
 from openresponses_bridge.emitter.failures import INCOMPLETE_ITEM, UNKNOWN
@@ -81,7 +81,7 @@ class Inbound:
         self.diagnostics = machine.diagnostics
         self._adopt = adopt
         self._items = ItemFeeder(machine)
-        self._quick = self._items.quick
+        self._fast_readers = self._items.fast_readers
         self._expected = 0
         self._error: ErrorPayload | None = None
         self._frames = 0
@@ -104,12 +104,12 @@ class Inbound:
             decoded = decode_known_event(data)
         except REFUSED:
             return self._lenient(data, event)
-        quick = self._quick.get(type(decoded))
-        if quick is not None and decoded.sequence_number == self._expected:
+        reader = self._fast_readers.get(type(decoded))
+        if reader is not None and decoded.sequence_number == self._expected:
             try:
-                events = quick(decoded)
+                events = reader(decoded)
             except BridgeError as error:
-                events = self._give_up(decoded, error) if self.machine.phase is _IN_PROGRESS else None
+                events = self._fail_event(decoded, error) if self.machine.phase is _IN_PROGRESS else None
             # one that gives nothing may have come after the end, which the long way notes
             if events or (events is not None and self.machine.phase is _IN_PROGRESS):
                 self._expected += 1
@@ -123,14 +123,14 @@ class Inbound:
         if number == self._expected:
             self._expected = number + 1
         else:
-            self._misnumbered(number)
-        self._take(event, out)
+            self._renumber(number)
+        self._dispatch(event, out)
         return out
 
     def close(self) -> list[Event]:
         """Upstream has ended. Without its terminal event the response has failed."""
         out: list[Event] = []
-        if self.machine.phase not in TERMINAL_PHASES and self._live(None, out):
+        if self.machine.phase not in TERMINAL_PHASES and self._ensure_open(None, out):
             out += self.machine.fail(self._error or _CUT)
         return out
 
@@ -169,11 +169,11 @@ class Inbound:
             return out
         if not frame:
             self.diagnostics.ignored("frame", "empty")
-        elif self._live(None, out):
-            out += self._broken(f"frame {self._frames} of the upstream's stream: {error.message}")
+        elif self._ensure_open(None, out):
+            out += self._fail_invalid(f"frame {self._frames} of the upstream's stream: {error.message}")
         return out
 
-    def _misnumbered(self, number: int) -> None:
+    def _renumber(self, number: int) -> None:
         if number < 0:
             self.diagnostics.repair("sequence_number", "missing, numbered here")
         elif number < self._expected:
@@ -182,23 +182,27 @@ class Inbound:
             self.diagnostics.repair("sequence_number", "leaves numbers out, numbered here")
             self._expected = number + 1
 
-    def _take(self, event: Event, out: list[Event]) -> None:
+    def _dispatch(self, event: Event, out: list[Event]) -> None:
         kind = type(event)
-        if self.machine.phase is not _IN_PROGRESS and kind not in _PATIENT and not self._live(event, out):
+        if (
+            self.machine.phase is not _IN_PROGRESS
+            and kind not in _PATIENT
+            and not self._ensure_open(event, out)
+        ):
             return
         try:
             self._handlers[kind](event, out)
         except BridgeError as error:
-            out += self._give_up(event, error)
+            out += self._fail_event(event, error)
 
-    def _give_up(self, event: Event, error: BridgeError) -> list[Event]:
-        return self._broken(f"the upstream's {event.type}: {error.message}")
+    def _fail_event(self, event: Event, error: BridgeError) -> list[Event]:
+        return self._fail_invalid(f"the upstream's {event.type}: {error.message}")
 
-    def _broken(self, what: str) -> list[Event]:
+    def _fail_invalid(self, what: str) -> list[Event]:
         return self.machine.fail(failure("upstream_invalid", what))
 
     # ── the response ───────────────────────────────────────────────────────────────────────────────
-    def _live(self, event: Event | None, out: list[Event]) -> bool:
+    def _ensure_open(self, event: Event | None, out: list[Event]) -> bool:
         """Whether the response is open, begun here if need be."""
         if self.machine.phase is ResponseStreamPhase.IDLE:
             response: Response | None = getattr(event, "response", None)
@@ -233,7 +237,7 @@ class Inbound:
         if status == "failed" or self._error is not None:
             self._fail(response, out)
             return
-        self._items.settle(response.output, status, out)
+        self._items.finish(response.output, status, out)
         if self._adopt:
             if response.completed_at is not None and response.completed_at < response.created_at:
                 self.diagnostics.repair("completed_at", "before created_at, taken as that")
@@ -255,7 +259,7 @@ class Inbound:
             out += self.machine.finish("completed")
 
     def _fail(self, response: Response, out: list[Event]) -> None:
-        self._items.settle(response.output, "failed", out)
+        self._items.finish(response.output, "failed", out)
         error = response.error
         # the error event says more than the response it precedes: type and param
         reported = self._error
@@ -267,12 +271,12 @@ class Inbound:
         self._error = self._error or event.payload
 
     def _unknown(self, event: UnknownEvent, out: list[Event]) -> None:
-        known = respelled(event)
+        known = normalized(event)
         if event.type in _CANCELLED_EVENTS:
             known = event_from({**event.raw, "type": "response.incomplete"})
         if known is not None:
             self.diagnostics.repair(event.type, f"read as {known.type}")
-            self._take(known, out)
+            self._dispatch(known, out)
         elif self.machine.phase is not _IN_PROGRESS or not self._items.progress(event, out):
             self._extension(event, out)
 

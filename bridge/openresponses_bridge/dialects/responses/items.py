@@ -45,14 +45,14 @@ class CallFeeder:
         track.named = True
         if not item.call_id:
             self._diagnostics.repair("call_id", "missing, made here")
-        self._texts.leave()
+        self._texts.mark_closed()
         kind = "custom" if isinstance(item, it.CustomToolCall) else "function"
         self._machine.expect_item(track.item_id, explicit_end=True)
         out += self._machine.tool_call(
             track.slot, item.call_id, item.name, None, kind, item.namespace or None
         )
 
-    def say(self, track: Track, delta: str, out: list[Event]) -> None:
+    def feed(self, track: Track, delta: str, out: list[Event]) -> None:
         """The next piece of the payload."""
         if not delta:
             return
@@ -67,10 +67,10 @@ class CallFeeder:
     def payload_done(self, track: Track, whole: str, out: list[Event]) -> None:
         """The payload's own done event: clients run calls on it, so it seals the call at once."""
         self._missing(track, whole, out)
-        if track.named and track.said:
+        if track.named and track.sent:
             out += self._machine.tool_call_done(track.slot)
 
-    def given(self, track: Track, item: AnyCall, out: list[Event]) -> None:
+    def reconcile(self, track: Track, item: AnyCall, out: list[Event]) -> None:
         """What the call is and has, as its done event or the terminal response has it."""
         begun = track.item
         if track.named and isinstance(begun, it.FunctionCall | it.CustomToolCall):
@@ -95,12 +95,12 @@ class CallFeeder:
         return track.differs("call", [_payload(item)])
 
     def _missing(self, track: Track, whole: str, out: list[Event]) -> None:
-        said = track.said.get(("call", 0))
+        said = track.sent.get(("call", 0))
         rest = whole if said is None else said.rest(whole)
         if rest:
             self._diagnostics.repair("call done", "held more than its deltas, the rest was sent")
             track.pending = ""
-            self.say(track, rest, out)
+            self.feed(track, rest, out)
         elif rest is None and whole:
             self._diagnostics.warning("call done", "differs from its deltas, which stand")
 
@@ -118,14 +118,14 @@ _IN_PROGRESS = ResponseStreamPhase.IN_PROGRESS
 Reader = Callable[[Any], list[Event] | None]
 
 
-class QuickDeltas:
+class DeltaFastPath:
     """Takes deltas while the response is in progress. `readers` has one for each event with a quick way."""
 
-    __slots__ = ("_machine", "_note", "_texts", "_tracks", "readers")
+    __slots__ = ("_machine", "_record", "_texts", "_tracks", "readers")
 
     def __init__(self, machine: ResponseStream, tracks: Tracks, texts: TextFeeder) -> None:
         self._machine = machine
-        self._note = machine.diagnostics.note
+        self._record = machine.diagnostics.record
         self._tracks = tracks
         self._texts = texts
         self.readers: dict[type[Any], Reader] = {
@@ -140,7 +140,7 @@ class QuickDeltas:
         item_id, output_index, content_index = place
         if event.content_index != content_index or event.output_index != output_index:
             return None
-        said, delta, renamed = texts.said, event.delta, event.item_id != item_id
+        said, delta, renamed = texts.sent, event.delta, event.item_id != item_id
         if renamed and not (delta and self._tracks.renames(texts.open, output_index, event.item_id)):
             return None
         said.recent.append(delta)
@@ -149,7 +149,7 @@ class QuickDeltas:
         events = self._machine.text(delta)
         # of what comes after the end, nothing but that is noted
         if renamed and (events or self._machine.phase is _IN_PROGRESS):
-            self._note("repair", "item_id", RENAMED)
+            self._record("repair", "item_id", RENAMED)
         return events
 
     def _arguments(self, event: ev.FunctionCallArgumentsDelta) -> list[Event] | None:
@@ -160,7 +160,7 @@ class QuickDeltas:
             renamed = self._tracks.renames(track, event.output_index, event.item_id)
             if not renamed or self._machine.phase is not _IN_PROGRESS:
                 return None
-            self._note("repair", "item_id", RENAMED)
+            self._record("repair", "item_id", RENAMED)
         said = track.payload
         said.recent.append(delta)
         if len(said.recent) >= MANY:
@@ -173,8 +173,8 @@ _EMPTY: Final[tuple[Any, ...]] = (None, UNSET, "", [], {})
 
 
 class ItemFeeder:
-    """Keeps the tracks. `handlers` maps each event struct to the calls it makes; what those give is
-    appended to the list that the handler is given. `quick` are the readers that are asked before them."""
+    """Calls the machine for the events of items, and keeps their tracks. `handlers` has a function for each
+    event struct, which appends the machine's events to a list; `fast_readers` are asked before them."""
 
     def __init__(self, machine: ResponseStream) -> None:
         self._machine = machine
@@ -182,12 +182,12 @@ class ItemFeeder:
         self._tracks = Tracks(machine.diagnostics)
         self._texts = TextFeeder(machine)
         self._calls = CallFeeder(machine, self._texts)
-        self.quick = QuickDeltas(machine, self._tracks, self._texts).readers
+        self.fast_readers = DeltaFastPath(machine, self._tracks, self._texts).readers
         self._announced: set[str] = set()
         self.handlers: dict[type[Any], Handler] = {
             ev.OutputItemAdded: self._added,
             ev.OutputItemDone: self._done,
-            ev.ContentPartAdded: self._nothing,
+            ev.ContentPartAdded: self._skip,
             ev.ContentPartDone: self._part_done,
             ev.OutputTextDelta: self._text,
             ev.OutputTextDone: self._text_done,
@@ -198,7 +198,7 @@ class ItemFeeder:
             ev.ReasoningDone: lambda event, out: self._rest("reasoning", event, event.text, out),
             ev.ReasoningTextDelta: partial(self._delta, "reasoning"),
             ev.ReasoningTextDone: lambda event, out: self._rest("reasoning", event, event.text, out),
-            ev.ReasoningSummaryPartAdded: self._nothing,
+            ev.ReasoningSummaryPartAdded: self._skip,
             ev.ReasoningSummaryPartDone: self._part_done,
             ev.ReasoningSummaryTextDelta: partial(self._delta, "summary"),
             ev.ReasoningSummaryTextDone: lambda event, out: self._rest("summary", event, event.text, out),
@@ -213,7 +213,7 @@ class ItemFeeder:
         """Whether an item ended as incomplete."""
         return self._texts.cut
 
-    def _nothing(self, event: Event, out: list[Event]) -> None:
+    def _skip(self, event: Event, out: list[Event]) -> None:
         """What the machine says by itself."""
 
     # ── text ───────────────────────────────────────────────────────────────────────────────────────
@@ -222,12 +222,12 @@ class ItemFeeder:
         if texts.place != (event.item_id, index, event.content_index):
             if not event.delta and not event.logprobs:
                 return
-            texts.reach(self._open_track("text", event), "text", event.content_index, out, index)
-        texts.said.add(event.delta)
+            texts.open_part(self._open_track("text", event), "text", event.content_index, out, index)
+        texts.sent.add(event.delta)
         out += self._machine.text(event.delta, event.logprobs or None)
 
     def _delta(self, kind: str, event: Any, out: list[Event]) -> None:
-        self._texts.say(self._open_track(kind, event), kind, _part_index(event), event.delta, out)
+        self._texts.feed(self._open_track(kind, event), kind, _part_index(event), event.delta, out)
 
     def _open_track(self, kind: str, event: Any) -> Track:
         """The item of a delta: what comes after an item's end begins another one."""
@@ -255,11 +255,11 @@ class ItemFeeder:
         if event.annotation is None:
             self._diagnostics.ignored(event.type, "null annotation")
             return
-        self._texts.cite(self._open_track("text", event), event.content_index, event.annotation, out)
+        self._texts.annotate(self._open_track("text", event), event.content_index, event.annotation, out)
 
     # ── calls ──────────────────────────────────────────────────────────────────────────────────────
     def _call_delta(self, event: Any, out: list[Event]) -> None:
-        self._calls.say(self._track("call", event), event.delta, out)
+        self._calls.feed(self._track("call", event), event.delta, out)
 
     def _payload_done(self, event: Any, whole: str, out: list[Event]) -> None:
         self._calls.payload_done(self._track("call", event), whole, out)
@@ -267,19 +267,19 @@ class ItemFeeder:
     # ── items ──────────────────────────────────────────────────────────────────────────────────────
     def _added(self, event: ev.OutputItemAdded, out: list[Event]) -> None:
         item = event.item
-        if item is None or not self._sane(item):
+        if item is None or not self._is_valid(item):
             return
         track = self._tracks.added(event.output_index, item)
         if track is None or isinstance(item, it.Message):
             return  # a message opens with its text: servers announce some that get none
         if isinstance(item, it.ReasoningItem):
-            if track.silent:
+            if track.is_unsent:
                 self._texts.announce(track, item, out)
             return
         if isinstance(item, CALLS):
             self._calls.open(track, item, out)
             return
-        self._texts.leave()
+        self._texts.mark_closed()
         self._announce(track, item, out)
 
     def _announce(self, track: Track, item: it.Item, out: list[Event]) -> None:
@@ -293,21 +293,21 @@ class ItemFeeder:
 
     def _done(self, event: ev.OutputItemDone, out: list[Event]) -> None:
         item = event.item
-        if item is None or not self._sane(item):
+        if item is None or not self._is_valid(item):
             return
-        begun = self._tracks.contradicted(event.output_index, item)
+        begun = self._tracks.retyped(event.output_index, item)
         if begun is not None:
-            self._contradict(event.type, begun, item, out)
+            self._replace_type(event.type, begun, item, out)
             return
         track = self._tracks.done(event.output_index, item)
         if isinstance(item, CALLS) and item.status == "in_progress" and not track.closed:
             # it contradicts itself: the end of the response shows which
             self._diagnostics.repair(event.type, "of a call in progress, which stays open")
-            self._calls.given(track, item, out)
+            self._calls.reconcile(track, item, out)
         else:
             self._whole(track, item, out)
 
-    def _contradict(self, event: str, begun: Track, item: it.Item, out: list[Event]) -> None:
+    def _replace_type(self, event: str, begun: Track, item: it.Item, out: list[Event]) -> None:
         """An item ends as one of another type than it began with: what was sent of it stands, and a call is
         not whole."""
         self._diagnostics.loss(event, f"a {begun.kind} ends as another type, which is left out")
@@ -315,13 +315,13 @@ class ItemFeeder:
         if isinstance(begun.item, CALLS):
             self._calls.end(begun, True, out)
         elif self._texts.open is begun:
-            self._texts.leave()
+            self._texts.mark_closed()
             out += self._machine.block_done()
 
-    def settle(self, output: list[it.Item], status: str, out: list[Event]) -> None:
+    def finish(self, output: list[it.Item], status: str, out: list[Event]) -> None:
         """What the terminal response, which has this status, holds that nothing before did. Of a failed one
         what is open stays open; of an incomplete one, what upstream had not finished is cut."""
-        listed = [item for item in output if self._sane(item)]
+        listed = [item for item in output if self._is_valid(item)]
         sane = [item for at, item in enumerate(listed) if not self._tracks.is_another_kind(at, item)]
         if len(sane) < len(listed):
             self._diagnostics.loss("response.output", "an item has another type than it was sent with")
@@ -329,7 +329,7 @@ class ItemFeeder:
             if track.closed:
                 self._compare(track, item)
             elif status == "failed":
-                if track.silent and getattr(item, "status", None) == "completed":
+                if track.is_unsent and getattr(item, "status", None) == "completed":
                     self._whole(track, item, out)
             elif status == "incomplete" and getattr(item, "status", "completed") != "completed":
                 self._whole(track, it.with_status(item, "incomplete"), out)
@@ -339,7 +339,7 @@ class ItemFeeder:
             for track in self._tracks.left_out():
                 self._diagnostics.warning("response.output", f"leaves out a {track.kind} that was streamed")
         if status != "failed":
-            self._texts.settle(out)
+            self._texts.finish(out)
         if status == "incomplete":
             for track in self._tracks.unfinished_calls():
                 self._calls.end(track, True, out)
@@ -356,7 +356,7 @@ class ItemFeeder:
             what = f"its {item.type} differs from what was streamed, which stands"
             self._diagnostics.warning("response.output", what)
 
-    def _sane(self, item: it.Item) -> bool:
+    def _is_valid(self, item: it.Item) -> bool:
         """Whether a response can hold such an item at all."""
         if isinstance(item, it.Message) and item.role != "assistant":
             self._diagnostics.ignored("output_item", f"a message of the {item.role}'s")
@@ -371,12 +371,12 @@ class ItemFeeder:
             return
         track.closed = True
         if isinstance(item, CALLS):
-            self._calls.given(track, item, out)
+            self._calls.reconcile(track, item, out)
             self._calls.end(track, item.status == "incomplete", out)
         elif isinstance(item, it.Message | it.ReasoningItem):
             self._texts.item(track, item, out)
         else:
-            self._texts.leave()
+            self._texts.mark_closed()
             out += self._machine.item(it.with_id(item, track.item_id) if track.announced else item)
             track.item, track.announced = item, True
 

@@ -9,12 +9,12 @@ import msgspec
 from msgspec import Struct
 
 from openresponses_bridge.calls.declarations import (
+    DeclaredTool,
     FunctionView,
-    Placed,
     active_tools,
-    meant,
+    chosen_function,
+    encode_choice,
     named,
-    plain_choice,
     present_tools,
 )
 from openresponses_bridge.calls.identity import ToolIdentityMap
@@ -141,7 +141,7 @@ class InputItems:
         made: _Plain = plain(item)
         if view is not None and made.get("call_id"):
             made["call_id"] = view.call_id
-        return self._as_it_is(made, where)
+        return self._unchanged(made, where)
 
     def _function(self, item: Any, view: CallView | OutputView, where: str) -> _Plain | None:
         """A call or an answer of any kind as a function's."""
@@ -152,9 +152,9 @@ class InputItems:
             made = {"type": "function_call_output", **made, "output": plain(view.output)}
         if item.type in PUBLISHED:
             made |= {name: getattr(item, name) for name in ("id", "status") if getattr(item, name, None)}
-        return self._as_it_is(made, where)
+        return self._unchanged(made, where)
 
-    def _as_it_is(self, item: _Plain, where: str) -> _Plain | None:
+    def _unchanged(self, item: _Plain, where: str) -> _Plain | None:
         if not self._options.item_ids and item.get("type") != "item_reference":
             item.pop("id", None)
         if not self._options.item_statuses:
@@ -339,7 +339,7 @@ def _pass_on(body: dict[str, Any], request: CreateResponse, diagnostics: Diagnos
 
 def _tools(
     request: CreateResponse,
-    active: list[Placed],
+    active: list[DeclaredTool],
     identities: ToolIdentityMap,
     options: ResponsesOptions,
     diagnostics: Diagnostics,
@@ -368,13 +368,13 @@ def _choice(
     given: Any, functions: list[FunctionView], identities: ToolIdentityMap, diagnostics: Diagnostics
 ) -> Any:
     """The choice among functions. Hosted tools can't be chosen where they are not known."""
-    choice = plain_choice(given)
+    choice = encode_choice(given)
     if choice is None:
         return given if functions or given != "required" else _refuse("required")
     if choice.get("type") != "allowed_tools":
-        view = meant(choice, functions, identities)
+        view = chosen_function(choice, functions, identities)
         return _refuse(named(choice)) if view is None else _function(view)
-    views = [meant(each, functions, identities) for each in choice["tools"]]
+    views = [chosen_function(each, functions, identities) for each in choice["tools"]]
     left = [_function(view) for view in views if view is not None]
     if len(left) < len(views):
         diagnostics.loss("tool_choice.tools", "tools that are not known there")

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.responses.tracks import HOLDERS, Said, Track
+from openresponses_bridge.dialects.responses.tracks import HOLDERS, SentText, Track
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.protocol import content as ct
 from openresponses_bridge.protocol import items as it
@@ -33,7 +33,7 @@ class TextFeeder:
         self.open: Track | None = None
         # the text part that grows now: its place as its deltas name it, and what was said of it
         self.place: tuple[str, int, int] | None = None
-        self.said = Said()
+        self.sent = SentText()
         self.cut = False
         self._owed: list[it.Message | it.ReasoningItem] = []
         self._senders: dict[str, Callable[[str], list[Event]]] = {
@@ -42,16 +42,16 @@ class TextFeeder:
             "reasoning": machine.reasoning,
         }
 
-    def leave(self) -> None:
+    def mark_closed(self) -> None:
         """Something else begins, and the machine closes what is open."""
         self.open = self.place = None
 
-    def reach(
+    def open_part(
         self, track: Track, kind: str, index: int, out: list[Event], output_index: int | None = None
-    ) -> Said:
+    ) -> SentText:
         """Make this part the machine's open one. `output_index` makes it the `place` of text."""
         if self.open is track and self.place == (track.item_id, output_index, index):
-            return self.said  # it is: the delta came under another id
+            return self.sent  # it is: the delta came under another id
         self.place = None
         if self.open is not track:
             self._begin(track, out)
@@ -61,9 +61,9 @@ class TextFeeder:
             before = track.content
             if before is not None and before[0] == kind and before[1] != index:
                 out += self._machine.part_done()
-                track.leave_parts()
+                track.close_parts()
             track.content = (kind, index)
-        said = self.said = track.part(kind, index)
+        said = self.sent = track.part(kind, index)
         if output_index is not None:
             self.place = (track.item_id, output_index, index)
         return said
@@ -76,18 +76,18 @@ class TextFeeder:
     def _begin(self, track: Track, out: list[Event]) -> None:
         if self.open is not None:
             out += self._machine.block_done()
-        if track.said or track.opened:
+        if track.sent or track.opened:
             self._diagnostics.repair("output_index", "items interleaved, the rest of one follows as another")
         self.open = track
-        track.leave_parts()
+        track.close_parts()
         phase = track.item.phase or None if isinstance(track.item, it.Message) else None
         self._machine.expect_item(track.item_id, phase)
 
-    def say(self, track: Track, kind: str, index: int, delta: str, out: list[Event]) -> None:
+    def feed(self, track: Track, kind: str, index: int, delta: str, out: list[Event]) -> None:
         """The next piece of one part."""
         if not delta:
             return
-        self.reach(track, kind, index, out).add(delta)
+        self.open_part(track, kind, index, out).add(delta)
         if kind == "summary":
             out += self._machine.reasoning_summary(delta, index)
         else:
@@ -103,15 +103,15 @@ class TextFeeder:
         logprobs: list[ct.LogProb] | None = None,
     ) -> None:
         """All of a part's text, as a done event holds it: what the deltas lacked goes out."""
-        said = track.said.get((kind, index))
+        said = track.sent.get((kind, index))
         rest = whole if said is None else said.rest(whole)
         if rest:
             self._diagnostics.repair(f"{kind} done", "held more than its deltas, the rest was sent")
             if logprobs and said is None:
-                self.reach(track, kind, index, out).add(rest)
+                self.open_part(track, kind, index, out).add(rest)
                 out += self._machine.text(rest, logprobs)
             else:
-                self.say(track, kind, index, rest, out)
+                self.feed(track, kind, index, rest, out)
         elif rest is None and whole:
             self._diagnostics.warning(f"{kind} done", "differs from its deltas, which stand")
 
@@ -125,11 +125,11 @@ class TextFeeder:
             self.whole(track, kind, index, text_of(part), out)
             return
         self.whole(track, kind, index, part.text, out, part.logprobs or None)
-        sent = track.said[kind, index].citations if (kind, index) in track.said else 0
+        sent = track.sent[kind, index].citations if (kind, index) in track.sent else 0
         for annotation in part.annotations[sent:]:
             if self.open is track and track.content == (kind, index):
                 self._diagnostics.repair("annotation", "stood in the finished part only")
-                self.cite(track, index, annotation, out)
+                self.annotate(track, index, annotation, out)
             else:
                 self._diagnostics.loss("annotation", "came after the end of its part")
 
@@ -144,18 +144,18 @@ class TextFeeder:
             track.sealed = track.content == (kind, index)
         if over:
             self.place = None
-            track.leave_parts()
+            track.close_parts()
             out += self._machine.part_done()
 
-    def cite(self, track: Track, index: int, annotation: Any, out: list[Event]) -> None:
+    def annotate(self, track: Track, index: int, annotation: Any, out: list[Event]) -> None:
         """A citation in one text part."""
-        self.reach(track, "text", index, out).citations += 1
+        self.open_part(track, "text", index, out).citations += 1
         out += self._machine.annotation(annotation)
 
     def item(self, track: Track, item: it.Message | it.ReasoningItem, out: list[Event]) -> None:
         """The finished item: what nothing before has sent of it, then its end."""
-        if track.silent:
-            self.leave()
+        if track.is_unsent:
+            self.mark_closed()
             whole = expressible(item, self._diagnostics) if isinstance(item, it.Message) else item
             self.cut = self.cut or item.status == "incomplete"
             out += self._machine.item(whole)
@@ -173,7 +173,7 @@ class TextFeeder:
         cut = item.status == "incomplete"
         self.cut = self.cut or cut
         if self.open is track:
-            self.leave()
+            self.mark_closed()
             out += self._machine.block_done(cut=cut)
         elif cut:
             # what was sent of it has ended already, when another item began
@@ -182,14 +182,14 @@ class TextFeeder:
             )
             self._owed.append(msgspec.structs.replace(item, **empty))
 
-    def settle(self, out: list[Event]) -> None:
+    def finish(self, out: list[Event]) -> None:
         """The response ends: what was cut while another item was open is shown as an item without content."""
         owed, self._owed = self._owed, []
         for item in owed:
             self._diagnostics.repair(
                 "output_item.done", "incomplete after its text had ended, sent as another"
             )
-            self.leave()
+            self.mark_closed()
             out += self._machine.item(item)
 
     def differs(self, track: Track, item: it.Message | it.ReasoningItem) -> bool:

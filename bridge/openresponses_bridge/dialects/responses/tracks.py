@@ -27,7 +27,7 @@ HOLDERS: dict[str, frozenset[str]] = {
 }
 
 
-class Said:
+class SentText:
     """How much of a part has been sent on: its length and checksum, so that the text is kept once.
 
     Counted in UTF-16, where half a surrogate pair is a unit of its own: servers split them. Deltas
@@ -85,8 +85,8 @@ class Track:
         "opened",
         "payload",
         "pending",
-        "said",
         "sealed",
+        "sent",
         "slot",
         "summary",
     )
@@ -96,27 +96,27 @@ class Track:
         self.item_id = item_id
         self.item = item
         self.kind = "" if item is None else item.type
-        self.said: dict[tuple[str, int], Said] = {}
+        self.sent: dict[tuple[str, int], SentText] = {}
         # what the machine has open of it: a part of its content, which may be `sealed`, and of its summary
         self.content: tuple[str, int] | None = None
         self.summary: int | None = None
         self.sealed = False
         self.pending = ""
-        self.payload: Said | None = None  # of a call, once some of its arguments or input were sent on
+        self.payload: SentText | None = None  # of a call, once some of its arguments or input were sent on
         self.named = False  # its call was opened in the machine
         self.opened = False  # its reasoning item was, before it had text
         self.announced = False  # its item was, which a server fills by itself
         self.closed = False
 
     @property
-    def silent(self) -> bool:
+    def is_unsent(self) -> bool:
         """Whether nothing of the item has been sent on."""
-        return not (self.said or self.named or self.opened or self.announced)
+        return not (self.sent or self.named or self.opened or self.announced)
 
     def differs(self, kind: str, texts: list[str]) -> bool:
         """Whether these texts of one kind, in order, are others than those that were sent on. Indexes don't
         count: servers number parts in more than one way."""
-        sent = [said for (each, _), said in sorted(self.said.items()) if each == kind and said.size]
+        sent = [said for (each, _), said in sorted(self.sent.items()) if each == kind and said.size]
         given = [text for text in texts if text]
         if len(given) != len(sent):
             return True
@@ -129,18 +129,18 @@ class Track:
         """Whether `item` can be this one: of its kind, or text of its kind came before it."""
         if self.kind:
             return self.kind == item.type
-        return all(item.type in HOLDERS[kind] for kind, _ in self.said)
+        return all(item.type in HOLDERS[kind] for kind, _ in self.sent)
 
-    def leave_parts(self) -> None:
+    def close_parts(self) -> None:
         """The machine has closed what was open within."""
         self.content = self.summary = None
         self.sealed = False
 
-    def part(self, kind: str, index: int) -> Said:
+    def part(self, kind: str, index: int) -> SentText:
         """What was said of one part, begun when it is the first piece of it."""
-        said = self.said.get((kind, index))
+        said = self.sent.get((kind, index))
         if said is None:
-            said = self.said[kind, index] = Said()
+            said = self.sent[kind, index] = SentText()
         return said
 
 
@@ -216,17 +216,17 @@ class Tracks:
         self._diagnostics.repair("response.output_item.added", _MISSING)
         return self._begin(output_index, Track(len(self._all), item.id, item))
 
-    def contradicted(self, output_index: int, item: Item) -> Track | None:
+    def retyped(self, output_index: int, item: Item) -> Track | None:
         """The open item of this index and id that began as another type and of which something was sent."""
         here = self.by_index.get(output_index)
-        if here is None or here.closed or here.silent or not item.id or here.item_id != item.id:
+        if here is None or here.closed or here.is_unsent or not item.id or here.item_id != item.id:
             return None
         return None if here.holds_item(item) else here
 
     def is_another_kind(self, index: int, item: Item) -> bool:
         """Whether this item of the terminal response is one that was sent as another type."""
         named = self._by_id.get(item.id) if item.id else None
-        return named is not None and named.slot == index and not (named.silent or named.holds_item(item))
+        return named is not None and named.slot == index and not (named.is_unsent or named.holds_item(item))
 
     def of_output(self, output: list[Item]) -> Iterator[tuple[Track, Item]]:
         """Each item of the terminal response with its track: by id, by call_id, by place, by kind."""
@@ -241,7 +241,7 @@ class Tracks:
 
     def left_out(self) -> list[Track]:
         """The items of which something was sent on and that the terminal response does not have."""
-        return [track for track in self._all if track.slot not in self._listed and not track.silent]
+        return [track for track in self._all if track.slot not in self._listed and not track.is_unsent]
 
     def unfinished_calls(self) -> list[Track]:
         """The calls that upstream has begun and not ended."""

@@ -46,13 +46,13 @@ def conversation_digest(items: Iterable[InputItem | Item], call_id_prefix: str =
         if said is not None:
             spoken.append(said)
             continue
-        _take(digest, spoken)
+        _flush(digest, spoken)
         _add(digest, _meaning(item))
-    _take(digest, spoken)
+    _flush(digest, spoken)
     return digest.hexdigest()
 
 
-def _take(digest: Any, spoken: list[str]) -> None:
+def _flush(digest: Any, spoken: list[str]) -> None:
     """What the model has said so far: pieces that follow each other are one text, wherever they were cut."""
     if spoken:
         _add(digest, b"said" + "".join(spoken).encode("utf-8", "surrogatepass"))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import UNSET
 
-from openresponses_bridge.calls.declarations import plain_choice
+from openresponses_bridge.calls.declarations import encode_choice
 from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
 from openresponses_bridge.decoder import CALL_ID_PREFIX, LanguageModelTextPart
 from openresponses_bridge.diagnostics import Diagnostics
@@ -83,7 +83,7 @@ def offered(
     if isinstance(choice, AllowedToolChoice):
         if choice.mode == "none":
             return Offer([], ToolMode.AUTO)
-        names = [(plain_choice(each) or {}).get("name") for each in choice.tools]
+        names = [(encode_choice(each) or {}).get("name") for each in choice.tools]
         left = _only(declared, names, identities)
         return Offer(left, ToolMode.REQUIRED if choice.mode == "required" else ToolMode.AUTO)
     if choice not in (None, "auto", "required"):
@@ -205,7 +205,7 @@ def to_vscode(
     offer = offered(request.tools, request.tool_choice, identities, diagnostics)
     builder = MessageBuilder(diagnostics, identities, call_id_prefix, system_role)
     builder.system(request.instructions or "")
-    builder.take(entries_of(request, history))
+    builder.build(entries_of(request, history))
     options = _model_options(request, diagnostics)
     name = model or request.model or ""
     return ChatRequest(name, builder.messages, offer.tools, offer.mode, options), diagnostics

@@ -32,7 +32,7 @@ class ThinkingCollector:
         self._summary: list[SummaryTextContent] = []
         self._encrypted = ""
 
-    def take(self, part: LanguageModelThinkingPart) -> list[ReasoningParam]:
+    def feed(self, part: LanguageModelThinkingPart) -> list[ReasoningParam]:
         """One part; the items that ended before it."""
         self.any = True
         block = part.id or self._id
@@ -51,7 +51,7 @@ class ThinkingCollector:
             self._diagnostics.loss("thinking.metadata", "another provider's signature")
         return ended + self.flush() if metadata.get(REASONING_DONE) else ended
 
-    def hold(self, block: str, text: str, encrypted: str) -> list[ReasoningParam]:
+    def feed_whole(self, block: str, text: str, encrypted: str) -> list[ReasoningParam]:
         """A whole block at once."""
         ended = self.flush()
         self._id, self._encrypted = block, encrypted

@@ -56,20 +56,20 @@ class ItemBuilder:
         self._phase: MessagePhase | None = None
         self._thinking = ThinkingCollector(diagnostics)
         self._takers: dict[type[Any], Callable[[Any], None]] = {
-            LanguageModelTextPart: self._take_text,
-            LanguageModelDataPart: self._take_data,
-            LanguageModelThinkingPart: self._take_thinking,
-            LanguageModelToolCallPart: self._take_call,
-            LanguageModelToolResultPart: self._take_result,
-            LanguageModelPromptTsxPart: self._take_unknown,
+            LanguageModelTextPart: self._read_text,
+            LanguageModelDataPart: self._read_data,
+            LanguageModelThinkingPart: self._read_thinking,
+            LanguageModelToolCallPart: self._read_call,
+            LanguageModelToolResultPart: self._read_result,
+            LanguageModelPromptTsxPart: self._read_unknown,
         }
         self._marked: dict[str, Callable[[LanguageModelDataPart], None]] = {
-            vs.CACHE_CONTROL: self._take_nothing,
-            vs.USAGE: self._take_nothing,
-            vs.STATEFUL_MARKER: self._take_marker,
-            vs.THINKING: self._take_thinking_data,
-            vs.CONTEXT_MANAGEMENT: self._take_compaction,
-            vs.PHASE_DATA: self._take_phase,
+            vs.CACHE_CONTROL: self._skip,
+            vs.USAGE: self._skip,
+            vs.STATEFUL_MARKER: self._read_marker,
+            vs.THINKING: self._read_thinking_data,
+            vs.CONTEXT_MANAGEMENT: self._read_compaction,
+            vs.PHASE_DATA: self._read_phase,
         }
 
     def add(self, message: vs.ChatMessage) -> None:
@@ -80,55 +80,55 @@ class ItemBuilder:
         if message.name:
             self._diagnostics.loss("message.name", "the protocol has no names in messages")
         for part in message.content:
-            self._takers.get(type(part), self._take_unknown)(part)
+            self._takers.get(type(part), self._read_unknown)(part)
         self._flush()
 
     # ── parts ──────────────────────────────────────────────────────────────────────────────────────
-    def _take_text(self, part: LanguageModelTextPart) -> None:
+    def _read_text(self, part: LanguageModelTextPart) -> None:
         self._content.append(InputTextContent(part.value))
 
-    def _take_data(self, part: LanguageModelDataPart) -> None:
-        self._marked.get(part.mime_type, self._take_content)(part)
+    def _read_data(self, part: LanguageModelDataPart) -> None:
+        self._marked.get(part.mime_type, self._read_content)(part)
 
-    def _take_thinking(self, part: LanguageModelThinkingPart) -> None:
+    def _read_thinking(self, part: LanguageModelThinkingPart) -> None:
         if self._content:
             self._flush()
-        self.items += self._thinking.take(part)
+        self.items += self._thinking.feed(part)
 
-    def _take_call(self, part: LanguageModelToolCallPart) -> None:
+    def _read_call(self, part: LanguageModelToolCallPart) -> None:
         self._flush()
         arguments = json.dumps(part.input, ensure_ascii=False, separators=(",", ":"))
         self.items.append(FunctionCallParam(call_id_of(part.call_id, self._prefix), part.name, arguments))
 
-    def _take_result(self, part: LanguageModelToolResultPart) -> None:
+    def _read_result(self, part: LanguageModelToolResultPart) -> None:
         self._flush()
         status: ItemStatus | UnsetType = "incomplete" if part.is_error else UNSET
         call_id = call_id_of(part.call_id, self._prefix)
         self.items.append(FunctionCallOutputParam(call_id, output_of(part.content), status=status))
 
-    def _take_unknown(self, value: Any) -> None:
+    def _read_unknown(self, value: Any) -> None:
         self._diagnostics.loss("message.content", f"no part of a message: {type(value).__name__}")
 
     # ── data parts ─────────────────────────────────────────────────────────────────────────────────
-    def _take_content(self, part: LanguageModelDataPart) -> None:
+    def _read_content(self, part: LanguageModelDataPart) -> None:
         self._content.append(content_of(part))
 
-    def _take_nothing(self, part: LanguageModelDataPart) -> None:
+    def _skip(self, part: LanguageModelDataPart) -> None:
         """Says something to VS Code only."""
 
-    def _take_marker(self, part: LanguageModelDataPart) -> None:
+    def _read_marker(self, part: LanguageModelDataPart) -> None:
         marker = marker_of(part.data)
         if marker is not None:
             self._flush()
             self.markers.append((*marker, len(self.items)))
 
-    def _take_thinking_data(self, part: LanguageModelDataPart) -> None:
+    def _read_thinking_data(self, part: LanguageModelDataPart) -> None:
         # where thinking parts came too, the data repeats them
         block, text, encrypted = thinking_of(part.data)
         self._flush()
-        self.items += self._thinking.hold(block, "" if self._thinking.any else text, encrypted)
+        self.items += self._thinking.feed_whole(block, "" if self._thinking.any else text, encrypted)
 
-    def _take_compaction(self, part: LanguageModelDataPart) -> None:
+    def _read_compaction(self, part: LanguageModelDataPart) -> None:
         compaction = compaction_of(part.data)
         if compaction is None:
             self._diagnostics.loss(vs.CONTEXT_MANAGEMENT, "no condensed history in it")
@@ -136,7 +136,7 @@ class ItemBuilder:
         self._flush()
         self.items.append(compaction)
 
-    def _take_phase(self, part: LanguageModelDataPart) -> None:
+    def _read_phase(self, part: LanguageModelDataPart) -> None:
         self._phase = phase_of(part.data)
 
     # ── messages ───────────────────────────────────────────────────────────────────────────────────

@@ -54,7 +54,7 @@ class MessageBuilder:
         self._identities = identities
         self._prefix = prefix
         self._system = vs.Role.SYSTEM if system_role else vs.Role.USER
-        self._takers: dict[type[Any], Callable[[Any], None]] = {
+        self._builders: dict[type[Any], Callable[[Any], None]] = {
             params.MessageParam: self._message,
             it.Message: self._message,
             params.ReasoningParam: self._reasoning,
@@ -79,7 +79,7 @@ class MessageBuilder:
         """Instructions."""
         self._add(self._system, list(text_or_nothing(text)))
 
-    def take(self, entries: Sequence[Entry]) -> None:
+    def build(self, entries: Sequence[Entry]) -> None:
         """The items, in order. Raises InvalidRequestError for a call without its output, and the reverse."""
         views = [
             call_view(each.item, self._identities) or output_view(each.item, self._identities)
@@ -90,7 +90,7 @@ class MessageBuilder:
             if answers.get(index, index) is None:
                 self._diagnostics.loss(entry.where, "a call that was cut and never run, left out")
             else:
-                self._takers.get(type(entry.item), self._unknown)(entry.item)
+                self._builders.get(type(entry.item), self._unknown)(entry.item)
 
     def _add(self, role: vs.Role, parts: list[Part | Any]) -> None:
         if not parts:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from openresponses_bridge import Diagnostics, ResponseStreamPhase
-from openresponses_bridge.calls.aggregator import MOST_RECENT, Recent, ToolCallAggregator
+from openresponses_bridge.calls.aggregator import MOST_RECENT, BoundedDict, ToolCallAggregator
 from openresponses_bridge.dialects.codex import Inbound
 from tests.support.codex import item, legacy, proxied
 from tests.support.fed import Fed, Frame
@@ -100,7 +100,7 @@ def test_what_is_kept_does_not_grow_with_the_turn(
     inbound = Inbound(Sink())  # type: ignore[arg-type]
     most = 0
     for place, frame in enumerate(frames(many)):
-        inbound.take(frame)
+        inbound.feed_frame(frame)
         if place == 2 * 3 * MOST_RECENT:
             most = kept(inbound)
     assert most < 12 * MOST_RECENT
@@ -113,12 +113,12 @@ def test_finished_calls_leave_the_aggregator() -> None:
     for frame in calls(5_000):
         aggregator.ingest_delta(frame)
         drained += len(aggregator.drain_completed_calls())
-    assert (drained, len(aggregator), aggregator.begun) == (5_000, 0, 5_000)
+    assert (drained, len(aggregator), aggregator.next_index) == (5_000, 0, 5_000)
     assert kept(aggregator) < 12 * MOST_RECENT
 
 
 def test_recent_keeps_the_last_keys() -> None:
-    recent: Recent[int] = Recent(2)
+    recent: BoundedDict[int] = BoundedDict(2)
     for number, key in enumerate("abcb"):
         recent[key] = number
     assert recent == {"b": 3, "c": 2}
@@ -130,7 +130,7 @@ def test_what_the_end_lists_is_not_sent_again_however_long_ago_it_was(again: int
     final = [frame["item"] for frame in frames[2 * again + 1 :: 2]]
     stream = Fed(Inbound, close=False)
     for frame in frames:
-        stream.run.events += stream.inbound.take(frame)
-    stream.run.events += stream.inbound.take(proxied("completed", response={"output": final}))
+        stream.run.events += stream.inbound.feed_frame(frame)
+    stream.run.events += stream.inbound.feed_frame(proxied("completed", response={"output": final}))
     assert len(stream.response.output) == MOST_RECENT + 10
     assert stream.status == "completed"

@@ -195,6 +195,6 @@ def test_a_decoded_frame_is_taken_as_its_bytes_are() -> None:
     assert isinstance(taken.inbound, Inbound)
     for frame in frames:
         assert isinstance(frame, dict)
-        taken._watch(taken.inbound.take(frame))
+        taken._watch(taken.inbound.feed_frame(frame))
     assert list(map(str, taken.inbound.diagnostics)) == list(map(str, fed.inbound.diagnostics))
     assert taken.output == fed.output

@@ -9,7 +9,7 @@ from openresponses_bridge.dialects.codex.app_server import AppServer
 from openresponses_bridge.dialects.codex.legacy import Legacy
 from openresponses_bridge.dialects.codex.proxy import Proxy
 from openresponses_bridge.dialects.codex.routes import ROUTES, Action
-from openresponses_bridge.dialects.codex.turn import Turn
+from openresponses_bridge.dialects.codex.turn import TurnEmitter
 from openresponses_bridge.dialects.codex.types import notification_of
 from tests.support.codex import ended, legacy, notify, proxied
 from tests.support.fed import Fed, Frame
@@ -37,7 +37,7 @@ def rows(generation: Generation, action: Action) -> set[str]:
 
 @pytest.mark.parametrize("generation", READERS, ids=lambda each: each.name)
 def test_what_is_read_has_a_handler_and_nothing_else_has(generation: Generation) -> None:
-    reader = READERS[generation](Turn(machine()))
+    reader = READERS[generation](TurnEmitter(machine()))
     assert set(reader.handlers) == rows(generation, Action.READ)
 
 

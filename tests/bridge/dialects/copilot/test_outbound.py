@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from openresponses_bridge.dialects.copilot import CallbackChunk, FinishedCompletion, Outbound, as_dict
-from openresponses_bridge.dialects.copilot.types import TextSoFar
+from openresponses_bridge.dialects.copilot.types import TextPrefix
 from openresponses_bridge.emitter import ResponseStreamStateMachine
 from openresponses_bridge.protocol import events as ev
 from openresponses_bridge.protocol.codec import event_from
@@ -382,10 +382,10 @@ def test_case_26_a_stream_without_a_terminal_event_is_iteration_done(run: Run) -
 # ── texts that grow ────────────────────────────────────────────────────────────────────────────────
 def test_text_so_far_stands_for_its_string_and_does_not_follow_the_stream() -> None:
     pieces = ["a"]
-    text = TextSoFar(pieces, 1)
+    text = TextPrefix(pieces, 1)
     pieces.append("b")
     assert text == "a"
-    assert text == TextSoFar(["a"], 1)
+    assert text == TextPrefix(["a"], 1)
     assert text != 1
     assert hash(text) == hash("a")
     assert repr(text) == "'a'"

@@ -23,7 +23,7 @@ def sent(frames: list[bytes], quick: bool, wire: str, stop: str = "") -> tuple[l
     machine = new_machine(wire=wire)
     inbound = Inbound(StopFilter(machine, (stop,)) if stop else machine)
     if not quick:
-        inbound._quick.clear()
+        inbound._fast_readers.clear()
     fed = [inbound.feed(frame) for frame in frames]
     if not stop:  # a call without a name can't be ended by the filter
         fed.append(inbound.close())
@@ -103,8 +103,8 @@ class Takes:
 
     def __init__(self, inbound: Inbound) -> None:
         self.taken = 0
-        for kind, reader in list(inbound._quick.items()):
-            inbound._quick[kind] = lambda event, reader=reader: self._count(reader(event))
+        for kind, reader in list(inbound._fast_readers.items()):
+            inbound._fast_readers[kind] = lambda event, reader=reader: self._count(reader(event))
 
     def _count(self, events: Any) -> Any:
         self.taken += events is not None

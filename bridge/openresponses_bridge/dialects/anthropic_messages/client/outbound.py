@@ -70,7 +70,7 @@ class Outbound:
             ev.FunctionCallArgumentsDelta: self._arguments,
             ev.ReasoningDelta: self._reasoning,
             ev.ReasoningTextDelta: self._reasoning,
-            ev.ReasoningSummaryTextDelta: self._summarised,
+            ev.ReasoningSummaryTextDelta: self._summary_delta,
             ev.CustomToolCallInputDelta: self._custom_input,
             ev.RefusalDelta: self._refusal,
             ev.OutputTextAnnotationAdded: self._annotation,
@@ -156,13 +156,13 @@ class Outbound:
         return []
 
     def _reasoning(self, event: Any) -> list[t.Chunk]:
-        return self._think("content", event.delta)
+        return self._reasoning_delta("content", event.delta)
 
-    def _summarised(self, event: ev.ReasoningSummaryTextDelta) -> list[t.Chunk]:
+    def _summary_delta(self, event: ev.ReasoningSummaryTextDelta) -> list[t.Chunk]:
         fresh, self._summary = event.summary_index != self._summary, event.summary_index
-        return self._think("summary", _PARAGRAPH + event.delta if fresh else event.delta)
+        return self._reasoning_delta("summary", _PARAGRAPH + event.delta if fresh else event.delta)
 
-    def _think(self, form: str, delta: str) -> list[t.Chunk]:
+    def _reasoning_delta(self, form: str, delta: str) -> list[t.Chunk]:
         self._shown = self._shown or form
         if form != self._shown:
             self._hidden = form

@@ -11,7 +11,13 @@ from msgspec.structs import replace
 
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.anthropic_messages import thinking
-from openresponses_bridge.dialects.anthropic_messages.carried import CACHE, JOINT, PASSED, Carried, place
+from openresponses_bridge.dialects.anthropic_messages.carried import (
+    CACHE,
+    JOINT,
+    PASSED,
+    CarriedFields,
+    place,
+)
 from openresponses_bridge.dialects.anthropic_messages.thinking import effort_from
 from openresponses_bridge.dialects.anthropic_messages.types import SLUG
 from openresponses_bridge.dialects.base import Fields, body_of, invalid
@@ -33,7 +39,7 @@ class MessageReader:
     """Turns messages into items, in order; what has no counterpart is carried. Raises InvalidRequestError
     with the place of what is wrong."""
 
-    def __init__(self, sealer: Sealer, diagnostics: Diagnostics, carried: Carried) -> None:
+    def __init__(self, sealer: Sealer, diagnostics: Diagnostics, carried: CarriedFields) -> None:
         self._sealer = sealer
         self._diagnostics = diagnostics
         self._carried = carried
@@ -62,7 +68,7 @@ class MessageReader:
             self._carried.inline.add(len(self.items))
         content = message.raw("content")
         if isinstance(content, str):
-            self._parts = [self._said(content)]
+            self._parts = [self._text_part(content)]
         elif isinstance(content, list):
             for block in message.each("content"):
                 self._block(block)
@@ -82,7 +88,7 @@ class MessageReader:
                 block.whole()
                 continue
             part = read(block)
-            self._carried.keep(place(len(self.items), len(found)), block.rest(), f"tool_result.{kind}")
+            self._carried.add(place(len(self.items), len(found)), block.rest(), f"tool_result.{kind}")
             found.append(ct.InputTextContent(part.text) if kind == "text" else part)
         return found
 
@@ -91,26 +97,26 @@ class MessageReader:
         read = self._contents.get(kind)
         if read is not None:
             part = read(block)
-            self._carried.keep(place(len(self.items), len(self._parts)), block.rest(), kind)
+            self._carried.add(place(len(self.items), len(self._parts)), block.rest(), kind)
             self._parts.append(part)
             return
         self._flush()
         where = place(len(self.items))
         self._blocks.get(kind, self._hosted)(block)
         fields = {CACHE: block.raw(CACHE)} if block.raw(CACHE) else {}
-        self._carried.keep(where, block.rest() | fields, kind)
+        self._carried.add(where, block.rest() | fields, kind)
 
     def _flush(self) -> None:
         parts, self._parts = self._parts, []
         if parts:
             self.items.append(it.MessageParam(self._role, parts))
 
-    def _said(self, text: str) -> Any:
+    def _text_part(self, text: str) -> Any:
         return ct.OutputTextParam(text) if self._role == "assistant" else ct.InputTextContent(text)
 
     # ── content ────────────────────────────────────────────────────────────────────────────────────
     def _text(self, block: Fields) -> Any:
-        return self._said(block.need("text", str))
+        return self._text_part(block.need("text", str))
 
     def _image(self, block: Fields) -> Any:
         source = block.inner("source")
@@ -218,7 +224,7 @@ def from_messages(
     """
     diagnostics = Diagnostics()
     given = body_of(body)
-    carried = Carried()
+    carried = CarriedFields()
     reader = MessageReader(sealer or Sealer(), diagnostics, carried)
     given.need("messages", list)
     for message in given.each("messages"):
@@ -257,7 +263,7 @@ def from_messages(
     return request, diagnostics
 
 
-def _carry(given: Fields, carried: Carried) -> None:
+def _carry(given: Fields, carried: CarriedFields) -> None:
     """What goes on as it is, where the API itself answers."""
     carried.body = {name: given.raw(name) for name in PASSED if name in given}
     carried.report(carried.body)
@@ -270,7 +276,7 @@ def _carry(given: Fields, carried: Carried) -> None:
         carried.report(f"output_config.{name[:64]}" for name in carried.output_config if name not in told)
 
 
-def _system(given: Fields, carried: Carried) -> str | None:
+def _system(given: Fields, carried: CarriedFields) -> str | None:
     system = given.raw("system")
     if system is None or isinstance(system, str):
         return system or None
@@ -290,7 +296,7 @@ def _limit(given: Fields) -> int:
     return limit
 
 
-def _tools(given: Fields, carried: Carried) -> list[Any] | None:
+def _tools(given: Fields, carried: CarriedFields) -> list[Any] | None:
     if "tools" not in given:
         return None
     found: list[Any] = []
@@ -315,7 +321,7 @@ def _tools(given: Fields, carried: Carried) -> list[Any] | None:
     return found
 
 
-def _carry_tool(tool: Fields, fields: dict[str, Any], carried: Carried) -> None:
+def _carry_tool(tool: Fields, fields: dict[str, Any], carried: CarriedFields) -> None:
     name = tool.raw("name")
     if fields and isinstance(name, str):
         carried.tools[name] = fields

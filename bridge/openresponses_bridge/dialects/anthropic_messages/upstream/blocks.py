@@ -47,7 +47,7 @@ class MessageContext:
         self.undecided: int | None = None
         self.unsigned = False
 
-    def settle(self) -> list[Event]:
+    def close_open(self) -> list[Event]:
         """Something else begins, so what was left open was whole."""
         events: list[Event] = []
         if self.unsigned:
@@ -225,17 +225,17 @@ class ThinkingBlock:
 
     def begin(self) -> list[Event]:
         self._signature.append(self._context.text_of(self._block, "signature"))
-        return self._think(self._context.text_of(self._block, "thinking"))
+        return self._append(self._context.text_of(self._block, "thinking"))
 
     def feed(self, delta: t.Delta) -> list[Event]:
         if type(delta) is t.ThinkingDelta:
-            return self._think(delta.thinking)
+            return self._append(delta.thinking)
         if type(delta) is t.SignatureDelta:
             self._signature.append(delta.signature or "")
             return []
         return self._context.misplaced(delta, "thinking")
 
-    def _think(self, text: str | None) -> list[Event]:
+    def _append(self, text: str | None) -> list[Event]:
         if not text:
             return []
         self._text.append(text)

@@ -33,7 +33,7 @@ class UsageCounter:
         """What a message begins with: the input is counted, the output is not yet (there are one or a few
         tokens), and is what it says only if no more is said until the message is over."""
         self._begun = _count(usage.get("output_tokens")) or 0
-        return self.take(usage | {"output_tokens": None})
+        return self.update(usage | {"output_tokens": None})
 
     def end(self) -> Usage | None:
         """The message is over; None when nothing of it was counted."""
@@ -41,17 +41,17 @@ class UsageCounter:
             self._now.setdefault("output_tokens", self._begun)
         return self._total() if self._now or self._base else None
 
-    def take(self, usage: dict[str, Any]) -> Usage:
+    def update(self, usage: dict[str, Any]) -> Usage:
         """Counts are cumulative: what is given replaces what was known, what is not stays. Zeros do not
         replace a count: input has tokens."""
         for names in (_INPUT, ("output_tokens",)):
             if any(map(self._now.get, names)) and not any(map(usage.get, names)):
                 continue
             for name in names:
-                self._take(name, usage.get(name))
+                self._update_count(name, usage.get(name))
         details = usage.get("output_tokens_details")
         if isinstance(details, dict):
-            self._take("thinking", details.get("thinking_tokens"))
+            self._update_count("thinking", details.get("thinking_tokens"))
         hosted = usage.get("server_tool_use")
         if isinstance(hosted, dict) and any(hosted.values()):
             self._diagnostics.loss("usage.server_tool_use", "no place for it")
@@ -60,7 +60,7 @@ class UsageCounter:
             self._diagnostics.loss("usage.iterations", "only the last one's tokens are counted")
         return self._total()
 
-    def _take(self, name: str, given: Any) -> None:
+    def _update_count(self, name: str, given: Any) -> None:
         count = _count(given)
         if count is not None:
             self._now[name] = count
@@ -117,7 +117,7 @@ class StopState:
         """Whether the model ended by itself, so that what was not closed is whole."""
         return outcome(self.reason)[0] is None
 
-    def take(self, reason: Any, sequence: Any, details: Any) -> None:
+    def update(self, reason: Any, sequence: Any, details: Any) -> None:
         """`stop_reason`, `stop_sequence` and `stop_details`, wherever they stood; null says nothing."""
         if isinstance(reason, str):
             self.reason = reason
@@ -132,12 +132,12 @@ class StopState:
                 if details[name] is not None:
                     self._diagnostics.loss(f"stop_details.{name}", "no place for it")
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Another message follows in the same stream."""
         self.reason, self.sequence, self.explanation = None, "", ""
 
 
-def reported(error: dict[str, Any] | None) -> ErrorPayload:
+def error_payload(error: dict[str, Any] | None) -> ErrorPayload:
     """An error that the upstream reported: its type is the code too, for Anthropic has no other."""
     given = error or {}
     kind = name_of(given.get("type"))

@@ -16,7 +16,7 @@ from openresponses_bridge.dialects.anthropic_messages.upstream.ending import (
     END_TURN,
     StopState,
     UsageCounter,
-    reported,
+    error_payload,
 )
 from openresponses_bridge.dialects.base import EMPTY, INVALID_JSON, INVALID_SHAPE, counted, cut_after, failure
 from openresponses_bridge.emitter.stream import ResponseStream
@@ -27,7 +27,7 @@ from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.seal import Sealer
 from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
-from openresponses_bridge.text import mended_json
+from openresponses_bridge.text import repair_surrogates_json
 
 # Bytes → frames. One strict pass for what is well formed; what it refuses is read field by field.
 #
@@ -117,7 +117,7 @@ def _build(
         if name == "index":
             known[name] = _index(raw)
         elif _fits(struct, name, raw):
-            known[name] = mended_json(raw) if whole else raw
+            known[name] = repair_surrogates_json(raw) if whole else raw
         else:
             diagnostics.loss(f"{where}.{name}", f"can't be read: {type(raw).__name__}")
     return struct(**known)
@@ -258,7 +258,7 @@ class Inbound:
         if self._id is None:
             self._id = ""
             self.diagnostics.repair("message_start", "missing")
-        events = self._stop(index) + self._context.settle()
+        events = self._stop(index) + self._context.close_open()
         opened = self._blocks[index] = open_block(self._context, block)
         return events + opened.begin()
 
@@ -283,9 +283,9 @@ class Inbound:
             self.diagnostics.repair("message_start", "sent twice")
         elif self._id is not None:
             self.diagnostics.repair("message_start", "another message spliced in, its blocks follow on")
-            events = self._stop_all() + self._context.settle()
+            events = self._stop_all() + self._context.close_open()
             self._usage.splice()
-            self._stop_state.forget()
+            self._stop_state.reset()
         self._id = str(message.get("id") or "")
         if isinstance(usage := message.get("usage"), dict):
             self._report(self._usage.begin(usage))
@@ -300,7 +300,9 @@ class Inbound:
     def _message_delta(self, frame: t.MessageDelta) -> list[Event]:
         delta = frame.delta or {}
         self._count(frame.usage)
-        self._stop_state.take(delta.get("stop_reason"), delta.get("stop_sequence"), delta.get("stop_details"))
+        self._stop_state.update(
+            delta.get("stop_reason"), delta.get("stop_sequence"), delta.get("stop_details")
+        )
         return self._extension("container", delta.get("container")) + self._extension(
             "context_management", frame.context_management
         )
@@ -311,7 +313,7 @@ class Inbound:
 
     def _count(self, usage: Any) -> None:
         if isinstance(usage, dict):
-            self._report(self._usage.take(usage))
+            self._report(self._usage.update(usage))
 
     def _report(self, usage: Usage) -> None:
         self._machine.usage(counted(usage, self.diagnostics))
@@ -330,7 +332,7 @@ class Inbound:
         events: list[Event] = []
         for block in frame.content or ():
             events += self._whole_block(block)
-        self._stop_state.take(frame.stop_reason, frame.stop_sequence, frame.stop_details)
+        self._stop_state.update(frame.stop_reason, frame.stop_sequence, frame.stop_details)
         events += self._extension("container", frame.container)
         events += self._extension("context_management", frame.context_management)
         return events + self._message_stop(t.MessageStop())
@@ -349,7 +351,7 @@ class Inbound:
         return []
 
     def _error(self, frame: t.ErrorFrame) -> list[Event]:
-        return self._fail(reported(frame.error or {"message": frame.message}))
+        return self._fail(error_payload(frame.error or {"message": frame.message}))
 
     # ── the end ────────────────────────────────────────────────────────────────────────────────────
     def _finish(self) -> list[Event]:
@@ -357,7 +359,7 @@ class Inbound:
         try:
             if self._stop_state.whole:
                 # an end that cuts nothing: what was not closed is whole
-                events += self._stop_all() + self._context.settle()
+                events += self._stop_all() + self._context.close_open()
             if self._stop_state.explanation:
                 events += self._machine.refusal(self._stop_state.explanation)
             if self._stop_state.sequence:

@@ -11,7 +11,7 @@ from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.calls.presentation import CallView, OutputView, call_view, output_view, pair
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.anthropic_messages import thinking
-from openresponses_bridge.dialects.anthropic_messages.carried import JOINT, NOTHING, Carried, place
+from openresponses_bridge.dialects.anthropic_messages.carried import JOINT, NOTHING, CarriedFields, place
 from openresponses_bridge.dialects.anthropic_messages.models import MessagesOptions
 from openresponses_bridge.dialects.anthropic_messages.types import SLUG, tool_input
 from openresponses_bridge.dialects.base import HISTORY, Entry
@@ -30,7 +30,7 @@ _SAME_MEDIA: Final = {"image/jpg": "image/jpeg"}
 _PDF: Final = "application/pdf"
 
 
-class Content:
+class BlockEncoder:
     """Turns parts into blocks; what Anthropic can't take is a loss, what is malformed an error."""
 
     def __init__(self, diagnostics: Diagnostics) -> None:
@@ -143,7 +143,7 @@ _OPENING: Final = "(earlier conversation)"
 THINKING_BLOCKS: Final = frozenset({"thinking", "redacted_thinking"})
 
 
-class Turns:
+class AlternatingMessages:
     """Blocks are added by role; adjacent ones of one role are one turn."""
 
     def __init__(self, diagnostics: Diagnostics) -> None:
@@ -218,7 +218,7 @@ class MessagesBuilder:
         sealer: Sealer,
         options: MessagesOptions,
         diagnostics: Diagnostics,
-        carried: Carried = NOTHING,
+        carried: CarriedFields = NOTHING,
     ) -> None:
         self._entries = entries
         self._carried = carried
@@ -230,8 +230,8 @@ class MessagesBuilder:
         self._sealer = sealer
         self._options = options
         self._diagnostics = diagnostics
-        self._content = Content(diagnostics)
-        self._turns = Turns(diagnostics)
+        self._content = BlockEncoder(diagnostics)
+        self._turns = AlternatingMessages(diagnostics)
         self._views: list[CallView | OutputView | None] = [
             call_view(entry.item, identities) or output_view(entry.item, identities) for entry in entries
         ]
@@ -244,8 +244,8 @@ class MessagesBuilder:
             "reasoning": self._reasoning,
             "compaction": self._compaction,
             "item_reference": self._reference,
-            "additional_tools": self._nothing,
-            "tool_search_output": self._nothing,
+            "additional_tools": self._skip,
+            "tool_search_output": self._skip,
         }
 
     def build(self, instructions: str | None) -> list[dict[str, Any]]:
@@ -260,10 +260,10 @@ class MessagesBuilder:
             if isinstance(view, CallView):
                 self._call(view, index)
             elif isinstance(view, OutputView):
-                self._answer(index)
+                self._output(index)
             else:
                 self._handlers.get(entry.item.type, self._other)(entry.item, index)
-        self._answer(len(self._entries))
+        self._output(len(self._entries))
         return self._turns.finished()
 
     def _marks(self, index: int, part: int | None = None) -> Block:
@@ -283,15 +283,15 @@ class MessagesBuilder:
             self._turns.add("assistant", blocks)
         elif item.role == "user":
             self._begun = True
-            self._answer(index)
+            self._output(index)
             self._turns.add("user", blocks)
         elif self._before is not None and index - self._before in self._carried.inline:
-            self._answer(index)
+            self._output(index)
             self._turns.add("system", blocks)
         else:
-            self._instruct(blocks)
+            self._instructions(blocks)
 
-    def _instruct(self, blocks: list[Block]) -> None:
+    def _instructions(self, blocks: list[Block]) -> None:
         texts = [block for block in blocks if block["type"] == "text"]
         if len(texts) < len(blocks):
             self._diagnostics.loss("message.system", "only its text has a place in the system prompt")
@@ -311,7 +311,7 @@ class MessagesBuilder:
         self._turns.add("assistant", [block])
         self._open.append((tool_id, answer))
 
-    def _answer(self, index: int) -> None:
+    def _output(self, index: int) -> None:
         """Someone else than the assistant speaks at `index`: first all open calls are answered."""
         for tool_id, answer in self._open:
             if any(view is None for view in self._views[index:answer]):
@@ -381,7 +381,7 @@ class MessagesBuilder:
             param=self._entries[index].param,
         )
 
-    def _nothing(self, _item: Any, _index: int) -> None:
+    def _skip(self, _item: Any, _index: int) -> None:
         """Tools declared within the input: the request's tools hold them."""
 
     def _other(self, item: Any, index: int) -> None:
@@ -389,7 +389,7 @@ class MessagesBuilder:
         block, role = raw.get("block"), raw.get("role")
         if item.type.startswith(SLUG) and isinstance(block, dict) and "type" in block:
             if role == "user":
-                self._answer(index)
+                self._output(index)
             self._turns.add("user" if role == "user" else "assistant", [block | self._marks(index)])
         else:
             self._diagnostics.loss(f"item.{item.type[:64]}", "Anthropic has no such block")

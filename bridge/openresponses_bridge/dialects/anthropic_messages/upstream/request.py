@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from openresponses_bridge.calls.declarations import (
+    DeclaredTool,
     FunctionView,
-    Placed,
     active_tools,
-    meant,
+    chosen_function,
+    encode_choice,
     named,
-    plain_choice,
     present_tools,
 )
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.anthropic_messages.carried import Carried, carried_by
+from openresponses_bridge.dialects.anthropic_messages.carried import CarriedFields, carried_by
 from openresponses_bridge.dialects.anthropic_messages.models import (
     DEFAULT_OPTIONS,
     MessagesOptions,
@@ -59,7 +59,10 @@ FORCING: Final = frozenset({"any", "tool"})
 
 
 def tool_bodies(
-    functions: Sequence[FunctionView], others: Sequence[Placed], facts: ModelFacts, diagnostics: Diagnostics
+    functions: Sequence[FunctionView],
+    others: Sequence[DeclaredTool],
+    facts: ModelFacts,
+    diagnostics: Diagnostics,
 ) -> list[dict[str, Any]]:
     """Tool definitions. Anthropic's own tools, declared as `anthropic:…`, pass as they are."""
     bodies = [_function(view, facts, diagnostics) for view in functions]
@@ -135,20 +138,22 @@ class ToolChoice:
             )
 
     def _choose(self, choice: Any, diagnostics: Diagnostics) -> dict[str, Any] | None:
-        given = plain_choice(choice)
+        given = encode_choice(choice)
         if given is None:
             return None if choice is None else {"type": _MODES[choice]}
         if given.get("type") == "allowed_tools":
             tools = enumerate(given["tools"])
             self.allowed = frozenset(self._name(tool, f"tool_choice.tools[{index}]") for index, tool in tools)
             return {"type": _MODES[given["mode"]]}
-        if isinstance(choice, UnknownToolChoice) and not meant(given, self._functions, self._identities):
+        if isinstance(choice, UnknownToolChoice) and not chosen_function(
+            given, self._functions, self._identities
+        ):
             diagnostics.loss(f"tool_choice.{choice.type[:64]}", "the upstream has no such tool")
             return None
         return {"type": "tool", "name": self._name(given, "tool_choice")}
 
     def _name(self, choice: dict[str, Any], param: str) -> str:
-        view = meant(choice, self._functions, self._identities)
+        view = chosen_function(choice, self._functions, self._identities)
         if view is None:
             raise InvalidRequestError(
                 InvalidRequestError.INVALID_VALUE,
@@ -272,7 +277,7 @@ def to_messages(
     if instructed:
         builder.system.append({"type": "text", "text": instructed})
     allowed = [view for view in functions if choice.allowed is None or view.name in choice.allowed]
-    tools = [body | carried.of_tool(body) for body in tool_bodies(allowed, others, facts, diagnostics)]
+    tools = [body | carried.tool_fields(body) for body in tool_bodies(allowed, others, facts, diagnostics)]
     choice.check(tools)
     body: dict[str, Any] = {
         "model": name,
@@ -283,7 +288,7 @@ def to_messages(
         body["system"] = builder.system
     body |= _tools(tools, choice, messages, diagnostics)
     planned = _thinking(request, facts, body, choice, diagnostics)
-    body |= _as_asked(planned, carried, facts, body["max_tokens"])
+    body |= _requested(planned, carried, facts, body["max_tokens"])
     if enforced is not None:
         body["output_config"] = {**body.get("output_config", {}), "format": enforced}
     body |= _sampling(request, facts, "thinking" in body, diagnostics)
@@ -339,8 +344,8 @@ def _thinking(
     return plan_thinking(effort, request, facts, body["max_tokens"], diagnostics)
 
 
-def _as_asked(
-    planned: dict[str, Any], carried: Carried, facts: ModelFacts, max_tokens: int
+def _requested(
+    planned: dict[str, Any], carried: CarriedFields, facts: ModelFacts, max_tokens: int
 ) -> dict[str, Any]:
     """The plan in the words of a client of this API, where they mean the same and the model knows them."""
     thinking, config = carried.thinking, dict(carried.output_config)

@@ -60,21 +60,21 @@ class Choices:
         """The chunks that one event of one choice gives."""
         if isinstance(event, _TERMINAL) and event.response.usage is not None:
             self._usage.append(usage_out(event.response.usage))
-        return self._passed(choice, self._outbounds[choice].feed(event))
+        return self._forward(choice, self._outbounds[choice].feed(event))
 
     def close(self) -> list[Chunk]:
         """Ends for choices that have none, the usage if it was asked for, an error if no choice has an
         answer, then `[DONE]`."""
         chunks: list[Chunk] = []
         for choice, outbound in enumerate(self._outbounds):
-            chunks += self._passed(choice, outbound.close()[:-1])
+            chunks += self._forward(choice, outbound.close()[:-1])
         if self._wants_usage and self._usage:
             chunks.append(self._outbounds[0].usage_chunk(summed(self._usage)))
         if len(self._errors) == len(self._outbounds):
             chunks.append(ErrorBody(self._errors[min(self._errors)]))
         return [*chunks, DONE]
 
-    def _passed(self, choice: int, chunks: list[Chunk]) -> list[Chunk]:
+    def _forward(self, choice: int, chunks: list[Chunk]) -> list[Chunk]:
         passed: list[Chunk] = []
         for chunk in chunks:
             if isinstance(chunk, ErrorBody):

@@ -51,15 +51,15 @@ def _video(part: Fields) -> Any:
     return ct.InputVideoContent(part.inner("video_url").need("url", str))
 
 
-def _as_it_is(part: Fields) -> Any:
+def _unknown(part: Fields) -> Any:
     return UnknownPart(part.whole())
 
 
-def _said(part: Fields) -> Any:
+def _output_text(part: Fields) -> Any:
     return ct.OutputTextParam(part.need("text", str))
 
 
-def _refused(part: Fields) -> Any:
+def _refusal(part: Fields) -> Any:
     return ct.RefusalContent(part.need("refusal", str))
 
 
@@ -69,10 +69,10 @@ ASKED: dict[str, _Reader] = {
     "image_url": _image,
     "file": _file,
     "video_url": _video,
-    "input_audio": _as_it_is,
+    "input_audio": _unknown,
 }
 INSTRUCTED: dict[str, _Reader] = {"text": _text}
-ANSWERED: dict[str, _Reader] = {"text": _said, "refusal": _refused}
+ANSWERED: dict[str, _Reader] = {"text": _output_text, "refusal": _refusal}
 # what a tool may bring back; images are more than Chat's document allows, and clients send them
 BROUGHT: dict[str, _Reader] = {"text": _text, "image_url": _image, "file": _file, "video_url": _video}
 
@@ -97,7 +97,7 @@ class MessageReader:
 
     def __init__(self, diagnostics: Diagnostics) -> None:
         self._diagnostics = diagnostics
-        self._waiting: dict[str, list[tuple[str, type[Any]]]] = {}  # id → (place, kind of its output)
+        self._expected: dict[str, list[tuple[str, type[Any]]]] = {}  # id → (place, kind of its output)
         self._legacy: dict[str, list[str]] = {}  # function's name → ids made for its calls
         self._count = 0
         self.items: list[Any] = []
@@ -114,24 +114,24 @@ class MessageReader:
 
     def close(self) -> None:
         """No more messages. Raises InvalidRequestError for a call without an answer."""
-        for call_id, places in self._waiting.items():
+        for call_id, places in self._expected.items():
             if places:
                 raise _unpaired(places[0][0], f"no message answers the call {call_id[:64]!r}")
 
     # ── who says what ──────────────────────────────────────────────────────────────────────────────
-    def _instruct(self, message: Fields, role: Any) -> None:
-        self._say(message, role, content_of(message, INSTRUCTED))
+    def _instructions(self, message: Fields, role: Any) -> None:
+        self._append(message, role, content_of(message, INSTRUCTED))
 
-    def _ask(self, message: Fields, role: Any) -> None:
-        self._say(message, role, content_of(message, ASKED))
+    def _user(self, message: Fields, role: Any) -> None:
+        self._append(message, role, content_of(message, ASKED))
 
-    def _say(self, message: Fields, role: Any, content: str | list[Any] | None) -> None:
+    def _append(self, message: Fields, role: Any, content: str | list[Any] | None) -> None:
         if content is None:
             raise invalid(message.at("content"), "is required")
         self.items.append(ii.MessageParam(role, content))
 
-    def _answer(self, message: Fields, role: Any) -> None:
-        self._reason(message)
+    def _assistant(self, message: Fields, role: Any) -> None:
+        self._reasoning(message)
         content = content_of(message, ANSWERED)
         refusal = message.get("refusal", str)
         if refusal:
@@ -149,7 +149,7 @@ class MessageReader:
             raise invalid(message.at("content"), "is required where there are no tool calls")
         message.skip("annotations")
 
-    def _reason(self, message: Fields) -> None:
+    def _reasoning(self, message: Fields) -> None:
         """Reasoning goes by several names; said under more than one it is the same."""
         texts = [message.get(name, str) for name in ("reasoning_content", "reasoning", "reasoning_text")]
         text = next(filter(None, texts), None)
@@ -168,10 +168,10 @@ class MessageReader:
         if not name:
             raise invalid(inner.at("name"), "is empty")
         if kind == "custom":
-            self._wait(call_id, call.at("id"), ii.CustomToolCallOutputParam)
+            self._expect_output(call_id, call.at("id"), ii.CustomToolCallOutputParam)
             self.items.append(ii.CustomToolCallParam(call_id, name, inner.need("input", str)))
             return
-        self._wait(call_id, call.at("id"), ii.FunctionCallOutputParam)
+        self._expect_output(call_id, call.at("id"), ii.FunctionCallOutputParam)
         self.items.append(ii.FunctionCallParam(call_id, name, inner.need("arguments", str)))
 
     def _legacy_call(self, function: Fields) -> None:
@@ -179,11 +179,11 @@ class MessageReader:
         self._count += 1
         call_id = f"call_{self._count}"
         self._legacy.setdefault(name, []).append(call_id)
-        self._wait(call_id, function.at("name"), ii.FunctionCallOutputParam)
+        self._expect_output(call_id, function.at("name"), ii.FunctionCallOutputParam)
         self.items.append(ii.FunctionCallParam(call_id, name, function.need("arguments", str)))
 
-    def _wait(self, call_id: str, where: str, output: type[Any]) -> None:
-        self._waiting.setdefault(call_id, []).append((where, output))
+    def _expect_output(self, call_id: str, where: str, output: type[Any]) -> None:
+        self._expected.setdefault(call_id, []).append((where, output))
 
     def _tool(self, message: Fields, role: str) -> None:
         self._output(message, message.need("tool_call_id", str), "tool_call_id")
@@ -193,7 +193,7 @@ class MessageReader:
         self._output(message, made.pop(0) if made else "", "name")
 
     def _output(self, message: Fields, call_id: str, field: str) -> None:
-        waiting = self._waiting.get(call_id)
+        waiting = self._expected.get(call_id)
         if not waiting:
             raise _unpaired(message.at(field), "no tool call before it has this name or id")
         _, output = waiting.pop(0)
@@ -205,10 +205,10 @@ class MessageReader:
 
 
 _ROLES: dict[str, Callable[[MessageReader, Fields, str], None]] = {
-    "system": MessageReader._instruct,
-    "developer": MessageReader._instruct,
-    "user": MessageReader._ask,
-    "assistant": MessageReader._answer,
+    "system": MessageReader._instructions,
+    "developer": MessageReader._instructions,
+    "user": MessageReader._user,
+    "assistant": MessageReader._assistant,
     "tool": MessageReader._tool,
     "function": MessageReader._function,
 }

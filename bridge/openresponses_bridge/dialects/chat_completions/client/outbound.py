@@ -57,7 +57,7 @@ from openresponses_bridge.protocol.usage import Usage
 AnyCall = FunctionCall | CustomToolCall
 
 
-class _Known(NamedTuple):
+class _OpenCall(NamedTuple):
     """A call that was begun: its index there, and what its fragments are."""
 
     at: int
@@ -72,7 +72,7 @@ class OutgoingCalls:
 
     def __init__(self, custom: CustomForm) -> None:
         self._custom = custom
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, _OpenCall] = {}
         self.whole = 0
         """How many were complete."""
 
@@ -83,16 +83,16 @@ class OutgoingCalls:
         """Id and name."""
         index = len(self._known)
         if isinstance(item, FunctionCall):
-            self._known[output_index] = _Known(index, "function")
+            self._known[output_index] = _OpenCall(index, "function")
         elif self._custom == "custom":
-            self._known[output_index] = _Known(index, "custom")
+            self._known[output_index] = _OpenCall(index, "custom")
             return ChatToolCall(index, item.call_id, "custom", None, ChatCustom(item.name, ""))
         else:
-            self._known[output_index] = _Known(index, "wrapped")
+            self._known[output_index] = _OpenCall(index, "wrapped")
             return ChatToolCall(index, item.call_id, "function", ChatFunction(item.name, '{"input":"'))
         return ChatToolCall(index, item.call_id, "function", ChatFunction(item.name, ""))
 
-    def grow(self, output_index: int, delta: str) -> ChatToolCall | None:
+    def append(self, output_index: int, delta: str) -> ChatToolCall | None:
         """The next fragment; None for a call nobody announced."""
         known = self._known.get(output_index)
         if known is None:
@@ -335,7 +335,7 @@ class Outbound:
         choice = ChunkChoice(self._choice, delta, finish_reason, UNSET if logprobs is None else logprobs)
         return StreamChunk(self._id, CHUNK, self._created or 0, self._model, [choice], self._usage)
 
-    def _say(self, delta: ChatDelta, logprobs: ChatLogProbs | None = None) -> list[Chunk]:
+    def _content(self, delta: ChatDelta, logprobs: ChatLogProbs | None = None) -> list[Chunk]:
         """A piece of the answer, behind the role when it is the first one."""
         chunk = self._chunk(delta, None, logprobs)
         return [chunk] if self._begun else [*self._begin(delta), chunk]
@@ -355,7 +355,9 @@ class Outbound:
         if place not in self._starts:
             self._starts[place] = self._length
         self._length += len(delta)
-        return self._say(ChatDelta(content=delta), logprobs_out(event.logprobs) if event.logprobs else None)
+        return self._content(
+            ChatDelta(content=delta), logprobs_out(event.logprobs) if event.logprobs else None
+        )
 
     def _on_annotation(self, event: ev.OutputTextAnnotationAdded) -> list[Chunk]:
         cited = event.annotation
@@ -367,13 +369,13 @@ class Outbound:
         # indexes count in the whole content there
         start = self._starts.get((event.output_index, event.content_index), self._length)
         there = ChatUrlCitation(cited.url, cited.title, start + cited.start_index, start + cited.end_index)
-        return self._say(ChatDelta(annotations=[ChatAnnotation("url_citation", there)]))
+        return self._content(ChatDelta(annotations=[ChatAnnotation("url_citation", there)]))
 
     def _on_refusal(self, event: ev.RefusalDelta) -> list[Chunk]:
         if self._drops and self._calls:
             self.diagnostics.loss("refusal", "text after a tool call was dropped")
             return []
-        return self._say(ChatDelta(refusal=event.delta))
+        return self._content(ChatDelta(refusal=event.delta))
 
     def _on_reasoning(self, event: Any) -> list[Chunk]:
         return self._reason(self._reasoning.raw(event))
@@ -382,7 +384,7 @@ class Outbound:
         return self._reason(self._reasoning.summary(event))
 
     def _reason(self, delta: ChatDelta | None) -> list[Chunk]:
-        return [] if delta is None else self._say(delta)
+        return [] if delta is None else self._content(delta)
 
     # ── items ──────────────────────────────────────────────────────────────────────────────────────
     def _on_added(self, event: ev.OutputItemAdded) -> list[Chunk]:
@@ -394,10 +396,10 @@ class Outbound:
         return self._call(self._calls.begin(event.output_index, item))
 
     def _on_arguments(self, event: Any) -> list[Chunk]:
-        return self._call(self._calls.grow(event.output_index, event.delta))
+        return self._call(self._calls.append(event.output_index, event.delta))
 
     def _tool_call(self, call: ChatToolCall | None) -> list[Chunk]:
-        return [] if call is None else self._say(ChatDelta(tool_calls=[call]))
+        return [] if call is None else self._content(ChatDelta(tool_calls=[call]))
 
     def _function_call(self, call: ChatToolCall | None) -> list[Chunk]:
         if call is None:
@@ -406,7 +408,7 @@ class Outbound:
             if call.id is not None:
                 self.diagnostics.loss("function_call", "only the first of several calls has a place")
             return []
-        return self._say(ChatDelta(function_call=call.function))
+        return self._content(ChatDelta(function_call=call.function))
 
     def _on_done(self, event: ev.OutputItemDone) -> list[Chunk]:
         item = event.item
@@ -430,7 +432,7 @@ class Outbound:
             return []
         call: AnyCall = it.FunctionCall(item.id, view.call_id, view.name, view.arguments, "completed")
         begun = self._call(self._calls.begin(output_index, call))
-        grown = self._call(self._calls.grow(output_index, view.arguments))
+        grown = self._call(self._calls.append(output_index, view.arguments))
         self._calls.end(output_index, call)
         return begun + grown
 

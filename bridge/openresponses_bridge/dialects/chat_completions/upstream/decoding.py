@@ -1,4 +1,4 @@
-"""Bytes → chunks, in three readings. Before them stands `AlikeFrames`, for a chunk like the one before it.
+"""Bytes → chunks, in three readings. Before them stands `FrameTemplate`, for a chunk like the one before it.
 
 Plain: a chunk from the middle of a stream, a piece of text, of reasoning or of one call, and nothing else.
 Nearly every chunk is one. Decoding strictly is all the checking that it needs, which saves a sixth of what

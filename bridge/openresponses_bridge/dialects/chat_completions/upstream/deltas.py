@@ -57,16 +57,16 @@ _WITHIN = (_At.OPENED, _At.THINKING)
 class ThinkTags:
     """Splits fragments into (reasoning, text). After `decided` everything is text as it stands.
 
-    `settled` while nothing is held back and no tag is open.
+    `is_flushed` while nothing is held back and no tag is open.
     """
 
-    __slots__ = ("_at", "_blank", "_held", "settled")
+    __slots__ = ("_at", "_blank", "_held", "is_flushed")
 
     def __init__(self) -> None:
         self._at = _At.HEAD
         self._held = ""
         self._blank: list[str] = []  # white space at the head, before what is held
-        self.settled = True
+        self.is_flushed = True
 
     @property
     def decided(self) -> bool:
@@ -79,7 +79,7 @@ class ThinkTags:
         reasoning = ""
         if self._at is _At.HEAD:
             if not self._blank and text[:1] != OPEN[0] and text[:1] > " " and text[:1].isascii():
-                self._at, self.settled = _At.TEXT, True  # it begins as answers mostly do
+                self._at, self.is_flushed = _At.TEXT, True  # it begins as answers mostly do
                 return "", text
             text = self._head(text)
         if self._at in _WITHIN:
@@ -87,7 +87,7 @@ class ThinkTags:
         if self._at is _At.CLOSED:
             text = text.lstrip()
             self._at = _At.TEXT if text else _At.CLOSED
-        self.settled = not (self._held or self._blank) and self._at not in _WITHIN
+        self.is_flushed = not (self._held or self._blank) and self._at not in _WITHIN
         return reasoning, text
 
     def close(self) -> tuple[str, str]:
@@ -95,7 +95,7 @@ class ThinkTags:
         held, self._held = "".join(self._blank) + self._held, ""
         self._blank.clear()
         thinking, self._at = self._at in _WITHIN, _At.TEXT
-        self.settled = True
+        self.is_flushed = True
         return (held, "") if thinking else ("", held)
 
     def _head(self, text: str) -> str:
@@ -139,13 +139,13 @@ def _overlap(text: str) -> int:
 Text = Callable[[str], list[Event]]
 
 
-class Pieces(NamedTuple):
+class ChunkText(NamedTuple):
     """The string that a chunk holds, what reads it of any such chunk, and what takes the next one, as the
     quick ways do: None for one that takes a closer look, with nothing done."""
 
     text: str
     read: Callable[[bytes], object]
-    take: Callable[[str], list[Event] | None]
+    apply: Callable[[str], list[Event] | None]
 
 
 class DeltaReader:
@@ -160,7 +160,7 @@ class DeltaReader:
         self._resolver = ToolCallResolver(machine.diagnostics)
         self._think = ThinkTags() if think_tags else None
         self._probabilities: list[LogProb] = []
-        self.text: Text = self._careful_text if think_tags else machine.text
+        self.text: Text = self._buffered_text if think_tags else machine.text
 
     def plain(self, delta: PlainDelta) -> list[Event] | None:
         """What a delta says that holds text, reasoning or a fragment of a call, and only one of them. None
@@ -169,45 +169,49 @@ class DeltaReader:
         if not content:
             if raw:
                 return None if calls else self._machine.reasoning(raw)
-            if calls and (self._think is None or self._think.settled):
+            if calls and (self._think is None or self._think.is_flushed):
                 fragment, function = calls[0], calls[0].function
-                events = None if function is None else self.goes_on(fragment, function, function.arguments)
+                events = (
+                    None if function is None else self.continue_call(fragment, function, function.arguments)
+                )
                 return self.call(fragment) if events is None else events
         elif not calls and not raw:
             return self.text(content)
         return None
 
-    def goes_on(
+    def continue_call(
         self, fragment: ChatToolCall, function: ChatFunction, arguments: object
     ) -> list[Event] | None:
         """The quick way for a fragment with these arguments of a call that is known; None for all others."""
-        call = self._resolver.continues(fragment, function, arguments)
+        call = self._resolver.find_continued(fragment, function, arguments)
         return None if call is None else self._machine.tool_call(call.slot, None, None, call.last)
 
-    def next_of(self, delta: PlainDelta) -> Pieces | None:
+    def chunk_text(self, delta: PlainDelta) -> ChunkText | None:
         """What takes the string of the next chunk if it is one that differs from this in a string alone. None
         while text has to be looked at before it goes on."""
         if delta.tool_calls:
             fragment, function = delta.tool_calls[0], delta.tool_calls[0].function
             if function is None or not isinstance(function.arguments, str):
                 return None
-            return Pieces(function.arguments, arguments_of, partial(self.goes_on, fragment, function))
+            return ChunkText(
+                function.arguments, arguments_of, partial(self.continue_call, fragment, function)
+            )
         if not delta.content or self._think is not None or self._probabilities:
             return None
-        return Pieces(delta.content, content_of, self._machine.text)
+        return ChunkText(delta.content, content_of, self._machine.text)
 
     def delta(self, delta: ChatDelta, logprobs: ChatLogProbs | None, events: list[Event]) -> None:
         """All that a chunk's delta says; the events are appended as they come."""
         self._content(delta, logprobs, events)
         for call in delta.tool_calls or ():
-            events += self.settle()
+            events += self.flush()
             events += self.call(call)
 
     def message(self, message: ChatDelta, logprobs: ChatLogProbs | None, events: list[Event]) -> None:
         """All that a whole message says."""
         self._content(message, logprobs, events)
         for call in message.tool_calls or ():
-            events += self.settle()
+            events += self.flush()
             events += self._fragment(self._resolver.whole(call))
 
     def call(self, call: ChatToolCall) -> list[Event]:
@@ -217,14 +221,14 @@ class DeltaReader:
     def _fragment(self, fragment: Fragment | None) -> list[Event]:
         return [] if fragment is None else self._machine.tool_call(*fragment)
 
-    def settle(self) -> list[Event]:
+    def flush(self) -> list[Event]:
         """Something other than text begins: what the text still held back goes out before it."""
         think = self._think
-        return [] if think is None or think.settled else self._split(*think.close())
+        return [] if think is None or think.is_flushed else self._split(*think.close())
 
     def close(self) -> list[Event]:
         """Nothing more comes."""
-        events = self.settle()
+        events = self.flush()
         self._drop_probabilities()
         return events
 
@@ -239,19 +243,19 @@ class DeltaReader:
             for part in delta.content or ():
                 self._part(part, events)
         if delta.refusal:
-            events += self.settle()
+            events += self.flush()
             events += self._machine.refusal(delta.refusal)
         for annotation in delta.annotations or ():
-            self._cite(annotation, events)
+            self._annotate(annotation, events)
         if delta.audio:
             self._diagnostics.loss("delta.audio", "can't be expressed")
         if delta.images:
             self._diagnostics.loss("delta.images", "can't be expressed")
         if delta.function_call is not None:
-            events += self.settle()
+            events += self.flush()
             events += self.call(ChatToolCall(LEGACY_INDEX, function=delta.function_call))
 
-    def _careful_text(self, text: str) -> list[Event]:
+    def _buffered_text(self, text: str) -> list[Event]:
         """Text while think tags may come, or with log probabilities that wait for it."""
         return self._split(*self._think.feed(text)) if self._think is not None else self._split("", text)
 
@@ -278,17 +282,17 @@ class DeltaReader:
         elif kind in ("thinking", "reasoning"):
             events += self._machine.reasoning(_text_of(part.get("thinking", part.get("text"))))
         elif kind == "refusal":
-            events += self.settle()
+            events += self.flush()
             events += self._machine.refusal(_text_of(part.get("refusal")))
         else:
             self._diagnostics.loss("content", f"a part of type {kind}")
 
-    def _cite(self, annotation: ChatAnnotation, events: list[Event]) -> None:
+    def _annotate(self, annotation: ChatAnnotation, events: list[Event]) -> None:
         cited = annotation.url_citation or annotation
         if annotation.type != "url_citation" or not cited.url:
             self._diagnostics.loss("annotations", f"a citation of type {annotation.type}")
             return
-        events += self.settle()
+        events += self.flush()
         citation = UrlCitation(cited.url, cited.start_index or 0, cited.end_index or 0, cited.title or "")
         events += self._machine.annotation(citation)
 
@@ -298,7 +302,7 @@ class DeltaReader:
             self._diagnostics.loss("logprobs.refusal", "can't be expressed")
         self._probabilities += logprobs_of(logprobs.content or [], self._diagnostics)
         if self._probabilities:
-            self.text = self._careful_text
+            self.text = self._buffered_text
         if (delta.tool_calls or delta.reasoning_content or delta.reasoning) and not delta.content:
             self._drop_probabilities()  # tokens of arguments or of reasoning
 

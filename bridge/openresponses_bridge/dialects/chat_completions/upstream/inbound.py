@@ -16,7 +16,7 @@ from openresponses_bridge.dialects.base import (
     INVALID_SHAPE,
     NO_MESSAGE,
     UPSTREAM_ERROR,
-    AlikeFrames,
+    FrameTemplate,
     counted,
     cut_after,
     error_text,
@@ -73,7 +73,7 @@ class FinishState:
         self.reason: str | None = None
         self.failure: ErrorPayload | None = None
 
-    def take(self, reason: str) -> None:
+    def record(self, reason: str) -> None:
         """A finish reason, wherever it stood."""
         known = reason.strip().lower()
         if known in _NO_REASON:
@@ -99,12 +99,12 @@ class FinishState:
             self.reason = "stop"
 
 
-def reported(error: Any) -> ErrorPayload:
+def error_payload(error: Any) -> ErrorPayload:
     """An error that the upstream reported: text, or an object with any of type, code, message, param."""
     if isinstance(error, dict):
         inner = error.get("error")
         if isinstance(inner, dict | str):
-            return reported(inner)
+            return error_payload(inner)
         kind = name(error.get("type"))
         code = name(error.get("code")) or name(error.get("status")) or kind or UPSTREAM_ERROR
         message = error_text(error.get("message")) or error_text(error.get("detail")) or NO_MESSAGE
@@ -132,7 +132,6 @@ class Inbound:
     """
 
     __slots__ = (
-        "_alike",
         "_choice",
         "_deltas",
         "_ended",
@@ -144,6 +143,7 @@ class Inbound:
         "_misses",
         "_next",
         "_number",
+        "_template",
         "_usage",
         "_whole",
         "diagnostics",
@@ -160,7 +160,7 @@ class Inbound:
         self._usage: ChatUsage | None = None
         self._finish = FinishState(machine.diagnostics)
         self._frames = 0
-        self._alike = AlikeFrames()
+        self._template = FrameTemplate()
         # takes the string of a chunk that is like the one before it
         self._next: Callable[[str], list[Event] | None] | None = None
         self._misses = 0  # chunks in a row that were not plain
@@ -172,7 +172,7 @@ class Inbound:
     def feed(self, data: bytes, event: str = "") -> list[Event]:
         """One frame's payload: a chunk, a whole completion, an error, or `[DONE]`."""
         if self._next is not None:
-            said = self._alike.payload.string_in(data)
+            said = self._template.payload.extract(data)
             if said:
                 try:
                     events = self._next(said)
@@ -183,10 +183,10 @@ class Inbound:
                     return events
             self._next = None
         if not self._live:
-            return self._outside(data)
+            return self._feed_outside(data)
         self._frames += 1
         if self._misses < _MISSES or not self._frames % _MISSES:
-            plain = self._plain(data)
+            plain = self._feed_plain(data)
             if plain is not None:
                 self._misses = 0
                 return plain
@@ -194,20 +194,20 @@ class Inbound:
         try:
             output = decode_output(data)
         except UNDECODABLE:
-            return self._odd_frame(data)
-        return self._take(output, data)
+            return self._feed_irregular(data)
+        return self._dispatch(output, data)
 
-    def feed_read(self, data: bytes) -> list[Event] | None:
+    def try_feed_sse(self, data: bytes) -> list[Event] | None:
         """One read of a stream of server-sent events, at a boundary between frames, if it is one frame like
         the one before; None for any other, with nothing done."""
-        take = self._next
-        if take is None:
+        apply = self._next
+        if apply is None:
             return None
-        said = self._alike.read.string_in(data)
+        said = self._template.read.extract(data)
         if not said:
             return None
         try:
-            events = take(said)
+            events = apply(said)
         except BridgeError as error:
             events = self._fail(error)
         if events is not None:
@@ -218,7 +218,7 @@ class Inbound:
         """The upstream has ended. Without `[DONE]` or a finish reason before, it was cut."""
         return [] if self._ended else [*self._begin(), *self._end(self._whole)]
 
-    def _plain(self, data: bytes) -> list[Event] | None:
+    def _feed_plain(self, data: bytes) -> list[Event] | None:
         """The reading of a chunk that says one thing only, as nearly all do; None for all others, with
         nothing done."""
         try:
@@ -235,17 +235,17 @@ class Inbound:
                 events = self._deltas.text(delta.content)
         except BridgeError as error:
             return self._fail(error)
-        if events is not None and self._alike.learns:
+        if events is not None and self._template.enabled:
             self._learn(data, delta)
         return events
 
     def _learn(self, data: bytes, delta: PlainDelta) -> None:
-        pieces = self._deltas.next_of(delta)
-        if pieces is not None and self._alike.learn(data, self._frames, pieces.text, pieces.read):
-            self._next = pieces.take
+        pieces = self._deltas.chunk_text(delta)
+        if pieces is not None and self._template.learn(data, self._frames, pieces.text, pieces.read):
+            self._next = pieces.apply
 
     # ── frames that are not plain ──────────────────────────────────────────────────────────────────
-    def _outside(self, data: bytes) -> list[Event]:
+    def _feed_outside(self, data: bytes) -> list[Event]:
         if self._ended:
             self.diagnostics.ignored("frame", "came after the end")
             return []
@@ -255,7 +255,7 @@ class Inbound:
         self._live = True
         return self._machine.start() if self._machine.phase is ResponseStreamPhase.IDLE else []
 
-    def _odd_frame(self, data: bytes) -> list[Event]:
+    def _feed_irregular(self, data: bytes) -> list[Event]:
         frame = data.strip()
         if frame == _DONE:
             return self._end(said_done=True)
@@ -265,24 +265,24 @@ class Inbound:
         try:
             value = decode_frame(frame)
         except WireError as error:
-            return self._fail(failure(INVALID_JSON, f"{self._place}: {error.message}"))
+            return self._fail(failure(INVALID_JSON, f"{self._position}: {error.message}"))
         if isinstance(value, list) and value:
             value = value[0]  # Gemini puts its error into an array
         if not isinstance(value, dict):
-            return self._fail(failure(INVALID_SHAPE, f"{self._place}: not a JSON object"))
-        return self._take(read(ChatOutput, value, self.diagnostics), frame, value)
+            return self._fail(failure(INVALID_SHAPE, f"{self._position}: not a JSON object"))
+        return self._dispatch(read(ChatOutput, value, self.diagnostics), frame, value)
 
     @property
-    def _place(self) -> str:
+    def _position(self) -> str:
         return f"frame {self._frames} of the upstream's stream"
 
-    def _take(self, output: ChatOutput, data: bytes, value: Any = None) -> list[Event]:
+    def _dispatch(self, output: ChatOutput, data: bytes, value: Any = None) -> list[Event]:
         events: list[Event] = []
         try:
             self._read(output, events)
             error = output.error or (output.x_groq and output.x_groq.error)
             if error:
-                events += self._fail(reported(error))
+                events += self._fail(error_payload(error))
             elif output.choices is None and output.usage is None and output.x_groq is None:
                 events += self._without_choices(decode_frame(data) if value is None else value)
         except BridgeError as error:
@@ -302,7 +302,7 @@ class Inbound:
             return
         usage = output.usage or (output.x_groq.usage if output.x_groq is not None else None)
         if usage is not None:
-            self._take_usage(usage)
+            self._record_usage(usage)
         if output.citations:
             self.diagnostics.loss("citations", "a list of sources without their places in the text")
 
@@ -313,11 +313,11 @@ class Inbound:
         elif choice.message is not None:
             self._read_message(choice.message, choice.logprobs, events)
         if choice.usage is not None:
-            self._take_usage(choice.usage)
+            self._record_usage(choice.usage)
         if choice.error:
-            self._finish.failure = reported(choice.error)
+            self._finish.failure = error_payload(choice.error)
         if choice.finish_reason:
-            self._finish.take(choice.finish_reason)
+            self._finish.record(choice.finish_reason)
 
     def _read_message(self, message: ChatDelta, logprobs: ChatLogProbs | None, events: list[Event]) -> None:
         # behind deltas it repeats them; asked once, since looking at the output costs its size
@@ -327,7 +327,7 @@ class Inbound:
             self._whole = True
             self._deltas.message(message, logprobs, events)
 
-    def _read_what_waits(self) -> list[Event]:
+    def _read_deferred_message(self) -> list[Event]:
         """A message that stood beside deltas says the same as they do, unless they said nothing."""
         message, self._message = self._message, None
         if message is None:
@@ -344,7 +344,7 @@ class Inbound:
 
     def _without_choices(self, frame: dict[str, Any]) -> list[Event]:
         if is_error_object(frame):
-            return self._fail(reported(frame))
+            return self._fail(error_payload(frame))
         self.diagnostics.ignored("frame", "no choices, usage or error in it")
         return []
 
@@ -354,19 +354,19 @@ class Inbound:
         finish = self._finish
         try:
             events += self._deltas.close()
-            events += self._read_what_waits()
+            events += self._read_deferred_message()
             finish.conclude(said_done, self._frames, self._machine)
             if finish.failure is not None:
                 return events + self._fail(finish.failure)
             self._report_usage()
             events += self._machine.finish(finish.reason)
-            self._over()
+            self._mark_ended()
         except BridgeError as error:
             # the machine refused what the frames amount to: that is the upstream's failure
             events += self._fail(error)
         return events
 
-    def _take_usage(self, usage: ChatUsage) -> None:
+    def _record_usage(self, usage: ChatUsage) -> None:
         if self._usage is not None and not (usage.prompt_tokens and usage.completion_tokens):
             self._report_usage()  # what this one leaves out was counted before
         self._usage = usage
@@ -375,11 +375,11 @@ class Inbound:
         if self._usage is not None:
             self._machine.usage(counted(usage_of(self._usage, self.diagnostics), self.diagnostics))
 
-    def _over(self) -> None:
+    def _mark_ended(self) -> None:
         self._live, self._ended, self._next = False, True, None
 
     def _fail(self, error: ErrorPayload | BridgeError) -> list[Event]:
-        self._over()
+        self._mark_ended()
         if self._machine.phase in TERMINAL_PHASES:
             self.diagnostics.ignored("frame", "came after the response had ended")
             return []

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from openresponses_bridge.calls.declarations import (
     FunctionView,
     active_tools,
-    meant,
+    chosen_function,
+    encode_choice,
     named,
-    plain_choice,
     present_tools,
 )
 from openresponses_bridge.calls.identity import ToolIdentityMap
@@ -60,7 +60,7 @@ def choose(
     choice: Any, functions: Sequence[FunctionView], identities: ToolIdentityMap, diagnostics: Diagnostics
 ) -> Chosen:
     """Raises InvalidRequestError (`tool_choice`) when the choice can't be kept."""
-    given = plain_choice(choice)
+    given = encode_choice(choice)
     if given is None:
         if choice == "required" and not functions:
             raise _error("required", "needs a tool that the upstream can call")
@@ -68,7 +68,7 @@ def choose(
     if given.get("type") == "allowed_tools":
         left: dict[str, FunctionView] = {}
         for each in given["tools"]:
-            view = meant(each, functions, identities)
+            view = chosen_function(each, functions, identities)
             if view is None:
                 diagnostics.loss("tool_choice.tools", f"{named(each)} can't be called")
             else:
@@ -76,7 +76,7 @@ def choose(
         if not left and given["mode"] == "required":
             raise _error("allowed_tools", "leaves no tool that the upstream can call")
         return _chosen(list(left.values()), given["mode"])
-    view = meant(given, functions, identities)
+    view = chosen_function(given, functions, identities)
     if view is None:
         raise _error(named(given), "is not among the tools that the upstream can call")
     return _chosen(functions, {"type": "function", "function": {"name": view.name}})

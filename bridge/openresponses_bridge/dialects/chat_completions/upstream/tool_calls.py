@@ -108,7 +108,9 @@ class ToolCallResolver:
         # indexes on which one call was announced, of which the arguments are still to come
         self._announced: dict[int, Call] = {}
 
-    def continues(self, fragment: ChatToolCall, function: ChatFunction, arguments: object) -> Call | None:
+    def find_continued(
+        self, fragment: ChatToolCall, function: ChatFunction, arguments: object
+    ) -> Call | None:
         """The quick `resolve` of a call that goes on by these arguments, its id and name left out, blank or
         repeated, as most fragments are: the call, with the arguments as its `last`. None for whatever takes a
         closer look, with nothing done.
@@ -138,18 +140,18 @@ class ToolCallResolver:
                 return None
             known = self._by_index.get(fragment.index)
             if known is not None:
-                return None if self._is_repeat(known, arguments) else self._go_on(known, "", "", arguments)
+                return None if self._is_repeat(known, arguments) else self._continue(known, "", "", arguments)
         if self._is_repeat(self._by_id.get(call_id), arguments):
             return None
         if fragment.index is None:
             self._repair("the index is missing")
         call = self._find(call_id, fragment.index, name, arguments) or self._open(fragment.index, kind)
-        return self._go_on(call, call_id, name, arguments)
+        return self._continue(call, call_id, name, arguments)
 
     def whole(self, fragment: ChatToolCall) -> Fragment:
         """A call out of a complete message: always one of its own."""
         name, arguments, kind = self._read(fragment)
-        return self._take(self._open(None, kind), fragment.id or "", name, arguments)
+        return self._append(self._open(None, kind), fragment.id or "", name, arguments)
 
     def _read(self, fragment: ChatToolCall) -> tuple[str, str, str]:
         custom = fragment.custom
@@ -193,23 +195,23 @@ class ToolCallResolver:
         if self._is_repeat(known, arguments):
             return None
         if known.last and (known.type == "custom" or _BEGINNING.match(arguments)):
-            return self._second(known, index, arguments)
+            return self._split(known, index, arguments)
         self._by_index[index] = known
         if index != known.index:
             self._repair("the index changed within a call, the id was followed")
-        return self._take(known, "", "", arguments)
+        return self._append(known, "", "", arguments)
 
-    def _go_on(self, call: Call, call_id: str, name: str, arguments: str) -> Fragment:
-        if call.announced_again and _starts_anew(call, arguments):
-            return self._second(call, call.index, arguments)
-        return self._take(call, call_id, name, arguments)
+    def _continue(self, call: Call, call_id: str, name: str, arguments: str) -> Fragment:
+        if call.announced_again and _starts_again(call, arguments):
+            return self._split(call, call.index, arguments)
+        return self._append(call, call_id, name, arguments)
 
-    def _second(self, known: Call, index: int | None, arguments: str) -> Fragment:
+    def _split(self, known: Call, index: int | None, arguments: str) -> Fragment:
         """Another call with the name and the id of this one."""
         self._repair("two calls came under one id, kept apart")
-        return self._take(self._open(index, known.type), known.id, known.name, arguments)
+        return self._append(self._open(index, known.type), known.id, known.name, arguments)
 
-    def _take(self, call: Call, call_id: str, name: str, arguments: str) -> Fragment:
+    def _append(self, call: Call, call_id: str, name: str, arguments: str) -> Fragment:
         named = "" if call.name else name
         call.announced_again = call.announced_again or bool(name and not named and not arguments)
         identified = "" if call.id else call_id
@@ -223,7 +225,7 @@ class ToolCallResolver:
         return Fragment(call.slot, identified or None, named or None, arguments, call.type)
 
     def _is_repeat(self, call: Call | None, arguments: str) -> bool:
-        if call is None or not _starts_anew(call, arguments) or not _same_json(arguments, call.arguments):
+        if call is None or not _starts_again(call, arguments) or not _same_json(arguments, call.arguments):
             return False
         self._repair("the whole arguments came again, dropped")
         return True
@@ -233,19 +235,19 @@ class ToolCallResolver:
             here = self._by_index.get(index) if index is not None else None
             known = here if here is not None and here.id == call_id else self._by_id.get(call_id)
             if known is not None:
-                return self._of_id(known, index, name, arguments)
-            return self._of_unseen_id(index, name, arguments)
+                return self._find_by_id(known, index, name, arguments)
+            return self._find_by_unseen_id(index, name, arguments)
         if index is None:
-            return self._of_none(name, arguments)
+            return self._find_unidentified(name, arguments)
         known = self._by_index.get(index)
         if known is not None:
             if not _is_another(known, name, arguments):
                 return known
             self._repair("two calls came on one index, kept apart")
             return None
-        return self._of_unseen_index(index, name, arguments)
+        return self._find_by_unseen_index(index, name, arguments)
 
-    def _of_id(self, known: Call, index: int | None, name: str, arguments: str) -> Call | None:
+    def _find_by_id(self, known: Call, index: int | None, name: str, arguments: str) -> Call | None:
         if _is_another(known, name, arguments):
             self._repair("two calls came under one id, kept apart")
             return None
@@ -255,11 +257,11 @@ class ToolCallResolver:
             self._repair("the index changed within a call, the id was followed")
         return known
 
-    def _of_unseen_id(self, index: int | None, name: str, arguments: str) -> Call | None:
+    def _find_by_unseen_id(self, index: int | None, name: str, arguments: str) -> Call | None:
         known = self._by_index.get(index) if index is not None else self._last
         if known is None:
             return None
-        if not known.id and not _is_another(known, name, arguments) and not _starts_anew(known, arguments):
+        if not known.id and not _is_another(known, name, arguments) and not _starts_again(known, arguments):
             self._repair("the id came after the call's first fragment")
             return known
         if index is None:
@@ -270,7 +272,7 @@ class ToolCallResolver:
         self._repair("another id came on a busy index: another call")
         return None
 
-    def _of_unseen_index(self, index: int, name: str, arguments: str) -> Call | None:
+    def _find_by_unseen_index(self, index: int, name: str, arguments: str) -> Call | None:
         last = self._last
         if name or last is None or not last.last or last.whole or arguments.lstrip().startswith("{"):
             return None
@@ -278,7 +280,7 @@ class ToolCallResolver:
         self._repair("the index changed within a call, the open call was followed")
         return last
 
-    def _of_none(self, name: str, arguments: str) -> Call | None:
+    def _find_unidentified(self, name: str, arguments: str) -> Call | None:
         if name:
             return None if self._last is None or _is_another(self._last, name, arguments) else self._last
         unfinished = [call for call in self._calls[-_LOOKED_BACK:] if not call.whole]
@@ -296,10 +298,10 @@ def _is_another(known: Call, name: str, arguments: str) -> bool:
     """A name where one was given already: another call, unless it may be the same name repeated."""
     if not name or not known.name:
         return False
-    return name != known.name or _starts_anew(known, arguments)
+    return name != known.name or _starts_again(known, arguments)
 
 
-def _starts_anew(known: Call, arguments: str) -> bool:
+def _starts_again(known: Call, arguments: str) -> bool:
     """These arguments begin where those of the call are complete already."""
     return _BEGINNING.match(arguments) is not None and known.whole
 

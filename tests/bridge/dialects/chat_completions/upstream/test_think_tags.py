@@ -54,14 +54,14 @@ def test_think_tags_cut_in_two_anywhere(text: str) -> None:
 
 def test_think_tags_hold_back_no_more_than_they_must() -> None:
     tags = ThinkTags()
-    assert tags.settled
+    assert tags.is_flushed
     assert tags.feed("<thi") == ("", "")
-    assert not tags.settled
+    assert not tags.is_flushed
     assert tags.feed("nk>a <") == ("a ", "")
     assert tags.feed("b") == ("<b", "")
-    assert not tags.settled
+    assert not tags.is_flushed
     assert tags.feed("</think>") == ("", "")
-    assert tags.settled
+    assert tags.is_flushed
     assert not tags.decided
     assert tags.feed("c") == ("", "c")
     assert tags.decided
@@ -130,5 +130,5 @@ def test_an_empty_fragment_holds_nothing_back() -> None:
     """Servers send one beside the first fragment of a call: the head stays undecided, and nothing waits."""
     tags = ThinkTags()
     assert tags.feed("") == ("", "")
-    assert (tags.settled, tags.decided) == (True, False)
+    assert (tags.is_flushed, tags.decided) == (True, False)
     assert tags.feed("<think>a</think>b") == ("a", "b")
