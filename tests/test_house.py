@@ -28,6 +28,28 @@ WORDS = {
     r"as the \w+ likes?": "the default, any",
     r"(?:of which|whom) (?:a|an|the|one) \w+ has to": "each … must, one of them must",
 }
+# Names that were replaced by a term of the standard library, asyncio or an RFC: the name, and what to say.
+IDENTIFIERS = {
+    "Outlet": "ClientStream",
+    "begins_anywhere": "can_send_from_callback",
+    "flows": "can_send_now",
+    "has_all": "is_complete",
+    "in_line": "is_queued",
+    "is_anybodys": "can_be_resumed_elsewhere",
+    "keep_leases": "renew_leases",
+    "last_kept": "last_persisted",
+    "look_at": "recheck",
+    "makings": "previous_attempts",
+    "pass_last": "send_last",
+    "pass_on": "send",
+    "pass_once": "make_due_checkpoints",
+    "rest_of": "remaining_stream",
+    "settle_all_of": "settle_process",
+    "show_life": "send_keepalive",
+    "take_up": "resume",
+    "unheard": "sends_only_at_end",
+    "upstream_spoke": "first_bytes_received",
+}
 MACHINE_PATH = re.compile(r"(?<![\w.~/-])/(?:home|root|work|Users)/[\w.]")
 
 
@@ -232,6 +254,29 @@ def test_prose_is_plain_english() -> None:
         for path in [*modules("bridge", "server"), *documents, *pages]
         for line, text in prose(path)
         for odd in odd_words(text)
+    ]
+    assert not found, "\n".join(found)
+
+
+def old_names(source: str) -> list[str]:
+    """The names in this source that were replaced, each with what to say instead."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    found = {token.string for token in tokens if token.type == tokenize.NAME}
+    return [f"{name} (say: {IDENTIFIERS[name]})" for name in sorted(found & IDENTIFIERS.keys())]
+
+
+def test_old_names_are_found() -> None:
+    name, instead = next(iter(IDENTIFIERS.items()))
+    assert old_names(f"class {name}: ...") == [f"{name} (say: {instead})"]
+    assert old_names(f"# {name}\nan_{name} = 1") == []
+
+
+def test_replaced_names_do_not_come_back() -> None:
+    assert list(IDENTIFIERS) == sorted(IDENTIFIERS)
+    found = [
+        f"{path.relative_to(REPOSITORY)}: {odd}"
+        for path in modules("bridge", "server")
+        for odd in old_names(path.read_text())
     ]
     assert not found, "\n".join(found)
 

@@ -195,8 +195,8 @@ async def test_a_run_that_another_worker_takes_seals_for_its_owner(upstream: Scr
     async with app.router.lifespan_context(app):
         run = (await prepare(service, asked, {}, "req_1", owner="alice")).run()
         made = run.translation.response_id
-        assert run.keeping is not None
-        await run.keeping.queue(for_anybody=True)
+        assert run.persistence is not None
+        await run.persistence.queue(for_anybody=True)
         await take(service, made)
         with anyio.fail_after(10):
             while (

@@ -19,7 +19,7 @@ from openresponses_bridge.errors import BridgeError
 from openresponses_server.api.forms import Form
 from openresponses_server.errors import HttpError, failure
 from openresponses_server.http.direct_writes import offered
-from openresponses_server.runs.outlet import Batch
+from openresponses_server.runs.client_stream import Batch
 from openresponses_server.runs.run import Run
 from openresponses_server.runs.translation import Translation
 from openresponses_server.tasks import end_tasks
@@ -208,8 +208,8 @@ class Streaming(Answer):
         quiet = self._loop.time() - self._written_at
         if quiet < self._keep_alive:
             return self._keep_alive - quiet
-        shown = [await run.show_life() for run in self._runs]
-        if not any(shown) and self._begun and any(run.waiting for run in self._runs):
+        shown = [await run.send_keepalive() for run in self._runs]
+        if not any(shown) and self._begun and any(run.client_waits for run in self._runs):
             self._written_at = self._loop.time()
             await send({"type": "http.response.body", "body": self.keep_alive, "more_body": True})
         return self._keep_alive
@@ -234,7 +234,7 @@ class StreamedAnswer(Streaming):
 
     async def _answer(self, send: Send) -> None:
         self._asgi_send = send
-        await self._run.generate(self._deliver, may_fall_behind=self._rest is not None, anywhere=True)
+        await self._run.generate(self._deliver, may_fall_behind=self._rest is not None, from_callback=True)
         if self._rest is not None and self._run.client.is_behind:
             self._catching_up = True
             await self._catch_up(send, self._rest)

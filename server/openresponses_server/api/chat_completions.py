@@ -29,7 +29,7 @@ from openresponses_server.limits.requests import check_choices
 from openresponses_server.requests.bodies import read_json
 from openresponses_server.requests.prepare import prepare
 from openresponses_server.requests.service import service_of
-from openresponses_server.runs.outlet import Batch, Deliver, Order
+from openresponses_server.runs.client_stream import Batch, Deliver, FifoLock
 from openresponses_server.runs.run import Run
 
 # An answer of n choices over Chat Completions: n runs at once, which one client reads and leaves.
@@ -83,7 +83,7 @@ class Several(Answer):
     async def _run_one(self, number: int, deliver: Deliver | None) -> None:
         run = self._runs[number]
         try:
-            await run.generate(deliver, anywhere=True)
+            await run.generate(deliver, from_callback=True)
         except BridgeError as error:
             self._refused[number] = error
         finally:
@@ -104,16 +104,16 @@ class StreamedChoices(Several, Streaming):
             include_usage=self._options.include_usage,
             **chat_options(self._options, self._runs[0].translation),
         )
-        order = Order()
+        lock = FifoLock()
 
         async def in_order(data: bytes) -> None:
-            async with order:
+            async with lock:
                 await self._send(send, data)
 
         def deliver_to(number: int) -> Deliver:
             def deliver(batch: Batch) -> Awaitable[None] | None:
                 data = encode([chunk for event in batch.events for chunk in choices.feed(number, event)])
-                return None if order.free and self._write(data) else in_order(data)
+                return None if lock.free and self._write(data) else in_order(data)
 
             return deliver
 

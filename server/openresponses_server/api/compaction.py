@@ -29,7 +29,7 @@ from openresponses_server.requests.bodies import read_json
 from openresponses_server.requests.outgoing import loss_header, opened, reported_losses, unknown_fields
 from openresponses_server.requests.prepare import prepare
 from openresponses_server.requests.service import service_of
-from openresponses_server.runs.outlet import Batch
+from openresponses_server.runs.client_stream import Batch
 from openresponses_server.store.history import continued, own_input
 from openresponses_server.tasks import on_thread
 

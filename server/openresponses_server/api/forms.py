@@ -19,7 +19,7 @@ from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.seal import Sealer
 from openresponses_bridge.sse import DONE, encode_comment
-from openresponses_server.runs.outlet import Batch
+from openresponses_server.runs.client_stream import Batch
 from openresponses_server.runs.translation import Translation
 
 SSE_TYPE: Final = b"text/event-stream; charset=utf-8"

@@ -31,7 +31,7 @@ from openresponses_server.requests.background import begin, cancel_response
 from openresponses_server.requests.bodies import read_json
 from openresponses_server.requests.prepare import prepare
 from openresponses_server.requests.service import Service, service_of
-from openresponses_server.runs.follow import rest_of
+from openresponses_server.runs.follow import remaining_stream
 from openresponses_server.runs.run import Run
 from openresponses_server.store.base import ListedItem, Order
 
@@ -158,7 +158,7 @@ async def _rest(service: Service, run: Run) -> AsyncIterator[bytes]:
     """What a client that fell behind has not got yet. It ends early when the client would be one reader too
     many: it can ask again."""
     with suppress(HttpError):
-        async for data in rest_of(run, service.gate, service.runs.follower):
+        async for data in remaining_stream(run, service.gate, service.runs.follower):
             yield data
 
 
@@ -215,7 +215,7 @@ class Stored(HTTPEndpoint):
             raise unknown_response(response_id)
         if service.traces is not None:
             service.traces.forget(request.state.owner, response_id)
-        await service.runs.forget(response_id)
+        await service.runs.discard(response_id)
         deleted = {"id": response_id, "object": "response", "deleted": True}
         return Response(encode(deleted), media_type="application/json")
 
@@ -225,7 +225,7 @@ async def _whole(service: Service, response_id: str, owner: str) -> Response:
     if record is None:
         raise unknown_response(response_id)
     running = service.running.get(response_id, owner)
-    shown = None if running is None else running.shown
+    shown = None if running is None else running.visible_response
     return Response(encode(record.response if shown is None else shown), media_type="application/json")
 
 
@@ -234,7 +234,9 @@ async def _again(service: Service, response_id: str, owner: str, after: int) -> 
     if found is None:
         raise unknown_response(response_id)
     running = service.running.get(response_id, owner)
-    await service.runs.follower.check(found, after, None if running is None else running.last_kept)
+    await service.runs.follower.check_starting_after(
+        found, after, None if running is None else running.last_persisted
+    )
     return _event_stream(service, service.runs.follower.follow(found, after), {})
 
 

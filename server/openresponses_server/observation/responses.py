@@ -69,7 +69,7 @@ class Ended(NamedTuple):
 # Who watches how a response is made, beside its log line and the metrics.
 
 
-class Said(NamedTuple):
+class LoggedEnd(NamedTuple):
     """What the log says of the end: `status` of the response (`handed_over`: another worker ends it), `code`
     of its error or of why it is incomplete, `cause` for the operator."""
 
@@ -85,6 +85,6 @@ class Watch(Protocol):
         """Its making begins."""
         ...
 
-    def end(self, ended: Ended, said: Said) -> None:
+    def end(self, ended: Ended, said: LoggedEnd) -> None:
         """It is over, and so are its exchanges with upstreams."""
         ...

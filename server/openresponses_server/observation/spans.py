@@ -11,7 +11,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from openresponses_bridge.protocol.response import Response
-from openresponses_server.observation.responses import Ended, Said
+from openresponses_server.observation.responses import Ended, LoggedEnd
 from openresponses_server.observation.tracing import LONGEST, tracer
 
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
@@ -63,7 +63,7 @@ class ResponseSpan:
         if self._span is not trace.INVALID_SPAN:  # nobody collects spans, and the client names none
             self._token = context.attach(trace.set_span_in_context(self._span))
 
-    def end(self, ended: Ended, said: Said) -> None:
+    def end(self, ended: Ended, said: LoggedEnd) -> None:
         if self._token is not None:
             context.detach(self._token)
             self._token = None
@@ -83,7 +83,7 @@ class ResponseSpan:
         span.end()
 
 
-def _attributes(ended: Ended, said: Said) -> dict[str, Any]:
+def _attributes(ended: Ended, said: LoggedEnd) -> dict[str, Any]:
     response = ended.response
     found: dict[str, Any] = {
         "gen_ai.response.id": response.id,
@@ -101,7 +101,7 @@ def _attributes(ended: Ended, said: Said) -> dict[str, Any]:
     return found
 
 
-def _finish_reason(response: Response, said: Said) -> str:
+def _finish_reason(response: Response, said: LoggedEnd) -> str:
     if said.status == "completed":
         calls = any(item.type.endswith("_call") for item in response.output)
         return "tool_calls" if calls else "stop"

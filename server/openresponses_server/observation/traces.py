@@ -26,7 +26,7 @@ from openresponses_server.observation.recordings.writer import (
     RecordingFile,
     masked_request,
 )
-from openresponses_server.observation.responses import Ended, Pace, Said
+from openresponses_server.observation.responses import Ended, LoggedEnd, Pace
 
 # The trace of the response that is being made. It is in the context of the task that makes it, so that what
 # stands between an upstream and its connections finds it.
@@ -191,7 +191,7 @@ class RunTrace:
         self._before = upstream
         return Place(self._file, self._run, self._trace.secrets, shows_address=False)
 
-    def end(self, ended: Ended, said: Said) -> None:
+    def end(self, ended: Ended, said: LoggedEnd) -> None:
         for case in ended.noticed:
             self._note(case)
         what = ": ".join(filter(None, (said.code, said.cause)))

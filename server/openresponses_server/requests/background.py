@@ -29,8 +29,8 @@ _log = structlog.get_logger(__name__)
 async def begin(service: Service, run: Run) -> Response:
     """Store the response as queued and have it made; the queued response to answer with at once.
     Raises StoreError, and HttpError 429 when as many wait as may."""
-    keeping, queue = run.keeping, service.runs.queue
-    assert keeping is not None
+    persistence, queue = run.persistence, service.runs.queue
+    assert persistence is not None
     queued = run.translation.snapshot
     waiting, owner = service.gate.waiting, run.owner
     shared = queue is not None and not run.personal
@@ -38,15 +38,15 @@ async def begin(service: Service, run: Run) -> Response:
         waiting.check(owner, elsewhere=await service.store.waiting(owner, service.settings.limits.background))
     with waiting.held(owner):
         if queue is not None and shared:
-            await keeping.queue(for_anybody=True)
+            await persistence.queue(for_anybody=True)
             try:
                 await queue.put(queued.id, owner)
             except LogError:
                 _log.warning("queue.failed", response_id=queued.id)
                 await take(service, queued.id)
         else:
-            await keeping.queue()
-            await service.runs.begin(run)
+            await persistence.queue()
+            await service.runs.start(run)
     return queued
 
 
@@ -56,12 +56,12 @@ async def take(service: Service, response_id: str) -> None:
     now = await service.store.now()
     record = await service.store.acquire(response_id, Lease(worker, now + service.settings.lease), now)
     if record is not None:
-        await service.runs.settler.take_up(record, worker)
+        await service.runs.settler.resume(record, worker)
 
 
-async def rerun(service: Service, record: StoredResponse, worker: str, makings: int) -> None:
-    """Make a response that was queued, or whose output nobody can have seen though it was begun `makings`
-    times. It is held as `worker`."""
+async def rerun(service: Service, record: StoredResponse, worker: str, previous_attempts: int) -> None:
+    """Make a response that was queued, or whose output nobody can have seen though it was begun
+    `previous_attempts` times. It is held as `worker`."""
     assert record.request is not None
     response = record.response
     request_id = f"req_{secrets.token_hex(12)}"
@@ -72,7 +72,7 @@ async def rerun(service: Service, record: StoredResponse, worker: str, makings: 
             {},
             request_id,
             owner=record.owner,
-            taken=Taken(response, worker, wire_of(record), makings),
+            taken=Taken(response, worker, wire_of(record), previous_attempts),
         )
         run = prepared.run()
     except BridgeError as error:
@@ -80,8 +80,10 @@ async def rerun(service: Service, record: StoredResponse, worker: str, makings: 
             raise  # it is tried again when this lease is over
         await service.runs.settler.end(record, worker, partial(failed, error=error))
         return
-    if makings:
-        _log.warning("run.restarted", response_id=response.id, request_id=request_id, attempt=makings + 1)
+    if previous_attempts:
+        _log.warning(
+            "run.restarted", response_id=response.id, request_id=request_id, attempt=previous_attempts + 1
+        )
     else:
         service.metrics.taken(time.time() - record.created_at)
         _log.info("run.taken", response_id=response.id, request_id=request_id)
@@ -121,7 +123,7 @@ async def cancel_response(service: Service, response_id: str, owner: str) -> Res
         waiting = await service.store.acquire(response_id, Lease(ours, now + _PATIENCE), now)
         if waiting is not None:
             # One of which there is output is not ended by this: its worker has stopped.
-            unseen = await service.runs.settler.makings(waiting) is not None
+            unseen = await service.runs.settler.previous_attempts(waiting) is not None
             ending = partial(cancelled, wire=wire_of(waiting)) if unseen else None
             ended = await service.runs.settler.end(waiting, ours, ending)
             return None if ended is None else _as_cancelled(ended)

@@ -50,12 +50,12 @@ REASONING_HEADER: Final = "openresponses-reasoning-as"
 
 
 class ClientTraits(Struct, frozen=True):
-    """`key` is what the client showed; `beats`: comments do not keep it from giving up; `betas` are the names
-    in `anthropic-beta`; `reasoning_as` is the form of raw reasoning that it wants, None where it does not
-    say; `conversation` is what it calls its conversation, empty where it does not say."""
+    """`key` is what the client showed; `needs_keepalive_events`: comments do not keep it from giving up;
+    `betas` are the names in `anthropic-beta`; `reasoning_as` is the form of raw reasoning that it wants, None
+    where it does not say; `conversation` is what it calls its conversation, empty where it does not say."""
 
     key: str | None
-    beats: bool
+    needs_keepalive_events: bool
     betas: list[str]
     reasoning_as: str | None
     conversation: str = ""
@@ -66,5 +66,5 @@ def traits_of(headers: Mapping[str, str]) -> ClientTraits:
     form = headers.get(REASONING_HEADER)
     if form is not None and form not in FORMS:
         raise invalid(REASONING_HEADER, f"expected one of {', '.join(FORMS)}")
-    key, beats, betas = client_key(headers), ignores_comments(headers), betas_of(headers)
-    return ClientTraits(key, beats, betas, form, conversation_of(headers))
+    key, needs_keepalive_events, betas = client_key(headers), ignores_comments(headers), betas_of(headers)
+    return ClientTraits(key, needs_keepalive_events, betas, form, conversation_of(headers))

@@ -88,7 +88,9 @@ async def running(service: Service) -> AsyncIterator[None]:
         async with (
             service.usage.going(),  # what the last of the runs have spent, too
             service.quotas.going(),  # as long as anything runs
-            service.runs.going(gate, partial(rerun, service), partial(take, service), partial(hear, service)),
+            service.runs.lifespan(
+                gate, partial(rerun, service), partial(take, service), partial(hear, service)
+            ),
             service.watch.going(),
         ):
             waiting = None if service.runs.queue is None else partial(_waiting, service)

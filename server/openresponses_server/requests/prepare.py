@@ -39,7 +39,7 @@ from openresponses_server.requests.outgoing import (
 from openresponses_server.requests.service import Service
 from openresponses_server.requests.stops import check_stops, stopping
 from openresponses_server.requests.truncation import Shortener, may_be_shortened
-from openresponses_server.runs.metering import Input, Meter
+from openresponses_server.runs.metering import MeasuredInput, Meter
 from openresponses_server.runs.outcome import Outcome
 from openresponses_server.runs.run import Run
 from openresponses_server.runs.translation import Translation
@@ -200,7 +200,7 @@ class Taken(NamedTuple):
     response: Response
     worker: str
     wire: str
-    makings: int
+    previous_attempts: int
 
 
 class Prepared(Struct, frozen=True):
@@ -225,7 +225,7 @@ class Prepared(Struct, frozen=True):
     client: ClientTraits
     hold: Hold
     taken: Taken | None
-    given: Input
+    given: MeasuredInput
     losses: Diagnostics | None
     reported: dict[str, None]
     headers: dict[str, str]
@@ -283,7 +283,7 @@ class Prepared(Struct, frozen=True):
             answering = chosen = attempt.target
             if chosen is not target or attempt.again:
                 reader = inbound(chosen, request, machine, self.client.reasoning_as)
-                translation.read_as(reader, chosen.text_after_tools)
+                translation.set_inbound(reader, chosen.text_after_tools)
             if attempt.losses or reply.losses:
                 self._report(attempt, clean(reply.losses))
             if choice is None or choice == 0:
@@ -294,11 +294,11 @@ class Prepared(Struct, frozen=True):
                 service.metrics.asked(upstream, outcome)
 
         def kept() -> UpstreamResponse | None:
-            return kept_by(answering, translation.kept_there, key)
+            return kept_by(answering, translation.upstream_response_id, key)
 
-        keeping = None
+        persistence = None
         if request.store is not False:
-            keeping = service.runs.keeping(
+            persistence = service.runs.new_persistence(
                 translation, request, self.owner, self.wire, taken and taken.worker, kept
             )
         given = (request, self.history, self.identities, self.request_id, self.client, self.losses)
@@ -318,7 +318,7 @@ class Prepared(Struct, frozen=True):
             service.metrics.responses.ended,
             partial(spent, service, self.owner, target.model, len(self.asked.outgoing.body), request),
             meter,
-            handed_over=keeping is not None,
+            ended_elsewhere=persistence is not None,
         )
         outcome.losses = lost
         if (trace := REQUEST.get()) is not None and (traced := trace.of_run(translation)) is not None:
@@ -330,18 +330,18 @@ class Prepared(Struct, frozen=True):
             attempts=attempts,
             gate=service.gate,
             total=service.settings.timeouts.total,
-            keeping=keeping,
+            persistence=persistence,
             keeper=service.runs.keeper,
             owner=self.owner,
-            hold=self.hold if choice is None else service.room.budget.hold(self.owner),
+            reservation=self.hold if choice is None else service.room.budget.hold(self.owner),
             outcome=outcome,
             running=service.running,
             judge=service.judge,
-            beats=self.client.beats,
+            needs_keepalive_events=self.client.needs_keepalive_events,
             background=bool(request.background),
             personal=key is not None and any(each.pass_through for each in service.settings.upstreams),
-            placed=choice is not None,
-            makings=0 if taken is None else taken.makings,
+            slot_reserved=choice is not None,
+            previous_attempts=0 if taken is None else taken.previous_attempts,
         )
 
     def _report(self, attempt: Attempt, inner: str) -> None:
@@ -438,9 +438,9 @@ async def prepare(
         client=client,
         hold=hold,
         taken=taken,
-        given=Input(request, history)
+        given=MeasuredInput(request, history)
         if asked.left is None
-        else Input(replace(request, input=None), asked.left),
+        else MeasuredInput(replace(request, input=None), asked.left),
         losses=losses,
         reported={},
         parent=None if service.spans is None else service.spans.parent(headers),

@@ -20,7 +20,7 @@ from openresponses_bridge.models.tokens import TokenCounter
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.unknown import Unknown
 from openresponses_server.requests.abilities import Fitted
-from openresponses_server.runs.metering import room_of
+from openresponses_server.runs.metering import input_room_of
 from openresponses_server.upstreams.targets import Target
 
 _PINNED_ROLES: Final = frozenset({"system", "developer"})
@@ -43,7 +43,7 @@ class Shortener(Struct, frozen=True):
         request = fit.request
         if request.truncation != "auto" or (_does_it_itself(target) and not self.harder):
             return fit
-        limit = room_of(target, request.max_output_tokens)
+        limit = input_room_of(target, request.max_output_tokens)
         if not limit and not self.harder:
             return fit
         model, bare = target.model, replace(request, input=None)

@@ -1,8 +1,8 @@
-"""A stored response streamed again: its frames out of the store, then out of the event log, unchanged bytes
+"""Streams a stored response again: its frames from the store, then from the event log, with the same bytes
 (law S2).
 
-The store has what was checkpointed and, once the run has ended, everything. The log has what is newer.
-So the log only makes reading quicker: without one, or after it was lost, readers get what is checkpointed.
+The store has the frames up to the last checkpoint and, once the run has ended, all of them. The log has the
+newer ones. So the log only makes reading quicker: without it, readers wait for the next checkpoint.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from openresponses_server.store.endings import INTERRUPTED
 from openresponses_server.store.frames import Frames, sliced
 from openresponses_server.store.logs.base import EventLog, LogError, LogGap, LogGone
 
-# Seconds without a frame after which the record is looked at: its worker may have stopped.
-_LOOK_AGAIN: Final = 2.0
-_UNSURE_FOR: Final = 4.0  # seconds more that a request waits to know whether an event was sent elsewhere
+_LOOK_AGAIN: Final = (
+    2.0  # seconds without a frame until the record is read again: its worker may have stopped
+)
+_UNSURE_FOR: Final = 4.0  # seconds more that a request waits to know whether another worker sent an event
 _NOT_YET: Final = HttpError(
     503,
     "It is not known yet whether the response has an event of that number: its worker has not reported since "
@@ -43,10 +44,12 @@ _log = structlog.get_logger(__name__)
 
 
 class Follower:
-    """Streams responses of one store, live ones from one log. `pause` is how many seconds are between two
-    looks at the store when there is no log to read, `patience` how many a reader waits for a store that is
-    out of reach, `interval` how many are between two checkpoints of a run. A response has at most as many
-    events as its upstream may send bytes: `most`."""
+    """Streams responses of one store, live ones from one log.
+
+    All times are seconds: `pause` between two reads of the store when there is no log to read, `patience` for
+    a store that is out of reach, `interval` between two checkpoints of a run. `most` is how many bytes an
+    upstream may send, and so how many events a response can have.
+    """
 
     def __init__(
         self,
@@ -66,11 +69,11 @@ class Follower:
         self._most = most
         self._interval = interval
 
-    async def check(self, found: Standing, after: int, sent: int | None = None) -> None:
-        """Raises HttpError 400 when nobody can have seen the event `after`, and 503 when that is not sure
-        soon: another worker makes the response and has not shown since that it is alive. `sent` is the number
-        of the last event, for a run of this process. What this process can't get to know is reported when
-        the response has ended."""
+    async def check_starting_after(self, found: Standing, after: int, sent: int | None = None) -> None:
+        """Check that a client can have seen the event `after`. `sent` is the number of the last event if this
+        process makes the response. Raises HttpError 400 if nobody can have seen the event, and 503 if that is
+        unknown because another worker makes the response and has not renewed its lease since. If neither is
+        known by the time the response has ended, `follow` reports it."""
         if after <= found.last_sequence:
             return
         if found.lease is None:
@@ -79,14 +82,14 @@ class Follower:
         else:
             last = await self._sent_elsewhere(found, after) if sent is None else sent
         if last is not None and after > last:
-            raise _beyond(last)
+            raise _no_such_event(last)
 
     async def follow(self, asked_for: Standing, after: int) -> AsyncIterator[bytes]:
-        """The frames above `after` to the end, `[DONE]` last. It ends without that when the response is
-        deleted meanwhile and when the store stays out of reach: the client can ask again for the rest.
-        Nothing but that follows a terminal event, wherever it was read.
+        """The frames above `after` to the end, then `[DONE]`, which alone follows a terminal event. Without
+        it the response was deleted meanwhile, or the store stayed out of reach: the client can ask again for
+        the rest.
 
-        Whatever the response holds, a reader holds a piece of it."""
+        However large the response is, only a piece of it is in memory."""
         response_id, owner = asked_for.id, asked_for.owner
         found: Standing | None = asked_for
         asked = after
@@ -108,7 +111,7 @@ class Follower:
                 if not whole:
                     return
                 if found.lease is None:
-                    # The store's last event is the end, and it may have come before it was known as that.
+                    # The store's last event is the end; it may have been sent before the record said so.
                     if stored == found.last_sequence:
                         yield DONE
                     else:
@@ -123,7 +126,7 @@ class Follower:
                 settled = False
             if not settled:
                 frames: Frames | None = None
-                async for frames in self._live(response_id, after):
+                async for frames in self._read_log(response_id, after):
                     for data, _ in sliced(frames.data):
                         yield data
                     after = frames.last
@@ -133,11 +136,11 @@ class Follower:
             found = None
 
     async def _settle(self, response_id: str, lease: Lease) -> bool:
-        """Settle it if its worker has stopped; whether it was settled."""
+        """Settle the response if its worker has stopped; whether it was settled."""
         return lease.until < await self._store.now() and await self._settler.settle(response_id)
 
-    async def _live(self, response_id: str, after: int) -> AsyncIterator[Frames]:
-        """What the log has, until it has nothing new for a while."""
+    async def _read_log(self, response_id: str, after: int) -> AsyncIterator[Frames]:
+        """The frames of the log, until it has nothing new for a while."""
         reading = self._log.read(response_id, after)
         try:
             while True:
@@ -150,8 +153,8 @@ class Follower:
             await asyncio.sleep(self._pause)
 
     async def _sent_elsewhere(self, standing: Standing, after: int) -> int | None:
-        """The number of the last event that another worker has sent, or one from `after` on; None when the
-        log can't say or the response has ended or is to be settled. Raises HttpError 503."""
+        """The number of the last event that another worker has sent, or of any from `after` on; None if the
+        log can't say, or the response has ended or is to be settled. Raises HttpError 503."""
         response_id, last = standing.id, standing.last_sequence
         reading = self._log.read(response_id, last)
         try:
@@ -165,8 +168,8 @@ class Follower:
         return last
 
     async def _saved_elsewhere(self, asked: Standing, logged: int, after: int) -> int | None:
-        """The same when the log has no more than `logged`: it may lack what was sent in an outage. What a
-        worker has sent it saves, unless it has died; so the number is known when the worker has renewed its
+        """The same if the log has no event above `logged`: it may lack those sent during an outage. A worker
+        saves what it has sent, unless it has died; so the number is known when the worker has renewed its
         lease and then had the time for a checkpoint."""
         lease, surely_at = asked.lease, math.inf
         give_up_at = time.monotonic() + _UNSURE_FOR + 2 * self._interval
@@ -186,9 +189,9 @@ class Follower:
         raise _NOT_YET
 
     async def _end(self, found: Standing, asked: int, after: int, *, had_ended: bool) -> bytes:
-        """What follows for a client that asked for the events above `asked` and was sent those up to `after`,
-        but not the stored end; nothing when the response was deleted. `had_ended`: that was stored before the
-        client asked. Raises StoreError."""
+        """The last bytes for a client that asked for the events above `asked` and was sent those up to
+        `after`, but not the stored end; none if the response was deleted. `had_ended`: the end was stored
+        before the client asked. Raises StoreError."""
         record = await self._store.get(found.id, found.owner)
         if record is None:
             return b""
@@ -203,36 +206,36 @@ class Follower:
             end = b"".join([piece.data async for piece in frames])
             return end + DONE if end else b""
         if asked > last:
-            error = _beyond(last)
+            error = _no_such_event(last)
             payload = ErrorPayload(error.error_type, error.code, error.message, error.param)
             return encode_sse([ErrorEvent(asked + 1, payload)]) + DONE
         return DONE
 
     def _lacks_end(self, record: StoredResponse, seen: int) -> bool:
-        """Whether a client that saw the event `seen`, the last one or one beyond, can have seen more than was
-        saved, and not the end. Under the last number it has seen the end if that was stored when it asked;
-        before, that was another event: a log that has lost what was written last does not show it."""
+        """Whether a client that saw the event `seen`, the last one or a later one, can have seen more than
+        was saved, but not the end. The last number is the end's if that was stored when the client asked;
+        before, it was another event's, which a log that lost its newest entries does not have."""
         error = record.response.error
         interrupted = error is not None and error.code == INTERRUPTED.code
         return interrupted and 0 <= seen - record.last_sequence <= self._most
 
 
-def _beyond(last: int) -> HttpError:
+def _no_such_event(last: int) -> HttpError:
     what = "The response has no event yet."
     if last >= 0:
         what = f"The response's last event has the number {last}."
     return HttpError(400, what, code="invalid_value", param="starting_after")
 
 
-# What a client that fell behind its run has still to be sent: read from what is kept, as any reader does.
+# A client that fell behind its run reads the rest from the store and the log, as any reader does.
 
 _BEING_MADE: Final = Lease("", math.inf)
 
 
-async def rest_of(run: Run, gate: Gate, follower: Follower) -> AsyncGenerator[bytes]:
-    """The bytes of the run's stream behind the last event that its client was sent, to the end; they may be
-    cut anywhere. They end early when the response is deleted meanwhile or its store stays out of reach: the
-    client can ask again. Raises HttpError 429 when the client would be one reader too many."""
+async def remaining_stream(run: Run, gate: Gate, follower: Follower) -> AsyncGenerator[bytes]:
+    """The bytes of the run's stream after the last event that its client was sent, to the end, in pieces of
+    any size. They end early if the response is deleted meanwhile or its store stays out of reach: the client
+    can ask again. Raises HttpError 429 if the client would be one reader too many."""
     after = run.client.last_sent
     found = Standing(run.translation.response_id, run.owner, _BEING_MADE, after)
     async with gate.readers.shared(run.owner):

@@ -1,6 +1,5 @@
-"""One task per process makes the checkpoints of all its runs, so that no stream waits for the store while
-it streams; another renews all their leases in one statement, so that no lease runs out while others'
-checkpoints are made."""
+"""One task per process makes the checkpoints of all its runs, so that no stream waits for the store; another
+renews all their leases in one statement, so that no lease runs out while checkpoints are made."""
 
 from __future__ import annotations
 
@@ -19,13 +18,13 @@ from openresponses_server.store.persistence import ResponseSessionPersistenceTra
 
 _AT_ONCE: Final = 8
 _LAST_SECONDS: Final = 3.0
-_UNSAVED_FOR: Final = 3600.0  # seconds that an end which could not be stored is kept to be stored later
+_UNSAVED_FOR: Final = 3600.0  # seconds that an end is kept which could not be stored yet
 _log = structlog.get_logger(__name__)
 
 
 class Keeper:
-    """Holds what has to be kept going: leases, frames that wait for their checkpoint, ends that the store
-    did not take. A checkpoint is due every `interval` seconds, and a lease is for `lease` seconds."""
+    """Makes the checkpoints of this process' runs, renews their leases, and stores the ends that the store
+    refused before. A checkpoint is due every `interval` seconds, and a lease is for `lease` seconds."""
 
     def __init__(self, store: ResponseStore, interval: float, lease: float) -> None:
         self._store = store
@@ -33,15 +32,15 @@ class Keeper:
         self._lease = lease
         self._kept: dict[str, tuple[ResponseSessionPersistenceTransformer, Callable[[], None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._left: dict[str, float] = {}
-        self._doubted: set[str] = set()
+        self._ended_at: dict[str, float] = {}
+        self._to_recheck: set[str] = set()
         self._renewing = asyncio.Lock()
         self._renewed_at = -math.inf
         self._woken = asyncio.Event()
 
-    def start(self, making: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run this in a task of its own, which goes on when its waiter leaves."""
-        task = asyncio.create_task(making)
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run this in a task of its own, which goes on if whoever awaits it is cancelled."""
+        task = asyncio.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return task
@@ -53,39 +52,39 @@ class Keeper:
             _log.error("run.internal_error", exc_info=error)
 
     async def drain(self) -> None:
-        """Wait for the runs that are under way and break off the others; store what was not stored yet,
-        and hand over the rest: another worker makes what waited for its turn and settles what was broken
-        off."""
+        """Wait a little for the runs to end, and cancel the others; store what was not stored yet, and
+        release the leases: another worker makes the queued runs and settles the cancelled ones."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_LAST_SECONDS)
-        handed_over = {kept.response_id: kept.worker for kept, _ in self._kept.values() if kept.held}
+        released = {kept.response_id: kept.worker for kept, _ in self._kept.values() if kept.held}
         for task in self._tasks:
             task.cancel()
         try:
             async with asyncio.timeout(_LAST_SECONDS):
-                await self.pass_once()
-                if handed_over:
-                    await self._store.renew(handed_over, await self._store.now())
+                await self.make_due_checkpoints()
+                if released:
+                    await self._store.renew(released, await self._store.now())
         except (StoreError, TimeoutError):
-            _log.warning("keeper.not_stored", responses=len(handed_over))
+            _log.warning("keeper.not_stored", responses=len(released))
 
-    def add(self, kept: ResponseSessionPersistenceTransformer, lose: Callable[[], None]) -> None:
-        """From now on; `lose` is called when it turns out that nothing of it can be stored any more."""
-        self._kept[kept.response_id] = kept, lose
+    def add(self, kept: ResponseSessionPersistenceTransformer, on_lost: Callable[[], None]) -> None:
+        """Make the checkpoints of this run from now on; `on_lost` is called when its record turns out to be
+        another worker's."""
+        self._kept[kept.response_id] = kept, on_lost
 
-    def leave(self, kept: ResponseSessionPersistenceTransformer, *, ended: bool) -> None:
-        """Its run is over. One that was broken off has no end to store: its lease runs out, and then it
-        is settled. One that ended with its first batch is stored already, and one whose beginning could not
-        be stored has been refused."""
+    def remove(self, kept: ResponseSessionPersistenceTransformer, *, ended: bool) -> None:
+        """The run is over. If it ended and its end is not stored yet, it is kept until that is stored.
+        Otherwise it was aborted, and is settled when its lease runs out; or it is stored; or it was refused,
+        because not even its beginning could be stored."""
         if ended and kept.response_id in self._kept and kept.held:
-            self._left[kept.response_id] = time.monotonic()
+            self._ended_at[kept.response_id] = time.monotonic()
         else:
             self._kept.pop(kept.response_id, None)
 
-    def look_at(self, response_id: str) -> None:
-        """Something has happened to its record: see whether the run still holds it."""
+    def recheck(self, response_id: str) -> None:
+        """The record of this run has changed: check soon whether the run still holds it."""
         if response_id in self._kept:
-            self._doubted.add(response_id)
+            self._to_recheck.add(response_id)
             self.wake()
 
     def wake(self) -> None:
@@ -93,7 +92,7 @@ class Keeper:
         self._woken.set()
 
     async def renew(self) -> None:
-        """Renew the leases of all runs; many that ask for it at once are served at once. Raises
+        """Renew the leases of all runs; callers that wait at the same time share one renewal. Raises
         StoreError."""
         asked_at = time.monotonic()
         async with self._renewing:
@@ -103,18 +102,18 @@ class Keeper:
                 begun_at = time.monotonic()
                 await self._renew_held()
                 if time.monotonic() - begun_at < self._lease / 2:
-                    break  # else the store was slow to do it, and what it wrote is nearly over
+                    break  # else the store was so slow that the leases are nearly over again
             self._renewed_at = begun_at
 
     async def _renew_held(self) -> None:
         held = {kept.response_id: kept.worker for kept, _ in self._kept.values() if kept.held}
         if held:
             for response_id in await self._store.renew(held, await self._store.now() + self._lease):
-                # It may have ended meanwhile, so that it is looked at once more.
-                self.look_at(response_id)
+                # The run may have ended meanwhile: check it once more.
+                self.recheck(response_id)
 
-    async def keep_leases(self) -> None:
-        """For as long as the process lives."""
+    async def renew_leases(self) -> None:
+        """Renew them in time, until cancelled."""
         while True:
             await asyncio.sleep(self._lease / 4)
             try:
@@ -124,32 +123,32 @@ class Keeper:
             except Exception:
                 _log.exception("keeper.failed")
 
-    async def keep(self) -> None:
-        """For as long as the process lives."""
+    async def make_checkpoints(self) -> None:
+        """Make those that are due, until cancelled."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._interval / 2):
                     await self._woken.wait()
             self._woken.clear()
             try:
-                await self.pass_once()
+                await self.make_due_checkpoints()
             except Exception:
                 _log.exception("keeper.failed")
 
-    async def pass_once(self) -> None:
+    async def make_due_checkpoints(self) -> None:
         """Make every checkpoint that is due."""
         now = time.monotonic()
-        doubted, self._doubted = self._doubted, set()
-        due = [each for name, each in self._kept.items() if name in doubted or each[0].due(now)]
+        to_recheck, self._to_recheck = self._to_recheck, set()
+        due = [each for name, each in self._kept.items() if name in to_recheck or each[0].due(now)]
         for start in range(0, len(due), _AT_ONCE):
             await asyncio.gather(*(_checkpoint(*each) for each in due[start : start + _AT_ONCE]))
-        for response_id, since in list(self._left.items()):
+        for response_id, since in list(self._ended_at.items()):
             kept, _ = self._kept[response_id]
             if kept.saved or kept.lost or time.monotonic() - since > _UNSAVED_FOR:
-                del self._left[response_id], self._kept[response_id]
+                del self._ended_at[response_id], self._kept[response_id]
 
 
-async def _checkpoint(kept: ResponseSessionPersistenceTransformer, lose: Callable[[], None]) -> None:
+async def _checkpoint(kept: ResponseSessionPersistenceTransformer, on_lost: Callable[[], None]) -> None:
     await kept.checkpoint()
     if kept.lost:
-        lose()
+        on_lost()

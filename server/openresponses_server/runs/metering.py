@@ -1,7 +1,7 @@
-"""How many tokens one response takes: estimated before, settled at its end, entered into its owner's book.
+"""How many tokens a response takes: estimated at its start, counted at its end, recorded for its owner.
 
-Nothing is done per event. What a request is measured by is a sample of bounded length, and it is measured
-only where somebody needs it.
+Nothing is done per event. Of a request only a sample of bounded length is measured, and only if its size is
+needed.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from openresponses_server.upstreams.targets import Target
 from openresponses_server.upstreams.tokenizers import ExactCounter
 
 SAMPLE: Final = 16_000
-"""Characters of a request, and of an output, that are looked at."""
+"""Characters of a request, and of an output, that are measured."""
 MAX_KEYS: Final = 1024
-"""Of which what was learned is kept, those that were used last."""
-_EAGER: Final = 20  # requests of a key to a family from each of which its tokenizer is learned
-_PAUSE: Final = 1.0  # seconds between two of a key that are learned from after that
+"""Keys whose corrections are kept, those that were used last."""
+_ALWAYS_LEARNED: Final = 20  # requests of a key to a family of models, from each of which is learned
+_PAUSE: Final = 1.0  # after those, seconds between two requests of a key that are learned from
 
 
-class Input:
-    """The input of a request, measured once and when it is asked for."""
+class MeasuredInput:
+    """The input of a request, measured when its size is first needed."""
 
     def __init__(self, request: CreateResponse, history: Sequence[Any]) -> None:
         self._request = request
         self._history = history
         self.whole = request.truncation != "auto"
-        """It is what the upstream counts: nothing of it is left out there, or when it is asked again."""
+        """The upstream counts all of it: nothing is left out there, or before it is asked again."""
 
     @cached_property
     def measured(self) -> Measured:
@@ -58,16 +58,15 @@ class Input:
 
     @property
     def agent(self) -> str:
-        """What distinguishes the agents of one key: a conversation's key for the upstream's cache, else a
-        user."""
+        """What distinguishes the agents that use one key: the prompt cache key, else the user."""
         asked = self._request
         return asked.prompt_cache_key or asked.safety_identifier or asked.user or ""
 
 
 class Meters:
-    """What all responses of the application share: `book` has what they spent. What upstreams count corrects
-    the estimates for the key whose requests they were, and for no other; `tokenizers` are those of the
-    settings, which count instead where they can."""
+    """What all responses of the application share: `book` records the tokens. What an upstream counts
+    corrects the estimates for the key of that request, and for no other. `tokenizers` are those of the
+    settings, which count instead of an estimate where they can."""
 
     def __init__(self, book: UsageBook, tokenizers: Mapping[str, str] = MappingProxyType({})) -> None:
         self.book = book
@@ -77,23 +76,23 @@ class Meters:
         self._exact = ExactCounter(tokenizers, self._uncorrected) if tokenizers else None
 
     def counter(self, owner: str) -> TokenCounter:
-        """What counts for this key, also when more has been learned."""
+        """A counter for this key, which uses what is learned later, too."""
         return _KeysCounter(self, owner)
 
     def counter_now(self, owner: str) -> TokenCounter:
-        """What counts for this key by what was learned until now."""
+        """A counter for this key by what was learned until now."""
         estimator = self._estimator(owner)
         return estimator if self._exact is None else self._exact.over(estimator)
 
     def tokens(self, measured: Measured, model: str, owner: str) -> int:
-        """About how many tokens this model will count."""
+        """An estimate of how many tokens this model will count."""
         return self._estimator(owner).tokens(measured, model)
 
-    def learn(self, owner: str, model: str, given: Input, usage: Usage) -> None:
-        """An upstream has counted this key's input; from some of these it is learned."""
+    def learn(self, owner: str, model: str, given: MeasuredInput, usage: Usage) -> None:
+        """Correct the estimates for this key by what an upstream counted; some of its counts are skipped."""
         known = self._keys.get(owner) or _Learned(TokenEstimator(costs=self._costs))
         now = time.monotonic()
-        if known.estimator.learned(model) >= _EAGER and now - known.at < _PAUSE:
+        if known.estimator.learned(model) >= _ALWAYS_LEARNED and now - known.at < _PAUSE:
             return
         if not known.estimator.learn(model, given.measured, usage.input_tokens):
             return
@@ -109,7 +108,7 @@ class Meters:
 
 
 class _Learned(Struct):
-    """What one key's requests have shown; `at` is when the last of them did."""
+    """The corrections for one key; `at` is when they were last changed."""
 
     estimator: TokenEstimator
     at: float = 0.0
@@ -133,11 +132,11 @@ class _KeysCounter:
 
 
 class Meter:
-    """One response, entered once. `model` is what its client named. `share` is how many responses one request
-    of the upstream is for: the first one of them answers for all, the others have 0."""
+    """The tokens of one response, recorded once. `model` is what the client named. `share`: if one request to
+    the upstream makes several responses, their number for the first, 0 for the others."""
 
     def __init__(
-        self, meters: Meters, owner: str, model: str, target: Target, given: Input, share: int = 1
+        self, meters: Meters, owner: str, model: str, target: Target, given: MeasuredInput, share: int = 1
     ) -> None:
         self._meters = meters
         self._owner = owner
@@ -148,32 +147,38 @@ class Meter:
         self._entered = False
 
     def start(self) -> None:
-        """The request leaves."""
+        """Record that the request is sent."""
         book = self._meters.book
-        tokens = self._taken() if book.watched else 0
-        book.start(self._owner, self._given.agent, self._model, tokens, room_of(self._target))
+        tokens = self._input_tokens() if book.watched else 0
+        book.start(self._owner, self._given.agent, self._model, tokens, input_room_of(self._target))
 
     def settle(self, usage: Usage | None, output: Sequence[Item]) -> Usage | None:
-        """The usage that the response ends with: what the upstream says, and an estimate of what it does not
-        say."""
+        """The usage that the response ends with: the upstream's, completed by estimates."""
         if not self._share:
             return usage
         if usage is not None and usage.is_undivided:
-            made = min(self._made(output), usage.total_tokens)
-            return replace(usage, input_tokens=usage.total_tokens - made, output_tokens=made, estimated=True)
+            output_tokens = min(self._output_tokens(output), usage.total_tokens)
+            return replace(
+                usage,
+                input_tokens=usage.total_tokens - output_tokens,
+                output_tokens=output_tokens,
+                estimated=True,
+            )
         if usage is None:
-            return Usage.of(self._taken(), self._made(output), estimated=True)
-        taken = usage.input_tokens or self._taken()
-        made = usage.output_tokens or self._made(output)
-        if (taken, made) == (usage.input_tokens, usage.output_tokens):
+            return Usage.of(self._input_tokens(), self._output_tokens(output), estimated=True)
+        input_tokens = usage.input_tokens or self._input_tokens()
+        output_tokens = usage.output_tokens or self._output_tokens(output)
+        if (input_tokens, output_tokens) == (usage.input_tokens, usage.output_tokens):
             return usage
-        total = taken + made
-        return replace(usage, input_tokens=taken, output_tokens=made, total_tokens=total, estimated=True)
+        total = input_tokens + output_tokens
+        return replace(
+            usage, input_tokens=input_tokens, output_tokens=output_tokens, total_tokens=total, estimated=True
+        )
 
     def end(self, response: Response, asked: Target | None) -> None:
-        """The response is over; `asked` is the target that has made it."""
+        """Record the end of the response, which the target `asked` has made."""
         usage = response.usage
-        if not self._enter(usage, failed=response.status == "failed"):
+        if not self._record(usage, failed=response.status == "failed"):
             return
         if (
             usage is not None
@@ -186,18 +191,18 @@ class Meter:
             self._meters.learn(self._owner, asked.model, self._given, usage)
 
     def fail(self) -> None:
-        """There is no response: it was refused, or its client has left."""
-        self._enter(None, failed=True)
+        """Record that there is no response: it was refused, or its client has left."""
+        self._record(None, failed=True)
 
-    def _taken(self) -> int:
+    def _input_tokens(self) -> int:
         return self._meters.tokens(self._given.measured, self._target.model, self._owner)
 
-    def _made(self, output: Sequence[Item]) -> int:
+    def _output_tokens(self, output: Sequence[Item]) -> int:
         measured = measured_output(output, most=SAMPLE)
         return self._meters.tokens(measured, self._target.model, self._owner) * self._share
 
-    def _enter(self, usage: Usage | None, *, failed: bool) -> bool:
-        """Whether it was not entered before."""
+    def _record(self, usage: Usage | None, *, failed: bool) -> bool:
+        """Record the end, if that was not done before; whether it was now."""
         if self._entered:
             return False
         self._entered = True
@@ -205,9 +210,9 @@ class Meter:
         return True
 
 
-def room_of(target: Target, output: int | None = None) -> int:
-    """The input tokens that a model takes beside `output` tokens of answer; without that, beside its longest
-    one. 0 when it is not known."""
+def input_room_of(target: Target, output: int | None = None) -> int:
+    """How many input tokens the model accepts with `output` tokens of answer, by default with its longest
+    answer; 0 if that is unknown."""
     able = target.able
     if able.context_window is None and able.max_input_tokens is None:
         return 0

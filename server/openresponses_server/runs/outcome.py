@@ -1,7 +1,7 @@
-"""Law S11: how each response ended, as one line in the log, without content and without secrets.
+"""Law S11: each response's end is one line in the log, without content and without secrets.
 
-Texts of an upstream may quote what a person wrote, so that of those only the codes are logged, which are
-names for programs; `cause` is in the words of this server or of its system.
+An upstream's error message may quote what a person wrote, so only its code is logged, which is a name for
+programs; `cause` is written by this server or the operating system.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from openresponses_bridge.dialects.base import CUT, EMPTY, INVALID_JSON, INVALID
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.response import Response
 from openresponses_server.errors import HttpError, Outage, UpstreamError
-from openresponses_server.observation.responses import Ended, Pace, Said, Watch
+from openresponses_server.observation.responses import Ended, LoggedEnd, Pace, Watch
 from openresponses_server.runs.metering import Meter
 from openresponses_server.runs.translation import Translation
 from openresponses_server.store.endings import is_cancelled
@@ -26,12 +26,12 @@ from openresponses_server.upstreams.attempts import Attempts
 
 _LONGEST: Final = 200  # characters of a name that a client or an upstream gives
 _LONGEST_CODE: Final = 64
-_NOT_A_NAME: Final = "other"  # an upstream wrote a sentence where a code belongs
+_NOT_A_NAME: Final = "other"  # the upstream's code is a sentence
 _CANCELLED: Final = "cancelled"
 _HANDED_OVER: Final = "handed_over"
 _LEFT: Final = "client_left"
 _DEFECT: Final = "internal_error"
-# what a stream itself shows to be wrong
+# failures that the stream itself shows
 _CAUSES: Final = {
     CUT: "its stream ended before the answer did",
     EMPTY: "its stream ended without an answer",
@@ -40,14 +40,14 @@ _CAUSES: Final = {
     _DEFECT: "a defect in this server, logged as run.internal_error",
 }
 _REPORTED: Final = "it reported an error in its stream"
-_NOT_SAID: Final = Said(_HANDED_OVER)
+_NOT_LOGGED: Final = LoggedEnd(_HANDED_OVER)
 _log = structlog.get_logger(__name__)
 
 
 class Outcome:
-    """How one response ends, for the log, for its `meter` and, by `count`, for the metrics. `spent` gets what
-    an upstream has begun, however it ended. `handed_over`: when it is broken off, another worker ends it and
-    logs that."""
+    """How one response ends, for the log, for its `meter` and, by `count`, for the metrics. `spent` is called
+    with each response that an upstream has begun, however it ended. `ended_elsewhere`: if the run is
+    cancelled, another worker ends the response and logs that."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Outcome:
         spent: Callable[[Response], None],
         meter: Meter,
         *,
-        handed_over: bool,
+        ended_elsewhere: bool,
     ) -> None:
         self._request_id = request_id
         self._translation = translation
@@ -66,29 +66,29 @@ class Outcome:
         self._count = count
         self._spent = spent
         self._meter = meter
-        self._handed_over = handed_over
+        self._ended_elsewhere = ended_elsewhere
         self._started = time.perf_counter()
         self._first: float | None = None
         self.pace = Pace()
         self._watches: list[Watch] = []
-        self._said = _NOT_SAID
+        self._logged = _NOT_LOGGED
         self.losses: list[Diagnostic] = []
-        """What the request lost on its way to the upstream that has accepted it."""
+        """What the request lost in translation for the upstream that accepted it."""
 
     def watch(self, watch: Watch, pace: Pace | None = None) -> None:
-        """Have it watched; `pace` is what measures it instead."""
+        """Add an observer of the run; `pace` replaces what measures it."""
         self._watches.append(watch)
         self.pace = pace or self.pace
 
-    def upstream_spoke(self) -> None:
-        """The first bytes of an answer have come."""
+    def first_bytes_received(self) -> None:
+        """The first bytes of the upstream's answer have arrived."""
         self._first = time.perf_counter()
 
     def count(self) -> None:
-        """The response has ended, as its translation has it."""
-        self._enter(self._ended())
+        """Count the response, which has ended."""
+        self._record(self._ended())
 
-    def _enter(self, ended: Ended) -> None:
+    def _record(self, ended: Ended) -> None:
         self._count(ended)
         self._meter.end(ended.response, self._attempts.asked)
 
@@ -104,7 +104,7 @@ class Outcome:
         )
 
     def __enter__(self) -> None:
-        """The response is made while this context lasts; then that is counted and logged."""
+        """Begin the run; when the context exits, its end is counted and logged."""
         self._meter.start()
         for watch in self._watches:
             watch.begin()
@@ -113,16 +113,16 @@ class Outcome:
         as_it_ends = self._ended()
         self._report(as_it_ends, raised)
         for watch in reversed(self._watches):
-            watch.end(as_it_ends, self._said)
+            watch.end(as_it_ends, self._logged)
 
     def _report(self, as_it_ends: Ended, raised: BaseException | None) -> None:
         ended, response = self._translation.ended, as_it_ends.response
         failure = self._translation.failure or raised
         if ended:
-            self._enter(as_it_ends)
+            self._record(as_it_ends)
         elif raised is not None and not (
-            self._handed_over and isinstance(raised, asyncio.CancelledError)
-        ):  # else another worker makes it or ends it
+            self._ended_elsewhere and isinstance(raised, asyncio.CancelledError)
+        ):  # otherwise another worker makes it or ends it
             self._meter.fail()
         if self._first is not None:
             self._spent(response)
@@ -130,16 +130,16 @@ class Outcome:
             self._log(response, "failed", failure.code, _cause(failure))
         elif ended:
             failed = response.error is not None
-            status, code = _standing(response)
+            status, code = _status_and_code(response)
             self._log(response, status, code, _CAUSES.get(code or "", _REPORTED) if failed else None)
         elif isinstance(raised, asyncio.CancelledError):
-            if not self._handed_over:
+            if not self._ended_elsewhere:
                 self._log(response, _CANCELLED, _LEFT, None)
         elif raised is not None:
             self._log(response, "failed", _DEFECT, _CAUSES[_DEFECT])
 
     def _log(self, response: Response, status: str, code: str | None, cause: str | None) -> None:
-        self._said = Said(status, code, cause)
+        self._logged = LoggedEnd(status, code, cause)
         now = time.perf_counter()
         target = self._attempts.asked
         fields: dict[str, Any] = {"upstream": None if target is None else target.upstream.name}
@@ -154,14 +154,14 @@ class Outcome:
 
 
 def log_ended(response: Response, cause: str | None = None) -> None:
-    """The line of a response that was not made here, or by no upstream; `cause` says why it has failed."""
-    status, code = _standing(response)
+    """Log the end of a response that no run of this process made; `cause` says why it failed."""
+    status, code = _status_and_code(response)
     _write(
         response, status, code, {"cause": cause} if cause is not None and response.error is not None else {}
     )
 
 
-def _standing(response: Response) -> tuple[str, str | None]:
+def _status_and_code(response: Response) -> tuple[str, str | None]:
     """(status, code) of a response that has ended."""
     if is_cancelled(response):
         return _CANCELLED, None
@@ -185,8 +185,8 @@ def _write(response: Response, status: str, code: str | None, fields: dict[str, 
 
 
 def _cause(failure: BridgeError) -> str:
-    """What an operator has to know of it. The message of an upstream's error and of bytes that could not be
-    read may quote content."""
+    """The cause of a failure, for the operator. The message of an upstream's error, or of bytes that could
+    not be read, is not used: it may quote content."""
     if isinstance(failure, UpstreamError):
         return failure.cause or _CAUSES.get(failure.code, _REPORTED)
     if isinstance(failure, Outage):

@@ -1,9 +1,9 @@
-"""Responses in the background that wait for a worker: a consumer group of a Redis Stream.
+"""Background responses that wait for a worker: a consumer group of a Redis Stream.
 
-The record in the store says which worker has the run, so an entry only says where to look. A worker that has
-taken a run acknowledges its entry; one that stopped before leaves the entry to the others, and one that
-stopped after it leaves a lease that runs out. An entry that was lost costs seconds: a worker that finds the
-queue empty looks in the store for what waits all the same.
+The record in the store says which worker holds the run; an entry of the stream is only a hint to look at it.
+A worker acknowledges an entry when it has claimed the run: if it stops before that, another worker claims the
+entry, and if it stops later, the lease of the run expires. A lost entry costs seconds: a worker that finds
+the queue empty looks in the store for waiting runs.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from openresponses_server.limits.gate import Gate
 from openresponses_server.store.base import StoreError
 from openresponses_server.store.logs.base import LogError
 
-Take = Callable[[str], Awaitable[None]]
-"""Takes the run of the response with this id, unless it is taken already."""
+Claim = Callable[[str], Awaitable[None]]
+"""Claims the run of the response with this id, unless another worker holds it."""
 
-TakeWaiting = Callable[[Collection[str]], Awaitable[bool]]
-"""Takes one run that waits although its entry should have come, of any owner but these; whether there was
-one."""
+ClaimWaiting = Callable[[Collection[str]], Awaitable[bool]]
+"""Claims one run from the store whose entry should have come, of any owner but these; whether there was one.
+"""
 
 _PREFIX: Final = "openresponses-bridge:queue"
 _GROUP: Final = "workers"
@@ -37,9 +37,9 @@ _log = structlog.get_logger(__name__)
 
 
 class RunQueue:
-    """At the Redis at `url`, as `worker`. An entry that nobody has acknowledged for `idle` seconds goes to
-    another worker. `store` is the name of the store that the runs are in: workers of another one, who could
-    make none of them, have a queue of their own in the same Redis."""
+    """The queue in the Redis at `url`, for this `worker`. An entry that is not acknowledged for `idle`
+    seconds goes to another worker. Each `store` has a queue of its own, named after it, since workers of
+    another store could make none of its runs."""
 
     def __init__(self, url: str, store: str, worker: str, idle: float) -> None:
         from redis.asyncio import Redis  # it takes a while to load
@@ -52,8 +52,8 @@ class RunQueue:
         self._idle = round(idle * 1000)
 
     async def put(self, response_id: str, owner: str) -> None:
-        """Queue this owner's run. Raises LogError when Redis can't be reached at once; it may get there
-        still."""
+        """Queue this owner's run. Raises LogError if Redis does not answer in time; the entry may arrive
+        anyway."""
         from redis.exceptions import RedisError
 
         try:
@@ -62,24 +62,24 @@ class RunQueue:
         except (RedisError, OSError, TimeoutError) as error:
             raise LogError("The queue of runs can't be reached.") from error
 
-    async def serve(self, take: Take, take_waiting: TakeWaiting, gate: Gate) -> None:
-        """Take runs while there is a place for them, for ever. A run whose owner has as many as it may have
-        here is left in the store, so that those behind it need not wait; it is found there later."""
+    async def serve(self, claim: Claim, resume_waiting: ClaimWaiting, gate: Gate) -> None:
+        """Claim runs while there are free slots, until cancelled. A run whose owner has no slot left here
+        stays in the store, so that those behind it need not wait; it is found there later."""
         while True:
-            if not _is_free(gate):
+            if not _has_free_slot(gate):
                 await asyncio.sleep(_PAUSE)
-            elif not await self._found(self._next(take, gate)):
-                while _is_free(gate) and await self._found(take_waiting(gate.runs.at_their_limit())):
-                    await asyncio.sleep(0)  # that run takes its place before another is looked for
+            elif not await self._poll(self._claim_next(claim, gate)):
+                while _has_free_slot(gate) and await self._poll(resume_waiting(gate.runs.at_their_limit())):
+                    await asyncio.sleep(0)  # that run acquires its slot before the next is looked for
 
-    async def _found(self, look: Awaitable[bool]) -> bool:
-        """Whether there was something; when that can't be known, False after a pause."""
+    async def _poll(self, look: Awaitable[bool]) -> bool:
+        """Whether there was a run; False, after a pause, if that can't be known."""
         from redis.exceptions import RedisError, ResponseError
 
         try:
             return await look
         except ResponseError:
-            await self._begin()
+            await self._create_group()
         except (RedisError, StoreError, OSError) as error:
             _log.warning("queue.failed", error=type(error).__name__)
             await asyncio.sleep(_PAUSE)
@@ -92,19 +92,19 @@ class RunQueue:
         """Close connections."""
         await self._redis.aclose()
 
-    async def _begin(self) -> None:
-        """Make the group; it is gone when Redis has lost its memory."""
+    async def _create_group(self) -> None:
+        """Create the consumer group, which is gone if Redis has lost its data."""
         from redis.exceptions import RedisError, ResponseError
 
         try:
             await self._redis.xgroup_create(self._key, _GROUP, id="0", mkstream=True)
         except ResponseError:
-            await asyncio.sleep(_PAUSE)  # another worker was quicker, or it is something else
+            await asyncio.sleep(_PAUSE)  # another worker was quicker, or the error is another one
         except (RedisError, OSError):
             await asyncio.sleep(_PAUSE)
 
-    async def _next(self, take: Take, gate: Gate) -> bool:
-        """Take what is in the queue; whether something came while it was waited for."""
+    async def _claim_next(self, claim: Claim, gate: Gate) -> bool:
+        """Claim what is in the queue, waiting a little for an entry; whether there was one."""
         claimed: Any = await self._redis.xautoclaim(
             self._key, _GROUP, self._worker, min_idle_time=self._idle, count=_AT_ONCE
         )
@@ -115,10 +115,10 @@ class RunQueue:
             )
             entries = [entry for _, found in read or () for entry in found]
         for entry_id, fields in entries:
-            if fields and gate.leaving:  # it came while this worker was asked to leave
+            if fields and gate.leaving:  # this worker was asked to leave meanwhile
                 await self._redis.xadd(self._key, fields)
             elif fields and gate.runs.has_room(fields.get(_OWNER, b"").decode()):
-                await take(fields[_FIELD].decode())
+                await claim(fields[_FIELD].decode())
             async with self._redis.pipeline(transaction=False) as pipe:
                 pipe.xack(self._key, _GROUP, entry_id)
                 pipe.xdel(self._key, entry_id)
@@ -126,5 +126,5 @@ class RunQueue:
         return bool(entries)
 
 
-def _is_free(gate: Gate) -> bool:
+def _has_free_slot(gate: Gate) -> bool:
     return not (gate.runs.full or gate.leaving)

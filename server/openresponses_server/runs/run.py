@@ -1,8 +1,8 @@
-"""A run: one response being generated, from its place in the line to its end.
+"""A run: one response being made, from the queue to its end.
 
-One coroutine reads (`Reading`), keeps and delivers (`Outlet`); there is no queue in between, so that a slow
-client slows its own upstream and nothing else (law S4). A response that is stored is made in a task of its
-own, one per run, so that it goes on when its client leaves (law S3).
+One coroutine reads (`ReplyReader`), stores and sends (`ClientStream`). There is no queue in between, so that
+a slow client slows its own upstream and nothing else (law S4). A stored response is made in a task of its
+own, so that it goes on when its client leaves (law S3).
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from openresponses_bridge.protocol.response import Response
 from openresponses_server.errors import HttpError, shutting_down, too_slow
 from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.memory import Hold
+from openresponses_server.runs.client_stream import Client, ClientStream, Deliver
 from openresponses_server.runs.keeper import Keeper
 from openresponses_server.runs.outcome import Outcome
-from openresponses_server.runs.outlet import Client, Deliver, Outlet
-from openresponses_server.runs.reading import Reading
+from openresponses_server.runs.reading import ReplyReader
 from openresponses_server.runs.schema_workers import SchemaJudge
 from openresponses_server.runs.translation import Translation
 from openresponses_server.store.endings import LOST
 from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
 from openresponses_server.upstreams.attempts import Attempts
 
-# The responses that this process is making right now, by id.
+# The responses that this process is making, by id.
 
 
 class ActiveRuns:
-    """Where a request about a response finds the run that makes it."""
+    """Finds the run that makes a response."""
 
     def __init__(self) -> None:
         self._runs: dict[str, tuple[str, Run]] = {}
@@ -39,34 +39,33 @@ class ActiveRuns:
         self._runs[response_id] = owner, run
 
     def remove(self, response_id: str) -> None:
-        """It has been made."""
+        """Remove a run that has ended."""
         del self._runs[response_id]
 
     def get(self, response_id: str, owner: str) -> Run | None:
-        """The run that makes this response; None when none does here for this owner (law S7)."""
+        """The run that makes this response; None if none does here for this owner (law S7)."""
         whose, run = self._runs.get(response_id, (owner, None))
         return run if whose == owner else None
 
     def find(self, response_id: str) -> Run | None:
-        """The same, for any owner."""
+        """The run that makes this response, whoever its owner is."""
         _, run = self._runs.get(response_id, (None, None))
         return run
 
-    def in_line(self) -> list[Run]:
-        """Those that wait for their turn."""
-        return [run for _, run in self._runs.values() if run.in_line]
+    def is_queued(self) -> list[Run]:
+        """The background runs that wait for a slot."""
+        return [run for _, run in self._runs.values() if run.is_queued]
 
     def __len__(self) -> int:
         return len(self._runs)
 
 
 class Run:
-    """One response, ready to be made. What passes is kept by `keeping`, without it nothing is stored;
-    `keeper` makes the checkpoints. `total` bounds the whole of it, in seconds; `gate` counts it while it
-    runs, and `running` lists it for those who ask for it by its id. `beats`: its client needs events to know
-    that it goes on. `owner` is whose it is, `hold` what it has in memory; `outcome` reports how it ends.
-    `background`: its client already has the queued response, so that everything later, failures too, is
-    reported by its events. `placed`: its place is held. `makings` is how often it was begun before."""
+    """One response, ready to be made.
+
+    Without `persistence` it is not stored. `total` is how many seconds all of it may take. `reservation` is
+    the memory that it has reserved. `background`: the client already has the queued response, so that even a
+    failure is reported by events. `slot_reserved`: the gate's slot is acquired already."""
 
     def __init__(
         self,
@@ -74,110 +73,111 @@ class Run:
         attempts: Attempts,
         gate: Gate,
         total: float,
-        keeping: ResponseSessionPersistenceTransformer | None,
+        persistence: ResponseSessionPersistenceTransformer | None,
         keeper: Keeper,
         running: ActiveRuns,
         judge: SchemaJudge,
         *,
-        beats: bool,
+        needs_keepalive_events: bool,
         owner: str,
-        hold: Hold,
+        reservation: Hold,
         outcome: Outcome,
         background: bool,
         personal: bool,
-        placed: bool = False,
-        makings: int = 0,
+        slot_reserved: bool = False,
+        previous_attempts: int = 0,
     ) -> None:
         self.translation = translation
-        self.keeping = keeping
+        self.persistence = persistence
         self.personal = personal
-        """It needs its client's own key, which is not stored: no other worker can make it."""
+        """It needs the client's own key, which is not stored: no other worker can make it."""
         self._attempts = attempts
         self._gate = gate
         self._total = total
         self._keeper = keeper
         self.owner = owner
-        self._hold = hold
+        self._reservation = reservation
         self._outcome = outcome
         self._running = running
-        self._beats = beats
+        self._needs_keepalive_events = needs_keepalive_events
         self._background = background
-        self._placed = placed
-        self._makings = makings
-        self.client = Client(may_leave=keeping is not None)
-        self._outlet = Outlet(self.client, keeping)
-        self._reading = Reading(translation, self._outlet, judge, outcome, owner)
+        self._slot_reserved = slot_reserved
+        self._previous_attempts = previous_attempts
+        self.client = Client(may_leave=persistence is not None)
+        self._client_stream = ClientStream(self.client, persistence)
+        self._reader = ReplyReader(translation, self._client_stream, judge, outcome, owner)
         self._deadline: asyncio.Timeout | None = None
         self._stopped = False
-        self._is_settled = False  # how it ended is known and, if it is stored, durable
-        self._settled: asyncio.Event | None = None  # made for those who wait for that
+        self._has_ended = False  # the end is known and, if it is stored, durable
+        self._end_event: asyncio.Event | None = None  # created by whoever waits for the end
         self.accepted = False
-        """The upstream has taken the request and begun to answer: the status is known."""
-        self.in_line = False  # it is `making` in the background and waits for its turn
+        """The upstream has accepted the request and begun to answer: the status is known."""
+        self.is_queued = False
+        """It runs in the background and waits for a slot."""
 
     async def generate(
-        self, deliver: Deliver | None, *, may_fall_behind: bool = False, anywhere: bool = False
+        self, deliver: Deliver | None, *, may_fall_behind: bool = False, from_callback: bool = False
     ) -> None:
-        """Run to the end, delivering the events of each read together; without `deliver` its client is sent
-        nothing before the end. When this is cancelled, a response
-        that is stored goes on without its client, and another one is broken off. With `may_fall_behind` a
-        stored one also goes on without a client that is too slow, and this returns: `client.is_behind`.
-        `anywhere` is as `Client.attach` has it.
+        """Run to the end and send the events of each read together; without `deliver` nothing is sent before
+        the end. When this is cancelled, a stored response goes on without its client, and any other is
+        aborted. For `may_fall_behind` and `from_callback` see `Client.attach`; when the client is too slow,
+        this returns early and `client.is_behind` is set.
 
-        Raises UpstreamError when the upstream fails before anything was delivered (law S5) and StoreError
-        when not even its beginning can be stored; after that a failure is delivered as events.
+        Raises UpstreamError if the upstream fails before anything was sent (law S5), and StoreError if not
+        even the beginning can be stored; after that a failure is sent as events.
         """
         if deliver is not None:
-            self.client.attach(deliver, may_fall_behind=may_fall_behind, anywhere=anywhere)
-        elif self.keeping is not None:
-            self.keeping.unheard = True
+            self.client.attach(deliver, may_fall_behind=may_fall_behind, from_callback=from_callback)
+        elif self.persistence is not None:
+            self.persistence.sends_only_at_end = True
         try:
-            await (self._make() if self.keeping is None else self.client.wait(self.start()))
+            await (self._run() if self.persistence is None else self.client.wait(self.start()))
         finally:
             self.client.detach()
 
     def start(self) -> asyncio.Task[None]:
-        """Run to the end in a task of its own."""
-        if self.keeping is not None:
-            self._keeper.add(self.keeping, self.lose)
+        """Start a task that runs to the end."""
+        if self.persistence is not None:
+            self._keeper.add(self.persistence, self.on_lost)
         if self._background:
             self._gate.waiting.take(self.owner)
-            self.in_line = True
-        self.making = self._keeper.start(self._make())
-        return self.making
+            self.is_queued = True
+        self.task = self._keeper.start(self._run())
+        return self.task
 
     async def abandon(self) -> None:
         """The client has left, and `generate` was cancelled."""
-        if self.keeping is None:
+        if self.persistence is None:
             self.translation.cancel()
 
     async def cancel(self) -> Response:
-        """End the response as cancelled; its client gets that end."""
+        """End the response as cancelled, which its client is sent, and wait for that."""
         self.stop()
-        await self.settled()
+        await self.wait_for_end()
         return self.translation.snapshot
 
-    async def settled(self) -> None:
-        """Wait until it is known how it ended."""
-        if self._is_settled:
+    async def wait_for_end(self) -> None:
+        """Wait until the end is known and, if the response is stored, durable."""
+        if self._has_ended:
             return
-        if self._settled is None:
-            self._settled = asyncio.Event()
-        await self._settled.wait()
+        if self._end_event is None:
+            self._end_event = asyncio.Event()
+        await self._end_event.wait()
 
     def refuse(self, error: BridgeError) -> list[Event]:
-        """The end of one that `generate` refused, where others of the same answer go on."""
+        """The events of the end of a run whose `generate` raised this error, for a client whose other choices
+        go on."""
         events = self.translation.fail(error)
         self._outcome.count()
         return events
 
     def stop(self) -> None:
-        """The same, without waiting for the end."""
+        """Cancel the response without waiting for its end."""
         self._stopped = True
         self._interrupt()
 
-    def lose(self) -> None:
-        """Nothing of it can be stored any more: it fails."""
+    def on_lost(self) -> None:
+        """The record belongs to another worker now: fail the response."""
         self._interrupt()
 
     def _interrupt(self) -> None:
@@ -185,117 +185,126 @@ class Run:
             self._deadline.reschedule(asyncio.get_running_loop().time())
 
     @property
-    def shown(self) -> Response | None:
-        """The response as it stands, to whoever asks; None when that is what is stored: it has ended, or none
-        of its output is stored, so that it may be made again."""
-        has_shown = self.keeping is not None and self.keeping.seen and not self.translation.ended
+    def visible_response(self) -> Response | None:
+        """The response as it is now; None if the stored one is to be shown instead, because the run has ended
+        or none of its output is stored, so that it may be made again."""
+        has_shown = self.persistence is not None and self.persistence.seen and not self.translation.ended
         return self.translation.snapshot if has_shown else None
 
     @property
-    def last_kept(self) -> int | None:
-        """The number of the last event that has passed to be kept, -1 before the first; None when nothing is
-        kept of it."""
-        return None if self.keeping is None else self.keeping.batch.last
+    def last_persisted(self) -> int | None:
+        """The sequence number of the last event that was given to be stored, -1 before the first; None if the
+        response is not stored."""
+        return None if self.persistence is None else self.persistence.batch.last
 
     @property
-    def waiting(self) -> bool:
-        """It is the upstream, the store or the judge that is waited for, not the client."""
-        return self._reading.waits or self._outlet.storing
+    def client_waits(self) -> bool:
+        """The run waits for the upstream, the store or the judge, and not for the client."""
+        return self._reader.waiting or self._client_stream.storing
 
-    async def show_life(self) -> bool:
-        """Deliver something when nothing has been sent for a while; whether there was something: nothing
-        before the status is known (law S6), then the first events, then a keep-alive event to a client that
-        needs one."""
-        if self.translation.ended or self._outlet.is_taken or not (self.accepted and self.waiting):
+    async def send_keepalive(self) -> bool:
+        """Send an event to a client that has been sent nothing for a while: the first events, later a
+        keep-alive event if the client needs them. Returns whether something was sent; nothing is before the
+        status is known (law S6)."""
+        if self.translation.ended or self._client_stream.busy or not (self.accepted and self.client_waits):
             return False
         events = (
-            self.translation.beat() if self._beats and self.translation.begun else self.translation.begin()
+            self.translation.keepalive()
+            if self._needs_keepalive_events and self.translation.begun
+            else self.translation.begin()
         )
-        if events and (rest := self._outlet.pass_on(events)) is not None:
-            await rest
+        if events and (pending := self._client_stream.send(events)) is not None:
+            await pending
         return bool(events)
 
-    async def _make(self) -> None:
+    async def _run(self) -> None:
         response_id = self.translation.response_id
         try:
             with self._outcome:
                 self._running.add(response_id, self.owner, self)
                 try:
-                    last = await self._until_the_end()
+                    last = await self._run_to_end()
                     if last:
-                        await self._outlet.pass_last(last, self._total, self._settle)
+                        await self._client_stream.send_last(last, self._total, self._on_end)
                 finally:
                     self._running.remove(response_id)
         finally:
-            if self.in_line:
-                self._leave_line()
-            self._hold.release()
-            if not self._is_settled:
-                self._note_settled()
-            if self.keeping is not None:
-                self._keeper.leave(self.keeping, ended=self.translation.ended)
+            if self.is_queued:
+                self._leave_queue()
+            self._reservation.release()
+            if not self._has_ended:
+                self._set_ended()
+            if self.persistence is not None:
+                self._keeper.remove(self.persistence, ended=self.translation.ended)
 
-    async def _until_the_end(self) -> list[Event]:
-        """The last events, which have not been passed on. Raises HttpError when it fails before anything of
-        it was sent."""
+    async def _run_to_end(self) -> list[Event]:
+        """The last events, which have not been sent yet. Raises HttpError if the run fails before anything
+        was sent."""
         try:
-            # what waits for its turn has its time from then on
+            # the time of a queued run begins when it has a slot
             async with asyncio.timeout(None if self._background else self._total) as deadline:
                 self._deadline = deadline
                 if self._stopped:
                     return self.translation.cancel()
-                # A run in the background waits for a place instead of being refused.
-                async with self._gate.place(self.owner, waits=self._background, held=self._placed):
-                    if self.in_line:
-                        self._leave_line()
+                # A background run waits for a slot instead of being refused.
+                async with self._gate.place(self.owner, waits=self._background, held=self._slot_reserved):
+                    if self.is_queued:
+                        self._leave_queue()
                     if deadline.when() is None:  # it was not interrupted
                         deadline.reschedule(asyncio.get_running_loop().time() + self._total)
                     self._gate.ends(deadline)
                     try:
-                        return await self._ask()
+                        return await self._ask_upstream()
                     finally:
                         self._gate.ends_no_more(deadline)
         except TimeoutError:
-            return self._reading.last or await self._cut_short()
+            return self._reader.last or await self._after_timeout()
         except HttpError as error:
             return self._failed(error)
         finally:
             self._deadline = None
 
-    async def _ask(self) -> list[Event]:
-        if self._background and self.keeping is not None and not await self._mark_begun(self.keeping):
+    async def _ask_upstream(self) -> list[Event]:
+        if (
+            self._background
+            and self.persistence is not None
+            and not await self._store_begun(self.persistence)
+        ):
             return self.translation.fail(LOST)
         async with self._attempts as reply:
             self.accepted = True
-            return await self._reading.follow(reply)
+            return await self._reader.read_to_end(reply)
 
-    async def _mark_begun(self, keeping: ResponseSessionPersistenceTransformer) -> bool:
-        """Store that it is made now, so that it is known how often its worker has died of it; whether it is
-        this run's to make. Of a first making there is no event yet: the upstream's answer may say what
-        `response.created` shows."""
-        if self._makings:
-            if (rest := self._outlet.pass_on(self.translation.begin_again(self._makings))) is not None:
-                await rest
+    async def _store_begun(self, persistence: ResponseSessionPersistenceTransformer) -> bool:
+        """Store that this attempt begins, so that it counts if the worker dies of it. Returns whether the
+        record is still this run's. The first attempt has no event yet, because the upstream's answer may
+        change what `response.created` shows."""
+        if self._previous_attempts:
+            if (
+                pending := self._client_stream.send(self.translation.restart(self._previous_attempts))
+            ) is not None:
+                await pending
         else:
-            await keeping.begin()
-        return not keeping.lost
+            await persistence.begin()
+        return not persistence.lost
 
-    def _leave_line(self) -> None:
-        self.in_line = False
+    def _leave_queue(self) -> None:
+        self.is_queued = False
         self._gate.waiting.give_back(self.owner)
 
-    async def _cut_short(self) -> list[Event]:
+    async def _after_timeout(self) -> list[Event]:
         if self._stopped:
             return self.translation.cancel()
-        if self._gate.cut.is_set() and await self._given_back():
+        if self._gate.cut.is_set() and await self._released():
             return []
-        if self.keeping is not None and self.keeping.lost:
+        if self.persistence is not None and self.persistence.lost:
             return self.translation.fail(LOST)  # unless there is a stored end to send instead
         return self._failed(shutting_down() if self._gate.cut.is_set() else too_slow(self._total))
 
-    async def _given_back(self) -> bool:
-        """Whether another worker makes it instead: nobody has seen anything of it."""
-        return self.keeping is not None and not self.personal and await self.keeping.give_back()
+    async def _released(self) -> bool:
+        """Release the response, of which nobody has seen anything, to other workers; whether that was
+        possible."""
+        return self.persistence is not None and not self.personal and await self.persistence.give_back()
 
     def _failed(self, error: HttpError) -> list[Event]:
         if not self._known:
@@ -304,29 +313,30 @@ class Run:
 
     @property
     def _known(self) -> bool:
-        """Something of the response was sent, or it can be found in the store: it has to be brought to an
-        end."""
-        held = self.keeping is not None and self.keeping.held
+        """Something of the response was sent or is in the store, so that it has to have an end."""
+        held = self.persistence is not None and self.persistence.held
         return self.client.has_sent or self._background or held
 
-    def _settle(self, instead: Event | None) -> None:
+    def _on_end(self, instead: Event | None) -> None:
         if instead is not None:
-            self._end_instead(instead)
-        self._note_settled()
+            self._replace_end(instead)
+        self._set_ended()
 
-    def _note_settled(self) -> None:
-        self._is_settled = True
-        if self._settled is not None:
-            self._settled.set()
+    def _set_ended(self) -> None:
+        self._has_ended = True
+        if self._end_event is not None:
+            self._end_event.set()
 
-    def _end_instead(self, last: Event) -> None:
-        """This end is sent instead. Raises HttpError when it is a failure and nothing was sent yet."""
-        self.translation.end_instead(last)
-        unknown = self._is_secret or not self._known
+    def _replace_end(self, last: Event) -> None:
+        """Send this end instead. Raises HttpError if it is a failure and nothing was sent yet."""
+        self.translation.replace_end(last)
+        unknown = self._nothing_known or not self._known
         if unknown and self.translation.failure is not None:
             raise self.translation.failure
 
     @property
-    def _is_secret(self) -> bool:
-        """Nothing of it was sent or stored, whatever was made of it."""
-        return self.keeping is not None and self.keeping.unheard and not self.keeping.held
+    def _nothing_known(self) -> bool:
+        """Nothing of it was sent or stored, however much was made."""
+        return (
+            self.persistence is not None and self.persistence.sends_only_at_end and not self.persistence.held
+        )

@@ -1,7 +1,7 @@
-"""What a worker process does: judge one text by one schema, or whether the schema can be used at all.
+"""What a worker process does: validate a text against a schema, or check that a schema can be used.
 
-It imports little, so that the process is there soon. The limits on its memory and its time hold even when
-the server that started it is gone.
+It imports little, so that the process starts quickly. Its limits of memory and time hold even after the
+server that started it has stopped.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _UNCHECKED: Final = frozenset({"backtrackLimitExceeded", "regexEngineFailure"})
 
 
 def main() -> None:
-    """The whole life of a process that is asked by lines of `[schema, seconds, text]` and answers with a
-    string or null: `objection`, or where the text is null `unusable`. It is ended when one takes longer."""
-    make_ready()
+    """Answer lines of `[schema, seconds, text]` with a JSON string or null: `objection`, or if the text is
+    null `unusable`. The process is killed if one takes longer than its seconds."""
+    limit_process()
 
     def answer(line: bytes) -> bytes:
         schema, seconds, text = json.loads(line)
@@ -37,14 +37,14 @@ def main() -> None:
     answer_lines(answer)
 
 
-def make_ready() -> None:
-    """The process is the server's: what interrupts a terminal is not meant for it."""
+def limit_process() -> None:
+    """Ignore Ctrl-C, which is meant for the server, and limit the memory."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, resource.RLIM_INFINITY))
 
 
 def unusable(schema: dict[str, Any]) -> str | None:
-    """Why no answer can be judged by the schema; None when it can."""
+    """Why the schema can't be used; None if it can."""
     try:
         validator(dialect_of(schema) or "", schema)
     except (engine.ValidationError, ValueError):
@@ -53,8 +53,8 @@ def unusable(schema: dict[str, Any]) -> str | None:
 
 
 def objection(schema: dict[str, Any], text: str) -> str | None:
-    """Why the text is not a JSON value that fits the schema, in words that quote neither; None when it does.
-    The schema has been checked (`check_schema`)."""
+    """Why the text is not a JSON value that fits the schema, without quoting either; None if it is. The
+    schema has been checked (`check_schema`)."""
     try:
         value = decode_json(text)
     except WireError as error:
@@ -66,7 +66,7 @@ def objection(schema: dict[str, Any], text: str) -> str | None:
     try:
         judge.validate(value)
     except engine.ValidationError as error:
-        place, keyword = _place(error), _keyword(error)
+        place, keyword = _path_of(error), _keyword(error)
         if keyword in _UNCHECKED:
             return f"The answer could not be checked: the pattern for {place} takes too many steps."
         return f"The answer does not fit the schema at {place}: violates {keyword!r}"
@@ -81,13 +81,13 @@ def _end_after(seconds: float) -> None:
 
 
 def _keyword(error: engine.ValidationError) -> str:
-    """The keyword that is violated; a schema that is `false` has no keyword of its own."""
+    """The keyword that is violated; a schema that is `false` has none."""
     name: str = error.kind.name
     return str(error.schema_path[-1]) if name == "falseSchema" and error.schema_path else name
 
 
-def _place(error: engine.ValidationError) -> str:
-    """Where it is in the answer; a key that the schema does not name was made up by the model, and is not
-    shown."""
+def _path_of(error: engine.ValidationError) -> str:
+    """The path in the answer. A key that the schema does not name was made up by the model and is shown as
+    `*`."""
     named = set(error.evaluation_path)
     return json_path(step if isinstance(step, int) or step in named else "*" for step in error.instance_path)

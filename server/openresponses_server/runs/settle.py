@@ -1,4 +1,4 @@
-"""Runs whose worker stopped, brought to an end that says what happened (law S1)."""
+"""Settles runs whose worker stopped: resumes them, or ends them with what is known of them (law S1)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.sse import SSEDecoder
 from openresponses_server.runs.outcome import log_ended
 from openresponses_server.store.base import Lease, LeaseLost, ResponseStore, StoredResponse, StoreError
-from openresponses_server.store.endings import MAKINGS, closing_events, interrupted, makings
+from openresponses_server.store.endings import MAX_ATTEMPTS, closing_events, interrupted, previous_attempts
 from openresponses_server.store.frames import Frames, joined
 from openresponses_server.store.logs.base import EventLog, LogError, LogGap, LogGone
 from openresponses_server.store.writers import WAITING
@@ -27,12 +27,14 @@ Renew = Callable[[], Awaitable[None]]
 """Renews the leases of this process' own runs."""
 
 Rerun = Callable[[StoredResponse, str, int], Awaitable[None]]
-"""Takes a response whose output nobody can have seen, the worker's name that holds it, and how often it was
-begun."""
+"""Makes a response whose output nobody can have seen: its record, the worker name that holds it, and the
+number of previous attempts."""
 
-_Take = Callable[[Lease, float], Awaitable[list[StoredResponse]]]
+_Claim = Callable[[Lease, float], Awaitable[list[StoredResponse]]]
 
-_QUEUED: Final = 3.0  # seconds that a run may wait while a worker is idle; its entry in the queue was lost
+_QUEUED: Final = (
+    3.0  # seconds after which an idle worker claims a waiting run: its entry in the queue was lost
+)
 _LOG_PATIENCE: Final = 3.0  # seconds to wait for the log
 _SETTLING: Final = 15.0  # seconds that settling a run may take, its log out of reach and its store slow
 _NOT_BEGUN: Final = "it could not begin"
@@ -48,10 +50,12 @@ def _nothing() -> None:
 
 
 class Settler:
-    """Takes runs whose lease is over, or whose process has stopped, and settles each once, of all workers
-    that try. `lease` is how many seconds living workers have to renew theirs. `renew` comes before each look:
-    a process that had no time for its leases does not take its own runs for abandoned. `process` is the name
-    of this one. `shares`: there is a queue, so that what waits goes to whichever worker has room.
+    """Claims runs whose lease has expired or whose process has stopped, and settles them; each is claimed by
+    one worker only.
+
+    `lease` is for how many seconds a lease is renewed. `renew` is called before each look, so that a process
+    which was too busy to renew its leases does not claim its own runs. `process` is the name of this process.
+    `has_queue`: waiting runs go to whichever worker has a free slot.
     """
 
     def __init__(
@@ -62,94 +66,94 @@ class Settler:
         renew: Renew = _nothing_to_renew,
         *,
         process: str = "settler",
-        shares: bool = False,
+        has_queue: bool = False,
     ) -> None:
         self._store = store
         self._event_log = log
         self._lease = lease
         self._renew = renew
         self._process = process
-        self._shares = shares
-        self._wary_until = -math.inf
+        self._has_queue = has_queue
+        self._paused_until = -math.inf
         self.leaving = False
-        """This process is to leave: it takes nothing up any more."""
+        """This process is to leave: it claims nothing any more."""
         self.count: Callable[[], None] = _nothing
-        """Called for each run that was settled."""
+        """Called for each run that was ended."""
         self.rerun: Rerun | None = None
-        """Takes up runs whose output nobody can have seen; without it they are settled too."""
+        """Resumes runs whose output nobody can have seen; without it they are ended, too."""
 
     async def sweep(self) -> int:
-        """Settle every run whose lease is over; how many there were. Raises StoreError."""
+        """Settle every run whose lease has expired; returns how many. Raises StoreError."""
         total = 0
-        claim = partial(self._store.claim_orphans, waiting=not self._shares)
-        while orphans := await self._take(claim):
-            await self._hand_on(*orphans)
+        claim = partial(self._store.claim_orphans, waiting=not self._has_queue)
+        while orphans := await self._claim(claim):
+            await self._release_or_resume(*orphans)
             total += len(orphans[0])
         return total
 
     async def settle(self, response_id: str) -> bool:
-        """Settle this one, if its lease is over and nobody else does; whether it was. Raises
+        """Settle this run if its lease has expired and no other worker claims it; whether it was. Raises
         StoreError."""
-        taken = await self._take(partial(self._acquire, response_id))
-        if taken is not None:
-            await self._hand_on(*taken)
-        return taken is not None
+        claimed = await self._claim(partial(self._claim_one, response_id))
+        if claimed is not None:
+            await self._release_or_resume(*claimed)
+        return claimed is not None
 
-    async def settle_all_of(self, process: str) -> int:
-        """Settle the runs of a process that has stopped, whatever their leases; how many there were. Raises
+    async def settle_process(self, process: str) -> int:
+        """Settle the runs of a process that has stopped, whatever their leases; returns how many. Raises
         StoreError."""
         total = 0
         if self.leaving:
             return total
         lease = self._lease_from(await self._store.now())
         while left := await self._store.claim_of(process, lease):
-            await self._hand_on(left, lease.worker)
+            await self._release_or_resume(left, lease.worker)
             total += len(left)
             lease = self._lease_from(await self._store.now())
         return total
 
-    async def take_waiting(self, not_of: Collection[str] = ()) -> bool:
-        """Make one run that waits although a worker is idle, of any owner but these; whether there was one.
-        Raises StoreError."""
+    async def resume_waiting(self, not_of: Collection[str] = ()) -> bool:
+        """Resume one run that waits although this worker is idle, of any owner but these; whether there was
+        one. Raises StoreError."""
         now = await self._store.now()
         lease = Lease(self._new_worker(), now + self._lease)
-        taken = await self._store.claim_waiting(lease, now + WAITING - _QUEUED, not_of=not_of)
-        for record in taken:
-            await self.take_up(record, lease.worker)
-        return bool(taken)
+        claimed = await self._store.claim_waiting(lease, now + WAITING - _QUEUED, not_of=not_of)
+        for record in claimed:
+            await self.resume(record, lease.worker)
+        return bool(claimed)
 
-    async def _acquire(self, response_id: str, lease: Lease, now: float) -> list[StoredResponse]:
+    async def _claim_one(self, response_id: str, lease: Lease, now: float) -> list[StoredResponse]:
         record = await self._store.acquire(response_id, lease, now)
         return [] if record is None else [record]
 
-    async def _hand_on(self, records: Sequence[StoredResponse], worker: str) -> None:
-        """Give back what waits for its turn where others may have room for it, take up the rest. All are held
-        as `worker`."""
+    async def _release_or_resume(self, records: Sequence[StoredResponse], worker: str) -> None:
+        """Release the runs that other workers may have a slot for, and resume the rest. All are held as
+        `worker`."""
         waiting = {
             each.response.id: worker
-            for each in (records if self._shares else ())
-            if await self._may_be_made(each) is not None
+            for each in (records if self._has_queue else ())
+            if await self._attempts_so_far(each) is not None
         }
         if waiting:
             await self._store.give_back(waiting, await self._store.now() + WAITING - _QUEUED)
         rest = [each for each in records if each.response.id not in waiting]
-        await asyncio.gather(*(self.take_up(each, worker) for each in rest))
+        await asyncio.gather(*(self.resume(each, worker) for each in rest))
 
-    async def _take(self, take: _Take) -> tuple[list[StoredResponse], str] | None:
-        """Runs whose lease is over, and the name under which they are held now. None right after the store
-        was out or slow: that ends all leases, and each living worker has the length of one to renew its
-        own."""
+    async def _claim(self, claim: _Claim) -> tuple[list[StoredResponse], str] | None:
+        """Runs whose lease has expired, and the worker name that holds them now. None right after the store
+        was out of reach or slow, which lets all leases expire: each living worker has the length of a lease
+        to renew its own."""
         if self.leaving:
             return None
         slow_at = time.monotonic() + self._lease / 4
-        with self._watching(slow_at):
+        with self._pause_if_slow(slow_at):
             await self._renew()
             now = await self._store.now()
-            if time.monotonic() < self._wary_until or time.monotonic() > slow_at:
+            if time.monotonic() < self._paused_until or time.monotonic() > slow_at:
                 return None
             lease = self._lease_from(now)
-            taken = await take(lease, now)
-            return (taken, lease.worker) if taken else None
+            claimed = await claim(lease, now)
+            return (claimed, lease.worker) if claimed else None
 
     def _lease_from(self, now: float) -> Lease:
         return Lease(self._new_worker(), now + max(self._lease, _SETTLING))
@@ -158,8 +162,8 @@ class Settler:
         return f"{self._process}-settler-{secrets.token_hex(8)}"
 
     @contextmanager
-    def _watching(self, slow_at: float) -> Iterator[None]:
-        """Settle nothing for the length of a lease after the store failed or was late."""
+    def _pause_if_slow(self, slow_at: float) -> Iterator[None]:
+        """Settle nothing for the length of a lease after the store failed or was slow."""
         failed = False
         try:
             yield
@@ -168,36 +172,36 @@ class Settler:
             raise
         finally:
             if failed or time.monotonic() > slow_at:
-                self._wary_until = time.monotonic() + self._lease
+                self._paused_until = time.monotonic() + self._lease
 
-    async def take_up(self, record: StoredResponse, worker: str) -> None:
-        """Make what is queued, and what was broken off before anybody can have seen of it; end the others. It
-        is held as `worker`."""
-        begun = await self._may_be_made(record)
+    async def resume(self, record: StoredResponse, worker: str) -> None:
+        """Make the response if it was queued, or aborted before anybody can have seen any output; else end
+        it. It is held as `worker`."""
+        begun = await self._attempts_so_far(record)
         if self.rerun is not None and begun is not None:
             await self.rerun(record, worker, begun)
             return
         await self.end(record, worker)
 
-    async def makings(self, record: StoredResponse) -> int | None:
-        """How often a response was begun whose output nobody can have seen; None when somebody can. What the
-        log has beyond the record was sent by a worker of an earlier version. Raises StoreError."""
-        begun = await makings(self._store, record)
+    async def previous_attempts(self, record: StoredResponse) -> int | None:
+        """How often the response was begun; None if somebody can have seen output of it. If the log has more
+        than the record, a worker of an earlier version sent that. Raises StoreError."""
+        begun = await previous_attempts(self._store, record)
         if begun:
             sent, _ = await self._read(record.response.id, record.last_sequence)
             return None if sent else begun
         return begun
 
-    async def _may_be_made(self, record: StoredResponse) -> int | None:
-        """The same, if it is to be made here once more."""
-        begun = None if self.rerun is None else await self.makings(record)
-        return None if begun is None or begun >= MAKINGS else begun
+    async def _attempts_so_far(self, record: StoredResponse) -> int | None:
+        """How often the response was begun, if it is to be made once more; else None."""
+        begun = None if self.rerun is None else await self.previous_attempts(record)
+        return None if begun is None or begun >= MAX_ATTEMPTS else begun
 
     async def end(
         self, record: StoredResponse, worker: str, ending: Callable[[Response], Response] | None = None
     ) -> Response | None:
-        """End a run that is held, its output what was stored and what the log still has, as `ending` says
-        or else as interrupted; None when it was deleted meanwhile."""
+        """End a run that is held, with the output that is stored or still in the log, by `ending` or else as
+        interrupted; None if the response was deleted meanwhile."""
         response = record.response
         last = record.last_sequence
         found, whole = await self._tail(response.id, last)
@@ -205,7 +209,7 @@ class Settler:
         terminal: Event | None = None
         if tail is not None:
             last = tail.last
-            response, terminal = await self._folded(record, tail)
+            response, terminal = await self._replay(record, tail)
         if terminal is None:
             response = (
                 interrupted(response, record.input, whole=whole) if ending is None else ending(response)
@@ -225,17 +229,17 @@ class Settler:
         return response
 
     async def _tail(self, response_id: str, after: int) -> tuple[list[Frames], bool]:
-        """What was sent since the last checkpoint, as far as the log still has it, and whether that is all.
-        The first events are stored before they are sent."""
+        """The frames since the last checkpoint that the log still has, and whether these are all. The first
+        events are stored before they are sent."""
         found, sound = await self._read(response_id, after)
         if found or after < 0:
             return found, sound or not found
-        # A log that has the event before is there, and nothing has followed.
+        # If the log has the event before, nothing was sent after it.
         before, sound = await self._read(response_id, after - 1)
         return [], sound and bool(before)
 
     async def _read(self, response_id: str, after: int) -> tuple[list[Frames], bool]:
-        """What the log has above this number, and whether it came to an end there."""
+        """The frames of the log above this number, and whether it could be read to its end."""
         found: list[Frames] = []
         try:
             async with asyncio.timeout(_LOG_PATIENCE):
@@ -245,8 +249,8 @@ class Settler:
             return found, False
         return found, True
 
-    async def _folded(self, record: StoredResponse, tail: Frames) -> tuple[Response, Event | None]:
-        """The response as the stream gives it (law E1), and the terminal event if there is one."""
+    async def _replay(self, record: StoredResponse, tail: Frames) -> tuple[Response, Event | None]:
+        """The response that the whole stream gives (law E1), and the terminal event if there is one."""
         whole = ResponseAccumulator()
         decoder = SSEDecoder()
         event: Event | None = None

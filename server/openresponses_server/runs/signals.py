@@ -1,5 +1,5 @@
-"""Cancel messages between workers: the worker that makes this response ends it. They go through the event
-log's Redis; workers that don't share one don't get each other's messages."""
+"""Messages between workers that ask the one that makes a response to cancel it. They are sent through the
+event log's Redis; workers that share none don't receive each other's messages."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Signals(Protocol):
     """One per worker."""
 
     async def cancel(self, response_id: str) -> bool:
-        """Ask the worker that makes it to end it; whether the message could be sent."""
+        """Ask the worker that makes this response to cancel it; whether the message could be sent."""
         ...
 
     async def listen(self, on_cancel: OnCancel) -> None:
-        """Receive the others' messages, for ever."""
+        """Receive the messages of other workers, until cancelled."""
         ...
 
     async def close(self) -> None:
@@ -35,7 +35,7 @@ class Signals(Protocol):
 
 
 class NoSignals:
-    """For a single worker: there are no others to ask."""
+    """For a single worker, which has no others to ask."""
 
     async def cancel(self, response_id: str) -> bool:
         return False
@@ -48,7 +48,7 @@ class NoSignals:
 
 
 class RedisSignals:
-    """Over the Redis at `url`."""
+    """Publishes and subscribes in the Redis at `url`."""
 
     def __init__(self, url: str) -> None:
         from redis.asyncio import Redis
@@ -74,7 +74,7 @@ class RedisSignals:
                     while True:
                         message = await heard.get_message(timeout=_POLL)
                         if message is not None:
-                            _hear(on_cancel, message["data"])
+                            _deliver(on_cancel, message["data"])
             except (RedisError, OSError) as error:
                 _log.warning("signals.failed", error=type(error).__name__)
             except Exception:
@@ -85,13 +85,13 @@ class RedisSignals:
         await self._redis.aclose()
 
 
-def _hear(on_cancel: OnCancel, response_id: bytes) -> None:
+def _deliver(on_cancel: OnCancel, response_id: bytes) -> None:
     try:
         on_cancel(response_id.decode())
-    except Exception:  # of one response, while others are to be cancelled still
+    except Exception:  # the messages for other responses must still be received
         _log.exception("signals.internal_error")
 
 
 def open_signals(event_log: str) -> Signals:
-    """By the address of the event log."""
+    """The signals for the event log at this address."""
     return RedisSignals(event_log) if event_log.startswith("redis") else NoSignals()

@@ -1,5 +1,4 @@
-"""What all runs of this process share: store, event log, keeper, and settling the runs of workers that have
-stopped."""
+"""What all runs of a process share: store, event log, keeper, and settling the runs of stopped workers."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from openresponses_server.limits.gate import Gate
 from openresponses_server.observation.metrics import Metrics
 from openresponses_server.runs.follow import Follower
 from openresponses_server.runs.keeper import Keeper
-from openresponses_server.runs.queue import RunQueue, Take
+from openresponses_server.runs.queue import Claim, RunQueue
 from openresponses_server.runs.run import ActiveRuns, Run
 from openresponses_server.runs.settle import Rerun, Settler
 from openresponses_server.runs.signals import OnCancel, open_signals
@@ -39,27 +38,26 @@ from openresponses_server.store.persistence import ResponseSessionPersistenceTra
 from openresponses_server.store.stores import open_event_log
 from openresponses_server.tasks import end_tasks
 
-# Background runs that wait for their turn in a process that is to leave, given to the other workers.
-
 _log = structlog.get_logger(__name__)
 
 
-def is_anybodys(run: Run) -> bool:
-    """It is stored, and another worker can make it instead."""
-    return run.keeping is not None and run.keeping.held and not run.personal
+def can_be_resumed_elsewhere(run: Run) -> bool:
+    """Whether it is stored and another worker can make it instead."""
+    return run.persistence is not None and run.persistence.held and not run.personal
 
 
-async def hand_over(runs: Iterable[Run], store: ResponseStore, queue: RunQueue | None) -> None:
-    """Stop those that wait here, or were stored and have not begun to, and let go of them in the store, where
-    others take them: at once by the queue, else at their next look. What is not anybody's stays."""
+async def release_to_other_workers(runs: Iterable[Run], store: ResponseStore, queue: RunQueue | None) -> None:
+    """Stop these background runs, which wait for a slot or have just been stored, and release their leases.
+    The other workers find them in the queue at once, or in the store at their next look. Runs that only this
+    process can make stay."""
     held, owners = {}, {}
     for run in runs:
-        if run.keeping is not None and is_anybodys(run):
-            held[run.keeping.response_id] = run.keeping.worker
-            owners[run.keeping.response_id] = run.owner
-            if run.in_line:
-                run.making.cancel()
-                await asyncio.wait([run.making])
+        if run.persistence is not None and can_be_resumed_elsewhere(run):
+            held[run.persistence.response_id] = run.persistence.worker
+            owners[run.persistence.response_id] = run.owner
+            if run.is_queued:
+                run.task.cancel()
+                await asyncio.wait([run.task])
     if not held:
         return
     try:
@@ -73,23 +71,23 @@ async def hand_over(runs: Iterable[Run], store: ResponseStore, queue: RunQueue |
     _log.info("shutdown.handed_over", responses=len(held))
 
 
-# The request of a response in the background, as it is stored for the worker that will make it.
+# The request of a background response, as it is stored for the worker that will make it.
 
 WIRE: Final = f"{OURS}wire"
-"""The field that says which wire its client reads."""
+"""The field for the wire that the client reads."""
 
 _USUAL_WIRE: Final = "openresponses"
 
 
 def stored_request(request: CreateResponse, wire: str) -> bytes:
-    """The request as JSON, with its client's wire."""
+    """The request as JSON, with the wire of its client."""
     body = decode_json(encode(replace(request, beyond=UNSET, native=UNSET)))
     put_back(body, request.beyond)
     return encode({**body, WIRE: wire})
 
 
 def wire_of(record: StoredResponse) -> str:
-    """The wire that the client of this response reads; the usual one when its request does not say."""
+    """The wire that the client of this response reads; `openresponses` if its request names none."""
     try:
         wire = decode_json(record.request or b"{}").get(WIRE)
     except WireError:
@@ -97,10 +95,10 @@ def wire_of(record: StoredResponse) -> str:
     return wire if wire in WIRES else _USUAL_WIRE
 
 
-_SWEPT_EVERY: Final = 300.0  # seconds between two looks for responses that have expired, at most
-_WATCHED_EVERY: Final = 1.0  # seconds between two looks for processes that have stopped
+_SWEPT_EVERY: Final = 300.0  # seconds between two sweeps of expired responses, at most
+_WATCHED_EVERY: Final = 1.0  # seconds between two looks for stopped processes
 _DISCARD_PATIENCE: Final = 1.0  # seconds that a deletion waits for the event log
-_DISCARD_PAUSE: Final = 5.0  # seconds until an event log that failed is asked again
+_DISCARD_PAUSE: Final = 5.0  # seconds between two tries at a failing event log
 
 
 def _nothing() -> None:
@@ -108,7 +106,7 @@ def _nothing() -> None:
 
 
 class RunSupport:
-    """One per application. It works while `going` lasts."""
+    """One per application. It works for as long as its `lifespan` lasts."""
 
     def __init__(self, settings: Settings, store: ResponseStore, metrics: Metrics | None = None) -> None:
         self.store = store
@@ -123,7 +121,7 @@ class RunSupport:
             settings.lease,
             self.keeper.renew,
             process=self._worker,
-            shares=settings.event_log.startswith("redis"),
+            has_queue=settings.event_log.startswith("redis"),
         )
         self._on_lost: Callable[[], None] = _nothing
         if metrics is not None:
@@ -138,7 +136,7 @@ class RunSupport:
         self._retention = seconds_of(settings.retention)
         self._number = 0
         self._shared = not settings.store.startswith("memory")
-        self._caring: asyncio.Task[None] | None = None
+        self._maintenance: asyncio.Task[None] | None = None
         self.queue: RunQueue | None = None
         if settings.event_log.startswith("redis"):
             self.queue = RunQueue(settings.event_log, store.name, self._worker, settings.lease)
@@ -147,8 +145,8 @@ class RunSupport:
         self._swept_every = min(_SWEPT_EVERY, (self._retention or math.inf) / 2)
 
     async def check_store(self) -> None:
-        """Raise StoreError when the store was out lately and still is: what could not be stored is refused
-        before an upstream is asked for it."""
+        """Raise StoreError if the last maintenance found the store out of reach and it still is, so that a
+        request whose response could not be stored is refused before an upstream is asked."""
         if self._outage:
             await self.store.get(NO_ID)
             self._outage = False
@@ -159,20 +157,20 @@ class RunSupport:
         return f"{self._worker}-{self._number}"
 
     def expires_at(self, now: float) -> float | None:
-        """Until when what is stored now is kept (Unix seconds); None for ever."""
+        """When what is stored now expires (Unix seconds); None: never."""
         return None if self._retention is None else now + self._retention
 
-    def keeping(
+    def new_persistence(
         self,
         translation: Translation,
         request: CreateResponse,
         owner: str,
         wire: str,
-        taken: str | None = None,
+        held_as: str | None = None,
         upstream: Callable[[], UpstreamResponse | None] = _nothing,
     ) -> ResponseSessionPersistenceTransformer:
-        """What keeps this run's response. `taken` is the name under which its record is held already;
-        `upstream` gives the upstream's own response, where it keeps one."""
+        """The persistence of one run's response. `held_as` is the worker name that holds its record already;
+        `upstream` returns the response that the upstream itself has stored, if any."""
         now = time.time()
         record = StoredResponse(
             response=translation.snapshot,
@@ -187,11 +185,11 @@ class RunSupport:
             lambda: translation.snapshot,
             self.store,
             self.event_log,
-            taken or self.new_worker(),
+            held_as or self.new_worker(),
             wire=wire,
             interval=self._interval,
             lease=self._lease,
-            stored=taken is not None,
+            stored=held_as is not None,
             shared=self._shared,
             withheld=(request.restart or self._restart) == "always",
             wake=self.keeper.wake,
@@ -199,14 +197,14 @@ class RunSupport:
             upstream=upstream,
         )
 
-    async def forget(self, response_id: str) -> None:
-        """The response was deleted: its frames go too, and the run that makes it is soon ended."""
-        self.keeper.look_at(response_id)
+    async def discard(self, response_id: str) -> None:
+        """The response was deleted: discard its frames, and have the run that makes it ended soon."""
+        self.keeper.recheck(response_id)
         discarding = self.keeper.start(self._discard(response_id))
         await asyncio.wait([discarding], timeout=_DISCARD_PATIENCE)
 
     async def _discard(self, response_id: str) -> None:
-        """For as long as the log could stay without it."""
+        """Retry for as long as the event log could have the frames."""
         deadline = time.monotonic() + MARKED
         while time.monotonic() < deadline:
             try:
@@ -216,56 +214,60 @@ class RunSupport:
                 await asyncio.sleep(_DISCARD_PAUSE)
 
     @asynccontextmanager
-    async def going(self, gate: Gate, rerun: Rerun, take: Take, on_cancel: OnCancel) -> AsyncIterator[None]:
-        """Keep the checkpoints going, settle what stopped workers left, now and then, and receive the other
-        workers' messages; at the end, wait for what runs."""
+    async def lifespan(
+        self, gate: Gate, rerun: Rerun, claim: Claim, on_cancel: OnCancel
+    ) -> AsyncIterator[None]:
+        """Make checkpoints, settle the runs of stopped workers and receive the messages of other workers; at
+        the end, wait for the runs."""
         self.settler.rerun = rerun
         at_hand = self.store.is_loaded
         if at_hand:
-            await self._care()
+            await self._maintain()
         await self.presence.appear()
         if at_hand:
-            await self._look_for_departed()
-        keeping = _started(self.keeper.keep(), self.keeper.keep_leases(), self.signals.listen(on_cancel))
-        taking = _started(
-            _for_ever(self._care, self._lease / 4, begun=at_hand),
-            _for_ever(self._look_for_departed, _WATCHED_EVERY, begun=at_hand),
-            *([self.queue.serve(take, self.settler.take_waiting, gate)] if self.queue else []),
+            await self._settle_departed()
+        persistence = _create_tasks(
+            self.keeper.make_checkpoints(), self.keeper.renew_leases(), self.signals.listen(on_cancel)
         )
-        self._caring = taking[0]
+        claiming = _create_tasks(
+            _repeat(self._maintain, self._lease / 4, already_done=at_hand),
+            _repeat(self._settle_departed, _WATCHED_EVERY, already_done=at_hand),
+            *([self.queue.serve(claim, self.settler.resume_waiting, gate)] if self.queue else []),
+        )
+        self._maintenance = claiming[0]
         try:
             yield
         finally:
-            await end_tasks(taking)  # first, or they would take what is handed over
+            await end_tasks(claiming)  # first, or they would claim what is released
             await self.keeper.drain()
-            await end_tasks(keeping)
+            await end_tasks(persistence)
             await self.signals.close()
             if self.queue is not None:
                 await self.queue.close()
             await self.presence.leave()
             await self.event_log.shutdown()
 
-    async def leave(self, running: ActiveRuns) -> None:
-        """This process is to leave: what waits for its turn here goes to the other workers at once, and
-        nothing is taken up here any more. What only this process can make stays."""
+    async def stop_claiming(self, running: ActiveRuns) -> None:
+        """This process is to leave: release the queued runs to other workers, and resume none here any more.
+        Runs that only this process can make stay."""
         self.settler.leaving = True
-        if self._caring is not None:
-            self._caring.cancel()
+        if self._maintenance is not None:
+            self._maintenance.cancel()
         if self._shared:
-            await hand_over(running.in_line(), self.store, self.queue)
+            await release_to_other_workers(running.is_queued(), self.store, self.queue)
 
-    async def begin(self, run: Run) -> None:
-        """Have it made that was stored just now: by another worker when this process is to leave."""
-        if self.settler.leaving and self._shared and is_anybodys(run):
-            await hand_over([run], self.store, self.queue)
+    async def start(self, run: Run) -> None:
+        """Start a run that was stored just now; if this process is to leave, release it to other workers."""
+        if self.settler.leaving and self._shared and can_be_resumed_elsewhere(run):
+            await release_to_other_workers([run], self.store, self.queue)
         else:
             run.start()
 
-    async def _look_for_departed(self) -> None:
-        """Settle what processes have left that are known to have stopped, leases or not."""
+    async def _settle_departed(self) -> None:
+        """Settle the runs of processes that are known to have stopped, whatever their leases."""
         try:
             for process in await self.presence.departed():
-                settled = await self.settler.settle_all_of(process)
+                settled = await self.settler.settle_process(process)
                 await self.presence.forget(process)
                 _log.info("process.departed", process=process, runs=settled)
         except StoreError as error:
@@ -273,8 +275,9 @@ class RunSupport:
         except Exception:
             _log.exception("runs.care_failed")
 
-    async def _care(self) -> None:
-        """Law S1: nothing stays in progress for ever; and nothing longer than it is to be kept."""
+    async def _maintain(self) -> None:
+        """Settle the runs whose leases are over (law S1: nothing stays in progress for ever) and delete what
+        has expired."""
         for work in (self.settler.sweep, self._forget_expired):
             try:
                 await work()
@@ -294,14 +297,14 @@ class RunSupport:
                 _log.info("store.swept", responses=forgotten)
 
 
-async def _for_ever(work: Callable[[], Awaitable[None]], every: float, *, begun: bool) -> None:
-    """Do it every so many seconds; at once where that has not `begun`."""
+async def _repeat(work: Callable[[], Awaitable[None]], every: float, *, already_done: bool) -> None:
+    """Do it every so many seconds, and now unless it is `already_done`."""
     while True:
-        if not begun:
+        if not already_done:
             await work()
-        begun = False
+        already_done = False
         await asyncio.sleep(every)
 
 
-def _started(*works: Coroutine[Any, Any, None]) -> list[asyncio.Task[None]]:
+def _create_tasks(*works: Coroutine[Any, Any, None]) -> list[asyncio.Task[None]]:
     return [asyncio.create_task(work) for work in works]

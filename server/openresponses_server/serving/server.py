@@ -116,7 +116,7 @@ class Server(uvicorn.Server):
             gate.leave()
         else:
             gate.close()
-        return asyncio.create_task(self._service.runs.leave(self._service.running))
+        return asyncio.create_task(self._service.runs.stop_claiming(self._service.running))
 
     @property
     def _seconds_left(self) -> int:

@@ -175,8 +175,8 @@ def _events_in(data: bytes) -> list[Event]:
 
 RESTARTED: Final = "openresponses-bridge:restarted"
 """The event that stands behind the beginning of a response that is made again, once for each time;
-`attempt` counts the makings, the first included."""
-MAKINGS: Final = 3
+`attempt` counts the attempts, the first included."""
+MAX_ATTEMPTS: Final = 3
 """How often a response is begun: a request that stops its workers must not stop all of them."""
 
 _BEGINNINGS: Final = (ResponseCreated, ResponseInProgress)
@@ -187,12 +187,12 @@ def shows_output(events: Iterable[Event]) -> bool:
     return any(not (type(event) in _BEGINNINGS or _is_restart(event)) for event in events)
 
 
-async def makings(store: ResponseStore, record: StoredResponse) -> int | None:
+async def previous_attempts(store: ResponseStore, record: StoredResponse) -> int | None:
     """How often a response in the background has been begun, 0 while it is queued; None when it can't be made
     again: somebody may have seen some of its output, which is stored before it is sent, or its request is not
     there. Raises StoreError."""
     response = record.response
-    if record.request is None or response.output or record.last_sequence > len(_BEGINNINGS) + MAKINGS:
+    if record.request is None or response.output or record.last_sequence > len(_BEGINNINGS) + MAX_ATTEMPTS:
         return None
     if response.status != "in_progress":
         return 0 if response.status == "queued" else None

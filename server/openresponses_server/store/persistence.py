@@ -157,7 +157,7 @@ class ResponseSessionPersistenceTransformer:
         self._shared = shared
         self.seen = False
         """Something of the response is stored that may have been sent; in the background, of its output."""
-        self.unheard = False
+        self.sends_only_at_end = False
         """Nothing of it is sent before its end, so that its beginning need not be stored before it passes:
         it is stored with the first checkpoint that is due, or with the end."""
         self._final: Response | None = None
@@ -171,9 +171,9 @@ class ResponseSessionPersistenceTransformer:
         return self._record.stored and not self.saved and not self.lost
 
     @property
-    def flows(self) -> bool:
+    def can_send_now(self) -> bool:
         """What passes now waits for the log at most: the beginning is stored, or need not be yet."""
-        return self._log.opened if self.seen else self.unheard
+        return self._log.opened if self.seen else self.sends_only_at_end
 
     @property
     def saved(self) -> bool:
@@ -183,7 +183,7 @@ class ResponseSessionPersistenceTransformer:
     async def transform(self, batches: AsyncIterable[list[Event]]) -> AsyncIterator[list[Event]]:
         """A whole stream, checkpoints made in passing."""
         async for events in batches:
-            kept = await self.take(events)
+            kept = await self.persist(events)
             if self.due(self._clock()):
                 await self.checkpoint()
             yield kept
@@ -222,20 +222,20 @@ class ResponseSessionPersistenceTransformer:
             self._give_up()
         return True
 
-    async def take(self, events: list[Event]) -> list[Event]:
+    async def persist(self, events: list[Event]) -> list[Event]:
         """Keep a batch; what may leave instead of it, which differs when the end could not be stored.
         Raises StoreError when not even the beginning can be stored, with the first output of a response in
         the background: nothing of these events may be sent then. What is unheard may have passed before.
         """
         if type(events[-1]) in TERMINAL_EVENTS:
             return await self._end(events)
-        if (kept := self.keep(events)) is not None:
+        if (kept := self.append(events)) is not None:
             await kept
         return events
 
-    def keep(self, events: list[Event]) -> Awaitable[None] | None:
+    def append(self, events: list[Event]) -> Awaitable[None] | None:
         """The same of a batch that is not the last, in a plain call: None when it may leave, or what is to
-        be awaited first. While this `flows` that is a future, which raises nothing."""
+        be awaited first. While this `can_send_now` that is a future, which raises nothing."""
         if not self._withheld.idle and not (events := self._withheld.passing(events)):
             return None
         self._note(events)
@@ -244,7 +244,7 @@ class ResponseSessionPersistenceTransformer:
                 self._next_at = 0.0
                 self._wake()
             return None if self.lost else self._log.append(self.batch)
-        if not self.unheard:
+        if not self.sends_only_at_end:
             return self._keep_first(events)
         self._record.check()
         return None
@@ -259,7 +259,7 @@ class ResponseSessionPersistenceTransformer:
     def due(self, now: float) -> bool:
         """Whether a checkpoint has something to do: frames to store, or an end to store after all. It does
         not renew the lease of a run without new events (`Keeper` does)."""
-        kept = self.held or (self.unheard and not self.saved)
+        kept = self.held or (self.sends_only_at_end and not self.saved)
         return kept and now >= self._next_at and (bool(self._record.pending) or self._final is not None)
 
     async def checkpoint(self, *, always: bool = False) -> None:
@@ -275,7 +275,7 @@ class ResponseSessionPersistenceTransformer:
                     await self._record.progress_in_time()
                 else:
                     await self._record.progress()
-                self.seen = self.seen or self.unheard
+                self.seen = self.seen or self.sends_only_at_end
             except StoreError as error:
                 if always:
                     raise

@@ -56,10 +56,10 @@ class UpstreamRequest(Struct, frozen=True):
     conversation: str = ""
 
 
-Again = Callable[[bool], None]
+Resume = Callable[[bool], None]
 """Called with whether more may come."""
 
-Take = Callable[[bytes, Again], bool | None]
+Take = Callable[[bytes, Resume], bool | None]
 """Gets what comes, in the event loop's own callback; whether more may come to it, or None when it says that
 later. When it wants no more, the rest is for the next read."""
 

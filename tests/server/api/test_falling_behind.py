@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from openresponses_bridge import ResponseStreamStateMachine
-from openresponses_server.runs import outlet as clients
-from openresponses_server.runs.outlet import Batch, Client
+from openresponses_server.runs import client_stream as clients
+from openresponses_server.runs.client_stream import Batch, Client
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from tests.support.serving import Reply, call, opened, serving, violations, wait_for
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk, text

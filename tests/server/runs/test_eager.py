@@ -6,16 +6,16 @@ import asyncio
 
 import pytest
 
-from openresponses_server.runs.outlet import begin
+from openresponses_server.runs.client_stream import start_eagerly
 
 pytestmark = pytest.mark.anyio
 
 
 async def _in_callback(coroutine: object) -> object:
-    """What `begin` gives where there is no task."""
+    """What `start_eagerly` gives where there is no task."""
     loop = asyncio.get_running_loop()
     given = loop.create_future()
-    loop.call_soon(lambda: given.set_result((asyncio.current_task(), begin(coroutine))))  # type: ignore[arg-type]
+    loop.call_soon(lambda: given.set_result((asyncio.current_task(), start_eagerly(coroutine))))  # type: ignore[arg-type]
     task, rest = await given
     assert task is None
     return rest

@@ -41,7 +41,7 @@ async def last_of(left: Left) -> int:
 
 async def refused(left: Left, after: int, sent: int | None = None) -> str:
     with pytest.raises(HttpError) as error:
-        await left.follower.check(await left.standing(), after, sent)
+        await left.follower.check_starting_after(await left.standing(), after, sent)
     assert (error.value.http_status, error.value.param) == (400, "starting_after")
     return error.value.message
 
@@ -57,7 +57,7 @@ async def test_s2_end_of_a_settled_response_is_not_followed_by_another(left: Lef
     last = await last_of(left)
     for _ in range(2):
         left.follower = another(left)
-        await left.follower.check(await left.standing(), last)
+        await left.follower.check_starting_after(await left.standing(), last)
         assert await left.read(after=last) == DONE
 
 
@@ -72,7 +72,7 @@ async def test_s2_client_that_saw_more_than_was_saved_is_sent_the_stored_end(lef
     assert end.count(b"event: ") == 1
     for _ in range(2):
         left.follower = another(left)
-        await left.follower.check(await left.standing(), last + beyond)
+        await left.follower.check_starting_after(await left.standing(), last + beyond)
         assert await left.read(after=last + beyond) == end
     assert await left.read(after=last) == DONE
 
@@ -82,7 +82,7 @@ async def test_s2_client_that_asked_before_the_end_was_stored_is_sent_it(left: L
     """Under the number of the end it has seen another event, which nobody has kept: it can't have the end."""
     after = len(left.saved) + beyond
     standing = await left.standing()
-    await left.follower.check(standing, after)
+    await left.follower.check_starting_after(standing, after)
     await left.settler.sweep()
     shown = b"".join([data async for data in left.follower.follow(standing, after)])
     assert shown == await left.read(after=await last_of(left) - 1)
@@ -181,7 +181,7 @@ async def test_s1_end_that_came_before_it_was_known_as_the_end_is_not_sent_again
 async def test_number_that_no_response_reaches_is_refused(left: Left, beyond: int) -> None:
     await left.settler.sweep()
     last = await last_of(left)
-    await left.follower.check(await left.standing(), last + MOST)
+    await left.follower.check_starting_after(await left.standing(), last + MOST)
     assert str(last) in await refused(left, last + beyond)
 
 
@@ -202,7 +202,7 @@ async def run_on(left: Left, log: bool = True) -> int:
 async def test_number_that_a_run_of_this_process_has_not_reached_is_refused(left: Left) -> None:
     await run_on(left)
     standing = await left.standing()
-    await left.follower.check(standing, 7, sent=7)
+    await left.follower.check_starting_after(standing, 7, sent=7)
     assert "7" in await refused(left, 8, sent=7)
     assert "no event" in await refused(left, len(left.saved), sent=-1)
 
@@ -216,7 +216,7 @@ async def renewing(left: Left) -> None:
 
 async def test_number_that_another_workers_run_has_not_reached_is_refused(left: Left) -> None:
     last = await run_on(left)
-    await left.follower.check(await left.standing(), last)
+    await left.follower.check_starting_after(await left.standing(), last)
     living = asyncio.create_task(renewing(left))
     assert str(last) in await refused(left, last + 1)
     living.cancel()
@@ -237,7 +237,7 @@ async def test_s2_number_is_not_refused_while_its_worker_may_be_dead(
     monkeypatch.setattr(follow, "_UNSURE_FOR", 0.1)
     last = await run_on(left)
     with pytest.raises(HttpError) as error:
-        await left.follower.check(await left.standing(), last + 1)
+        await left.follower.check_starting_after(await left.standing(), last + 1)
     assert (error.value.http_status, error.value.code) == (503, "worker_unreachable")
     assert error.value.headers is not None
     assert int(error.value.headers["retry-after"]) > 0
@@ -249,7 +249,7 @@ async def test_s2_number_is_not_refused_while_the_run_is_settled(
     """The lease that somebody has taken over is no sign of life of the worker."""
     monkeypatch.setattr(follow, "_UNSURE_FOR", 0.1)
     last = await run_on(left)
-    checking = asyncio.create_task(left.follower.check(await left.standing(), last + 1))
+    checking = asyncio.create_task(left.follower.check_starting_after(await left.standing(), last + 1))
     await asyncio.sleep(0.07)
     taken = StoredResponse(left.machine.snapshot, [], lease=Lease("settler", ALIVE.until + 5))
     await left.store.put(taken, Frames(0, len(left.saved) - 1, encode_sse(left.saved)))
@@ -262,7 +262,7 @@ async def test_s2_number_is_waited_for_until_the_run_is_settled(left: Left) -> N
     """Then the stream has the end for whoever saw more than was saved."""
     last = await run_on(left)
     standing = await left.standing()
-    checking = asyncio.create_task(left.follower.check(standing, last + 2))
+    checking = asyncio.create_task(left.follower.check_starting_after(standing, last + 2))
     await asyncio.sleep(0.07)
     await left.store.checkpoint(left.id, Lease(ALIVE.worker, 1.0))
     await left.settler.sweep()
@@ -277,7 +277,7 @@ async def test_number_is_checkpointed_before_it_is_refused(left: Left) -> None:
     more = left.machine.text("!")
     frames = Frames(last + 1, last + len(more), encode_sse(more))
     await left.store.checkpoint(left.id, ALIVE, left.machine.snapshot, frames)
-    await left.follower.check(standing, last + 1)
+    await left.follower.check_starting_after(standing, last + 1)
 
 
 async def test_what_cannot_be_known_is_sent_when_the_run_has_ended(left: Left) -> None:
@@ -285,7 +285,7 @@ async def test_what_cannot_be_known_is_sent_when_the_run_has_ended(left: Left) -
     await run_on(left, log=False)
     left.follower = Follower(left.store, MemoryLog(), left.settler, pause=0.01, most=MOST, interval=0.05)
     standing = await left.standing()
-    await left.follower.check(standing, 500)
+    await left.follower.check_starting_after(standing, 500)
     reading = asyncio.create_task(left.read(after=500))
     end = left.machine.finish("stop")
     first = len(left.saved)
@@ -301,4 +301,4 @@ async def test_what_cannot_be_known_is_sent_when_the_run_has_ended(left: Left) -
 async def test_number_beyond_a_run_whose_worker_is_dead_is_not_refused_yet(left: Left) -> None:
     """Its client may have seen what nobody saved."""
     await left.log_more()
-    await left.follower.check(await left.standing(), len(left.saved + left.logged) + 5)
+    await left.follower.check_starting_after(await left.standing(), len(left.saved + left.logged) + 5)

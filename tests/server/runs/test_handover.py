@@ -19,7 +19,7 @@ def test_s8_what_is_stored_while_its_server_leaves_is_made_by_the_next(tmp_path:
     url = f"sqlite:///{tmp_path}/sessions.sqlite3" if store == "sqlite" else "memory://"
     leaving = InProcess(Settings(store=url, default_model="demo"))
     service = leaving.app.state.service
-    leaving.run(service.runs.leave(service.running))
+    leaving.run(service.runs.stop_claiming(service.running))
     queued = leaving.call("POST", "/v1/responses", SLOW).json
     assert queued["status"] == "queued"
     leaving.call("GET", "/healthz")

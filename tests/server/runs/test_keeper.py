@@ -74,16 +74,16 @@ class Bench:
         )
 
     async def begin(self) -> None:
-        self.keeper.add(self.kept, self.lose)
+        self.keeper.add(self.kept, self.on_lost)
         await self.take(self.machine.start() + self.machine.text("First"))
         await self.take(self.machine.block_done())
         await until(lambda: self.stored == self.passed)  # a finished item is stored at once
 
     async def take(self, events: list[Event]) -> None:
-        await self.kept.take(events)
+        await self.kept.persist(events)
         self.passed = self.kept.batch.last
 
-    def lose(self) -> None:
+    def on_lost(self) -> None:
         self.lost += 1
 
     async def record(self) -> StoredResponse:
@@ -111,7 +111,7 @@ async def bench(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
     made = Bench()
     clock = SimpleNamespace(monotonic=lambda: made.now)
     monkeypatch.setattr("openresponses_server.runs.keeper.time", clock)
-    keeping = asyncio.create_task(made.keeper.keep())
+    keeping = asyncio.create_task(made.keeper.make_checkpoints())
     await made.begin()
     yield made
     await end_tasks([keeping])
@@ -146,8 +146,8 @@ async def test_s1_lease_of_a_quiet_run_is_renewed_beyond_its_first_length(bench:
 
 async def test_s1_leases_are_renewed_by_themselves_and_after_an_outage(bench: Bench) -> None:
     keeper = Keeper(bench.store, 2 * TURN, 2 * TURN)
-    keeper.add(bench.kept, bench.lose)
-    renewing = asyncio.create_task(keeper.keep_leases())
+    keeper.add(bench.kept, bench.on_lost)
+    renewing = asyncio.create_task(keeper.renew_leases())
     try:
         await until(lambda: len(bench.store.renewed) > 1)
         bench.store.down = True
@@ -177,7 +177,7 @@ async def test_s1_leases_of_all_runs_are_renewed_in_one_call(bench: Bench) -> No
     for other in others:
         other.store, other.kept._record._store = bench.store, bench.store
         await other.take(other.machine.start())
-        bench.keeper.add(other.kept, other.lose)
+        bench.keeper.add(other.kept, other.on_lost)
     await others[0].take(others[0].machine.finish())
     await bench.keeper.renew()
     assert bench.store.renewed == [{bench.machine.response_id, others[1].machine.response_id}]
@@ -213,7 +213,7 @@ async def test_run_that_ends_while_its_lease_is_renewed_is_not_taken_for_lost(be
 
     bench.store.renew = ended_meanwhile  # type: ignore[method-assign]
     await bench.keeper.renew()
-    await bench.keeper.pass_once()
+    await bench.keeper.make_due_checkpoints()
     assert bench.kept.saved
     assert bench.lost == 0
 
@@ -221,7 +221,7 @@ async def test_run_that_ends_while_its_lease_is_renewed_is_not_taken_for_lost(be
 async def test_s1_run_whose_response_was_deleted_is_lost_once(bench: Bench) -> None:
     """It need not go on: nothing of it can be stored."""
     await bench.store.delete(bench.machine.response_id)
-    bench.keeper.look_at(bench.machine.response_id)
+    bench.keeper.recheck(bench.machine.response_id)
     await bench.take(bench.machine.text("more"))
     await until(lambda: bench.lost > 0)
     bench.now += INTERVAL + LEASE
@@ -231,7 +231,7 @@ async def test_s1_run_whose_response_was_deleted_is_lost_once(bench: Bench) -> N
 
 async def test_s1_run_that_was_broken_off_is_left_to_be_settled(bench: Bench) -> None:
     """Its lease is not renewed any more."""
-    bench.keeper.leave(bench.kept, ended=False)
+    bench.keeper.remove(bench.kept, ended=False)
     bench.now += LEASE + 1
     await bench.keeper.renew()
     (taken,) = await bench.store.claim_orphans(Lease("other", bench.now + LEASE), bench.now)
@@ -242,10 +242,10 @@ async def test_run_whose_beginning_was_refused_is_not_kept(bench: Bench) -> None
     """Nothing of it was sent, so that there is no end to store when there is room again."""
     refused = Bench()
     refused.store.full = True
-    bench.keeper.add(refused.kept, refused.lose)
+    bench.keeper.add(refused.kept, refused.on_lost)
     with pytest.raises(StoreError):
         await refused.take(refused.machine.start())
-    bench.keeper.leave(refused.kept, ended=True)
+    bench.keeper.remove(refused.kept, ended=True)
     assert set(bench.keeper._kept) == {bench.machine.response_id}
 
 
@@ -255,8 +255,8 @@ async def test_s1_end_of_a_run_that_was_never_stored_does_not_stop_the_keeper(be
     short = ResponseSessionPersistenceTransformer(
         StoredResponse(machine.snapshot, []), lambda: machine.snapshot, bench.store, MemoryLog(), "worker-2"
     )
-    bench.keeper.leave(short, ended=True)
-    await bench.keeper.pass_once()
+    bench.keeper.remove(short, ended=True)
+    await bench.keeper.make_due_checkpoints()
     await bench.keeper.drain()
 
 

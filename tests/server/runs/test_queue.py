@@ -72,11 +72,11 @@ class Worker:
         now = await self.store.now()
         record = await self.store.acquire(response_id, Lease("taker", now + 10), now)
         if record is not None:
-            await self.settler.take_up(record, "taker")
+            await self.settler.resume(record, "taker")
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.queue.serve(self._take, self.settler.take_waiting, self.gate))
+        task = asyncio.create_task(self.queue.serve(self._take, self.settler.resume_waiting, self.gate))
         try:
             yield
         finally:
@@ -116,7 +116,7 @@ async def test_what_waits_for_the_queue_is_left_to_it(server: OwnRedis) -> None:
     store = MemoryStore()
     await put_waiting(store, 1, since=0.0)
     worker = Worker(server.url, store)
-    assert not await worker.settler.take_waiting()
+    assert not await worker.settler.resume_waiting()
     await worker.queue.close()
     assert worker.taken == []
 
@@ -178,7 +178,7 @@ async def test_deletion_waits_shortly_for_a_log_that_is_silent_and_is_done_later
 
     runs.event_log = Slow()
     begun = time.monotonic()
-    await runs.forget("r")
+    await runs.discard("r")
     assert time.monotonic() - begun < 2.0
     assert discarded == []
     answers.set()
@@ -221,4 +221,4 @@ async def test_s8_a_key_at_its_limit_does_not_hold_up_those_behind_it(server: Ow
         await until(lambda: len(worker.taken) == 3)
     assert worker.taken == [*ids[:2], ids[-1]]
     assert await store.waiting("greedy", 10) == (4, 4)
-    assert not await worker.settler.take_waiting(["greedy"])
+    assert not await worker.settler.resume_waiting(["greedy"])

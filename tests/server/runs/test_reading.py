@@ -9,8 +9,8 @@ import pytest
 
 from openresponses_bridge import ResponseStreamStateMachine
 from openresponses_bridge.protocol.events import Event
-from openresponses_server.runs.outlet import Batch, Client, Outlet
-from openresponses_server.runs.reading import Reading
+from openresponses_server.runs.client_stream import Batch, Client, ClientStream
+from openresponses_server.runs.reading import ReplyReader
 from openresponses_server.store.frames import Frames
 from openresponses_server.store.persistence import frames_of
 from openresponses_server.upstreams.http import HttpReply
@@ -33,7 +33,7 @@ class Spoken:
 
     def __init__(self) -> None:
         self.machine = ResponseStreamStateMachine("m")
-        self.has_all = self._begun = False
+        self.is_complete = self._begun = False
 
     def feed(self, data: bytes) -> list[Event]:
         begun = [] if self._begun else self.machine.start()
@@ -44,21 +44,21 @@ class Spoken:
         return self.machine.finish("stop")
 
 
-class Keeping:
+class FakePersistence:
     """What keeps elsewhere, and has what it is given when the test says so."""
 
-    flows = True
+    can_send_now = True
 
     def __init__(self) -> None:
         self.batch = Frames(0, -1, b"")
         self.asked: list[asyncio.Future[None]] = []
 
-    def keep(self, events: list[Event]) -> asyncio.Future[None]:
+    def append(self, events: list[Event]) -> asyncio.Future[None]:
         self.batch = frames_of(events)
         self.asked.append(asyncio.get_running_loop().create_future())
         return self.asked[-1]
 
-    async def take(self, events: list[Event]) -> list[Event]:
+    async def persist(self, events: list[Event]) -> list[Event]:
         self.batch = frames_of(events)
         return events
 
@@ -69,16 +69,18 @@ class Bench:
     def __init__(self) -> None:
         self.body = Body(Still(), Turns(), asyncio.get_running_loop())
         self.reply = HttpReply("one", cast(Any, SimpleNamespace(content=self.body)), 10.0, "")
-        self.spoken, self.keeping = Spoken(), Keeping()
+        self.spoken, self.persistence = Spoken(), FakePersistence()
         self.taken: list[int] = []
         self.room = asyncio.Event()
         self.room.set()
         client = Client(may_leave=True)
-        client.attach(self.deliver, anywhere=True)
-        self.outlet = Outlet(client, cast(Any, self.keeping))
-        outcome: Any = SimpleNamespace(upstream_spoke=lambda: None, pace=SimpleNamespace(read=lambda _: None))
-        self.reading = Reading(cast(Any, self.spoken), self.outlet, cast(Any, None), outcome, "")
-        self.running = asyncio.create_task(self.reading.follow(self.reply))
+        client.attach(self.deliver, from_callback=True)
+        self.client_stream = ClientStream(client, cast(Any, self.persistence))
+        outcome: Any = SimpleNamespace(
+            first_bytes_received=lambda: None, pace=SimpleNamespace(read=lambda _: None)
+        )
+        self.reading = ReplyReader(cast(Any, self.spoken), self.client_stream, cast(Any, None), outcome, "")
+        self.running = asyncio.create_task(self.reading.read_to_end(self.reply))
 
     def deliver(self, batch: Batch) -> Any:
         if not self.room.is_set():
@@ -92,18 +94,18 @@ class Bench:
 
     async def begin(self) -> None:
         self.body.feed(b"a")
-        await until(lambda: bool(self.keeping.asked))
-        self.keeping.asked[-1].set_result(None)
+        await until(lambda: bool(self.persistence.asked))
+        self.persistence.asked[-1].set_result(None)
         await until(lambda: self.body._ready is not None)
 
     async def have_it(self) -> None:
-        self.keeping.asked[-1].set_result(None)
+        self.persistence.asked[-1].set_result(None)
         await asyncio.sleep(0)
 
     async def end(self) -> None:
         """The run ends, and all has been sent once."""
         last = await self.running
-        await self.outlet.pass_last(last, 1.0, lambda _instead: None)
+        await self.client_stream.send_last(last, 1.0, lambda _instead: None)
         assert self.taken == list(range(self.taken[-1] + 1))
 
 
@@ -119,7 +121,7 @@ async def test_s1_what_comes_is_passed_on_without_the_task_of_the_run(bench: Ben
     before = len(bench.taken)
     for number in range(1, 4):
         bench.body.feed(b"b")
-        assert len(bench.keeping.asked) == number + 1
+        assert len(bench.persistence.asked) == number + 1
         assert len(bench.taken) == before + number - 1
         await bench.have_it()
         assert len(bench.taken) == before + number
@@ -133,7 +135,7 @@ async def test_s4_what_comes_meanwhile_is_not_read(bench: Bench) -> None:
     assert bench.body._size == 2
     await bench.have_it()
     assert bench.body._size == 0
-    assert len(bench.keeping.asked) == 3
+    assert len(bench.persistence.asked) == 3
     bench.body.end()
     await bench.have_it()
     await bench.end()
@@ -148,7 +150,7 @@ async def test_client_that_cannot_take_it_then_is_waited_for_by_the_run(bench: B
     await asyncio.sleep(0.01)
     assert (len(bench.taken), bench.body._size) == (before, 1)
     bench.room.set()
-    await until(lambda: len(bench.keeping.asked) == 3)
+    await until(lambda: len(bench.persistence.asked) == 3)
     await bench.have_it()
     bench.body.end()
     await bench.end()
@@ -162,7 +164,7 @@ async def test_interrupted_run_sends_what_was_under_way_before_its_end_and_once(
     bench.running.cancel()
     await asyncio.wait([bench.running])
     ending = asyncio.create_task(
-        bench.outlet.pass_last(bench.spoken.machine.cancel(), 1.0, lambda _instead: None)
+        bench.client_stream.send_last(bench.spoken.machine.cancel(), 1.0, lambda _instead: None)
     )
     await asyncio.sleep(0)
     if not room:

@@ -67,7 +67,7 @@ async def test_what_expired_goes_even_if_a_run_cannot_be_settled(monkeypatch: py
         raise RuntimeError("a defect")
 
     monkeypatch.setattr(runs.settler, "sweep", fail)
-    await runs._care()
+    await runs._maintain()
     assert [line async for line in store.export()] == []
 
 

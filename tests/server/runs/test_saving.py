@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from openresponses_bridge import ResponseStreamStateMachine
 from openresponses_bridge.protocol.events import Event
-from openresponses_server.runs.outlet import Batch, Client
+from openresponses_server.runs.client_stream import Batch, Client
 from openresponses_server.settings import Settings, Timeouts
 from openresponses_server.store.memory import MemoryStore
 from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer

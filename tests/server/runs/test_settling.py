@@ -245,28 +245,28 @@ async def test_queued_run_that_nobody_began_is_made(left: Left) -> None:
     assert (await left.record()).response.status == "failed"
 
 
-@pytest.mark.parametrize("shares", [True, False])
-async def test_s1_response_that_was_begun_three_times_ends(left: Left, shares: bool) -> None:
+@pytest.mark.parametrize("has_queue", [True, False])
+async def test_s1_response_that_was_begun_three_times_ends(left: Left, has_queue: bool) -> None:
     """Once more would be one worker more, if it is the response that stops them."""
-    settler = Settler(left.store, left.log, 5.0, shares=shares)
+    settler = Settler(left.store, left.log, 5.0, has_queue=has_queue)
     taken: list[tuple[str, int]] = []
 
-    async def rerun(record: StoredResponse, _worker: str, makings: int) -> None:
-        taken.append((record.response.id, makings))
+    async def rerun(record: StoredResponse, _worker: str, previous_attempts: int) -> None:
+        taken.append((record.response.id, previous_attempts))
 
     settler.rerun = rerun
     ids = []
-    for makings in (1, 2, 3):
+    for previous_attempts in (1, 2, 3):
         machine = ResponseStreamStateMachine("m")
         events = machine.start()
-        for attempt in range(2, makings + 1):
+        for attempt in range(2, previous_attempts + 1):
             events += machine.extension_event(RESTARTED, {"attempt": attempt})
         frames = Frames(0, len(events) - 1, encode_sse(events))
         record = StoredResponse(machine.snapshot, [], request=b"{}", lease=LONG_AGO)
         await left.store.put(record, frames)
         ids.append(machine.response_id)
     await settler.sweep()
-    while await settler.take_waiting():
+    while await settler.resume_waiting():
         pass
     assert sorted(taken) == sorted(zip(ids[:2], (1, 2), strict=True))
     ended = await left.store.get(ids[2])
@@ -282,11 +282,11 @@ async def test_s1_what_the_log_shows_beyond_the_record_was_seen(left: Left) -> N
     await left.store.put(record, Frames(0, 1, encode_sse(begun)))
     found = await left.store.get(machine.response_id)
     assert found is not None
-    assert await left.settler.makings(found) == 1
+    assert await left.settler.previous_attempts(found) == 1
     await left.log.open(machine.response_id)
     more = begun + machine.text("Seen")
     await left.log.append(machine.response_id, Frames(0, len(more) - 1, encode_sse(more)))
-    assert await left.settler.makings(found) is None
+    assert await left.settler.previous_attempts(found) is None
 
 
 async def test_runs_of_a_process_that_has_stopped_are_settled_before_their_leases_are_over(
@@ -298,15 +298,15 @@ async def test_runs_of_a_process_that_has_stopped_are_settled_before_their_lease
         Frames(0, len(left.saved) - 1, encode_sse(left.saved)),
     )
     others = [Settler(left.store, left.log, 5.0) for _ in range(4)]
-    assert sum(await asyncio.gather(*(other.settle_all_of("other") for other in others))) == 0
-    assert sum(await asyncio.gather(*(other.settle_all_of("stopped") for other in others))) == 1
+    assert sum(await asyncio.gather(*(other.settle_process("other") for other in others))) == 0
+    assert sum(await asyncio.gather(*(other.settle_process("stopped") for other in others))) == 1
     assert (await left.record()).response.error == CUT_OFF
 
 
 @pytest.mark.parametrize("how", ["sweep", "settle", "settle_all_of"])
 async def test_s9_what_waited_at_a_worker_that_stopped_goes_to_whoever_has_room(left: Left, how: str) -> None:
     """Else a thousand of them would stand in the line of the process that settles."""
-    settler = Settler(left.store, left.log, 5.0, shares=True)
+    settler = Settler(left.store, left.log, 5.0, has_queue=True)
     taken: list[str] = []
 
     async def rerun(record: StoredResponse, _worker: str, _makings: int) -> None:
@@ -323,15 +323,15 @@ async def test_s9_what_waited_at_a_worker_that_stopped_goes_to_whoever_has_room(
         for each in queued:
             assert await settler.settle(each.id)
     else:
-        assert await (settler.sweep() if how == "sweep" else settler.settle_all_of("dead")) == 3
+        assert await (settler.sweep() if how == "sweep" else settler.settle_process("dead")) == 3
     assert taken == []
-    while await settler.take_waiting():
+    while await settler.resume_waiting():
         pass
     assert sorted(taken) == sorted(each.id for each in queued)
 
 
 async def test_s9_what_waits_for_any_worker_is_not_swept_into_one_line(left: Left) -> None:
-    settler = Settler(left.store, left.log, 5.0, shares=True)
+    settler = Settler(left.store, left.log, 5.0, has_queue=True)
     await settler.sweep()
     queued = ResponseStreamStateMachine("m").snapshot
     await left.store.put(StoredResponse(queued, [], request=b"{}", lease=Lease(NOBODY, 1.0)))
@@ -411,6 +411,6 @@ async def test_server_that_stops_does_not_take_what_it_hands_over(monkeypatch: p
         await asyncio.sleep(0.2)  # time for many a look
 
     monkeypatch.setattr(runs.keeper, "drain", hand_over)
-    async with runs.going(Gate(Limits()), rerun, take, taken.append):
+    async with runs.lifespan(Gate(Limits()), rerun, take, taken.append):
         pass
     assert taken == []

@@ -39,7 +39,7 @@ def read(pieces: list[bytes]) -> tuple[bytes, bool]:
     started = machine()
     translation = Translation(started, Inbound(started, think_tags=False))
     events = [event for piece in pieces for event in translation.feed(piece)]
-    over = translation.has_all
+    over = translation.is_complete
     return encode_sse(events + translation.end()), over
 
 
@@ -71,7 +71,7 @@ def test_a_refused_delta_ends_the_response() -> None:
         translation.feed(ONE)
     started.cancel()
     assert translation.feed(ONE) == []
-    assert translation.has_all
+    assert translation.is_complete
 
 
 @pytest.mark.parametrize(

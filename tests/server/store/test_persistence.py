@@ -69,7 +69,7 @@ class Bench:
         self.woken += 1
 
     async def take(self, events: list[Event]) -> list[Event]:
-        sent = await self.kept.take(events)
+        sent = await self.kept.persist(events)
         self.sent += sent
         return sent
 
@@ -119,13 +119,13 @@ async def test_s2_frames_are_the_bytes_that_were_sent(bench: Bench) -> None:
 
 
 async def test_s1_batch_is_in_a_log_of_this_process_when_the_plain_call_returns(bench: Bench) -> None:
-    begun = bench.kept.keep(bench.machine.start())
+    begun = bench.kept.append(bench.machine.start())
     assert begun is not None
-    assert not bench.kept.flows
+    assert not bench.kept.can_send_now
     await begun
-    assert bench.kept.flows
+    assert bench.kept.can_send_now
     for word in ("a ", "b "):
-        assert bench.kept.keep(bench.machine.text(word)) is None
+        assert bench.kept.append(bench.machine.text(word)) is None
         logged = [frames.last async for frames in bench.log.read(bench.id, wait=False)]
         assert logged[-1] == bench.kept.batch.last
     await bench.kept.checkpoint()
@@ -415,54 +415,56 @@ async def test_log_is_closed_when_the_end_is_stored_after_all(bench: Bench) -> N
 
 
 @pytest.fixture
-def unheard(bench: Bench) -> Bench:
-    bench.kept.unheard = True
+def sent_at_end(bench: Bench) -> Bench:
+    bench.kept.sends_only_at_end = True
     return bench
 
 
-async def test_s1_what_nobody_hears_before_its_end_is_stored_once(unheard: Bench) -> None:
-    await unheard.take(unheard.machine.start())
-    await unheard.take(unheard.machine.text("Hello"))
-    assert unheard.kept.flows
-    assert not unheard.kept.due(unheard.time.now)
-    await unheard.take(unheard.machine.finish("stop"))
-    assert unheard.store.calls == ["put"]
-    record = await unheard.record()
-    assert (record.response, record.lease) == (unheard.machine.snapshot, None)
-    assert await unheard.stored_bytes() == encode_sse(unheard.sent)
+async def test_s1_what_nobody_hears_before_its_end_is_stored_once(sent_at_end: Bench) -> None:
+    await sent_at_end.take(sent_at_end.machine.start())
+    await sent_at_end.take(sent_at_end.machine.text("Hello"))
+    assert sent_at_end.kept.can_send_now
+    assert not sent_at_end.kept.due(sent_at_end.time.now)
+    await sent_at_end.take(sent_at_end.machine.finish("stop"))
+    assert sent_at_end.store.calls == ["put"]
+    record = await sent_at_end.record()
+    assert (record.response, record.lease) == (sent_at_end.machine.snapshot, None)
+    assert await sent_at_end.stored_bytes() == encode_sse(sent_at_end.sent)
     with pytest.raises(LogGone):
-        await anext(unheard.log.read(unheard.id))
+        await anext(sent_at_end.log.read(sent_at_end.id))
 
 
-async def test_s1_what_nobody_hears_is_stored_after_a_while(unheard: Bench) -> None:
+async def test_s1_what_nobody_hears_is_stored_after_a_while(sent_at_end: Bench) -> None:
     """And from then on as any other response."""
-    await unheard.take(unheard.machine.start())
-    await unheard.take(unheard.machine.text("Hello"))
-    unheard.time.now += 1.0
-    assert unheard.kept.due(unheard.time.now)
-    assert not unheard.kept.seen
-    await unheard.kept.checkpoint()
-    record = await unheard.record()
+    await sent_at_end.take(sent_at_end.machine.start())
+    await sent_at_end.take(sent_at_end.machine.text("Hello"))
+    sent_at_end.time.now += 1.0
+    assert sent_at_end.kept.due(sent_at_end.time.now)
+    assert not sent_at_end.kept.seen
+    await sent_at_end.kept.checkpoint()
+    record = await sent_at_end.record()
     assert (record.response.status, record.response.output_text) == ("in_progress", "Hello")
     assert record.lease is not None
-    assert unheard.kept.seen
-    assert unheard.kept.held
-    await unheard.take(unheard.machine.text(" world"))
-    assert [frames.last async for frames in unheard.log.read(unheard.id, record.last_sequence, wait=False)]
-    await unheard.take(unheard.machine.finish("stop"))
-    assert unheard.store.calls == ["put", "finish"]
-    assert await unheard.stored_bytes() == encode_sse(unheard.sent)
+    assert sent_at_end.kept.seen
+    assert sent_at_end.kept.held
+    await sent_at_end.take(sent_at_end.machine.text(" world"))
+    assert [
+        frames.last async for frames in sent_at_end.log.read(sent_at_end.id, record.last_sequence, wait=False)
+    ]
+    await sent_at_end.take(sent_at_end.machine.finish("stop"))
+    assert sent_at_end.store.calls == ["put", "finish"]
+    assert await sent_at_end.stored_bytes() == encode_sse(sent_at_end.sent)
 
 
-async def test_what_nobody_heard_and_cannot_be_stored_is_refused(unheard: Bench) -> None:
+async def test_what_nobody_heard_and_cannot_be_stored_is_refused(sent_at_end: Bench) -> None:
     """Soon, before all of it is made; nothing of it was sent."""
-    await unheard.take(unheard.machine.start() + unheard.machine.text("Hello"))
-    unheard.store.down.add("put")
-    unheard.time.now += 1.0
-    await unheard.kept.checkpoint()
+    await sent_at_end.take(sent_at_end.machine.start() + sent_at_end.machine.text("Hello"))
+    sent_at_end.store.down.add("put")
+    sent_at_end.time.now += 1.0
+    await sent_at_end.kept.checkpoint()
     with pytest.raises(StoreError):
-        await unheard.take(unheard.machine.text(" world"))
-    assert not unheard.kept.seen
-    unheard.store.down.clear()
-    await unheard.take(unheard.machine.fail(no_answer()))
-    assert (await unheard.record()).response.status == "failed"
+        await sent_at_end.take(sent_at_end.machine.text(" world"))
+    assert not sent_at_end.kept.seen
+    sent_at_end.store.down.clear()
+    await sent_at_end.take(sent_at_end.machine.fail(no_answer()))
+    assert (await sent_at_end.record()).response.status == "failed"

@@ -15,7 +15,7 @@ from openresponses_server.requests.background import begin
 from openresponses_server.requests.prepare import prepare
 from openresponses_server.settings import Settings
 from openresponses_server.store.base import NOBODY, Lease, StoredResponse, StoreError
-from openresponses_server.store.endings import MAKINGS, RESTARTED, makings, shows_output
+from openresponses_server.store.endings import MAX_ATTEMPTS, RESTARTED, previous_attempts, shows_output
 from openresponses_server.store.frames import Frames
 from openresponses_server.store.logs.base import LogGone
 from openresponses_server.store.logs.memory import MemoryLog
@@ -46,7 +46,7 @@ async def counted(machine: ResponseStreamStateMachine, events: list[Event], **mo
     await store.put(replace(record, **more), frames)
     found = await store.get(machine.response_id)
     assert found is not None
-    return await makings(store, found)
+    return await previous_attempts(store, found)
 
 
 async def test_s1_each_making_that_showed_nothing_is_counted() -> None:
@@ -54,7 +54,7 @@ async def test_s1_each_making_that_showed_nothing_is_counted() -> None:
     assert await counted(machine, []) == 0
     begun = replace(machine.snapshot, status="in_progress")
     assert await counted(machine, [], response=begun) == 1
-    for count in range(MAKINGS + 1):
+    for count in range(MAX_ATTEMPTS + 1):
         machine = ResponseStreamStateMachine("m")
         assert await counted(machine, restarts(machine, count)) == 1 + count
 
@@ -115,7 +115,7 @@ async def test_s1_what_nobody_saw_is_given_back(bench: Bench) -> None:
     record = await bench.record()
     assert record.lease is not None
     assert record.lease.worker == NOBODY
-    assert await makings(bench.store.kept, record) == 1
+    assert await previous_attempts(bench.store.kept, record) == 1
     assert not bench.kept.held
     assert not await bench.kept.give_back()
     await bench.take(bench.machine.text("too late"))
@@ -188,10 +188,10 @@ async def test_s2_poll_is_not_shown_output_that_is_not_stored() -> None:
     await begin(service, run)
     await at.wait()
     assert run.translation.snapshot.output
-    assert run.shown is None
+    assert run.visible_response is None
     hanging.set()
-    await run.making
-    assert run.shown is None  # it has ended: what is stored is shown
+    await run.task
+    assert run.visible_response is None  # it has ended: what is stored is shown
 
 
 async def test_s1_end_behind_a_checkpoint_that_hangs_is_reported_and_stored_later() -> None:

@@ -14,7 +14,7 @@ from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.sse import SSEDecoder
 from openresponses_server.store import persistence
 from openresponses_server.store.base import NOBODY
-from openresponses_server.store.endings import LOST, RESTARTED, makings
+from openresponses_server.store.endings import LOST, RESTARTED, previous_attempts
 from tests.server.store.test_persistence import Bench
 
 pytestmark = pytest.mark.timeout(20)
@@ -56,7 +56,7 @@ async def test_s2_nothing_of_the_output_is_stored_or_sent_before_its_end(at_once
     record = await bench.record()
     assert (record.response.status, record.response.output, record.last_sequence) == ("in_progress", [], 1)
     assert record.response.usage is None
-    assert await makings(bench.store.kept, record) == 1
+    assert await previous_attempts(bench.store.kept, record) == 1
     assert not bench.kept.seen
     assert bench.kept.batch.last == 1
     assert await logged(bench) == encode_sse(begun)
@@ -77,7 +77,7 @@ async def test_s1_what_is_withheld_is_given_back_and_made_elsewhere() -> None:
     record = await bench.record()
     assert record.lease is not None
     assert record.lease.worker == NOBODY
-    assert await makings(bench.store.kept, record) == 1
+    assert await previous_attempts(bench.store.kept, record) == 1
 
 
 async def test_s1_end_that_can_not_be_stored_in_time_is_stored_later_with_all() -> None:
@@ -122,7 +122,7 @@ async def test_s8_what_is_too_much_to_be_withheld_is_shown(monkeypatch: pytest.M
     record = await bench.record()
     assert record.response.output_text == bench.machine.snapshot.output_text
     assert await bench.stored_bytes() == encode_sse(made) == await logged(bench)
-    assert await makings(bench.store.kept, record) is None
+    assert await previous_attempts(bench.store.kept, record) is None
     more = bench.machine.text("y")
     await bench.take(more)
     assert await logged(bench) == encode_sse(made + more)
@@ -193,7 +193,7 @@ async def _any_making(makings_before: int, steps: list[tuple[str, str]], cuts: l
             record = await bench.record()
             assert record.response.output == []
             assert record.last_sequence == min(at, visible) - 1
-            assert await makings(bench.store.kept, record) is not None
+            assert await previous_attempts(bench.store.kept, record) is not None
     last = [
         lambda: machine.finish("stop"),
         lambda: machine.finish("length"),

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from openresponses_server.errors import UpstreamError
-from openresponses_server.upstreams.base import Again
+from openresponses_server.upstreams.base import Resume
 from openresponses_server.upstreams.http import HttpReply
 from openresponses_server.upstreams.http1.body import PIECE, Body, Turns
 
@@ -28,7 +28,7 @@ class Taker:
         self.taken: list[bytes] = []
         self.wanted = wanted
 
-    def __call__(self, data: bytes, _again: Again) -> bool:
+    def __call__(self, data: bytes, _again: Resume) -> bool:
         self.taken.append(data)
         return len(self.taken) < self.wanted
 
@@ -62,9 +62,9 @@ class Later:
 
     def __init__(self) -> None:
         self.taken: list[bytes] = []
-        self.again: Again
+        self.again: Resume
 
-    def __call__(self, data: bytes, again: Again) -> None:
+    def __call__(self, data: bytes, again: Resume) -> None:
         self.taken.append(data)
         self.again = again
 
@@ -130,7 +130,7 @@ async def test_what_comes_while_a_piece_is_taken_comes_behind_it() -> None:
     body, reading = await reply()
     taken: list[bytes] = []
 
-    def take(data: bytes, _again: Again) -> bool:
+    def take(data: bytes, _again: Resume) -> bool:
         if not taken:
             body.feed(b"b")
             body.end()

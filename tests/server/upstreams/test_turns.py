@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from openresponses_server.settings import Timeouts
-from openresponses_server.upstreams.base import Again, UpstreamRequest
+from openresponses_server.upstreams.base import Resume, UpstreamRequest
 from openresponses_server.upstreams.dialects import CHAT
 from openresponses_server.upstreams.http import HttpUpstream
 from openresponses_server.upstreams.http1 import body as turns_module
@@ -149,7 +149,7 @@ def test_s4_those_who_have_much_do_not_hold_up_a_pass(
         async def read(number: int) -> int:
             size = 0
 
-            def take(data: bytes, _again: Again | None = None) -> bool:
+            def take(data: bytes, _again: Resume | None = None) -> bool:
                 nonlocal size
                 size += len(data)
                 until = time.thread_time() + 0.001
@@ -212,7 +212,7 @@ async def test_a_turn_that_comes_after_the_end_leaves_the_connection_to_who_has_
     async def ask(upstream: HttpUpstream, begins: float) -> int:
         size = 0
 
-        def take(data: bytes, _again: Again | None = None) -> bool:
+        def take(data: bytes, _again: Resume | None = None) -> bool:
             nonlocal size
             size += len(data)
             return True

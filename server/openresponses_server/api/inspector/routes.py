@@ -35,7 +35,7 @@ from openresponses_server.requests.bodies import read_bytes, read_json
 from openresponses_server.requests.outgoing import opened
 from openresponses_server.requests.prepare import prepare
 from openresponses_server.requests.service import Service, service_of
-from openresponses_server.runs.outlet import Batch
+from openresponses_server.runs.client_stream import Batch
 from openresponses_server.runs.run import Run
 from openresponses_server.settings import Limits
 from openresponses_server.store.history import continued
@@ -294,7 +294,9 @@ async def _followed(
     if found is None:
         raise unknown_response(response_id)
     running = service.running.get(response_id, owner)
-    await service.runs.follower.check(found, after, None if running is None else running.last_kept)
+    await service.runs.follower.check_starting_after(
+        found, after, None if running is None else running.last_persisted
+    )
     lines = observed_frames(service.runs.follower.follow(found, -1), after, began)
     return StoredStream(lines, headers, service.settings.keep_alive, LINES_TYPE, LINE_KEEP_ALIVE, b"\n")
 

@@ -29,7 +29,7 @@ from openresponses_server.http.refusals import BUSY, envelope, in_lane, limit_re
 from openresponses_server.limits.memory import OF_SOCKET, RECEIVED, Hold
 from openresponses_server.requests.bodies import decoded
 from openresponses_server.requests.service import Service
-from openresponses_server.runs.outlet import Order
+from openresponses_server.runs.client_stream import FifoLock
 from openresponses_server.settings import Limits
 from openresponses_server.tasks import LARGE
 
@@ -158,7 +158,7 @@ class Lanes:
         self._send = send
         self._write = write
         self._after_turn = after_turn
-        self._sending = Order()
+        self._sending = FifoLock()
         self._active = anyio.Semaphore(ACTIVE, fast_acquire=True)
         self._lanes: OrderedDict[str | None, Lane] = OrderedDict()
         self._answers = 0

@@ -44,9 +44,9 @@ from openresponses_server.limits.requests import check_conversation, check_reque
 from openresponses_server.requests.bodies import decoded
 from openresponses_server.requests.prepare import admit, check_references, prepare
 from openresponses_server.requests.service import Service
-from openresponses_server.runs.follow import rest_of
+from openresponses_server.runs.client_stream import Batch
+from openresponses_server.runs.follow import remaining_stream
 from openresponses_server.runs.outcome import log_ended
-from openresponses_server.runs.outlet import Batch
 from openresponses_server.runs.run import Run
 from openresponses_server.store.base import StoredResponse
 from openresponses_server.store.frames import Frames
@@ -131,7 +131,7 @@ class TurnStream:
         raise _broken_off(self._run)
 
     async def _send_end(self, frames: list[Frame]) -> None:
-        await self._run.settled()
+        await self._run.wait_for_end()
         self._end()
         if len(frames) == 1:
             await self._send_first(frames[0].data)
@@ -293,9 +293,11 @@ class Turns:
             failure: BridgeError | None = None
             try:
                 deliver = stream.deliver_at_once if at_once else stream.deliver
-                await run.generate(deliver, may_fall_behind=True, anywhere=at_once)
+                await run.generate(deliver, may_fall_behind=True, from_callback=at_once)
                 if run.client.is_behind:
-                    await stream.catch_up(rest_of(run, self._service.gate, self._service.runs.follower))
+                    await stream.catch_up(
+                        remaining_stream(run, self._service.gate, self._service.runs.follower)
+                    )
             except BridgeError as error:
                 failure = error  # out of the group as it is, not wrapped into a group of errors
             tasks.cancel_scope.cancel()
@@ -308,7 +310,7 @@ class Turns:
         if response.status == "failed":
             self._memory.evict(request.previous_response_id)
         else:
-            upstream = None if run.keeping is None else run.keeping.upstream()
+            upstream = None if run.persistence is None else run.persistence.upstream()
             self._memory.keep(request, response, before, upstream)
 
     async def _accompany(self, run: Run, stream: TurnStream) -> None:
@@ -319,7 +321,7 @@ class Turns:
             if quiet < interval:
                 await anyio.sleep(interval - quiet)
                 continue
-            await run.show_life()
+            await run.send_keepalive()
             await anyio.sleep(interval)
 
     async def _warm_up(self, request: CreateResponse, before: Conversation) -> str:
