@@ -25,7 +25,7 @@ from openresponses_server.store.endings import RESTARTED
 
 KEEP_ALIVE: Final = "openresponses-bridge:keepalive"
 _INTERNAL = ErrorPayload("server_error", "internal_error", "The server failed.", None)
-_FeedRead = Callable[[bytes], list[Event] | None]
+_TryFeedSse = Callable[[bytes], list[Event] | None]
 _log = structlog.get_logger(__name__)
 _EMPTY: Final = 128  # bytes that are added for a comment, or a frame without an event
 
@@ -77,7 +77,7 @@ class Translation:
         self._frames = SSEDecoder()
         self._skipped = 0
         plain = self._judged is None and self._stops is None
-        self._feed_read: _FeedRead | None = getattr(inbound, "feed_read", None) if plain else None
+        self._try_feed_sse: _TryFeedSse | None = getattr(inbound, "try_feed_sse", None) if plain else None
         self._at_frame_start = False  # what is fed next begins with a frame
         self.text_after_tools = text_after_tools
         self._read_done: Callable[[], list[Event]] | None = getattr(inbound, "read_done", None)
@@ -138,8 +138,8 @@ class Translation:
         try:
             if self._most is not None and self._bytes_read > self._most:
                 raise too_long(self._most)
-            if self._at_frame_start and self._feed_read is not None:
-                events = self._feed_read(data)
+            if self._at_frame_start and self._try_feed_sse is not None:
+                events = self._try_feed_sse(data)
                 if events is not None and len(events) == 1:
                     return events  # a delta: an end is more than one event
             if events is None:
