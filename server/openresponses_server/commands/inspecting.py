@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from itertools import chain
 from types import TracebackType
 from typing import Final, Self
 
@@ -14,10 +15,16 @@ from openresponses_bridge.dialects import responses
 from openresponses_bridge.dialects.base import type_of
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_event, decode_response
-from openresponses_bridge.protocol.events import Event, ResponseCreated
+from openresponses_bridge.protocol.events import ResponseCreated
 from openresponses_server.commands.tree import Newest, Space, WatchedResponse
 from openresponses_server.observation.recordings.captures import Payload, begins_response
-from openresponses_server.observation.recordings.dialects import AUTO, Source, dialect_of, open_source
+from openresponses_server.observation.recordings.dialects import (
+    AUTO,
+    Source,
+    Translated,
+    dialect_of,
+    open_source,
+)
 from openresponses_server.observation.recordings.judging import CaptureJudge
 from openresponses_server.observation.recordings.observing import Reported
 
@@ -81,8 +88,8 @@ class Inspection:
         self._over = watched.ended or type_of(payload.value or {}) == "error"
         watched.accuse(found)
 
-    def _take(self, events: Iterable[Event]) -> None:
-        for event in events:
+    def _take(self, translated: Iterable[Translated]) -> None:
+        for event in chain.from_iterable(each.events for each in translated):
             if isinstance(event, ResponseCreated) and self.watched and self.watched[-1].ended:
                 self._pin()  # what showed at the end of the one before
                 self._reported = None  # each answer has a report of its own

@@ -63,9 +63,11 @@ def _translate(lines: Iterable[bytes], source_name: str, sink: Sinks) -> Source 
         if source is None:
             source = open_source(source_name, payload, sink.wire)
             sink.begin(source.text_after_tools)
-        write(sink.feed(source.feed(payload)))
+        for translated in source.feed(payload):
+            write(sink.feed(translated.events))
     if source is not None:
-        write(sink.feed(source.close()))
+        for translated in source.close():
+            write(sink.feed(translated.events))
     return source
 
 

@@ -175,6 +175,16 @@ class ClientSide(Struct, frozen=True, kw_only=True):
     without_text_after_tools: Callable[[], Outbound[Any]] | None = None
 
 
+class Place(NamedTuple):
+    """Which of several answers that come side by side a payload belongs to: `turn` is the answer's id and
+    `thread` that of its conversation, each empty where the payload does not say. `opens`: it is enough to
+    know of an answer that was not heard of yet."""
+
+    thread: str = ""
+    turn: str = ""
+    opens: bool = False
+
+
 class Recording(Struct, frozen=True, kw_only=True):
     """The dialect in a capture, whose payloads are JSON objects or `[DONE]`.
 
@@ -184,6 +194,8 @@ class Recording(Struct, frozen=True, kw_only=True):
     `concludes`: whether a response has said all with this payload, though its stream may go on.
     `begins`: whether another response begins with this payload, after one has ended or concluded; the second
     argument is the payload before it, None for `[DONE]`.
+    `place`: where a payload belongs, in a dialect whose answers may come side by side; what has none goes to
+    the answer that is read, and only there does `begins` count.
     """
 
     recognises: Callable[[Mapping[str, Any]], bool]
@@ -191,6 +203,7 @@ class Recording(Struct, frozen=True, kw_only=True):
     head: Callable[[Mapping[str, Any]], tuple[Any, Any]] = lambda _value: (None, None)
     concludes: Callable[[Mapping[str, Any]], bool] = lambda _value: False
     begins: Callable[[Mapping[str, Any], Mapping[str, Any] | None], bool] = lambda _value, _before: False
+    place: Callable[[Mapping[str, Any]], Place] = lambda _value: Place()
 
 
 class Dialect(Struct, frozen=True, kw_only=True):

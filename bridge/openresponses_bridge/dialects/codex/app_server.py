@@ -20,11 +20,6 @@ from openresponses_bridge.protocol.events import Event
 _SILENT_ITEMS = frozenset({"userMessage", "hookPrompt"})
 
 
-def turn_of(body: dict[str, Any]) -> str:
-    """Which turn a notification is about; empty when it doesn't say."""
-    return text_of(body.get("turnId")) or text_of(object_of(body.get("turn")).get("id"))
-
-
 class AppServer:
     """Reads the app-server's generation into the turn."""
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from openresponses_bridge.dialects.base import Dialect, Recording, UpstreamSide, type_of
+from openresponses_bridge.dialects.base import Dialect, Place, Recording, UpstreamSide, type_of
 from openresponses_bridge.dialects.codex.approvals import APPROVAL_REQUEST, plain
 from openresponses_bridge.dialects.codex.inbound import Inbound
 from openresponses_bridge.dialects.codex.request import FIELDS, CodexOptions, to_upstream
-from openresponses_bridge.dialects.codex.routes import ROUTES
+from openresponses_bridge.dialects.codex.routes import ROUTES, opens_turn
 from openresponses_bridge.dialects.codex.types import Generation, list_of, notification_of, object_of, snake
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import WireError
@@ -107,6 +107,11 @@ def _begins(value: Mapping[str, Any], _before: Mapping[str, Any] | None) -> bool
     return said is not None and said.name in _BEGINNINGS.get(said.generation, ())
 
 
+def _place(value: Mapping[str, Any]) -> Place:
+    said = notification_of(dict(value))
+    return Place() if said is None else Place(said.thread_id, said.turn_id, opens_turn(said))
+
+
 # names that other dialects use as well
 _SHARED = frozenset({"error", "warning"})
 # what each event of a Responses stream carries, and no proxy's notification
@@ -134,6 +139,6 @@ DIALECT: Final = Dialect(
         whole=lambda _value: False,
         outcomes=lambda _options: FIELDS,
     ),
-    recording=Recording(recognises=_recognises, inbound=_RecordedInbound, begins=_begins),
+    recording=Recording(recognises=_recognises, inbound=_RecordedInbound, begins=_begins, place=_place),
 )
 """Without a client's side: Codex's notifications are only read, and turns of it are started."""

@@ -13,12 +13,12 @@ import msgspec
 from msgspec import Struct
 
 from openresponses_bridge.dialects.base import CUT, INVALID_JSON, INVALID_SHAPE, failure
-from openresponses_bridge.dialects.codex.app_server import AppServer, turn_of
+from openresponses_bridge.dialects.codex.app_server import AppServer
 from openresponses_bridge.dialects.codex.approvals import plain, request
 from openresponses_bridge.dialects.codex.errors import payload_of
 from openresponses_bridge.dialects.codex.legacy import Legacy
 from openresponses_bridge.dialects.codex.proxy import Proxy
-from openresponses_bridge.dialects.codex.routes import ROUTES, Action, Route
+from openresponses_bridge.dialects.codex.routes import ROUTES, Action, Route, opens_turn
 from openresponses_bridge.dialects.codex.turn import TurnEmitter
 from openresponses_bridge.dialects.codex.types import Generation, Notification, notification_of, object_of
 from openresponses_bridge.emitter.stream import ResponseStream
@@ -98,10 +98,12 @@ _TOOL_CALLS = "tool_calls"
 _LONGEST_NAME = 64  # characters of an unknown notification's name that are noted
 # what is about a turn; other methods of the app-server are about the thread or the account
 _TURN_METHODS = ("turn/", "item/", "error")
+_SPENT = "thread/tokenUsage/updated"
 
 
 class Inbound:
-    """One turn into one machine. `turn_id` is the turn to read; without it the first that starts.
+    """One turn into one machine. `turn_id` is the turn to read; without it the first that something is said
+    of. What is about another turn, of this thread or of another, is passed over.
 
     `generation` is the one that is believed so far. A turn whose tool calls are all whole, and of which
     nothing else was begun since, has said all: what is fed of it still belongs to it, but `read_done` or
@@ -114,6 +116,7 @@ class Inbound:
         self._machine = machine
         self._turn = TurnEmitter(machine)
         self._turn_id = turn_id
+        self._thread_id = ""  # of that turn, once it was named with it
         self._committed = False
         self._proxy = Proxy(self._turn)
         self._readers: dict[Generation, Callable[[Notification], list[Event]]] = {
@@ -189,7 +192,7 @@ class Inbound:
     def _dispatch(self, said: Notification) -> list[Event]:
         if said.generation is Generation.NONE:
             return self._answer(said)
-        if said.generation is Generation.APP_SERVER and not self._is_ours(said):
+        if (said.thread_id or said.turn_id) and not self._is_ours(said):
             return []
         about_turn = said.generation is not Generation.APP_SERVER or said.name.startswith(_TURN_METHODS)
         if about_turn and not self._committed and said.generation > self.generation:
@@ -232,13 +235,16 @@ class Inbound:
         return self.generation is Generation.RESPONSE and said.name in _ENDS
 
     def _is_ours(self, said: Notification) -> bool:
-        turn_id = turn_of(said.body)
-        if not turn_id or turn_id == self._turn_id:
-            return True
-        if not self._turn_id:
+        thread_id, turn_id = said.thread_id, said.turn_id
+        same_thread = not (thread_id and self._thread_id) or thread_id == self._thread_id
+        if not turn_id:
+            return same_thread
+        if not self._turn_id and opens_turn(said):
             self._turn_id = turn_id
+        if same_thread and turn_id == self._turn_id:
+            self._thread_id = self._thread_id or thread_id
             return True
-        if said.name == "thread/tokenUsage/updated":
+        if said.name == _SPENT and same_thread:
             self._turn.skip_usage(object_of(said.body.get("tokenUsage")))
         self.diagnostics.ignored("turn", "notifications of another turn")
         return False

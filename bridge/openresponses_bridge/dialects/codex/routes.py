@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from openresponses_bridge.dialects.codex.turn import SLUG
-from openresponses_bridge.dialects.codex.types import Generation, notification_of
+from openresponses_bridge.dialects.codex.types import Generation, Notification, notification_of
 
 
 class Action(Enum):
@@ -149,6 +149,21 @@ ROUTES: Final[Mapping[Generation, Mapping[str, Route]]] = {
     Generation.RESPONSE: _RESPONSE,
 }
 """Generation → name of the notification → what is done with it."""
+
+
+_STARTS = frozenset({"turn/started", "task_started", "turn_started", "response.created"})
+_COUNTS = frozenset({"thread/tokenUsage/updated", "token_count"})
+
+
+def opens_turn(said: Notification) -> bool:
+    """Whether it is enough to know of the turn that it names. Counts of tokens are not: a thread that is
+    resumed begins with those of its last turn."""
+    if not said.turn_id or said.name in _COUNTS:
+        return False
+    route = ROUTES.get(said.generation, {}).get(said.name)
+    if route is None:
+        return said.name.startswith(("turn/", "item/"))
+    return said.name in _STARTS or route.action is not Action.IGNORED
 
 
 def is_known(method: str) -> bool:

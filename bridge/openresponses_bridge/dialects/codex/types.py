@@ -39,12 +39,15 @@ class Generation(IntEnum):
 
 class Notification(NamedTuple):
     """`name` is the method without its prefix (`item/started`, `agent_message_delta`,
-    `response.completed`), `body` its parameters, `request_id` is set when it wants an answer."""
+    `response.completed`), `body` its parameters, `request_id` is set when it wants an answer; `thread_id` and
+    `turn_id` say what it is about, as far as it does."""
 
     generation: Generation
     name: str
     body: dict[str, Any]
     request_id: int | str | None = None
+    thread_id: str = ""
+    turn_id: str = ""
 
 
 Handler = Callable[[dict[str, Any]], list[Event]]
@@ -97,12 +100,22 @@ def notification_of(frame: dict[str, Any]) -> Notification | None:
 
 
 def _from_method(method: str, params: dict[str, Any], request_id: Any) -> Notification:
+    place = _place_in(params)
     if method.startswith(RESPONSE_PREFIX):
-        return Notification(Generation.RESPONSE, method, params)
+        return Notification(Generation.RESPONSE, method, params, None, *place)
     if method.startswith(LEGACY_PREFIX):
         message = object_of(params.get("msg")) or params
-        return Notification(Generation.LEGACY, method.removeprefix(LEGACY_PREFIX), message)
+        return Notification(Generation.LEGACY, method.removeprefix(LEGACY_PREFIX), message, None, *place)
     asked = request_id if isinstance(request_id, int | str) else None
     if "/" in method or method in _PLAIN_METHODS:
-        return Notification(Generation.APP_SERVER, method, params, asked)
-    return Notification(Generation.LEGACY, snake(method), params, asked)
+        return Notification(Generation.APP_SERVER, method, params, asked, *place)
+    return Notification(Generation.LEGACY, snake(method), params, asked, *place)
+
+
+def _place_in(params: dict[str, Any]) -> tuple[str, str]:
+    """Which thread and turn; the older generation calls them `conversationId` and `id`."""
+    turn_id = text_of(params.get("turnId")) or text_of(object_of(params.get("turn")).get("id"))
+    older = text_of(params.get("conversationId"))
+    if not older:
+        return text_of(params.get("threadId")), turn_id
+    return older, turn_id or text_of(params.get("id"))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from hashlib import blake2s
 from itertools import count
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from openresponses_bridge.decoder import ResponseAccumulator
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import ClientSide, Dialect, Outbound
+from openresponses_bridge.dialects.base import ClientSide, Dialect, Outbound, Place, Recording
 from openresponses_bridge.dialects.table import dialects
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 from openresponses_bridge.protocol.codec import encode, encode_sse
@@ -136,11 +137,24 @@ class Sinks:
 # What a capture may hold: which dialect it is in, and how it is read into a machine.
 
 
+_NOWHERE: Final = Place()
+MOST_OPEN: Final = 1000  # answers of a capture that have begun and not ended
+
+
+class Translated(NamedTuple):
+    """What a payload became. Without a payload it is the end of the capture, or of an answer in it."""
+
+    payload: Payload | None
+    events: list[Event]
+
+
 class Source:
     """Payloads in, events out, through the machine on the wire that was asked for.
 
     Ids and times come from the capture, so that it is translated to the same bytes each time. A capture may
-    hold several answers, one after the other: each is a response of its own.
+    hold several answers: each is a response of its own, and they come out one after the other, in the order
+    in which they began. What comes side by side waits until the answers before it have ended; memory is
+    linear in that.
     """
 
     def __init__(self, dialect: Dialect, first: Payload, wire: str) -> None:
@@ -148,41 +162,127 @@ class Source:
         self.text_after_tools = dialect.text_after_tools
         self._recording = dialect.recording
         self._wire = wire
+        self._before: Mapping[str, Any] | None = None
+        self._open = 0
+        self._answers: deque[_Answer] = deque()  # the first is the one that is given out
+        self._named: dict[tuple[str, str], _Answer | None] = {}
+        """By thread and turn, by turn and by thread (its last); None for those that were given out."""
         self._begin(first, first.data)
 
-    def _begin(self, first: Payload, seed: bytes) -> None:
+    def feed(self, payload: Payload) -> Iterator[Translated]:
+        """One payload of the capture → what can be given out with it; `cases` are those of what was taken
+        last. Raises Unreadable when too many answers are open at once."""
+        answer = self._answer_of(payload)
+        self._before = payload.value
+        if answer is None:
+            self.cases.ignored("turn", "notifications of another turn")
+            return iter([Translated(payload, [])])
+        was_open = not answer.over
+        answer.feed(payload)
+        if was_open and answer.over:
+            self._open -= 1
+        return self._given_out()
+
+    @property
+    def cases(self) -> Diagnostics:
+        """What was repaired, lost or ignored of the answer that is given out."""
+        return self._answers[0].diagnostics
+
+    def close(self) -> Iterator[Translated]:
+        """The capture has ended, and with it the answers in it."""
+        while True:
+            yield from self._given_out()
+            yield self._conclude()
+            if len(self._answers) == 1:
+                return
+            self._answers.popleft()
+
+    def _answer_of(self, payload: Payload) -> _Answer | None:
+        """The answer that it belongs to; None for one that is over or was never heard of."""
+        front, value = self._answers[0], payload.value
+        place = _NOWHERE if value is None else self._recording.place(value)
+        if not place.turn:
+            found = self._named.get((place.thread, ""), front)
+            if found is front and front.over and value is not None:
+                begins = self._recording.begins(value, self._before)
+                return self._begin(payload, _seed(payload)) if begins else front
+            return found
+        name = (place.thread, place.turn)
+        if name in self._named:
+            return self._named[name]
+        if not place.opens:
+            return None
+        opened = front if not (front.names or front.over) else self._begin(payload, _seed(payload))
+        opened.names = [name, ("", place.turn), (place.thread, "")] if place.thread else [name]
+        self._named.update(dict.fromkeys(opened.names, opened))
+        return opened
+
+    def _begin(self, payload: Payload, seed: bytes) -> _Answer:
+        if self._open == MOST_OPEN:
+            raise Unreadable(payload.line, f"more than {MOST_OPEN} answers are open at once")
+        self._open += 1
+        self._answers.append(_Answer(self._recording, payload, seed, self._wire))
+        return self._answers[-1]
+
+    def _given_out(self) -> Iterator[Translated]:
+        while True:
+            front = self._answers[0]
+            while front.waiting:
+                yield front.waiting.popleft()
+            if len(self._answers) == 1 or not front.over:
+                return
+            yield self._conclude()
+            self._answers.popleft()
+
+    def _conclude(self) -> Translated:
+        """The end of the answer that is given out."""
+        front = self._answers[0]
+        events = front.close()
+        self.diagnostics.extend(front.diagnostics)
+        for name in front.names:
+            if self._named[name] is front:
+                self._named[name] = None
+        return Translated(None, events)
+
+
+class _Answer:
+    """One answer on its way through a machine of its own. `names` are those by which payloads name it,
+    `waiting` is what was not given out yet."""
+
+    def __init__(self, recording: Recording, first: Payload, seed: bytes, wire: str) -> None:
+        self.names: list[tuple[str, str]] = []
+        self.waiting: deque[Translated] = deque()
+        self._recording = recording
         self._concluded = False
-        self._before: Mapping[str, Any] | None = None
-        model, created = self._recording.head(first.value or {})
+        model, created = recording.head(first.value or {})
         self._machine = ResponseStreamStateMachine(
             model if isinstance(model, str) else "",
             ids=_ids_from(seed),
             clock=lambda: created if isinstance(created, int) else 0,
-            wire=self._wire,
+            wire=wire,
         )
-        self._inbound = self._recording.inbound(self._machine)
-
-    def feed(self, payload: Payload) -> list[Event]:
-        """One payload of the capture → the events it caused."""
-        events: list[Event] = []
-        value = payload.value
-        over = self._concluded or self._machine.phase in TERMINAL_PHASES
-        if over and value is not None and self._recording.begins(value, self._before):
-            events = self.close()
-            self._begin(payload, b"%d:" % payload.line + payload.data)
-        self._concluded = self._concluded or (value is not None and self._recording.concludes(value))
-        self._before = value
-        return events + self._inbound.feed(payload.data, payload.event or "")
+        self._inbound = recording.inbound(self._machine)
 
     @property
-    def cases(self) -> Diagnostics:
-        """What was repaired, lost or ignored of the answer that is being read."""
+    def over(self) -> bool:
+        return self._concluded or self._machine.phase in TERMINAL_PHASES
+
+    @property
+    def diagnostics(self) -> Diagnostics:
         return self._machine.diagnostics
 
+    def feed(self, payload: Payload) -> None:
+        value = payload.value
+        self._concluded = self._concluded or (value is not None and self._recording.concludes(value))
+        events = self._inbound.feed(payload.data, payload.event or "")
+        self.waiting.append(Translated(payload._replace(value=None), events))
+
     def close(self) -> list[Event]:
-        events = self._inbound.close()
-        self.diagnostics.extend(self._machine.diagnostics)
-        return events
+        return self._inbound.close()
+
+
+def _seed(payload: Payload) -> bytes:
+    return b"%d:" % payload.line + payload.data
 
 
 def _ids_from(seed: bytes) -> Callable[[str], str]:

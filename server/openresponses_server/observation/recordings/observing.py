@@ -17,7 +17,7 @@ from openresponses_bridge.dialects import responses
 from openresponses_bridge.dialects.base import type_of
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_event, decode_json, encode
-from openresponses_bridge.protocol.events import TERMINAL_EVENTS, Event, ResponseCreated
+from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.sse import Frame, is_done
 from openresponses_server.observation.recordings.captures import (
     Check,
@@ -33,6 +33,7 @@ from openresponses_server.observation.recordings.dialects import (
     AUTO,
     DIALECTS,
     Source,
+    Translated,
     dialect_of,
     open_source,
 )
@@ -263,35 +264,36 @@ class _Translated:
         self._source = source
         self._clock = clock
         self._observer: Observer | None = None
-        self._ended = False
         self._payloads: list[Raw | str] = []
         """Those that no event has come of yet."""
+        self._number = 0  # of the line that was translated last
 
     def lines(self, payloads: Iterable[Payload | None]) -> Iterator[bytes]:
-        number = 0
         for payload in payloads:
             if payload is None:
                 yield b""
                 continue
-            number = payload.line
-            self._payloads.append(json_or_text(payload.data))
-            for event in self._source.feed(payload):
-                yield from self._line(event, number)
-        for event in self._source.close():
-            yield from self._line(event, number)
-        yield self._close()
+            for translated in self._source.feed(payload):
+                yield from self._lines(translated)
+        for translated in self._source.close():
+            yield from self._lines(translated)
 
-    def _line(self, event: Event, number: int) -> Iterator[bytes]:
-        if self._ended and type(event) is ResponseCreated:
+    def _lines(self, translated: Translated) -> Iterator[bytes]:
+        if translated.payload is not None:
+            self._number = translated.payload.line
+            self._payloads.append(json_or_text(translated.payload.data))
+        for event in translated.events:
+            yield self._line(event)
+        if translated.payload is None:
             yield self._close()
-        if self._observer is None:
-            self._observer = Observer(_WIRE, self._source.cases)
-        self._ended = self._ended or type(event) in TERMINAL_EVENTS
+
+    def _line(self, event: Event) -> bytes:
+        self._observer = self._observer or Observer(_WIRE, self._source.cases)
         source, self._payloads = self._payloads, []
-        yield self._observer.payload(encode(event), self._clock(), line=number, source=source)
+        return self._observer.payload(encode(event), self._clock(), line=self._number, source=source)
 
     def _close(self) -> bytes:
-        observer, self._observer, self._ended = self._observer, None, False
+        observer, self._observer = self._observer, None
         source, self._payloads = self._payloads, []
         return b"" if observer is None else observer.close(self._clock(), source=source)
 

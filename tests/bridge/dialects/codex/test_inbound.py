@@ -5,7 +5,7 @@ import json
 import pytest
 
 from openresponses_bridge.dialects.codex import Generation, Inbound
-from tests.support.codex import ended, item, legacy, notify, proxied, said, started
+from tests.support.codex import TURN, counts, ended, item, legacy, notify, proxied, said, spent, started
 from tests.support.fed import Fed, Frame
 
 
@@ -70,6 +70,34 @@ def test_only_the_first_turn_is_read() -> None:
     stream = fed(started(), said("a"), other, ended())
     assert stream.response.output_text == "a"
     assert stream.notes("ignored") == ["turn: notifications of another turn"]
+
+
+def test_a_turn_of_the_same_id_in_another_thread_is_left_out() -> None:
+    """As older servers count them, from 0 in each thread; what names a thread alone is left out with it."""
+    elsewhere = {"threadId": "other", "turnId": TURN, "itemId": "m", "delta": "x"}
+    resolved = {"method": "serverRequest/resolved", "params": {"threadId": "other", "requestId": 0}}
+    older = {"id": TURN, "conversationId": "other", "msg": {"type": "agent_message_delta", "delta": "x"}}
+    stream = fed(
+        started(),
+        {"method": "item/agentMessage/delta", "params": elsewhere},
+        {"method": "codex/event/agent_message_delta", "params": older},
+        resolved,
+        said("a"),
+        ended(),
+    )
+    assert stream.response.output_text == "a"
+    assert stream.extensions("codex:request_resolved") == []
+    (case,) = stream.inbound.diagnostics
+    assert (case.what, case.times) == ("notifications of another turn", 2)
+
+
+def test_counts_of_an_older_turn_do_not_choose_the_turn() -> None:
+    """With which a thread that is resumed begins."""
+    older = spent(counts(70, 7), counts(70, 7), turn="turn_0")
+    stream = fed(older, started(), said("a"), spent(counts(80, 9), counts(10, 2)), ended())
+    assert stream.response.output_text == "a"
+    assert stream.response.usage is not None
+    assert stream.response.usage.input_tokens == 10
 
 
 def test_a_delta_of_another_turn_for_the_open_item_is_left_out() -> None:
