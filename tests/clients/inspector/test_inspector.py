@@ -90,10 +90,8 @@ def test_a_failing_one(page: Any) -> None:
     send(page, "breaks")
     page.locator(".status.failed").first.wait_for()
     assert page.locator(".panel.failed").count() == 1
-
     assert page.locator(".pin.clean").count() == 0, "nothing is green beside a failure"
     page.locator(".event.failure").first.wait_for()
-    picture(page, "failed")
     page.get_by_role("button", name="Stored", exact=True).click()
     page.locator(".stored tr.failed .status.failed").first.wait_for()
     row, other = (
@@ -103,7 +101,6 @@ def test_a_failing_one(page: Any) -> None:
         for kind in (".failed", ":not(.failed)")
     )
     assert row != other
-    picture(page, "stored")
 
 
 def test_a_refused_request_shows_its_status_its_code_and_the_answer(page: Any) -> None:
@@ -117,7 +114,6 @@ def test_a_refused_request_shows_its_status_its_code_and_the_answer(page: Any) -
     assert body["error"]["code"] == "context_length_exceeded"
     assert '"refuses"' in page.get_by_role("region", name="What was sent").inner_text()
     assert page.locator(".pin.clean, .timeline, .columns").count() == 0
-    picture(page, "refused")
     page.get_by_role("button", name="Edit and send again").click()
     page.fill("#model", "one")
     page.get_by_role("button", name="Send", exact=True).click()
@@ -190,7 +186,6 @@ def test_a_stored_one_shows_what_is_known_and_hides_what_is_not(page: Any, base:
     assert page.locator(".event .time").count() == 0
     assert page.get_by_role("tab", name="Request").count() == 1
     assert page.get_by_role("button", name="Compare with the one before").count() == 0
-    picture(page, "stored-one")
     dropped(page, streamed("Hi", 3)[1].data)
     page.locator(".status.completed").first.wait_for()
     assert page.get_by_role("tab", name="Request").count() == 0
